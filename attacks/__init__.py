@@ -1,0 +1,1 @@
+"""What an attacker can learn from a transcript, with controls."""

@@ -1,0 +1,195 @@
+"""Model inversion: what do private images of a class look like?
+
+The same prior and the same search against whatever the view holds: the global parameters of
+FedAvg, or a student distilled from the ensembles of a distillation method. The comparison is then
+one of access, not of attacks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from attacks.controls import PUBLIC_TARGET, RANDOM_TARGET, inversion_controls
+from attacks.fit import Fit, fit, label_function
+from attacks.gmi import InversionSettings, Reconstruction, invert
+from attacks.metrics import Rate, proportion
+from attacks.oracle import LabelFunction
+from attacks.prior import Prior
+from attacks.psnr import Leakage, closeness, leakage
+from attacks.result import AttackResult, ImageArray
+from attacks.samples import Labelled, match_classes, require_disjoint
+from attacks.seeds import substream
+from attacks.student import distil_student
+from attacks.view import Capability, Public, View
+from secure_fd.errors import LocalError
+
+REFERENCES = 200
+"""Most private, and held-out, images a class that a reconstruction is compared with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InversionEstimate:
+    """reconstruction, and the words for what was inverted."""
+
+    reconstruction: Reconstruction
+    target: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InversionTruth:
+    """Private and held-out images, class by class equally many, and an independent evaluator."""
+
+    private: Labelled
+    held_out: Labelled
+    evaluator: LabelFunction = field(repr=False)
+
+
+def inversion_truth(
+    private: Labelled, held_out: Labelled, public: Public, training: Fit, seed: int
+) -> InversionTruth:
+    """The scorer's side; the evaluator is trained on held-out records only.
+
+    Raises LocalError where an image is both private and held out.
+    """
+    require_disjoint(private, held_out)
+    evaluator = fit(
+        public.architecture,
+        held_out.images,
+        held_out.labels,
+        training,
+        substream(seed, "evaluator"),
+    )
+    ours, theirs = match_classes(private, held_out, substream(seed, "references"), REFERENCES)
+    return InversionTruth(ours, theirs, label_function(evaluator))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelInversion:
+    """GMI with a public prior; build it with `prepare`, which needs no transcript."""
+
+    name: ClassVar[str] = "inversion"
+    title: ClassVar[str] = "Model inversion with a public prior"
+    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
+        frozenset({Capability.GLOBAL_PARAMETERS, Capability.PUBLIC_PROXIES}),
+        frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),
+    )
+
+    prior: Prior
+    settings: InversionSettings
+    training: Fit
+    classes: Tensor = field(repr=False)
+    controls: Mapping[str, Reconstruction] = field(repr=False)
+
+    @classmethod
+    def prepare(
+        cls,
+        public: Public,
+        prior: Prior,
+        seed: int,
+        settings: InversionSettings | None = None,
+        training: Fit | None = None,
+    ) -> Self:
+        """Make the controls once; the attack then serves every method with this public set."""
+        search, lesson = settings or InversionSettings(), training or Fit()
+        classes = torch.arange(public.n_classes)
+        controls = inversion_controls(
+            public, prior, classes, settings=search, training=lesson, seed=seed
+        )
+        return cls(prior, search, lesson, classes, controls)
+
+    def run(self, view: View, seed: int) -> InversionEstimate:
+        """Reconstructions of every class from the strongest target that the view holds."""
+        view.require_any(*self.needs)
+        if Capability.GLOBAL_PARAMETERS in view.capabilities:
+            target, words = _global_model(view), "global model"
+        else:
+            lesson = substream(seed, "student")
+            target, words = distil_student(view, self.training, lesson), "student of ensembles"
+        found = invert(target, self.prior, self.classes, self.settings, substream(seed, "codes"))
+        return InversionEstimate(found, words)
+
+    def score(self, estimate: InversionEstimate, truth: InversionTruth, seed: int) -> AttackResult:
+        """Δ with its interval; A, A_H, D and attack accuracy for the attack and every control."""
+        close = _leakage(estimate.reconstruction, truth, seed)
+        right = _accuracy(estimate.reconstruction, truth.evaluator)
+        details = _details("", close, right)
+        deltas: dict[str, float] = {}
+        for name, control in self.controls.items():
+            of_control = _leakage(control, truth, seed)
+            deltas[name] = of_control.delta.value
+            details |= _details(f"{name}: ", of_control, _accuracy(control, truth.evaluator))
+        control_name = PUBLIC_TARGET if PUBLIC_TARGET in deltas else RANDOM_TARGET
+        return AttackResult(
+            name=self.name,
+            title=f"{self.title} ({estimate.target})",
+            figure=close.delta.value,
+            figure_name="Δ, best PSNR to private minus to held-out images",
+            unit="dB",
+            interval=close.delta.interval,
+            control=deltas[control_name],
+            control_name=f"Δ of the {control_name}",
+            n_members=len(truth.private),
+            n_non_members=len(truth.held_out),
+            caveats=_CAVEATS,
+            details=details,
+            images=_pictures(estimate.reconstruction, self.controls),
+        )
+
+
+_CAVEATS = (
+    "raw PSNR (A) rewards blur: read it beside the controls made with no access",
+    "attack accuracy and D speak of classes, not of records",
+    "the interval covers the reconstructions drawn; the p-value covers the images compared",
+)
+
+
+def _global_model(view: View) -> nn.Module:
+    """The shared architecture with the newest global parameters."""
+    model = view.public.architecture(0)  # every weight is overwritten
+    flat = torch.from_numpy(np.array(view.global_parameters(), dtype=np.float32))
+    expected = parameters_to_vector(model.parameters()).numel()
+    if flat.numel() != expected:
+        raise LocalError(
+            f"global parameters: {flat.numel()} values, but the architecture has {expected}"
+        )
+    vector_to_parameters(flat, model.parameters())
+    return model.eval()
+
+
+def _leakage(found: Reconstruction, truth: InversionTruth, seed: int) -> Leakage:
+    parts = []
+    for c in torch.unique(found.classes).tolist():
+        private = truth.private.images[truth.private.labels == c]
+        held_out = truth.held_out.images[truth.held_out.labels == c]
+        parts.append(closeness(found.images[found.classes == c], private, held_out))
+    return leakage(parts, substream(seed, "leakage"))
+
+
+def _accuracy(found: Reconstruction, evaluator: LabelFunction) -> Rate:
+    hits = int((evaluator(found.images) == found.classes).sum())
+    return proportion(hits, len(found.classes))
+
+
+def _details(prefix: str, close: Leakage, right: Rate) -> dict[str, float]:
+    return {
+        f"{prefix}A": close.a,
+        f"{prefix}A_H": close.a_held_out,
+        f"{prefix}D": close.d,
+        f"{prefix}delta": close.delta.value,
+        f"{prefix}delta_p_value": close.p_value,
+        f"{prefix}attack_accuracy": right.value,
+        f"{prefix}attack_accuracy_low": right.interval[0],
+        f"{prefix}attack_accuracy_high": right.interval[1],
+    }
+
+
+def _pictures(
+    found: Reconstruction, controls: Mapping[str, Reconstruction]
+) -> dict[str, ImageArray]:
+    named = {"attack": found, **controls}
+    return {name: made.images[:, 0].numpy() for name, made in named.items()}

@@ -1,0 +1,143 @@
+"""Which labels does each client hold? The server counts the votes that it can read.
+
+A client votes for what it was trained on, so the class totals of its votes are an estimate of
+its label histogram. Under masks only the totals over all clients remain, and the best guess is
+the same for every client.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attacks.metrics import mean, total_variation
+from attacks.result import AttackResult, FloatArray
+from attacks.view import Capability, ObservedRound, Public, View
+from secure_fd.errors import LocalError, PeerError
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg.packing import LaneLayout
+
+Debias = Callable[[FloatArray, int], FloatArray]
+"""(class totals [C] in votes, answers asked for) -> unbiased totals: public noise, undone."""
+
+UNREADABLE = "no client's votes were readable: every client gets the same guess, from the totals"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelDistributionEstimate:
+    """shares: [K, C], a distribution a client. guess: [C] from the totals. read: [K] bool.
+
+    Where `read` is False the client's row is the guess.
+    """
+
+    shares: FloatArray = field(repr=False)
+    guess: FloatArray = field(repr=False)
+    read: NDArray[np.bool_] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelDistribution:
+    """Class totals of each client's votes over all rounds, where votes can be read.
+
+    Payloads are tried too: one that unpacks to possible votes everywhere was not masked, whatever
+    the transcript says of it. debias: undoes a noise whose parameters are public; negative totals
+    then count as zero.
+    """
+
+    name: ClassVar[str] = "label-distribution"
+    title: ClassVar[str] = "Label distribution of each client"
+    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
+
+    debias: Debias | None = None
+
+    def run(self, view: View, seed: int) -> LabelDistributionEstimate:  # noqa: ARG002 - counting needs no chance
+        """A distribution for every client of the view."""
+        view.require_any(*self.needs)
+        public = view.public
+        votes = np.zeros((public.n_clients, public.n_classes))
+        total = np.zeros(public.n_classes)
+        for seen in view.rounds:
+            asked = len(seen.ensemble.indices)
+            for client, words in _readable(seen, public).items():
+                votes[client] += self._class_totals(words, seen, asked)
+            if seen.total is not None:
+                total += self._class_totals(seen.total, seen, asked * public.n_clients)
+        guess = _distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
+        read = np.clip(votes, 0.0, None).sum(axis=1) > 0
+        shares = np.stack([_distribution(row, guess) for row in votes])
+        return LabelDistributionEstimate(shares, guess, read)
+
+    def score(
+        self, estimate: LabelDistributionEstimate, histograms: ArrayLike, seed: int
+    ) -> AttackResult:
+        """Mean total-variation error over clients; histograms: [K, C] true label counts."""
+        counts = np.asarray(histograms, dtype=np.float64)
+        if counts.shape != estimate.shares.shape:
+            raise LocalError(
+                f"histograms: {counts.shape} is not allowed; use {estimate.shares.shape}"
+            )
+        truth = np.stack([_distribution(row, estimate.guess) for row in counts])
+        errors = total_variation(estimate.shares, truth)
+        error = mean(errors, seed)
+        return AttackResult(
+            name=self.name,
+            title=self.title,
+            figure=error.value,
+            figure_name="mean total-variation error (lower is worse for the clients)",
+            unit="",
+            interval=error.interval,
+            control=float(total_variation(estimate.guess, truth).mean()),
+            control_name="the same guess for every client, from the totals",
+            n_members=len(truth),
+            caveats=_caveats(estimate),
+            details={
+                "readable_clients": float(estimate.read.sum()),
+                "largest_class_right": float(
+                    (estimate.shares.argmax(axis=1) == truth.argmax(axis=1)).mean()
+                ),
+                "worst_client_error": float(errors.max()),
+            },
+        )
+
+    def _class_totals(self, words: WordArray, seen: ObservedRound, asked: int) -> FloatArray:
+        """[C] votes a class in integers [m * C], free of the bias of known noise."""
+        units = words.reshape(len(seen.ensemble.indices), -1).astype(np.float64).sum(axis=0)
+        votes = np.asarray(units / seen.levels)
+        return votes if self.debias is None else self.debias(votes, asked)
+
+
+def _readable(seen: ObservedRound, public: Public) -> Mapping[int, WordArray]:
+    """Every client's integers [m * C] that this attacker can read in one round."""
+    if seen.uploads is not None:
+        return seen.uploads
+    tried = {
+        client: _unmasked(words, seen, public) for client, words in (seen.payloads or {}).items()
+    }
+    return {client: values for client, values in tried.items() if values is not None}
+
+
+def _unmasked(words: WordArray, seen: ObservedRound, public: Public) -> WordArray | None:
+    """The integers of a payload in clear; None where it holds anything that no client may send."""
+    layout = LaneLayout(public.n_clients, seen.levels)
+    try:
+        values = layout.unpack(words, len(seen.ensemble.indices) * public.n_classes)
+    except PeerError:
+        return None
+    return values if values.size and values.max() <= seen.levels else None
+
+
+def _distribution(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Counts [C], negative ones as zero, rescaled to total one; `otherwise` without any."""
+    clipped = np.clip(counts, 0.0, None)
+    total = clipped.sum()
+    return np.asarray(clipped / total) if total > 0 else otherwise
+
+
+def _caveats(estimate: LabelDistributionEstimate) -> tuple[str, ...]:
+    if not estimate.read.any():
+        return (UNREADABLE,)
+    silent = int((~estimate.read).sum())
+    partly = (f"{silent} clients showed no readable vote and got the guess",) if silent else ()
+    return (*partly, "votes measure what a client predicts, not how many records it holds")

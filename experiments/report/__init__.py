@@ -1,0 +1,1 @@
+"""Results, plots and the self-contained HTML report."""

@@ -1,0 +1,193 @@
+"""What a comparison measured: frozen dataclasses, and `results.json`, in one versioned schema."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from experiments.report.codec import decode, encode
+from experiments.report.files import write_atomically
+from secure_fd.errors import ConfigurationError
+
+SCHEMA = "secure-fd/privacy-compare/1"
+RESULTS_FILE = "results.json"
+NOT_APPLICABLE = "not applicable: "
+"""How the sentence starts that stands in the place of an attack's figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Test accuracy in [0, 1]: mean, spread over clients, and what they were computed from."""
+
+    mean: float
+    std_over_clients: float
+    per_client: list[float]
+    per_seed: list[float]
+
+    def __post_init__(self) -> None:
+        for value in (self.mean, *self.per_client, *self.per_seed):
+            if not 0 <= value <= 1:
+                raise ConfigurationError("accuracy", value, "use a fraction from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class AttackFigure:
+    """One attack on one row, beside the same attack without access.
+
+    figure, interval, control: in `unit`. details: anything else that was measured.
+    roc: {"fpr": [...], "tpr": [...]}, non-decreasing, where the attack ranks records.
+    """
+
+    figure: float
+    figure_name: str
+    unit: str
+    interval: tuple[float, float] | None
+    control: float | None
+    control_name: str
+    queries: int
+    details: dict[str, object]
+    roc: dict[str, list[float]] | None
+    caveats: list[str]
+
+    def __post_init__(self) -> None:
+        if self.interval is not None and self.interval[0] > self.interval[1]:
+            raise ConfigurationError("interval", self.interval, "use [low, high]")
+        if self.roc is not None:
+            _check_roc(self.roc)
+
+    @property
+    def excludes_control(self) -> bool:
+        """Whether the interval says that the attack and its control differ."""
+        if self.interval is None or self.control is None:
+            return False
+        return not self.interval[0] <= self.control <= self.interval[1]
+
+
+def _check_roc(roc: dict[str, list[float]]) -> None:
+    if set(roc) != {"fpr", "tpr"} or len(roc["fpr"]) != len(roc["tpr"]):
+        raise ConfigurationError("roc", sorted(roc), "use fpr and tpr, equally long")
+    for name, rates in roc.items():
+        if rates != sorted(rates) or any(not 0 <= rate <= 1 for rate in rates):
+            raise ConfigurationError(f"roc.{name}", rates, "use non-decreasing rates from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """Accuracy in [0, 1] after a round, and the bytes until then: both ways, mean per client."""
+
+    round: int
+    accuracy: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method under one protection.
+
+    bytes_up, bytes_down: mean per client over the whole run. seconds: CPU seconds of the row.
+    guarantee: one sentence. privacy: its parts (unit, epsilon, delta, ...), or None.
+    attacks: by attack, a figure or the sentence "not applicable: missing ...".
+    """
+
+    key: str
+    label: str
+    accuracy: Accuracy
+    bytes_up: float
+    bytes_down: float
+    seconds: float
+    rounds: int
+    guarantee: str
+    privacy: dict[str, object] | None
+    attacks: dict[str, AttackFigure | str]
+    curve: tuple[CurvePoint, ...]
+    diagnostics: dict[str, float]
+
+    def __post_init__(self) -> None:
+        for name in ("bytes_up", "bytes_down", "seconds"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(name, getattr(self, name), "use 0 or more")
+        for name, attack in self.attacks.items():
+            if isinstance(attack, str) and not attack.startswith(NOT_APPLICABLE):
+                raise ConfigurationError(name, attack, f"start it with {NOT_APPLICABLE!r}")
+
+    def figure(self, attack: str) -> AttackFigure | None:
+        """The attack's figure, or None where it does not apply or was not run."""
+        found = self.attacks.get(attack)
+        return found if isinstance(found, AttackFigure) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A whole comparison. created: ISO 8601 in UTC. insecure: settings that weaken the run."""
+
+    schema: str
+    created: str
+    command: list[str]
+    settings: dict[str, object]
+    seeds: list[int]
+    versions: dict[str, str]
+    machine: dict[str, object]
+    data: dict[str, object]
+    insecure: list[str]
+    rows: tuple[Row, ...]
+    attack_notes: dict[str, list[str]]
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check_schema(self.schema)
+        _check_created(self.created)
+        keys = [row.key for row in self.rows]
+        if not keys or len(set(keys)) < len(keys):
+            raise ConfigurationError("rows", keys, "use one row or more, each with its own key")
+
+    @property
+    def attacks(self) -> list[str]:
+        """Names of the attacks, in order of appearance."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.attacks))
+
+
+def save(results: Results, folder: Path) -> Path:
+    """Write `results.json` into the folder, whole or not at all, and return its path.
+
+    Raises ConfigurationError for anything that `load` would refuse.
+    """
+    content = encode(results, "results")
+    decode(Results, content, "results")
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / RESULTS_FILE
+    write_atomically(path, lambda file: file.write(text.encode()))
+    return path
+
+
+def load(folder: Path) -> Results:
+    """The comparison in a folder; ConfigurationError names the first thing that is wrong."""
+    path = folder / RESULTS_FILE
+    try:
+        content = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        raise ConfigurationError("folder", str(folder), f"it must hold {RESULTS_FILE}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(RESULTS_FILE, str(error), "it must be JSON in UTF-8") from None
+    if isinstance(content, dict):
+        _check_schema(content.get("schema"))
+    results: Results = decode(Results, content, "results")
+    return results
+
+
+def _check_schema(schema: object) -> None:
+    if schema != SCHEMA:
+        raise ConfigurationError("schema", schema, f"this version reads {SCHEMA!r}")
+
+
+def _check_created(created: str) -> None:
+    try:
+        offset = datetime.fromisoformat(created).utcoffset()
+    except ValueError:
+        offset = None
+    if offset != timedelta(0):
+        raise ConfigurationError("created", created, "use ISO 8601 in UTC")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ConfigurationError(RESULTS_FILE, name, 'use finite numbers, null or "inf"')

@@ -1,0 +1,123 @@
+"""Numbers as people read them, and the sentences that a report opens with."""
+
+from experiments.report.results import NOT_APPLICABLE, AttackFigure, Results, Row
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def human_bytes(count: float) -> str:
+    """Bytes in decimal units with two or three digits: 0 B, 1.2 kB, 34 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            digits = 1 if unit != "B" and count < 9.95 else 0
+            return f"{count:.{digits}f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def human_seconds(seconds: float) -> str:
+    """4.2 s, 87 s, 12 min 05 s."""
+    if seconds < 119.5:
+        return f"{seconds:.{1 if seconds < 9.95 else 0}f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def percent(row: Row) -> str:
+    """Accuracy as mean ± spread over clients, in percent, without the sign."""
+    return f"{100 * row.accuracy.mean:.1f} ± {100 * row.accuracy.std_over_clients:.1f}"
+
+
+def number(value: float) -> str:
+    """Three digits or so, a real minus sign, and no negative zero."""
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
+
+
+def interval(attack: AttackFigure) -> str:
+    """The interval in brackets, or nothing."""
+    return "" if attack.interval is None else "[{}, {}]".format(*map(number, attack.interval))
+
+
+def with_unit(name: str, unit: str) -> str:
+    """A figure's name followed by its unit."""
+    return f"{name}, {unit}" if unit else name
+
+
+def reason(attack: AttackFigure | str | None) -> str:
+    """Why an attack has no figure in a row."""
+    return attack.removeprefix(NOT_APPLICABLE) if isinstance(attack, str) else "not run"
+
+
+def absence(row: Row, attack: str) -> str:
+    """Why there is no figure, in two words."""
+    return "not applicable" if attack in row.attacks else "not run"
+
+
+def shared_caveats(results: Results, attack: str) -> list[str]:
+    """The caveats that every figure of an attack carries."""
+    found = [f for row in results.rows if (f := row.figure(attack))]
+    return [c for c in found[0].caveats if all(c in f.caveats for f in found)] if found else []
+
+
+def figure_names(results: Results, attack: str) -> list[str]:
+    """The distinct figures, with units, that the rows report for one attack."""
+    found = [row.figure(attack) for row in results.rows]
+    return list(dict.fromkeys(with_unit(f.figure_name, f.unit) for f in found if f))
+
+
+def control_names(results: Results, attack: str) -> list[str]:
+    """The distinct controls that the rows of one attack are held against."""
+    found = [row.figure(attack) for row in results.rows]
+    return list(dict.fromkeys(f.control_name for f in found if f))
+
+
+def without_figure(results: Results, attack: str) -> dict[str, list[str]]:
+    """Row labels by the reason that they have no figure for one attack."""
+    reasons: dict[str, list[str]] = {}
+    for row in results.rows:
+        if row.figure(attack) is None:
+            reasons.setdefault(reason(row.attacks.get(attack)), []).append(row.label)
+    return reasons
+
+
+def summary(results: Results) -> list[str]:
+    """Sentences computed from the figures: range of accuracy and bytes, and what attacks show."""
+    return [_ranges(results), *(_attack_sentence(results, name) for name in results.attacks)]
+
+
+def _ranges(results: Results) -> str:
+    rows, seeds = results.rows, len(results.seeds)
+    opening = f"{_counted(len(rows), 'method')} over {_counted(seeds, 'seed')}: accuracy "
+    if len(rows) == 1:
+        return f"{opening}{percent(rows[0])} %, {human_bytes(rows[0].bytes_up)} sent by a client."
+    by_accuracy = sorted(rows, key=lambda row: row.accuracy.mean)
+    least = min(rows, key=lambda row: row.bytes_up)
+    most = max(rows, key=lambda row: row.bytes_up)
+    low, high = (
+        f"{100 * r.accuracy.mean:.1f} % ({r.label})" for r in by_accuracy[:: len(rows) - 1]
+    )
+    return (
+        f"{opening}from {low} to {high}; a client sends from {human_bytes(least.bytes_up)} "
+        f"({least.label}) to {human_bytes(most.bytes_up)} ({most.label})."
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _attack_sentence(results: Results, attack: str) -> str:
+    """In which rows an attack and its control differ, told by the shorter list of names."""
+    figures = {row.label: found for row in results.rows if (found := row.figure(attack))}
+    comparable = {label: f for label, f in figures.items() if f.interval and f.control is not None}
+    if not comparable:
+        return f"Attack {attack}: no row has an interval and a control to compare."
+    apart = [label for label, found in comparable.items() if found.excludes_control]
+    level = [label for label in comparable if label not in apart]
+    head = f"Attack {attack}: the interval excludes the control in "
+    if not apart or not level:
+        return f"{head}{'all' if apart else 'none'} of {_counted(len(comparable), 'row')}."
+    names = f"all but {', '.join(level)}" if len(level) < len(apart) else ", ".join(apart)
+    return f"{head}{len(apart)} of {_counted(len(comparable), 'row')} ({names})."

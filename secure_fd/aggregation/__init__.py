@@ -1,0 +1,1 @@
+"""Ways of summing clients' vectors behind one interface."""

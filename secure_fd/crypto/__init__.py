@@ -1,0 +1,1 @@
+"""Thin typed covers of the `cryptography` library; nothing is invented here."""

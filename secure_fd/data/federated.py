@@ -1,0 +1,144 @@
+"""One federation's data: who holds what, disjoint by construction and checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from secure_fd.data.images import Images
+from secure_fd.data.partition import Split, partition
+from secure_fd.data.sources import Source
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import IntArray
+
+VALIDATION_SHARE = 0.1
+"""Part of a client's records held back to set its selector's threshold."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientData:
+    """One client's private records: train, and validation for its thresholds."""
+
+    train: Images
+    validation: Images
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The classes that the client holds, ascending."""
+        return tuple(int(c) for c in torch.unique(self.train.labels))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FederatedData:
+    """Everything a run may touch. No record is in two parts.
+
+    proxies: public; their labels serve evaluation and attacks alone. held_out: drawn like the
+    members, in nobody's training set: the non-members of the attacks.
+    """
+
+    name: str
+    n_classes: int
+    clients: tuple[ClientData, ...]
+    proxies: Images
+    test: Images
+    held_out: Images
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Records of each class: proxies, test and held-out; clients divide what is left.
+
+    local caps the records of a class that clients divide; None takes all.
+    """
+
+    proxies: int
+    test: int
+    held_out: int
+    local: int | None = None
+
+
+# The paper's Table 5 takes a tenth of the training images as proxies; the small sets need more.
+_SIZES: Mapping[str, Sizes] = {
+    "mnist5k": Sizes(proxies=100, test=60, held_out=40, local=300),
+    "digits": Sizes(proxies=40, test=20, held_out=14, local=100),
+    "mnist": Sizes(proxies=600, test=0, held_out=100),
+    "fashion_mnist": Sizes(proxies=600, test=0, held_out=100),
+}
+
+
+def sizes(name: str) -> Sizes:
+    """How many records of each class a named set gives to each part."""
+    return _SIZES[name]
+
+
+def federate(
+    source: Source, split: Split, n_clients: int, seed: int, part_sizes: Sizes | None = None
+) -> FederatedData:
+    """Divide a source; held-out and test come from the published test set where there is one."""
+    rng = np.random.default_rng(seed)
+    part = part_sizes or sizes(source.name)
+    pool, labels = source.pool, source.pool.labels.numpy()
+    if source.test is None:
+        takes = {"proxies": part.proxies, "test": part.test, "held_out": part.held_out}
+        drawn, rest = _draw(labels, takes, source.n_classes, rng)
+        test, held_out = pool[_index(drawn["test"])], pool[_index(drawn["held_out"])]
+    else:
+        drawn, rest = _draw(labels, {"proxies": part.proxies}, source.n_classes, rng)
+        official = source.test.labels.numpy()
+        apart, others = _draw(official, {"held_out": part.held_out}, source.n_classes, rng)
+        test, held_out = source.test[_index(others)], source.test[_index(apart["held_out"])]
+    if part.local is not None:
+        kept, _ = _draw(labels[rest], {"local": part.local}, source.n_classes, rng)
+        rest = rest[kept["local"]]
+    shares = [rest[i] for i in partition(labels[rest], split, n_clients, source.n_classes, rng)]
+    check_disjoint([*drawn.values(), *shares])
+    clients = tuple(_client(pool, share, rng) for share in shares)
+    # Shuffled: a set that is stored class by class must not show labels by position.
+    proxies = pool[_index(rng.permutation(drawn["proxies"]))]
+    return FederatedData(source.name, source.n_classes, clients, proxies, test, held_out)
+
+
+def check_disjoint(parts: list[IntArray]) -> None:
+    """Raise LocalError where an index is in two parts, or twice in one."""
+    every = np.concatenate(parts)
+    if len(np.unique(every)) != len(every):
+        raise LocalError("a record is in two parts of the data: the split is not disjoint")
+
+
+def _draw(
+    labels: IntArray, takes: Mapping[str, int], n_classes: int, rng: np.random.Generator
+) -> tuple[dict[str, IntArray], IntArray]:
+    """Stratified disjoint index sets by name, and the indices left over, ascending."""
+    drawn: dict[str, list[IntArray]] = {name: [] for name in takes}
+    rest = []
+    for c in range(n_classes):
+        records = rng.permutation(np.flatnonzero(labels == c))
+        if sum(takes.values()) > len(records):
+            raise ConfigurationError(
+                "proxies", takes, f"class {c} has {len(records)} records for all parts together"
+            )
+        cuts = np.cumsum(list(takes.values()))
+        *pieces, left = np.split(records, cuts)
+        for name, piece in zip(takes, pieces, strict=True):
+            drawn[name].append(piece)
+        rest.append(left)
+    return {name: np.sort(np.concatenate(p)) for name, p in drawn.items()}, np.sort(
+        np.concatenate(rest)
+    )
+
+
+def _client(pool: Images, share: IntArray, rng: np.random.Generator) -> ClientData:
+    """Hold back a tenth of the records of each class for validation."""
+    labels = pool.labels.numpy()[share]
+    shuffled = rng.permutation(len(share))
+    rank = np.empty(len(share))  # rank of each record within its class, in shuffled order
+    for c in np.unique(labels):
+        own = shuffled[labels[shuffled] == c]
+        rank[own] = np.arange(len(own)) / len(own)
+    back = rank >= 1.0 - VALIDATION_SHARE
+    return ClientData(pool[_index(share[~back])], pool[_index(share[back])])
+
+
+def _index(indices: IntArray) -> torch.Tensor:
+    return torch.from_numpy(indices)

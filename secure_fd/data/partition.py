@@ -1,0 +1,99 @@
+"""How the records of each class are divided among clients; indices in, indices out."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import IntArray
+
+Kind = Literal["strong", "weak", "iid", "dirichlet"]
+_FLOOR = 20
+"""Records below which a Dirichlet client could not train; it is topped up from the richest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Strong: one class a client. Weak: two. IID. Dirichlet(beta) over clients, class by class."""
+
+    kind: Kind
+    beta: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As the command line writes it."""
+        return f"dirichlet:{self.beta:g}" if self.kind == "dirichlet" else self.kind
+
+
+def parse_split(text: str) -> Split:
+    """A Split from 'strong', 'weak', 'iid' or 'dirichlet:BETA'."""
+    allowed = "use strong, weak, iid or dirichlet:BETA with BETA > 0"
+    if text in ("strong", "weak", "iid"):
+        return Split(text)  # type: ignore[arg-type]  # narrowed by the line above
+    kind, _, beta = text.partition(":")
+    try:
+        value = float(beta)
+    except ValueError:
+        raise ConfigurationError("split", text, allowed) from None
+    if kind != "dirichlet" or not 0 < value < float("inf"):
+        raise ConfigurationError("split", text, allowed)
+    return Split("dirichlet", value)
+
+
+def check_clients(split: Split, n_clients: int, n_classes: int) -> None:
+    """Raise ConfigurationError where the classes cannot be dealt to that many clients."""
+    most = {"strong": n_classes, "weak": n_classes * (n_classes - 1) // 2}.get(split.kind, 1000)
+    if not 2 <= n_clients <= most:
+        raise ConfigurationError(
+            "clients", n_clients, f"a {split.name} split of {n_classes} classes takes 2 to {most}"
+        )
+
+
+def partition(
+    labels: IntArray, split: Split, n_clients: int, n_classes: int, rng: np.random.Generator
+) -> list[IntArray]:
+    """Disjoint index arrays, one a client, that cover every class some client holds."""
+    check_clients(split, n_clients, n_classes)
+    by_class = [rng.permutation(np.flatnonzero(labels == c)) for c in range(n_classes)]
+    shares = _shares(split, n_clients, n_classes, rng)
+    parts: list[list[IntArray]] = [[] for _ in range(n_clients)]
+    for records, share in zip(by_class, shares, strict=True):
+        if share.sum() == 0:
+            continue  # fewer clients than classes: nobody holds this one
+        cuts = np.rint(np.cumsum(share / share.sum()) * len(records)).astype(np.int64)[:-1]
+        for part, piece in zip(parts, np.split(records, cuts), strict=True):
+            part.append(piece)
+    return _topped_up([np.concatenate(part) for part in parts])
+
+
+def _shares(
+    split: Split, n_clients: int, n_classes: int, rng: np.random.Generator
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """[C, K] share of each class that each client holds."""
+    if split.kind == "dirichlet":
+        return rng.dirichlet(np.full(n_clients, split.beta), size=n_classes)
+    shares = np.zeros((n_classes, n_clients))
+    for client in range(n_clients):
+        shares[list(_held(split, client, n_classes)), client] = 1.0
+    return shares
+
+
+def _held(split: Split, client: int, n_classes: int) -> tuple[int, ...]:
+    if split.kind == "strong":
+        return (client,)
+    if split.kind == "weak":  # neighbours on a circle, then wider pairs: no pair twice
+        first = client % n_classes
+        return (first, (first + 1 + client // n_classes) % n_classes)
+    return tuple(range(n_classes))
+
+
+def _topped_up(parts: list[IntArray]) -> list[IntArray]:
+    """Give a client below the floor the last records of the richest one."""
+    for client, part in enumerate(parts):
+        missing = _FLOOR - len(part)
+        richest = max(range(len(parts)), key=lambda k: len(parts[k]))
+        if missing > 0 and len(parts[richest]) >= 2 * _FLOOR:
+            parts[client] = np.concatenate([part, parts[richest][-missing:]])
+            parts[richest] = parts[richest][:-missing]
+    return [np.sort(part) for part in parts]

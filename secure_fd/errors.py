@@ -1,0 +1,33 @@
+"""Every error this package raises on purpose; each message is one sentence."""
+
+
+class SecureFDError(Exception):
+    """Base of all deliberate errors."""
+
+
+class ConfigurationError(SecureFDError, ValueError):
+    """A setting is not allowed; the sentence names field, value and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"{field}: {value!r} is not allowed; {allowed}")
+        self.field = field
+
+
+class LocalError(SecureFDError):
+    """This party did something the protocol forbids."""
+
+
+class PeerError(SecureFDError):
+    """Another party sent something the protocol forbids."""
+
+
+class MissingClientError(PeerError):
+    """A client that the round needs did not answer; the round ends with nothing released."""
+
+
+class BudgetError(SecureFDError):
+    """A release, or a query, would exceed what was agreed."""
+
+
+class MissingCapabilityError(SecureFDError):
+    """An attack needs something that this attacker does not see."""

@@ -1,0 +1,231 @@
+"""The round loop of federated distillation, in one process (Algorithm 1 of the paper).
+
+A proxy sample's way through a round: the client's selector and network answer (`_answer`), the
+protection releases (`Protection.release`), the codec makes integers, the secure sum adds them, the
+protection debiases, the method's server rule makes the ensemble, and every client learns from it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images, concatenate
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import (
+    Contribution,
+    Ensemble,
+    FloatArray,
+    IntArray,
+    KnowledgeCodec,
+    one_hot,
+)
+from secure_fd.messages import ensemble_bytes, proxy_bytes
+from secure_fd.methods.base import Method, levels
+from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.training import SGD, Trainer, accuracy, default_device, predict
+from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps as in the paper's supplement: 200 of warm-up, then 1 local and 10 proxy steps a round.
+
+    proxies_per_round: proxies that are answered in a round. remember: clients learn from every
+    ensemble that they were sent so far, not from the newest round alone; it costs no message.
+    """
+
+    warmup_steps: int = 200
+    local_steps: int = 1
+    proxy_steps: int = 10
+    proxies_per_round: int = 512
+    remember: bool = True
+    sgd: SGD = field(default_factory=SGD)
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """What one client brings: a network of its own and its private records."""
+
+    model: nn.Module
+    data: ClientData
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round in figures.
+
+    kept: share of the round's proxies that teach. single: share of the answered proxies that
+    exactly one client answered, whose vote no sum can hide. Measured before any noise.
+    """
+
+    index: int
+    kept: float
+    single: float
+    bytes_up: float
+    bytes_down: float
+
+
+class Federation:
+    """Clients that learn from each other's filtered predictions.
+
+    proxies: public pixels [P, ...]. aggregation: how the server sums (in clear by default).
+    protection: what stands before the wire (nothing by default). seed: of training alone.
+    """
+
+    def __init__(
+        self,
+        participants: Sequence[Participant],
+        proxies: Tensor,
+        method: Method,
+        *,
+        n_classes: int,
+        aggregation: SecureSum | None = None,
+        protection: Protection | None = None,
+        schedule: Schedule | None = None,
+        seed: int = 0,
+        device: torch.device | None = None,
+    ) -> None:
+        self._schedule = schedule or Schedule()
+        _check(len(participants), len(proxies), self._schedule)
+        self._device = device or default_device()
+        self._data = [p.data for p in participants]
+        self._proxies = proxies.to(self._device)
+        self._method = method
+        self._sum = aggregation or PlainSum(len(participants))
+        self._protection = protection or NoProtection()
+        self._codec = KnowledgeCodec(n_classes, self._protection.levels(levels(method.labels)))
+        self._rng = np.random.default_rng((seed, 1))
+        self._trainers = [
+            Trainer(p.model, p.data.train, self._schedule.sgd, seed * 1000 + k, self._device)
+            for k, p in enumerate(participants)
+        ]
+        self._memory = _Memory(self._proxies, n_classes)
+        self._weights: dict[int, FloatArray] = {}
+        self.transcript = Transcript(len(participants))
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Every client's own network."""
+        return [trainer.model for trainer in self._trainers]
+
+    @property
+    def protection(self) -> Protection:
+        """What stands before the wire."""
+        return self._protection
+
+    def accuracies(self, test: Images) -> list[float]:
+        """Every client's accuracy on images that no part of the run has seen."""
+        held = test.to(self._device)
+        return [accuracy(trainer.model, held) for trainer in self._trainers]
+
+    def rounds(self, count: int) -> Iterator[RoundReport]:
+        """Warm up, then run rounds; each is reported when every client has learnt from it."""
+        for trainer in self._trainers:
+            trainer.local_steps(self._schedule.warmup_steps)
+        records = [concatenate([d.train, d.validation]) for d in self._data]
+        self._protection.prepare(self._proxies, self._codec.n_classes, records)
+        self.transcript.broadcast(proxy_bytes(self._proxies))
+        for index in range(count):
+            yield self._round(index)
+
+    def weights(self, client: int) -> FloatArray:
+        """[P] w_k at every proxy; the selector is fitted when it is first asked for."""
+        if client not in self._weights:
+            self._weights[client] = self._method.weights(self._data[client], self._proxies)
+        return self._weights[client]
+
+    def _round(self, index: int) -> RoundReport:
+        chosen = self._rng.permutation(len(self._proxies))[: self._schedule.proxies_per_round]
+        sent = self._share(index, np.sort(chosen))
+        for trainer in self._trainers:
+            trainer.local_steps(self._schedule.local_steps)
+        pixels, targets = self._memory.learn(sent.ensemble, forget=not self._schedule.remember)
+        for trainer in self._trainers:
+            trainer.distillation_steps(pixels, targets, self._schedule.proxy_steps)
+        return self._report(sent)
+
+    def _share(self, index: int, chosen: IntArray) -> "_Sent":
+        """From answers to the ensemble: everything in a round that crosses the boundary."""
+        released = {
+            k: self._protection.release(k, chosen, lambda wanted, k=k: self._answer(k, wanted))
+            for k in range(len(self._data))
+        }
+        vectors = {k: self._codec.encode(given) for k, given in released.items()}
+        result = self._sum.sum(index, vectors, self._codec.levels)
+        sums = self._protection.debias(self._codec.decode(result.total))
+        ensemble = self._method.ensemble(chosen, sums)
+        self.transcript.count(result.traffic)
+        self.transcript.broadcast(ensemble_bytes(ensemble, self._method.labels))
+        self.transcript.distillation.append(
+            DistillationRound(
+                index=index,
+                proxy_indices=chosen,
+                levels=self._codec.levels,
+                uploads=readable_uploads(result, vectors),
+                payloads=result.payloads,
+                total=result.total,
+                ensemble=ensemble,
+            )
+        )
+        answered = sum((given.weights > 0).astype(np.int64) for given in released.values())
+        return _Sent(index, ensemble, np.asarray(answered))
+
+    def _answer(self, client: int, indices: IntArray) -> Contribution:
+        predictions = predict(self.models[client], self._proxies[torch.from_numpy(indices)])
+        if self._method.labels == "hard":
+            predictions = one_hot(predictions.argmax(axis=1), self._codec.n_classes)
+        return Contribution(self.weights(client)[indices], predictions)
+
+    def _report(self, sent: "_Sent") -> RoundReport:
+        answered = max(1, int((sent.answered > 0).sum()))
+        return RoundReport(
+            index=sent.index,
+            kept=float(sent.ensemble.kept.mean()),
+            single=float((sent.answered == 1).sum()) / answered,
+            bytes_up=float(self.transcript.up.mean()),
+            bytes_down=float(self.transcript.down.mean()),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sent:
+    """A round's ensemble and how many clients answered each of its proxies, [m]."""
+
+    index: int
+    ensemble: Ensemble
+    answered: IntArray
+
+
+class _Memory:
+    """What every client was taught so far: the newest ensemble of each proxy."""
+
+    def __init__(self, proxies: Tensor, n_classes: int) -> None:
+        self._pixels = proxies
+        self._targets = torch.zeros(len(proxies), n_classes, device=proxies.device)
+        self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
+
+    def learn(self, ensemble: Ensemble, forget: bool) -> tuple[Tensor, Tensor]:
+        """Pixels and targets to distil from, after this ensemble came in."""
+        if forget:
+            self._known[:] = False
+        indices = torch.from_numpy(ensemble.indices).to(self._known.device)
+        kept = torch.from_numpy(ensemble.kept).to(self._known.device)
+        taught = torch.from_numpy(ensemble.predictions).float().to(self._known.device)
+        self._known[indices] = kept
+        self._targets[indices] = taught
+        return self._pixels[self._known], self._targets[self._known]
+
+
+def _check(n_clients: int, n_proxies: int, schedule: Schedule) -> None:
+    if n_clients < 2:
+        raise ConfigurationError("clients", n_clients, "use 2 or more")
+    if not 1 <= schedule.proxies_per_round <= n_proxies:
+        raise ConfigurationError(
+            "proxies_per_round", schedule.proxies_per_round, f"there are {n_proxies} proxies"
+        )

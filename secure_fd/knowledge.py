@@ -1,0 +1,119 @@
+"""The types that cross the boundary: a client's contribution, two sums, an ensemble.
+
+For a proxy sample x, client k has a weight w_k(x) in [0, 1] and a prediction s_k(x) in the
+simplex. The server needs the count N(x) = sum_k w_k(x) and the sum S(x) = sum_k w_k(x) s_k(x),
+and nothing else. Because every s_k(x) sums to one, N(x) is the class total of S(x): only S is
+sent, so no client's weight ever travels beside its masked prediction.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fd.errors import ConfigurationError, LocalError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+WordArray = NDArray[np.uint64]
+
+HARD_LEVELS = 1
+"""One unit a vote: a hard label is a whole number."""
+SOFT_LEVELS = 4095
+"""Resolution of a soft label; ten clients then need 16 bits a lane."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contribution:
+    """What one client would say about m proxies, before anything protects it.
+
+    weights: [m] in [0, 1]; 0 abstains. predictions: [m, C], each row in the simplex.
+    """
+
+    weights: FloatArray = field(repr=False)
+    predictions: FloatArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.predictions.ndim != 2 or self.weights.shape != self.predictions.shape[:1]:
+            raise LocalError(
+                f"a contribution needs weights [m] and predictions [m, C], "
+                f"not {self.weights.shape} and {self.predictions.shape}"
+            )
+        if not (np.isfinite(self.weights).all() and np.isfinite(self.predictions).all()):
+            raise LocalError("a contribution holds a value that is not finite")
+        if self.weights.size and (self.weights.min() < 0 or self.weights.max() > 1):
+            raise LocalError("a weight is outside [0, 1]")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What an honest server learns of a round: count [m] and sum [m, C], in votes."""
+
+    count: FloatArray
+    total: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ensemble:
+    """The server's answer for a round's proxies.
+
+    indices: [m] into the proxy set. predictions: [m, C], h(x) = S(x) / N(x).
+    kept: [m], True where the server selector lets h(x) teach.
+    """
+
+    indices: IntArray
+    predictions: FloatArray
+    kept: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeCodec:
+    """Contribution <-> non-negative integers that may be summed exactly.
+
+    levels: integer units in one whole vote; no encoded value exceeds it.
+    """
+
+    n_classes: int
+    levels: int
+
+    def __post_init__(self) -> None:
+        if self.n_classes < 2:
+            raise ConfigurationError("n_classes", self.n_classes, "use 2 or more")
+        if self.levels < 1:
+            raise ConfigurationError("levels", self.levels, "use 1 or more")
+
+    def encode(self, contribution: Contribution) -> WordArray:
+        """[m * C] integers; each proxy's C integers total round(w * levels) exactly.
+
+        Largest-remainder rounding, so that the class total carries the count without error.
+        """
+        target = np.rint(contribution.weights * self.levels)
+        exact = target[:, None] * _simplex(contribution.predictions)
+        low = np.floor(exact)
+        short = (target - low.sum(axis=1)).astype(np.int64)
+        order = np.argsort(low - exact, axis=1, kind="stable")
+        rank = np.empty_like(order)
+        np.put_along_axis(rank, order, np.arange(self.n_classes)[None, :], axis=1)
+        units = low + (rank < short[:, None])
+        return units.astype(np.uint64).reshape(-1)
+
+    def decode(self, total: WordArray) -> Sums:
+        """Sums, in votes, of [m * C] summed integers."""
+        votes = total.reshape(-1, self.n_classes).astype(np.float64) / self.levels
+        return Sums(count=votes.sum(axis=1), total=votes)
+
+
+def _simplex(predictions: FloatArray) -> FloatArray:
+    """Rows rescaled to total one; a zero row (an abstention) becomes uniform and weighs nothing."""
+    clipped = np.clip(predictions, 0.0, None)
+    total = clipped.sum(axis=1, keepdims=True)
+    uniform = np.full_like(clipped, 1.0 / clipped.shape[1])
+    return np.divide(clipped, total, out=uniform, where=total > 0)
+
+
+def one_hot(classes: Sequence[int] | IntArray, n_classes: int) -> FloatArray:
+    """[m, C] rows with a single one."""
+    rows = np.zeros((len(classes), n_classes))
+    rows[np.arange(len(classes)), np.asarray(classes, dtype=np.int64)] = 1.0
+    return rows

@@ -1,0 +1,30 @@
+"""Sizes and contents of what the server sends to every client: proxies once, ensembles a round."""
+
+import zlib
+
+import numpy as np
+from torch import Tensor
+
+from secure_fd.knowledge import Ensemble
+
+_STEPS = 65535
+
+
+def ensemble_message(ensemble: Ensemble, labels: str) -> bytes:
+    """Indices of the kept proxies (4 bytes each), then a class (1) or C steps of 2^-16 (2 each)."""
+    kept = ensemble.predictions[ensemble.kept]
+    indices = ensemble.indices[ensemble.kept].astype("<u4").tobytes()
+    if labels == "hard":
+        return indices + kept.argmax(axis=1).astype(np.uint8).tobytes()
+    return indices + np.rint(kept * _STEPS).astype("<u2").tobytes()
+
+
+def ensemble_bytes(ensemble: Ensemble, labels: str) -> int:
+    """Bytes that one client receives for a round: its proxies' indices, and the ensemble."""
+    return 4 * len(ensemble.indices) + len(ensemble_message(ensemble, labels))
+
+
+def proxy_bytes(proxies: Tensor) -> int:
+    """Bytes of the proxy set as 8-bit pixels, losslessly compressed; every client gets it once."""
+    pixels = (proxies * 255).round().byte().cpu().numpy()
+    return len(zlib.compress(pixels.tobytes(), level=6))

@@ -1,0 +1,1 @@
+"""Units, mechanisms, ledgers and accounting of differential privacy; no tensors here."""

@@ -1,0 +1,125 @@
+"""What an epsilon protects: the unit, and the whole claim that must be printed with a number."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+from secure_fd.errors import ConfigurationError, LocalError
+
+
+class PrivacyUnit(StrEnum):
+    """What two neighbouring worlds differ in: without it an epsilon means nothing."""
+
+    RECORD = "record"
+    LABEL = "label"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """What the same release costs at a larger unit; an infinite epsilon means no bound."""
+
+    unit: PrivacyUnit
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """A claim of (epsilon, delta) differential privacy with everything needed to judge it.
+
+    epsilon: infinite where nothing is protected; always so where `unmet` is not empty, so that
+    no reader of this object can print a number whose assumptions failed.
+    neighbours: the relation. covers, not_covered: what the epsilon speaks of, and what it does not.
+    composes_to: the cost at larger units. sampler, accountant: how noise and epsilon were made.
+    assumptions: what must hold. caveats: what weakens the claim. unmet: what did not hold.
+    """
+
+    unit: PrivacyUnit
+    neighbours: str
+    epsilon: float
+    delta: float
+    covers: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    composes_to: tuple[Composed, ...]
+    sampler: str
+    accountant: str
+    assumptions: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:
+            raise ConfigurationError("epsilon", self.epsilon, "use a number of 0 or more, or inf")
+        if not 0 <= self.delta < 1:
+            raise ConfigurationError("delta", self.delta, "use a number in [0, 1)")
+        if self.unmet and self.holds:
+            raise LocalError("a guarantee whose assumptions are unmet cannot carry an epsilon")
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is a finite epsilon at all."""
+        return math.isfinite(self.epsilon)
+
+    def voided_by(self, reasons: Sequence[str]) -> "Guarantee":
+        """The same claim, with no epsilon left if there is any reason against it."""
+        if not reasons:
+            return self
+        unmet = (*self.unmet, *reasons)
+        return replace(self, epsilon=math.inf, composes_to=(), caveats=(), unmet=unmet)
+
+    def sentence(self) -> str:
+        """The claim as one plain sentence; epsilons are rounded up."""
+        if not self.holds:
+            why = "; ".join(self.unmet) or "no noise is added"
+            return f"No differential privacy at the {self.unit} unit: {why}."
+        parts = [
+            f"The {self.unit} unit has epsilon {figure(self.epsilon)} at delta {self.delta:g}, "
+            f"where neighbours differ in {self.neighbours}",
+            *(f"at the {c.unit} level this is {_cost(c)}" for c in self.composes_to),
+            f"it covers {_listed(self.covers)}",
+            f"it does not cover {_listed(self.not_covered)}",
+            f"the noise is {self.sampler}",
+            f"the accounting is {self.accountant}",
+        ]
+        if self.assumptions:
+            parts.append(f"it assumes that {_listed(self.assumptions)}")
+        return "; ".join([*parts, *self.caveats]) + "."
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values for the report; an infinite epsilon is null, and `holds` is then false."""
+        plain: dict[str, object] = asdict(self)
+        plain["epsilon"] = _finite(self.epsilon)
+        plain["composes_to"] = [
+            {"unit": str(c.unit), "epsilon": _finite(c.epsilon), "delta": c.delta}
+            for c in self.composes_to
+        ]
+        lists = {k: list(v) for k, v in plain.items() if isinstance(v, tuple)}
+        return {**plain, **lists, "unit": str(self.unit), "holds": self.holds}
+
+
+def figure(epsilon: float) -> str:
+    """An epsilon to print: rounded up, never down, to two decimals or, from 100, a whole number."""
+    if not math.isfinite(epsilon):
+        return "infinite"
+    # The slack forgives what floating point adds: 4.0000000001 is 4, not 4.01.
+    if epsilon >= 100:
+        return f"{math.ceil(epsilon * (1 - 1e-12)):,}"
+    return f"{math.ceil(epsilon * 100 - 1e-6) / 100:g}"
+
+
+def _cost(composed: Composed) -> str:
+    if not math.isfinite(composed.epsilon):
+        return "not bounded"
+    return f"epsilon {figure(composed.epsilon)} at delta {composed.delta:g}"
+
+
+def _listed(items: Sequence[str]) -> str:
+    if len(items) < 2:
+        return items[0] if items else "nothing"
+    return ", ".join(items[:-1]) + " and " + items[-1]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""What stands between a client's answers and the wire: nothing, label privacy, record privacy."""

@@ -1,0 +1,62 @@
+"""The interface between a client's honest answer and what it lets go."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+from secure_fd.data.images import Images
+from secure_fd.knowledge import Contribution, IntArray, Sums
+from secure_fd.privacy.units import Guarantee
+
+Answer = Callable[[IntArray], Contribution]
+"""Asks a client's selector and network about proxies; a protection that needs no network must
+not call it, so that nothing computed from raw records can leave by mistake."""
+
+
+class Protection(Protocol):
+    """Decides what a client releases about proxies, and undoes its bias at the server."""
+
+    @property
+    def name(self) -> str:
+        """The word that the report uses."""
+
+    def levels(self, wanted: int) -> int:
+        """Integer units in a vote, where the method would use `wanted`."""
+
+    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
+        """Before round one: the public proxies [P, ...] and every client's private records."""
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+        """What `client` sends about the proxies at `indices` [m]."""
+
+    def debias(self, sums: Sums) -> Sums:
+        """Unbiased sums at the server, from the released ones."""
+
+    def guarantee(self) -> Guarantee | None:
+        """What has been promised for everything released so far; None where nothing is."""
+
+
+class NoProtection:
+    """Answers leave as they are."""
+
+    name = "none"
+
+    def levels(self, wanted: int) -> int:
+        """As the method wants."""
+        return wanted
+
+    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
+        """Nothing to prepare."""
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+        """The answer itself."""
+        return answer(indices)
+
+    def debias(self, sums: Sums) -> Sums:
+        """The sums themselves."""
+        return sums
+
+    def guarantee(self) -> Guarantee | None:
+        """None: nothing is promised."""
+        return None

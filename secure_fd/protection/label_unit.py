@@ -1,0 +1,76 @@
+"""The label unit: every answer passes randomised response once, and is remembered."""
+
+import os
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from secure_fd.data.images import Images
+from secure_fd.knowledge import HARD_LEVELS, Contribution, IntArray, Sums, one_hot
+from secure_fd.privacy.alphabet import Alphabet, declaring
+from secure_fd.privacy.entropy import Random
+from secure_fd.privacy.ledger import LabelLedger
+from secure_fd.privacy.randomized_response import RandomizedResponse, sample_symbols
+from secure_fd.privacy.units import Guarantee
+from secure_fd.protection.base import Answer
+
+
+class LabelUnit:
+    """Randomised response over all classes and abstain, or over the classes a client declares.
+
+    epsilon: of one answer. delta: of the composition to larger units, which the guarantee states.
+    """
+
+    name = "label unit"
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        alphabet: Literal["full", "declared"] = "full",
+        random: Random = os.urandom,
+    ) -> None:
+        self._epsilon = epsilon
+        self._delta = delta
+        self._declared = alphabet == "declared"
+        self._random = random
+        self._ledgers: list[LabelLedger] = []
+
+    def levels(self, wanted: int) -> int:  # noqa: ARG002 - a response is one whole symbol
+        """One unit: a response is a class or an abstention."""
+        return HARD_LEVELS
+
+    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
+        """Open one ledger a client; only the set of classes is read from the records."""
+        full = Alphabet.full(n_classes)
+        self._alphabets = [
+            Alphabet(n_classes, tuple(torch.unique(r.labels).tolist())) if self._declared else full
+            for r in records
+        ]
+        self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets)
+        self._declaring = declaring(self._alphabets)
+        self._n_classes = n_classes
+        self._ledgers = [
+            LabelLedger(self._mechanism, alphabet, len(proxies)) for alphabet in self._alphabets
+        ]
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+        """One-hot noisy symbols, a zero row for abstain; a pair released before keeps its own."""
+        honest = answer(indices)
+        symbols = sample_symbols(honest.weights, honest.predictions, self._random)
+        noisy = self._ledgers[client].release(indices, symbols, self._random)
+        said = noisy < self._n_classes
+        rows = one_hot(np.where(said, noisy, 0), self._n_classes) * said[:, None]
+        return Contribution(said.astype(np.float64), rows)
+
+    def debias(self, sums: Sums) -> Sums:
+        """Unbiased counts a class, clipped at zero: a negative vote teaches nothing."""
+        votes = np.clip(self._mechanism.debias(sums.total, self._declaring), 0.0, None)
+        return Sums(votes.sum(axis=1), votes)
+
+    def guarantee(self) -> Guarantee | None:
+        """The guarantee of the client that has released most."""
+        busiest = max(self._ledgers, key=lambda ledger: ledger.released)
+        return busiest.guarantee(self._delta)

@@ -1,0 +1,1 @@
+"""The secure-sum protocol: sans-IO state machines and their messages."""

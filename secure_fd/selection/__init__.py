@@ -1,0 +1,1 @@
+"""Which proxies a client answers, and which answers the server keeps."""

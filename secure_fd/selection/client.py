@@ -1,0 +1,144 @@
+"""Client selectors, from private records and public proxies to "I answer" or "I abstain"."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import FloatArray
+from secure_fd.selection.density import (
+    ProxyReference,
+    RatioSolver,
+    ReferenceSettings,
+    class_means,
+)
+from secure_fd.selection.kulsif import Kulsif
+from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """A client's verdict on the proxies.
+
+    margins: [P, classes of the client], each ratio less its threshold.
+    """
+
+    margins: FloatArray
+
+    @property
+    def scores(self) -> FloatArray:
+        """[P] the margin of the best class; higher is more in distribution."""
+        return np.asarray(self.margins.max(axis=1))
+
+    @property
+    def accepted(self) -> NDArray[np.bool_]:
+        """[P] in distribution where any estimator says so (the paper's supplement)."""
+        return np.asarray(self.scores >= 0)
+
+
+class ClientSelector(Protocol):
+    """Says which proxies are in a client's own distribution."""
+
+    def select(self, client: ClientData, proxies: Tensor) -> Selection:
+        """The verdict on public proxies [P, ...], from a client's private records."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyRatioSelector:
+    """Density ratio against the public proxies (see `density`), one estimator a class.
+
+    threshold: "otsu" splits the proxies' own scores; "quantile" is the paper's tau_client, the
+    given quantile of the ratio on held-back local records.
+    """
+
+    threshold: Literal["otsu", "quantile"] = "otsu"
+    quantile: float = 0.25
+    reference: ReferenceSettings = field(default_factory=ReferenceSettings)
+
+    def select(self, client: ClientData, proxies: Tensor) -> Selection:
+        """Ratios from the training records; held-back records serve the quantile alone."""
+        reference, solver = _reference(_Shared(proxies), self.reference)
+        features = reference.features(client.train.pixels)
+        means = class_means(features, client.train.labels.cpu().numpy(), client.classes)
+        head = solver.head(means, client.classes)
+        ratios = head.ratios(reference.proxy_features)
+        if self.threshold == "otsu":
+            return Selection(ratios - otsu_thresholds(ratios))
+        held_back = head.ratios(reference.features(client.validation.pixels))
+        labels = client.validation.labels.cpu().numpy()
+        thresholds = quantile_thresholds(held_back, labels, client.classes, self.quantile)
+        return Selection(ratios - thresholds)
+
+
+@dataclass(frozen=True, slots=True)
+class KulsifSelector:
+    """The paper's selector: exact KuLSIF in pixel space against uniform noise, one a class.
+
+    width: of the Gaussian kernel, in pixels normalised by `mean` and `deviation`. share: of the
+    local records that the estimate is built from; the threshold is the `quantile` on the rest.
+    beta is n_u^(-1/2).
+    """
+
+    quantile: float = 0.25
+    width: float = 5.0
+    n_reference: int = 250
+    share: float = 0.05
+    mean: float = 0.1307
+    deviation: float = 0.3081
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigurationError("share", self.share, "use a number between 0 and 1")
+
+    def select(self, client: ClientData, proxies: Tensor) -> Selection:
+        """Ratios over their own thresholds, less one: classes differ in scale by orders."""
+        points = self._points(proxies)
+        rng = np.random.default_rng(self.seed)
+        columns = [self._ratio(client.train, c, points, rng) for c in client.classes]
+        return Selection(np.stack(columns, axis=1) - 1.0)
+
+    def _ratio(
+        self, records: Images, label: int, points: FloatArray, rng: np.random.Generator
+    ) -> FloatArray:
+        own = rng.permutation(self._points(records.pixels[records.labels == label]))
+        size = max(1, round(self.share * len(own)))
+        low, high = -self.mean / self.deviation, (1 - self.mean) / self.deviation
+        uniform = rng.uniform(low, high, (self.n_reference, own.shape[1]))
+        fitted = Kulsif.fit(own[:size], uniform, self.n_reference**-0.5, self.width)
+        threshold = np.quantile(fitted.score_samples(own[size:]), self.quantile)
+        return fitted.score_samples(points) / threshold
+
+    def _points(self, pixels: Tensor) -> FloatArray:
+        flat = pixels.flatten(1).double().cpu().numpy()
+        return np.asarray((flat - self.mean) / self.deviation)
+
+
+class _Shared:
+    """Proxies as a cache key: the same tensor object is the same proxy set."""
+
+    __slots__ = ("proxies",)
+
+    def __init__(self, proxies: Tensor) -> None:
+        self.proxies = proxies
+
+    def __hash__(self) -> int:
+        return id(self.proxies)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Shared) and other.proxies is self.proxies
+
+
+@lru_cache(maxsize=4)
+def _reference(shared: _Shared, settings: ReferenceSettings) -> tuple[ProxyReference, RatioSolver]:
+    """The public part, made once for all clients of a run."""
+    with torch.no_grad():
+        reference = ProxyReference.fit(shared.proxies, settings)
+    return reference, reference.solver()

@@ -1,0 +1,101 @@
+"""The default client selector: the ratio of a client's density to that of the public proxies.
+
+With phi the random Fourier features of unit norm, H the mean of phi phi^T over the proxies and
+h_c the mean over a client's records of phi times "is of class c", least-squares importance
+fitting (Kanamori et al., 2009, in feature space) gives for each class that the client holds
+
+    w_c(x) = phi(x)^T (H + beta I)^-1 h_c     ~  p_k(x, c) / p_proxy(x)
+
+H is public and factorised once for every client; a client's private records enter only through
+h_c, a mean of vectors of norm one. That makes it the statistic that record privacy protects.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from torch import Tensor
+
+from secure_fd.knowledge import FloatArray, IntArray
+from secure_fd.selection.features import FourierFeatures, RandomConvolution, Whitening
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSettings:
+    """Size of the public feature map; rank of the whitened features, number of Fourier features."""
+
+    rank: int = 60
+    n_features: int = 2000
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProxyReference:
+    """Everything about the proxies that selectors share; public, so every party can hold it."""
+
+    convolution: RandomConvolution
+    whitening: Whitening
+    fourier: FourierFeatures
+    proxy_features: FloatArray  # [P, D], rows of norm one
+    second_moment: FloatArray  # [D, D], H
+    settings: ReferenceSettings
+
+    @classmethod
+    def fit(cls, proxies: Tensor, settings: ReferenceSettings | None = None) -> "ProxyReference":
+        """Fit the feature map on public pixels [P, channels, H, W]."""
+        chosen = settings or ReferenceSettings()
+        convolution = RandomConvolution.draw(proxies.shape[1], chosen.seed)
+        raw = convolution(proxies)
+        whitening = Whitening.fit(raw, chosen.rank)
+        inputs = whitening(raw)
+        fourier = FourierFeatures.draw(inputs, chosen.n_features, chosen.seed)
+        features = fourier(inputs)
+        moment = features.T @ features / len(features)
+        return cls(convolution, whitening, fourier, features, moment, chosen)
+
+    def features(self, pixels: Tensor) -> FloatArray:
+        """[N, channels, H, W] -> [N, D], rows of norm one."""
+        return self.fourier(self.whitening(self.convolution(pixels)))
+
+    def solver(self, beta: float | None = None) -> "RatioSolver":
+        """The factorisation of H + beta I, shared by every client with the same beta.
+
+        beta: ridge of the fit; by default 1 / P, the variance of a mean over the P proxies.
+        """
+        ridge = 1.0 / len(self.proxy_features) if beta is None else beta
+        moment = self.second_moment + ridge * np.eye(len(self.second_moment))
+        return RatioSolver(cho_factor(moment))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RatioSolver:
+    """(H + beta I)^-1, factorised."""
+
+    factors: Any  # (matrix, lower) as SciPy returns it
+
+    def head(self, means: FloatArray, classes: tuple[int, ...]) -> "RatioHead":
+        """A client's head from its class means h_c, [len(classes), D]."""
+        return RatioHead(classes, cho_solve(self.factors, means.T))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RatioHead:
+    """One client's density ratios, one for each class that it holds (the paper's supplement)."""
+
+    classes: tuple[int, ...]
+    coefficients: FloatArray  # [D, len(classes)]
+
+    def ratios(self, features: FloatArray) -> FloatArray:
+        """[N, D] -> [N, len(classes)]: how much more often the client has such a sample."""
+        return features @ self.coefficients
+
+    def labels(self, features: FloatArray) -> IntArray:
+        """[N] the class of the largest ratio: the client's most likely label."""
+        return np.asarray(self.classes)[self.ratios(features).argmax(axis=1)]
+
+
+def class_means(features: FloatArray, labels: IntArray, classes: tuple[int, ...]) -> FloatArray:
+    """h_c for each class: [len(classes), D], each the sum over its records over all n records."""
+    member = labels[None, :] == np.asarray(classes)[:, None]
+    return member.astype(np.float64) @ features / len(features)

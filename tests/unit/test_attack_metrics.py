@@ -1,0 +1,128 @@
+"""Membership metrics against scikit-learn and closed forms; intervals against known truths."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+from sklearn.metrics import roc_curve as reference_curve
+
+from attacks.metrics import (
+    Scores,
+    advantage,
+    auc,
+    mean,
+    proportion,
+    rank,
+    roc_curve,
+    shuffled_auc,
+    total_variation,
+    tpr_at_fpr,
+)
+from secure_fd.errors import LocalError
+
+
+def normals(seed: int, shift: float, n: int = 60, k: int = 80) -> Scores:
+    rng = np.random.default_rng(seed)
+    return rank(rng.normal(shift, 1, n), rng.normal(0, 1, k), seed)
+
+
+def joined(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
+    truth = np.repeat([1, 0], [scores.members.size, scores.non_members.size])
+    return truth, np.concatenate([scores.members, scores.non_members])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_auc_and_curve_agree_with_scikit_learn(seed: int) -> None:
+    scores = normals(seed, 0.7)
+    truth, values = joined(scores)
+    assert auc(scores, 0).value == pytest.approx(roc_auc_score(truth, values), abs=1e-12)
+    fpr, tpr, _ = reference_curve(truth, values, drop_intermediate=False)
+    curve = roc_curve(scores)
+    np.testing.assert_allclose(curve.fpr, fpr, atol=1e-12)
+    np.testing.assert_allclose(curve.tpr, tpr, atol=1e-12)
+
+
+@pytest.mark.parametrize("fpr", [0.02, 0.1, 0.5])
+def test_tpr_at_fpr_is_the_highest_point_of_the_curve_up_to_that_fpr(fpr: float) -> None:
+    scores = normals(1, 1.0)
+    false_rates, true_rates, _ = reference_curve(*joined(scores), drop_intermediate=False)
+    rate = tpr_at_fpr(scores, fpr, 0)
+    assert rate is not None
+    assert rate.value == true_rates[false_rates <= fpr + 1e-12].max()
+    assert rate.interval[0] <= rate.value <= rate.interval[1]
+
+
+def test_tpr_is_not_resolvable_with_too_few_non_members() -> None:
+    assert tpr_at_fpr(rank(np.arange(500), np.arange(99), 0), 0.01, 0) is None
+    assert tpr_at_fpr(rank(np.arange(500), np.arange(100), 0), 0.01, 0) is not None
+
+
+def test_perfect_and_inverted_attacks() -> None:
+    perfect = rank([3.0, 4.0], [1.0, 2.0], 0)
+    assert (auc(perfect, 0).value, auc(perfect, 0).interval) == (1.0, (1.0, 1.0))
+    assert auc(rank([1.0, 2.0], [3.0, 4.0], 0), 0).value == 0.0
+
+
+def test_ties_are_broken_at_random_by_the_seed() -> None:
+    ties = [auc(rank(np.zeros(50), np.zeros(50), seed), 0).value for seed in range(200)]
+    # Each area has deviation sqrt(101 / 12 / 2500) = .058, their mean .0041: five of those.
+    assert np.mean(ties) == pytest.approx(0.5, abs=0.021)
+    assert np.std(ties) == pytest.approx(0.058, rel=0.3)
+    assert ties[0] == auc(rank(np.zeros(50), np.zeros(50), 0), 0).value
+
+
+def test_auc_interval_covers_the_truth() -> None:
+    truth = norm.cdf(0.8 / np.sqrt(2))
+    covered = 0
+    for seed in range(100):
+        low, high = auc(normals(seed, 0.8), seed).interval
+        covered += low <= truth <= high
+        assert high - low < 0.25  # wide intervals would cover anything
+    # At 95 %: P[Bin(100, .95) < 86] < 1e-3; a percentile bootstrap is slightly liberal.
+    assert covered >= 86
+
+
+def test_shuffled_membership_is_a_coin_and_finds_shifts() -> None:
+    def p_value(shift: float, seed: int) -> float:
+        scores = normals(seed, shift)
+        return float((shuffled_auc(scores, seed) >= auc(scores, seed).value).mean())
+
+    assert shuffled_auc(normals(0, 3.0), 0).mean() == pytest.approx(0.5, abs=0.01)
+    # P[Bin(60, .05) > 11] < 1e-4.
+    assert sum(p_value(0.0, seed) < 0.05 for seed in range(60)) <= 11
+    assert sum(p_value(1.0, seed) < 0.05 for seed in range(20)) == 20
+
+
+def test_advantage_at_a_given_threshold() -> None:
+    rate = advantage([0.9, 0.8, 0.2, 0.7], [0.1, 0.6, 0.2, 0.3], 0.5, 0)
+    assert rate.value == pytest.approx(0.75 - 0.25)
+    null = np.random.default_rng(0).random((2, 2000))
+    low, high = advantage(null[0], null[1], 0.5, 0).interval
+    assert low < 0 < high
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(2 * 0.25 / 2000), rel=0.15)
+
+
+def test_mean_interval_has_the_normal_width() -> None:
+    values = np.random.default_rng(0).normal(2.0, 1.0, 400)
+    rate = mean(values, 0)
+    assert rate.value == values.mean()
+    assert np.ptp(rate.interval) == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
+
+
+def test_proportion_is_clopper_pearson() -> None:
+    none = proportion(0, 20)
+    assert none.value == 0.0
+    assert none.interval == pytest.approx((0.0, 1 - 0.025 ** (1 / 20)))  # closed form at zero
+
+
+def test_total_variation() -> None:
+    assert total_variation([1.0, 0.0], [0.0, 1.0]) == 1.0
+    assert total_variation([0.5, 0.5], [0.5, 0.5]) == 0.0
+    np.testing.assert_allclose(total_variation(np.eye(3), np.full(3, 1 / 3)), np.full(3, 2 / 3))
+
+
+def test_empty_and_infinite_scores_are_refused() -> None:
+    with pytest.raises(LocalError, match="0 members and 1 non-members"):
+        rank([], [1.0], 0)
+    with pytest.raises(LocalError, match="finite"):
+        rank([np.inf], [1.0], 0)

@@ -1,0 +1,199 @@
+"""Capabilities follow from the transcript, and what is missing is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks.oracle import LabelOracle
+from attacks.registry import ATTACKS, load
+from attacks.result import AttackResult, RocCurve
+from attacks.view import Capability, Public, client_view, outsider_view, server_view
+from secure_fd.errors import (
+    BudgetError,
+    ConfigurationError,
+    LocalError,
+    MissingCapabilityError,
+)
+from secure_fd.knowledge import Ensemble
+from secure_fd.transcript import DistillationRound, ParameterRound, Transcript
+
+WORDS = {0: np.array([1, 0], dtype=np.uint64), 1: np.array([0, 1], dtype=np.uint64)}
+
+
+def public(labels: Tensor | None = None) -> Public:
+    proxies = torch.zeros(1, 1, 4, 4)
+    return Public(proxies, 2, 2, lambda _: nn.Linear(1, 1), labels)
+
+
+def transcript(*, readable: bool, fedavg: bool = False) -> Transcript:
+    run = Transcript(2)
+    if fedavg:
+        weights = {k: np.full(3, float(k), dtype=np.float32) for k in (0, 1)}
+        mean = np.full(3, 0.5, dtype=np.float32)
+        run.add_parameters(ParameterRound(0, weights if readable else None, WORDS, mean))
+        return run
+    answer = Ensemble(np.array([0]), np.array([[0.5, 0.5]]), np.array([True]))
+    total = WORDS[0] + WORDS[1]
+    uploads = WORDS if readable else None
+    run.distillation.append(DistillationRound(0, np.array([0]), 1, uploads, WORDS, total, answer))
+    return run
+
+
+def test_a_server_reads_uploads_only_where_nothing_masks_them() -> None:
+    clear = server_view(transcript(readable=True), public())
+    masked = server_view(transcript(readable=False), public())
+    assert clear.capabilities - masked.capabilities == {Capability.READ_UPLOADS}
+    assert masked.rounds[0].uploads is None
+    with pytest.raises(MissingCapabilityError, match=r"clients' uploads in clear \(server\)"):
+        masked.require(Capability.READ_SUMS, Capability.READ_UPLOADS)
+
+
+def test_client_and_outsider_see_no_upload_payload_or_sum() -> None:
+    run = transcript(readable=True)
+    client = client_view(run, public())
+    assert client.capabilities == {Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}
+    seen = client.rounds[0]
+    assert (seen.uploads, seen.payloads, seen.total) == (None, None, None)
+    assert outsider_view(run, public()).capabilities == {Capability.PUBLIC_PROXIES}
+    assert outsider_view(run, public()).rounds == ()
+
+
+def test_fedavg_parameters() -> None:
+    run = transcript(readable=True, fedavg=True)
+    server = server_view(run, public())
+    assert server.client_parameters()[1].tolist() == [1.0] * 3
+    assert server.global_parameters().tolist() == [0.5] * 3
+    masked = server_view(transcript(readable=False, fedavg=True), public())
+    for blind in (
+        masked,
+        client_view(run, public()),
+        outsider_view(run, public(), holds_model=True),
+    ):
+        assert blind.global_parameters().tolist() == [0.5] * 3
+        with pytest.raises(MissingCapabilityError, match="client model parameters"):
+            blind.client_parameters()
+    with pytest.raises(MissingCapabilityError, match="global model parameters"):
+        outsider_view(run, public()).global_parameters()
+    with pytest.raises(MissingCapabilityError, match="ensemble predictions"):
+        server.ensembles()
+
+
+def test_an_empty_transcript_gives_no_observation() -> None:
+    assert server_view(Transcript(2), public()).capabilities == {Capability.PUBLIC_PROXIES}
+
+
+def test_alternatives_are_named_whole() -> None:
+    view = outsider_view(Transcript(2), public())
+    first = frozenset({Capability.READ_SUMS, Capability.PUBLIC_PROXIES})
+    with pytest.raises(MissingCapabilityError, match="missing sums over clients, or label queries"):
+        view.require_any(first, frozenset({Capability.QUERY_FINAL_MODEL}))
+
+
+def test_oracles_are_for_active_capabilities() -> None:
+    oracle = LabelOracle(lambda x: torch.zeros(len(x), dtype=torch.int64), 5)
+    view = outsider_view(Transcript(2), public(), {Capability.QUERY_FINAL_MODEL: oracle})
+    assert view.oracle(Capability.QUERY_FINAL_MODEL) is oracle
+    with pytest.raises(MissingCapabilityError, match="injection"):
+        view.oracle(Capability.INJECT_PROXIES)
+    with pytest.raises(LocalError, match="sums over clients"):
+        server_view(Transcript(2), public(), {Capability.READ_SUMS: oracle})
+
+
+def test_labels_are_a_capability() -> None:
+    with pytest.raises(MissingCapabilityError, match="labels of public"):
+        public().require_labels()
+    labelled = public(torch.tensor([1]))
+    assert Capability.LABELLED_PUBLIC in server_view(Transcript(2), labelled).capabilities
+    with pytest.raises(LocalError, match="3 labels for 1"):
+        public(torch.tensor([1, 2, 3]))
+
+
+def test_a_view_shows_no_data_when_printed() -> None:
+    shown = repr(server_view(transcript(readable=True), public()))
+    assert "array" not in shown
+    assert "tensor" not in shown
+
+
+class Parity:
+    """Labels by the parity of the pixel total, and how many images it was asked about."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, images: Tensor) -> Tensor:
+        self.asked += len(images)
+        return images.flatten(1).sum(1).long() % 2
+
+
+def test_oracle_counts_distinct_images_and_remembers_answers() -> None:
+    model = Parity()
+    oracle = LabelOracle(model, 3)
+    images = torch.arange(3.0).view(3, 1, 1, 1)[[0, 1, 1, 0]]
+    assert oracle(images).tolist() == [0, 1, 1, 0]
+    assert (oracle.queries, model.asked) == (2, 2)
+    assert oracle(images).tolist() == [0, 1, 1, 0]
+    assert (oracle.queries, model.asked) == (2, 2)
+
+
+def test_oracle_stops_at_its_budget_before_it_asks() -> None:
+    model = Parity()
+    oracle = LabelOracle(model, 3)
+    oracle(torch.arange(2.0).view(2, 1, 1, 1))
+    with pytest.raises(BudgetError, match="2 new queries after 2 exceed the budget of 3"):
+        oracle(torch.arange(1.0, 4.0).view(3, 1, 1, 1))
+    assert (oracle.queries, model.asked) == (2, 2)
+    with pytest.raises(ConfigurationError, match="budget"):
+        LabelOracle(model, 0)
+
+
+def test_oracle_never_passes_on_scores() -> None:
+    with pytest.raises(LocalError, match="one class id an image"):
+        LabelOracle(lambda x: torch.rand(len(x)), 5)(torch.zeros(1, 1, 2, 2))
+    with pytest.raises(LocalError, match="one class id an image"):
+        LabelOracle(lambda x: torch.rand(len(x), 3), 5)(torch.zeros(1, 1, 2, 2))
+
+
+def result(figure: float) -> AttackResult:
+    return AttackResult(
+        name="n",
+        title="t",
+        figure=figure,
+        figure_name="AUC",
+        unit="",
+        interval=(0.4, 0.6),
+        control=0.5,
+        control_name="shuffled",
+        caveats=("few",),
+        details={"gap": np.float64(0.5)},
+        roc=RocCurve(np.array([0.0, 1.0]), np.array([0.0, 1.0])),
+        images={"attack": np.zeros((1, 4, 4), dtype=np.float32)},
+    )
+
+
+def test_result_is_plain_json_without_images() -> None:
+    saved = json.loads(json.dumps(result(0.5).to_json(), allow_nan=False))
+    assert saved["figure"] == 0.5
+    assert saved["roc"] == {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}
+    assert saved["details"] == {"gap": 0.5}
+    assert "images" not in saved
+
+
+def test_result_refuses_numbers_that_no_report_can_show() -> None:
+    with pytest.raises(LocalError, match="figure is nan"):
+        result(float("nan"))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_registered_attack_carries_its_name(name: str) -> None:
+    attack = load(name)
+    assert vars(attack)["name"] == name
+    assert vars(attack)["needs"]
+    assert {"run", "score", "title"} <= vars(attack).keys()
+
+
+def test_an_unknown_attack_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="use one of label-distribution"):
+        load("telepathy")

@@ -1,0 +1,133 @@
+"""Known answers of the primitives, from their sources."""
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto.context import Purpose, context, fields
+from secure_fd.crypto.kdf import derive_key
+from secure_fd.crypto.keys import AgreementKey, IdentityKey
+from secure_fd.crypto.prg import BLOCK_WORDS, Keystream, scratch_words
+from secure_fd.crypto.randomness import draw, insecure_bytes
+from secure_fd.errors import LocalError, PeerError
+
+H = bytes.fromhex
+
+# NIST SP 800-38A, F.5.5 CTR-AES256.Encrypt: the four output blocks are the keystream.
+NIST_KEY = H("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
+NIST_COUNTER = H("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
+NIST_STREAM = H(
+    "0bdf7df1591716335e9a8b15c860c502"
+    "5a6e699d536119065433863c8f657b94"
+    "1bc12c9c01610d5d0d8bd6a3378eca62"
+    "2956e1c8693536b1bee99c73a31576b6"
+)
+
+# RFC 7748, 6.1: two private keys, their public keys, and the secret they share.
+ALICE = H("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
+ALICE_PUBLIC = H("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
+BOB = H("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+BOB_PUBLIC = H("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
+SHARED = H("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
+# Points of order 1, 2, 4 and 8, and those of their other encodings that 255 bits allow.
+_P = 2**255 - 19
+_ORDER_8 = (
+    H("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    H("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+)
+LOW_ORDER = [
+    *_ORDER_8,
+    *(number.to_bytes(32, "little") for number in (0, 1, _P - 1, _P, _P + 1)),
+    (2**255).to_bytes(32, "little"),
+]
+
+
+def test_keystream_is_nist_ctr_aes256() -> None:
+    assert Keystream(NIST_KEY, NIST_COUNTER).read(64) == NIST_STREAM
+    words = Keystream(NIST_KEY, NIST_COUNTER).read_words(8, scratch_words())
+    assert words.tolist() == np.frombuffer(NIST_STREAM, "<u8").tolist()
+
+
+@pytest.mark.parametrize("cuts", [[5], [1, 2, 3], [BLOCK_WORDS, 7], [0, 4, 0, BLOCK_WORDS]])
+def test_a_stream_is_the_same_however_it_is_cut(cuts: list[int]) -> None:
+    stream, scratch = Keystream(NIST_KEY), scratch_words()
+    parts = [stream.read_words(cut, scratch).copy() for cut in cuts]
+    assert np.concatenate(parts).tobytes() == Keystream(NIST_KEY).read(sum(cuts) * 8)
+
+
+@pytest.mark.parametrize("count", [-1, BLOCK_WORDS + 1])
+def test_a_read_beyond_a_block_is_refused(count: int) -> None:
+    with pytest.raises(LocalError, match="count"):
+        Keystream(NIST_KEY).read_words(count, scratch_words())
+
+
+def test_hkdf_is_rfc_5869_case_1() -> None:
+    key = derive_key(b"\x0b" * 22, salt=bytes(range(13)), info=bytes(range(0xF0, 0xFA)), length=42)
+    assert key == H(
+        "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    )
+
+
+@pytest.mark.parametrize("empty", ["secret", "salt", "info"])
+def test_a_key_bound_to_nothing_is_refused(empty: str) -> None:
+    inputs = {"secret": b"s", "salt": b"t", "info": b"i"} | {empty: b""}
+    with pytest.raises(LocalError, match="empty"):
+        derive_key(inputs["secret"], salt=inputs["salt"], info=inputs["info"])
+
+
+def test_x25519_is_rfc_7748() -> None:
+    alice, bob = AgreementKey.generate(lambda _: ALICE), AgreementKey.generate(lambda _: BOB)
+    assert (alice.public, bob.public) == (ALICE_PUBLIC, BOB_PUBLIC)
+    assert alice.exchange(bob.public) == bob.exchange(alice.public) == SHARED
+
+
+@pytest.mark.parametrize("point", LOW_ORDER, ids=lambda p: p.hex()[:8])
+def test_points_of_low_order_are_refused(point: bytes) -> None:
+    with pytest.raises(PeerError, match="high-order"):
+        AgreementKey.generate(insecure_bytes(2)).exchange(point)
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_agreement_keys_of_another_length_are_refused(size: int) -> None:
+    with pytest.raises(PeerError, match="32 bytes"):
+        AgreementKey.generate(insecure_bytes(2)).exchange(bytes(size))
+
+
+def test_a_signature_serves_one_message_of_one_identity() -> None:
+    identity, stranger = (IdentityKey.generate(insecure_bytes(seed)) for seed in (3, 4))
+    signature = identity.sign(b"message")
+    identity.public.verify(signature, b"message", "it")
+    for public, text, mark in (
+        (identity.public, b"messagf", signature),
+        (stranger.public, b"message", signature),
+        (identity.public, b"message", signature[:-1] + bytes([signature[-1] ^ 1])),
+        (identity.public, b"message", signature[:-1]),
+    ):
+        with pytest.raises(PeerError, match="the signature on it does not verify"):
+            public.verify(mark, text, "it")
+
+
+def test_a_short_randomness_source_is_refused() -> None:
+    with pytest.raises(LocalError, match="31 bytes where 32"):
+        draw(lambda size: bytes(size - 1), 32)
+
+
+def test_contexts_differ_when_any_field_does() -> None:
+    base = {"session": b"s", "terms": b"t", "sender": 1, "receiver": 2}
+    changed = [base | change for change in (
+        {}, {"session": b"st", "terms": b""}, {"session": b"", "terms": b"st"}, {"session": b"x"},
+        {"terms": b"x"}, {"sender": 3}, {"receiver": 3}, {"sender": 2, "receiver": 1},
+    )]  # fmt: skip
+    built = {context(p, **fields_) for fields_ in changed for p in Purpose}  # type: ignore[arg-type]
+    assert len(built) == len(changed) * len(Purpose)
+
+
+def test_a_context_is_laid_out_as_documented() -> None:
+    built = context(Purpose.PAIR_MASK, session=b"S", terms=b"TT", sender=1, receiver=2)
+    assert built == (
+        b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\1\0\0\0\1S\0\0\0\2TT"
+        b"\0\0\0\x11pairwise mask key\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2"
+    )
+
+
+def test_fields_do_not_run_together() -> None:
+    assert len({fields(b"ab", b"c"), fields(b"a", b"bc"), fields(b"abc"), fields(b"abc", b"")}) == 4

@@ -1,0 +1,143 @@
+"""The discrete Gaussian's exact arithmetic: the table, and every comparison at 128 bits."""
+
+import math
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.discrete_gaussian import (
+    MAX_SIGMA,
+    _accepted,
+    _below_exp,
+    _bucket,
+    _proposal,
+    _scaled_exp,
+    discrete_gaussian,
+)
+from secure_fd.privacy.entropy import Random, SeededRandom, words
+
+FULL = 1 << 128
+
+
+def low_word(value: int) -> Random:
+    return lambda _: value.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("sigma", [0.4, 3.0, 20.3, 300.0])
+def test_table_times_acceptance_is_the_distribution(sigma: float) -> None:
+    """The law that the two steps give, worked out without sampling, against the definition."""
+    proposal = _proposal(sigma)
+    k = 1 << proposal.shift
+    edges = [0, *proposal.cumulative, FULL]
+    buckets = np.array([(b - a) / FULL for a, b in pairwise(edges)])
+    x = np.arange(len(buckets) * k)
+    fine = x % k
+    accepted = np.exp(-fine * (fine + 2 * (x - fine)) / (2 * sigma**2))
+    ours = buckets[x // k] / k * accepted
+    ours /= 2 * ours.sum() - ours[0]
+    ideal = np.exp(-(x**2) / (2 * sigma**2))
+    ideal /= 2 * ideal.sum() - ideal[0]
+    np.testing.assert_allclose(ours, ideal, rtol=1e-10, atol=1e-35)
+
+
+def given(*values: int) -> Random:
+    """A generator that gives these 64-bit words, one a call, and then fails."""
+    stream = iter(values)
+    return lambda _: next(stream).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize(
+    ("fine", "bucket"), [(0, 0), (1, 0), (3, 5), (31, 1), (31, 40), (0, 7), (17, 60)]
+)
+@pytest.mark.parametrize("negative", [False, True])
+def test_a_proposal_is_accepted_with_what_its_exponent_lacks(
+    fine: int, bucket: int, negative: bool
+) -> None:
+    """Chosen words for the three draws, with the last next to exp(-(x^2 - (kQ)^2) / 2 sigma^2)."""
+    sigma, k = 300.0, 32
+    proposal, x = _proposal(sigma), k * bucket + fine
+    assert proposal.shift == 5
+    edges = [0, *proposal.cumulative]
+    inside = (edges[bucket] + edges[bucket + 1] >> 1) >> 64
+    limit = math.exp(-(x**2 - (k * bucket) ** 2) / (2 * sigma**2)) * 2**64
+    outcomes = []
+    for last in (limit * (1 - 1e-9), limit * (1 + 1e-9)):
+        last_word = min(int(last), 2**64 - 1)
+        drawn = _accepted(proposal, 1, given(inside, fine | negative << 63, last_word, 0))
+        outcomes.append(drawn.tolist())
+    kept = [] if negative and x == 0 else [-x if negative else x]
+    assert outcomes == [kept, [] if fine else kept]
+
+
+@pytest.mark.parametrize("sigma", [0.1, 8.0, 8.1, 1000.0, 2.0**19, MAX_SIGMA])
+def test_the_table_stays_small_and_reaches_the_tail(sigma: float) -> None:
+    proposal = _proposal(sigma)
+    assert len(proposal.cumulative) <= 225
+    assert (len(proposal.cumulative) + 1 << proposal.shift) > 13.9 * sigma
+    assert list(proposal.cumulative) == sorted(proposal.cumulative)
+
+
+def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest() -> None:
+    proposal = _proposal(20.0)
+    for j, threshold in enumerate(proposal.cumulative[:40]):
+        tied, low = proposal.leading[j : j + 1], threshold % 2**64
+        assert _bucket(proposal, tied, low_word(low)) == [j + 1]
+        assert _bucket(proposal, tied, low_word(low - 1)) == [j]
+
+
+def test_a_uniform_next_to_the_exponential_is_settled_exactly() -> None:
+    proposal = _proposal(500.0)
+    for exponent in (1, 17, 4321, 99_999):
+        exact = _scaled_exp(Decimal(-exponent), proposal.twice_variance)
+        assert exact / FULL == pytest.approx(math.exp(-exponent / 500_000), rel=1e-14)
+        leading, low = np.array([exact >> 64], dtype=np.uint64), exact % 2**64
+        exponents = np.array([exponent])
+        assert not _below_exp(leading, exponents, proposal, low_word(low))[0]
+        assert _below_exp(leading, exponents, proposal, low_word(low - 1))[0]
+
+
+def test_what_a_float_cannot_tell_apart_is_settled_exactly() -> None:
+    """Words 300 / 2^64 from the threshold: floats there are 2^-53 apart, and would guess."""
+    proposal, exponents = _proposal(500.0), np.arange(1, 400_000, 2000)
+    exact = [_scaled_exp(-Decimal(int(e)), proposal.twice_variance) >> 64 for e in exponents]
+    for offset, below in ((-300, True), (300, False)):
+        leading = np.array([word + offset for word in exact], dtype=np.uint64)
+        assert (_below_exp(leading, exponents, proposal, low_word(0)) == below).all()
+
+
+def test_the_fast_comparison_agrees_with_the_exact_one() -> None:
+    proposal, random = _proposal(2.0**19), SeededRandom(3)
+    leading = words(random, 2000)
+    exponents = (words(random, 2000) >> np.uint64(23)).astype(np.int64)
+    fast = _below_exp(leading, exponents, proposal, random)
+    exact = _below_exp(leading, exponents, proposal, random, doubt=1.0)
+    assert (fast == exact).all()
+    assert 100 < fast.sum() < 1900
+
+
+def test_certain_acceptance_is_certain() -> None:
+    top, none = np.array([2**64 - 1], dtype=np.uint64), np.array([0])
+    assert _below_exp(top, none, _proposal(3.0), low_word(2**64 - 1))[0]
+
+
+def test_no_noise_and_no_samples_draw_nothing() -> None:
+    def forbidden(count: int) -> bytes:
+        raise AssertionError(f"{count} bytes drawn")
+
+    assert discrete_gaussian(0.0, 7, forbidden).tolist() == [0] * 7
+    assert discrete_gaussian(5.0, 0, forbidden).size == 0
+
+
+def test_the_bytes_decide_everything() -> None:
+    one, other = (discrete_gaussian(1e5, 1000, SeededRandom(4)) for _ in range(2))
+    assert (one == other).all()
+    assert (one != discrete_gaussian(1e5, 1000, SeededRandom(5))).any()
+
+
+@pytest.mark.parametrize("sigma", [-1.0, math.nan, math.inf, MAX_SIGMA * 1.01])
+def test_impossible_sigmas_are_refused(sigma: float) -> None:
+    with pytest.raises(ConfigurationError, match="sigma"):
+        discrete_gaussian(sigma, 1, SeededRandom(0))

@@ -1,0 +1,129 @@
+"""A claim is printed whole or not at all."""
+
+import json
+import math
+
+import pytest
+
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.privacy.accounting import gaussian_noise_multiplier
+from secure_fd.privacy.guarantees import (
+    NETWORK_RELEASED,
+    dp_sgd_guarantee,
+    label_guarantee,
+    record_guarantee,
+)
+from secure_fd.privacy.randomized_response import RandomizedResponse
+from secure_fd.privacy.units import Guarantee, PrivacyUnit, figure
+
+DELTA = 1e-5
+
+
+def record(epsilon: float = 4.0, *, declared: bool = False) -> Guarantee:
+    return record_guarantee(
+        noise_multiplier=gaussian_noise_multiplier(epsilon, DELTA),
+        delta=DELTA,
+        n_records=5400,
+        declared=declared,
+    )
+
+
+def label(epsilon: float = 4.0) -> Guarantee:
+    mechanism = RandomizedResponse(epsilon, 11)
+    return label_guarantee(mechanism, releases=6000, delta=DELTA, declared=True)
+
+
+def dp_sgd(*, poisson: bool) -> Guarantee:
+    return dp_sgd_guarantee(
+        epsilon=3.83,
+        delta=DELTA,
+        noise_multiplier=0.72,
+        sample_rate=64 / 5400,
+        steps=500,
+        poisson=poisson,
+    )
+
+
+def test_the_label_unit_says_what_it_adds_up_to() -> None:
+    sentence = label().sentence()
+    assert "label unit has epsilon 4 at delta 0" in sentence
+    assert "record level this is epsilon 20,511" in sentence
+    assert "client level this is epsilon 20,511" in sentence
+    assert "deniability of a single answer and nothing more" in sentence
+    assert "which classes a client holds" in sentence
+
+
+def test_the_record_unit_prints_replace_one_and_the_client_level() -> None:
+    sentence = record().sentence()
+    assert "record unit has epsilon 4 at delta 1e-05" in sentence
+    assert "for replace-one neighbours the same noise is epsilon 8.99" in sentence
+    assert "client level this is epsilon 10,903,256" in sentence
+    assert "the number of records" in sentence
+    assert "declares" not in sentence
+    assert "it declares them" in record(declared=True).sentence()
+
+
+def test_opacus_noise_is_called_what_it_is() -> None:
+    sentence = dp_sgd(poisson=True).sentence()
+    assert "epsilon 3.83" in sentence
+    assert "not cryptographic" in sentence
+    assert "at the client level this is not bounded" in sentence
+
+
+@pytest.mark.parametrize(
+    ("claim", "figures"),
+    [
+        (dp_sgd(poisson=False), ("3.83",)),
+        (record().voided_by(NETWORK_RELEASED), ("epsilon 4", "8.99", "10,903,256")),
+        (label().voided_by(["a pair was released twice"]), ("epsilon 4", "20,511")),
+    ],
+)
+def test_no_epsilon_of_a_claim_whose_assumptions_failed_is_ever_printed(
+    claim: Guarantee, figures: tuple[str, ...]
+) -> None:
+    shown = claim.sentence() + repr(claim) + json.dumps(claim.to_json())
+    assert claim.sentence().startswith("No differential privacy")
+    assert claim.unmet[0] in claim.sentence()
+    assert math.isinf(claim.epsilon)
+    assert claim.to_json()["epsilon"] is None
+    assert not [f for f in figures if f in shown]
+
+
+def test_a_claim_is_kept_where_nothing_speaks_against_it() -> None:
+    assert record().voided_by(()) == record()
+    with pytest.raises(LocalError, match="unmet"):
+        Guarantee(PrivacyUnit.RECORD, "x", 1.0, 0.0, (), (), (), "s", "a", unmet=("why",))
+
+
+def test_no_noise_is_no_privacy() -> None:
+    for claim in (record(math.inf), label(math.inf)):
+        assert claim.sentence().endswith("no noise is added.")
+        assert claim.to_json()["holds"] is False
+
+
+def test_json_is_plain_and_complete() -> None:
+    plain = json.loads(json.dumps(label().to_json(), allow_nan=False))
+    assert plain["unit"] == "label"
+    assert plain["epsilon"] == 4
+    assert [c["unit"] for c in plain["composes_to"]] == ["record", "client"]
+    assert {"neighbours", "covers", "not_covered", "sampler", "accountant"} <= set(plain)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [(3.999999999999, "4"), (4.0000000001, "4"), (3.8301, "3.84"), (0.026, "0.03"),
+     (20510.567, "20,511"), (100.0, "100"), (math.inf, "infinite")],
+)  # fmt: skip
+def test_a_printed_epsilon_is_never_below_the_true_one(epsilon: float, shown: str) -> None:
+    assert figure(epsilon) == shown
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.0), (math.nan, 0.0), (1.0, 1.0)])
+def test_impossible_claims_are_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(ConfigurationError):
+        Guarantee(PrivacyUnit.LABEL, "x", epsilon, delta, (), (), (), "s", "a")
+
+
+def test_a_delta_that_allows_publishing_a_record_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="one over the number of records"):
+        record_guarantee(noise_multiplier=1.0, delta=1e-3, n_records=1000, declared=False)

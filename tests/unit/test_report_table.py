@@ -1,0 +1,149 @@
+"""The terminal table and the words that it shares with the page."""
+
+import dataclasses
+import io
+import re
+
+import pytest
+from report_sample import sample, with_row
+from rich.console import Console
+
+from experiments.report import text
+from experiments.report.results import Results
+from experiments.report.table import NO_TERMINAL, print_table, stdout_console
+
+
+def _printed(results: Results, width: int, *, terminal: bool = False) -> str:
+    out = io.StringIO()
+    print_table(results, Console(file=out, width=width, force_terminal=terminal))
+    return out.getvalue()
+
+
+def _squeezed(printed: str) -> str:
+    return re.sub(r"\s+", " ", printed)
+
+
+@pytest.mark.parametrize("width", [100, 120, 160])
+def test_every_row_figure_and_guarantee_is_printed(width: int) -> None:
+    results = sample()
+    printed = _printed(results, width)
+    squeezed = _squeezed(printed)
+    assert max(map(len, printed.splitlines())) <= width
+    for i, row in enumerate(results.rows, 1):
+        assert f"{i} {row.label}: {row.guarantee}" in squeezed
+        assert text.percent(row) in printed
+        assert text.human_bytes(row.bytes_up) in printed
+        for name in results.attacks:
+            found = row.figure(name)
+            shown = f"({text.number(found.control)})" if found and found.control else "n/a"
+            assert shown in printed
+    assert "…" not in printed
+
+
+def test_one_row_is_one_line_when_there_is_room() -> None:
+    results = sample(6)
+    lines = [line.rstrip() for line in _printed(results, 160).splitlines()]
+    pattern = re.compile(r"^ *\d+  (\S.*?)  +\d+\.\d ± ")
+    named = [match.group(1) for line in lines if (match := pattern.match(line))]
+    assert named == [row.label for row in results.rows]
+
+
+def test_intervals_need_room() -> None:
+    assert "[1.79, 2.01]" in _printed(sample(), 160)
+    assert "[1.79, 2.01]" not in _printed(sample(), 100)
+
+
+def test_star_marks_an_interval_that_excludes_the_control() -> None:
+    printed = _printed(sample(2), 120)
+    assert "1.90* (0.02)" in printed
+    assert "0.10 (0.10)" in printed
+
+
+def test_what_is_missing_is_explained() -> None:
+    printed = _squeezed(_printed(sample(), 100))
+    assert "n/a for Independent: missing a model or predictions to query" in printed
+    without = with_row(sample(2), 1, attacks={})
+    assert "n/a for Independent: not run" in _squeezed(_printed(without, 100))
+
+
+def test_insecure_settings_are_printed_only_if_there_are_any() -> None:
+    assert "trusted on first use" in _printed(sample(1), 100)
+    secure = dataclasses.replace(sample(1), insecure=[])
+    assert "Insecure" not in _printed(secure, 100)
+
+
+def test_without_any_attack() -> None:
+    printed = _printed(with_row(sample(1), 0, attacks={}), 100)
+    assert "FedAvg" in printed
+    assert "attacks" not in printed
+
+
+def test_markup_in_a_label_is_text() -> None:
+    printed = _printed(with_row(sample(1), 0, label="[red]x[/red] [/]"), 160)
+    assert "[red]x[/red] [/]" in printed
+
+
+def test_colour_only_on_a_terminal() -> None:
+    assert "\x1b[" not in _printed(sample(1), 100)
+    assert "\x1b[" in _printed(sample(1), 100, terminal=True)
+
+
+def test_width_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert stdout_console().width == NO_TERMINAL
+    monkeypatch.setenv("COLUMNS", "160")
+    assert stdout_console().width == 160
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (9949, "9.9 kB"), (9999, "10 kB"),
+        (999_600, "1.0 MB"), (34e6, "34 MB"), (2.5e9, "2.5 GB"), (3e12, "3.0 TB"),
+    ],
+)  # fmt: skip
+def test_human_bytes(count: float, expected: str) -> None:
+    assert text.human_bytes(count) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.04, "0.0 s"),
+        (9.96, "10 s"),
+        (119.4, "119 s"),
+        (119.6, "2 min 00 s"),
+        (725, "12 min 05 s"),
+    ],
+)
+def test_human_seconds(seconds: float, expected: str) -> None:
+    assert text.human_seconds(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.123, "0.12"), (-0.001, "0.00"), (-1.5, "−1.50"), (46.52, "46.5"), (1234.5, "1234")],  # noqa: RUF001 - a real minus sign
+)
+def test_number(value: float, expected: str) -> None:
+    assert text.number(value) == expected
+
+
+def test_summary_says_where_attacks_beat_their_controls() -> None:
+    opening, *sentences = text.summary(sample())
+    assert "19.9 % (Independent) to 96.8 % (FedAvg)" in opening
+    assert "0 B (Independent) to 66 MB (FedAvg)" in opening
+    assert sentences == [
+        "Attack label-distribution: the interval excludes the control in 7 of 9 rows "
+        "(all but Independent, FedAvg + DP-SGD).",
+        "Attack inversion: the interval excludes the control in 1 of 8 rows (FedAvg).",
+        "Attack label-only: the interval excludes the control in 7 of 9 rows "
+        "(all but Selective-FD hard + masks + DP record unit, FedAvg + DP-SGD).",
+    ]
+
+
+def test_summary_of_one_row_and_of_an_attack_that_fails_everywhere() -> None:
+    opening, *_ = text.summary(sample(1))
+    assert opening == "1 method over 3 seeds: accuracy 96.8 ± 0.8 %, 66 MB sent by a client."
+    unapplied = with_row(sample(1), 0, attacks={"inversion": "not applicable: missing a model"})
+    assert "no row has" in text.summary(unapplied)[1]
