@@ -6,6 +6,7 @@ its threshold come from a shadow trained on public records alone (Choquette-Choo
 "Label-Only Membership Inference Attacks", ICML 2021).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -50,6 +51,21 @@ class LabelOnlyEstimate:
     right: BitArray = field(repr=False)
     queries: int
     constant: bool
+
+
+def pooled(estimates: Sequence[LabelOnlyEstimate]) -> LabelOnlyEstimate:
+    """Several attacks, each on a target and candidates of its own, scored as one.
+
+    Where every client has its own network, each is attacked with its own records; the challenges'
+    `is_member` arrays concatenate in the same order.
+    """
+    return LabelOnlyEstimate(
+        scores=np.concatenate([e.scores for e in estimates]),
+        control_scores=np.concatenate([e.control_scores for e in estimates]),
+        right=np.concatenate([e.right for e in estimates]),
+        queries=sum(e.queries for e in estimates),
+        constant=all(e.constant for e in estimates),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

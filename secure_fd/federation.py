@@ -5,8 +5,10 @@ protection releases (`Protection.release`), the codec makes integers, the secure
 protection debiases, the method's server rule makes the ensemble, and every client learns from it.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.plain import PlainSum
+from secure_fd.config import Schedule
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError
@@ -23,29 +26,12 @@ from secure_fd.knowledge import (
     FloatArray,
     IntArray,
     KnowledgeCodec,
-    one_hot,
 )
 from secure_fd.messages import ensemble_bytes, proxy_bytes
-from secure_fd.methods.base import Method, levels
+from secure_fd.methods.base import Method, Opinion, levels
 from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.training import SGD, Trainer, accuracy, default_device, predict
+from secure_fd.training import Trainer, accuracy, default_device, predict
 from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Steps as in the paper's supplement: 200 of warm-up, then 1 local and 10 proxy steps a round.
-
-    proxies_per_round: proxies that are answered in a round. remember: clients learn from every
-    ensemble that they were sent so far, not from the newest round alone; it costs no message.
-    """
-
-    warmup_steps: int = 200
-    local_steps: int = 1
-    proxy_steps: int = 10
-    proxies_per_round: int = 512
-    remember: bool = True
-    sgd: SGD = field(default_factory=SGD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +92,8 @@ class Federation:
             for k, p in enumerate(participants)
         ]
         self._memory = _Memory(self._proxies, n_classes)
-        self._weights: dict[int, FloatArray] = {}
+        self._opinions: dict[int, Opinion] = {}
+        self._answered = np.zeros(2)
         self.transcript = Transcript(len(participants))
 
     @property
@@ -134,11 +121,26 @@ class Federation:
         for index in range(count):
             yield self._round(index)
 
-    def weights(self, client: int) -> FloatArray:
-        """[P] w_k at every proxy; the selector is fitted when it is first asked for."""
-        if client not in self._weights:
-            self._weights[client] = self._method.weights(self._data[client], self._proxies)
-        return self._weights[client]
+    @property
+    def single_contributors(self) -> float:
+        """Share of the answered proxies of all rounds that exactly one client answered.
+
+        No sum can hide such a client's answer, only whose it is. Known to nobody but the clients.
+        """
+        return float(self._answered[0] / max(1.0, self._answered[1]))
+
+    def opinion(self, client: int) -> Opinion:
+        """Where a client answers; its selector is fitted when it is first asked for."""
+        if client not in self._opinions:
+            data = self._data[client]
+            made = self._method.opinion(data, self._proxies, self._codec.n_classes)
+            self._opinions[client] = made
+        return self._opinions[client]
+
+    def selector_scores(self, client: int) -> FloatArray | None:
+        """[P] the client selector's scores, for evaluation; None where no selector was asked."""
+        opinion = self._opinions.get(client)
+        return None if opinion is None else opinion.scores
 
     def _round(self, index: int) -> RoundReport:
         chosen = self._rng.permutation(len(self._proxies))[: self._schedule.proxies_per_round]
@@ -153,11 +155,12 @@ class Federation:
     def _share(self, index: int, chosen: IntArray) -> "_Sent":
         """From answers to the ensemble: everything in a round that crosses the boundary."""
         released = {
-            k: self._protection.release(k, chosen, lambda wanted, k=k: self._answer(k, wanted))
+            k: self._protection.release(k, chosen, partial(self._answer, k))
             for k in range(len(self._data))
         }
         vectors = {k: self._codec.encode(given) for k, given in released.items()}
-        result = self._sum.sum(index, vectors, self._codec.levels)
+        subject = hashlib.sha256(chosen.astype("<u4").tobytes()).digest()
+        result = self._sum.sum(index, vectors, self._codec.levels, subject=subject)
         sums = self._protection.debias(self._codec.decode(result.total))
         ensemble = self._method.ensemble(chosen, sums)
         self.transcript.count(result.traffic)
@@ -178,16 +181,15 @@ class Federation:
 
     def _answer(self, client: int, indices: IntArray) -> Contribution:
         predictions = predict(self.models[client], self._proxies[torch.from_numpy(indices)])
-        if self._method.labels == "hard":
-            predictions = one_hot(predictions.argmax(axis=1), self._codec.n_classes)
-        return Contribution(self.weights(client)[indices], predictions)
+        return self.opinion(client).contribution(indices, predictions, self._method.labels)
 
     def _report(self, sent: "_Sent") -> RoundReport:
-        answered = max(1, int((sent.answered > 0).sum()))
+        single, answered = (sent.answered == 1).sum(), max(1, int((sent.answered > 0).sum()))
+        self._answered += (single, answered)
         return RoundReport(
             index=sent.index,
             kept=float(sent.ensemble.kept.mean()),
-            single=float((sent.answered == 1).sum()) / answered,
+            single=float(single / answered),
             bytes_up=float(self.transcript.up.mean()),
             bytes_down=float(self.transcript.down.mean()),
         )

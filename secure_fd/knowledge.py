@@ -96,7 +96,7 @@ class KnowledgeCodec:
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, np.arange(self.n_classes)[None, :], axis=1)
         units = low + (rank < short[:, None])
-        return units.astype(np.uint64).reshape(-1)
+        return np.asarray(units.reshape(-1), dtype=np.uint64)
 
     def decode(self, total: WordArray) -> Sums:
         """Sums, in votes, of [m * C] summed integers."""
@@ -109,7 +109,7 @@ def _simplex(predictions: FloatArray) -> FloatArray:
     clipped = np.clip(predictions, 0.0, None)
     total = clipped.sum(axis=1, keepdims=True)
     uniform = np.full_like(clipped, 1.0 / clipped.shape[1])
-    return np.divide(clipped, total, out=uniform, where=total > 0)
+    return np.asarray(np.divide(clipped, total, out=uniform, where=total > 0))
 
 
 def one_hot(classes: Sequence[int] | IntArray, n_classes: int) -> FloatArray:

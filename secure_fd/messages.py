@@ -15,8 +15,8 @@ def ensemble_message(ensemble: Ensemble, labels: str) -> bytes:
     kept = ensemble.predictions[ensemble.kept]
     indices = ensemble.indices[ensemble.kept].astype("<u4").tobytes()
     if labels == "hard":
-        return indices + kept.argmax(axis=1).astype(np.uint8).tobytes()
-    return indices + np.rint(kept * _STEPS).astype("<u2").tobytes()
+        return bytes(indices + kept.argmax(axis=1).astype(np.uint8).tobytes())
+    return bytes(indices + np.rint(kept * _STEPS).astype("<u2").tobytes())
 
 
 def ensemble_bytes(ensemble: Ensemble, labels: str) -> int:

@@ -1,12 +1,11 @@
 """Local steps, distillation steps and prediction: the only place where networks learn."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from secure_fd.config import SGD
 from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray
 
@@ -16,15 +15,6 @@ _PREDICT_BATCH = 1024
 def default_device() -> torch.device:
     """A GPU where there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-@dataclass(frozen=True, slots=True)
-class SGD:
-    """Plain stochastic gradient descent, the paper's optimiser."""
-
-    learning_rate: float = 0.1
-    local_batch: int = 64
-    distillation_batch: int = 512
 
 
 class Trainer:
@@ -74,14 +64,14 @@ class Trainer:
 @torch.inference_mode()
 def predict(model: nn.Module, pixels: Tensor) -> FloatArray:
     """Softmax predictions [N, C] as float64."""
-    parts = [functional.softmax(model(p), dim=1) for p in pixels.split(_PREDICT_BATCH)]
+    parts = [functional.softmax(model(p), dim=1) for p in torch.split(pixels, _PREDICT_BATCH)]
     return np.asarray(torch.cat(parts).double().cpu().numpy())
 
 
 @torch.inference_mode()
 def predicted_labels(model: nn.Module, pixels: Tensor) -> Tensor:
     """[N] class of the largest logit."""
-    return torch.cat([model(p).argmax(dim=1) for p in pixels.split(_PREDICT_BATCH)])
+    return torch.cat([model(p).argmax(dim=1) for p in torch.split(pixels, _PREDICT_BATCH)])
 
 
 def accuracy(model: nn.Module, images: Images) -> float:

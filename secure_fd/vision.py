@@ -27,8 +27,8 @@ def torchvision() -> ModuleType:
     except RuntimeError as error:  # "operator torchvision::nms does not exist"
         if "torchvision::" not in str(error) or _declared:
             raise
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for schema in _SCHEMAS:
-        library.define(schema)
+        library.define(schema)  # type: ignore[no-untyped-call]
     _declared.append(library)
     return importlib.import_module("torchvision")

@@ -46,8 +46,18 @@ class SecureSum(Protocol):
     def caveats(self) -> tuple[str, ...]:
         """Insecure settings in force, for the report; empty by default."""
 
-    def sum(self, round_index: int, vectors: Mapping[int, WordArray], bound: int) -> SumResult:
+    def sum(
+        self,
+        round_index: int,
+        vectors: Mapping[int, WordArray],
+        bound: int,
+        *,
+        subject: bytes = b"",
+    ) -> SumResult:
         """Sum vectors whose entries are integers in [0, bound], one for every client.
+
+        subject: a digest of what the vectors speak of (the round's proxies); clients that were
+        given different subjects do not sum.
 
         Raises LocalError for a value above bound, before anything is sent, and
         MissingClientError where a client of the cohort has no vector.

@@ -27,7 +27,14 @@ class PlainSum:
     def __init__(self, n_clients: int) -> None:
         self.n_clients = n_clients
 
-    def sum(self, round_index: int, vectors: Mapping[int, WordArray], bound: int) -> SumResult:
+    def sum(
+        self,
+        round_index: int,
+        vectors: Mapping[int, WordArray],
+        bound: int,
+        *,
+        subject: bytes = b"",  # noqa: ARG002 - nothing binds a sum in clear
+    ) -> SumResult:
         """See SecureSum.sum."""
         length = agreed_length(vectors, self.n_clients)
         layout = LaneLayout(self.n_clients, bound)

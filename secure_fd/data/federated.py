@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from secure_fd.config import Sizes, image_set
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
@@ -45,39 +46,12 @@ class FederatedData:
     held_out: Images
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Records of each class: proxies, test and held-out; clients divide what is left.
-
-    local caps the records of a class that clients divide; None takes all.
-    """
-
-    proxies: int
-    test: int
-    held_out: int
-    local: int | None = None
-
-
-# The paper's Table 5 takes a tenth of the training images as proxies; the small sets need more.
-_SIZES: Mapping[str, Sizes] = {
-    "mnist5k": Sizes(proxies=100, test=60, held_out=40, local=300),
-    "digits": Sizes(proxies=40, test=20, held_out=14, local=100),
-    "mnist": Sizes(proxies=600, test=0, held_out=100),
-    "fashion_mnist": Sizes(proxies=600, test=0, held_out=100),
-}
-
-
-def sizes(name: str) -> Sizes:
-    """How many records of each class a named set gives to each part."""
-    return _SIZES[name]
-
-
 def federate(
-    source: Source, split: Split, n_clients: int, seed: int, part_sizes: Sizes | None = None
+    source: Source, split: Split, n_clients: int, seed: int, sizes: Sizes | None = None
 ) -> FederatedData:
     """Divide a source; held-out and test come from the published test set where there is one."""
     rng = np.random.default_rng(seed)
-    part = part_sizes or sizes(source.name)
+    part = sizes or image_set(source.name).sizes
     pool, labels = source.pool, source.pool.labels.numpy()
     if source.test is None:
         takes = {"proxies": part.proxies, "test": part.test, "held_out": part.held_out}

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from secure_fd.config import image_set
 from secure_fd.data.idx import read_idx
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
@@ -34,14 +35,8 @@ def load(name: str, data_dir: Path | None = None) -> Source:
 
     Raises ConfigurationError for an unknown name, a missing folder or a damaged file.
     """
-    if name not in _LOADERS:
-        raise ConfigurationError("dataset", name, f"use one of {', '.join(_LOADERS)}")
+    image_set(name)
     return _LOADERS[name](data_dir)
-
-
-def names() -> tuple[str, ...]:
-    """Every name that `load` knows."""
-    return tuple(_LOADERS)
 
 
 def _mnist5k(_data_dir: Path | None) -> Source:

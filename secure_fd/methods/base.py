@@ -1,21 +1,54 @@
 """What a distillation method decides: who answers, how, and what the server lets teach."""
 
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
+    Contribution,
     Ensemble,
     FloatArray,
     IntArray,
     Sums,
+    one_hot,
 )
 
 Labels = Literal["soft", "hard"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opinion:
+    """What a client may say about every proxy, fixed before round one.
+
+    weights: [P] in [0, 1], w_k; 0 abstains. allowed: [P, C] the classes that it may name there,
+    or None for all. scores: [P], higher where the proxy is more the client's own; None where the
+    method has no selector. They serve evaluation and never leave the client.
+    """
+
+    weights: FloatArray
+    allowed: NDArray[np.bool_] | None = None
+    scores: FloatArray | None = None
+
+    def contribution(
+        self, indices: IntArray, predictions: FloatArray, labels: "Labels"
+    ) -> Contribution:
+        """The answer about proxies [m], from the network's softmax predictions [m, C]."""
+        if self.allowed is not None:
+            inside = predictions * self.allowed[indices]
+            # The tiny floor keeps an allowed class nameable where the network gives it nothing.
+            floor = np.finfo(np.float64).tiny * self.allowed[indices]
+            inside = inside + floor
+            total = inside.sum(axis=1, keepdims=True)
+            predictions = np.divide(inside, total, out=predictions.copy(), where=total > 0)
+        if labels == "hard":
+            predictions = one_hot(predictions.argmax(axis=1), predictions.shape[1])
+        return Contribution(self.weights[indices], predictions)
 
 
 class Method(Protocol):
@@ -29,8 +62,8 @@ class Method(Protocol):
     def labels(self) -> Labels:
         """Whether clients share softmax predictions or one-hot labels."""
 
-    def weights(self, client: ClientData, proxies: Tensor) -> FloatArray:
-        """w_k at every proxy: [P] in [0, 1]."""
+    def opinion(self, client: ClientData, proxies: Tensor, n_classes: int) -> Opinion:
+        """Where the client answers, and with what weight."""
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """What the server sends back for a round's proxies."""

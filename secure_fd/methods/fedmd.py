@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from secure_fd.data.federated import ClientData
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import Labels
+from secure_fd.knowledge import Ensemble, IntArray, Sums
+from secure_fd.methods.base import Labels, Opinion
 from secure_fd.selection.server import ensemble_predictions
 
 
@@ -27,9 +27,9 @@ class FedMD:
         """The name in the literature, with the kind of label."""
         return f"FedMD {self.labels}"
 
-    def weights(self, client: ClientData, proxies: Tensor) -> FloatArray:  # noqa: ARG002 - nobody abstains
-        """1 everywhere."""
-        return np.ones(len(proxies))
+    def opinion(self, client: ClientData, proxies: Tensor, n_classes: int) -> Opinion:  # noqa: ARG002 - nobody abstains
+        """Weight 1 and every class, everywhere."""
+        return Opinion(np.ones(len(proxies)))
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The plain mean, for every proxy, ties and all."""

@@ -49,7 +49,7 @@ class NoProtection:
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
         """Nothing to prepare."""
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:  # noqa: ARG002 - the same for every client
         """The answer itself."""
         return answer(indices)
 

@@ -81,6 +81,6 @@ def _votes(reference: ProxyReference, released: NoisyClassMeans, n_classes: int)
     beta = max(1.0 / len(reference.proxy_features), released.noise_multiplier / released.n_records)
     head = reference.solver(beta).head(released.means[list(released.classes)], released.classes)
     ratios = head.ratios(reference.proxy_features)
-    accepted = (ratios >= otsu_thresholds(ratios)).any(axis=1)
+    accepted = np.asarray((ratios >= otsu_thresholds(ratios)).any(axis=1))
     labels = np.asarray(released.classes)[ratios.argmax(axis=1)]
     return Contribution(accepted.astype(np.float64), one_hot(labels, n_classes))

@@ -25,12 +25,19 @@ from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """A client's verdict on the proxies.
+    """A client's verdict on the proxies, one estimator for each class that it holds.
 
-    margins: [P, classes of the client], each ratio less its threshold.
+    ratios: [P, classes of the client], the estimated density ratios. thresholds: [classes].
     """
 
-    margins: FloatArray
+    classes: tuple[int, ...]
+    ratios: FloatArray
+    thresholds: FloatArray
+
+    @property
+    def margins(self) -> FloatArray:
+        """[P, classes] each ratio less its threshold."""
+        return self.ratios - self.thresholds
 
     @property
     def scores(self) -> FloatArray:
@@ -41,6 +48,23 @@ class Selection:
     def accepted(self) -> NDArray[np.bool_]:
         """[P] in distribution where any estimator says so (the paper's supplement)."""
         return np.asarray(self.scores >= 0)
+
+    @property
+    def confidence(self) -> FloatArray:
+        """[P] 0 where rejected, else how typical the proxy is, against the median accepted one.
+
+        Under distinct classes the ratio is proportional to the posterior of the client's class,
+        so weights made of it break ties between clients the way a posterior would.
+        """
+        best = np.where(self.accepted, self.ratios.max(axis=1), 0.0)
+        typical = np.median(best[self.accepted]) if self.accepted.any() else 1.0
+        return np.asarray(np.clip(best / typical, 0.0, 1.0))
+
+    def allowed(self, n_classes: int) -> NDArray[np.bool_]:
+        """[P, C] the classes whose own estimator accepts the proxy."""
+        mask = np.zeros((len(self.ratios), n_classes), dtype=np.bool_)
+        mask[:, list(self.classes)] = self.margins >= 0
+        return mask
 
 
 class ClientSelector(Protocol):
@@ -70,11 +94,11 @@ class ProxyRatioSelector:
         head = solver.head(means, client.classes)
         ratios = head.ratios(reference.proxy_features)
         if self.threshold == "otsu":
-            return Selection(ratios - otsu_thresholds(ratios))
+            return Selection(client.classes, ratios, otsu_thresholds(ratios))
         held_back = head.ratios(reference.features(client.validation.pixels))
         labels = client.validation.labels.cpu().numpy()
         thresholds = quantile_thresholds(held_back, labels, client.classes, self.quantile)
-        return Selection(ratios - thresholds)
+        return Selection(client.classes, ratios, thresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +123,11 @@ class KulsifSelector:
             raise ConfigurationError("share", self.share, "use a number between 0 and 1")
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
-        """Ratios over their own thresholds, less one: classes differ in scale by orders."""
+        """Ratios in units of their own thresholds: classes differ in scale by orders."""
         points = self._points(proxies)
         rng = np.random.default_rng(self.seed)
         columns = [self._ratio(client.train, c, points, rng) for c in client.classes]
-        return Selection(np.stack(columns, axis=1) - 1.0)
+        return Selection(client.classes, np.stack(columns, axis=1), np.ones(len(columns)))
 
     def _ratio(
         self, records: Images, label: int, points: FloatArray, rng: np.random.Generator

@@ -92,10 +92,10 @@ class RatioHead:
 
     def labels(self, features: FloatArray) -> IntArray:
         """[N] the class of the largest ratio: the client's most likely label."""
-        return np.asarray(self.classes)[self.ratios(features).argmax(axis=1)]
+        return np.asarray(np.asarray(self.classes)[self.ratios(features).argmax(axis=1)])
 
 
 def class_means(features: FloatArray, labels: IntArray, classes: tuple[int, ...]) -> FloatArray:
     """h_c for each class: [len(classes), D], each the sum over its records over all n records."""
     member = labels[None, :] == np.asarray(classes)[:, None]
-    return member.astype(np.float64) @ features / len(features)
+    return np.asarray(member.astype(np.float64) @ features / len(features))

@@ -36,7 +36,7 @@ class RandomConvolution:
         """[N, channels, H, W] -> [N, features]."""
         filters = self.filters.to(pixels.device)
         parts = []
-        for batch in pixels.split(_BATCH):
+        for batch in torch.split(pixels, _BATCH):
             maps = functional.relu(
                 functional.conv2d(batch, filters, stride=self.stride) - self.bias
             )
@@ -89,4 +89,4 @@ class FourierFeatures:
         """[N, r] -> [N, D], rows of norm one."""
         angles = inputs @ self.frequencies
         scale = 1.0 / np.sqrt(self.frequencies.shape[1])
-        return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * scale
+        return np.asarray(np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * scale)

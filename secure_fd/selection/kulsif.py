@@ -51,4 +51,4 @@ class Kulsif:
         """The estimated ratio at each row of [N, d]; higher means more like the local records."""
         near = gaussian_kernel(x, self.local, self.width).sum(axis=1)
         far = gaussian_kernel(x, self.reference, self.width) @ self.alpha
-        return far + near / (len(self.local) * self.beta)
+        return np.asarray(far + near / (len(self.local) * self.beta))

@@ -1,0 +1,1 @@
+"""The main comparison: settings, rows, their runs, the attacks on them, the results."""

@@ -1,0 +1,146 @@
+"""From trained and attacked rows to the results that are saved and shown."""
+
+import os
+import platform
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import numpy as np
+
+from attacks.result import AttackResult, ImageArray
+from experiments.compare.driver import Outcome
+from experiments.compare.run import RowRun, data_of
+from experiments.compare.settings import Plan
+from experiments.report.images import Images
+from experiments.report.results import SCHEMA, Accuracy, AttackFigure, CurvePoint, Results, Row
+from secure_fd.training import default_device
+
+_LIBRARIES = ("secure-fd", "torch", "numpy", "scipy", "cryptography", "opacus", "scikit-learn")
+
+
+def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: float) -> Results:
+    """One Results of all rows and seeds."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(outcome[0].spec.key, []).append(outcome)
+    insecure = sorted({text for made, _ in outcomes for text in made.insecure})
+    return Results(
+        schema=SCHEMA,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        settings=_settings(plan),
+        seeds=list(range(plan.settings.seeds)),
+        versions={"python": platform.python_version(), **{n: version(n) for n in _LIBRARIES}},
+        machine={"cpus": os.cpu_count() or 1, "device": str(default_device())},
+        data=_data(plan),
+        insecure=insecure,
+        rows=tuple(_row(group) for group in groups.values()),
+        attack_notes=_notes(plan),
+        seconds=seconds,
+    )
+
+
+def images(plan: Plan, outcomes: list[Outcome]) -> Images:
+    """Reconstructions by row, the controls once, and one private image of each class."""
+    found: dict[str, ImageArray] = {}
+    for made, attacks in outcomes:
+        result = attacks.get("inversion")
+        if isinstance(result, AttackResult) and result.images is not None:
+            found[made.spec.key] = _one_a_class(result.images["attack"], plan)
+            for name, control in result.images.items():
+                if name != "attack":
+                    found.setdefault(f"control: {name}", _one_a_class(control, plan))
+    return {"originals": _originals(plan), **found} if found else {}
+
+
+def _row(group: list[Outcome]) -> Row:
+    runs = [made for made, _ in group]
+    first, attacks = group[0]
+    per_seed = [float(np.mean(made.accuracies)) for made in runs]
+    return Row(
+        key=first.spec.key,
+        label=first.spec.label,
+        accuracy=Accuracy(
+            mean=float(np.mean(per_seed)),
+            std_over_clients=float(np.mean([np.std(made.accuracies) for made in runs])),
+            per_client=list(first.accuracies),
+            per_seed=per_seed,
+        ),
+        bytes_up=float(np.mean([made.transcript.up.mean() for made in runs])),
+        bytes_down=float(np.mean([made.transcript.down.mean() for made in runs])),
+        seconds=float(np.mean([made.seconds for made in runs])),
+        rounds=first.curve[-1][0],
+        guarantee=first.guarantee,
+        privacy=None if first.privacy is None else first.privacy.to_json(),
+        attacks={name: _figure(result) for name, result in attacks.items()},
+        curve=tuple(CurvePoint(*point) for point in first.curve),
+        diagnostics=_mean_diagnostics(runs),
+    )
+
+
+def _mean_diagnostics(runs: list[RowRun]) -> dict[str, float]:
+    names = runs[0].diagnostics
+    return {name: float(np.mean([made.diagnostics[name] for made in runs])) for name in names}
+
+
+def _figure(result: AttackResult | str) -> AttackFigure | str:
+    if isinstance(result, str):
+        return result
+    roc = result.roc
+    return AttackFigure(
+        figure=result.figure,
+        figure_name=result.figure_name,
+        unit=result.unit,
+        interval=result.interval,
+        control=result.control,
+        control_name=result.control_name,
+        queries=result.queries,
+        details=dict(result.details),
+        roc=None if roc is None else {"fpr": roc.fpr.tolist(), "tpr": roc.tpr.tolist()},
+        caveats=list(result.caveats),
+    )
+
+
+def _settings(plan: Plan) -> dict[str, object]:
+    """Every setting as it took effect; paths stay on the machine that has them."""
+    chosen = {
+        name: value
+        for name, value in asdict(plan.settings).items()
+        if name not in ("data_dir", "out", "workers")
+    }
+    effective = {"rounds": plan.rounds, "split": plan.split.name, "attacks": list(plan.attacks)}
+    return {**chosen, **effective, "schedule": asdict(plan.schedule)}
+
+
+def _data(plan: Plan) -> dict[str, object]:
+    data = data_of(plan, 0)
+    return {
+        "name": plan.image_set.title,
+        "train records of each client": [len(c.train) for c in data.clients],
+        "validation records of each client": [len(c.validation) for c in data.clients],
+        "classes of each client": [list(c.classes) for c in data.clients],
+        "proxies": len(data.proxies),
+        "test": len(data.test),
+        "held out": len(data.held_out),
+    }
+
+
+def _notes(plan: Plan) -> dict[str, list[str]]:
+    if plan.settings.seeds == 1 or not plan.attacks:
+        return {}
+    return {name: ["attacked on the first seed only"] for name in plan.attacks}
+
+
+def _one_a_class(pictures: ImageArray, plan: Plan) -> ImageArray:
+    """Reconstructions come class by class, equally many of each; keep the first of each."""
+    return pictures[:: max(1, len(pictures) // plan.image_set.n_classes)]
+
+
+def _originals(plan: Plan) -> ImageArray:
+    data = data_of(plan, 0)
+    found: dict[int, ImageArray] = {}
+    for client in data.clients:
+        for label, pixels in zip(client.train.labels.tolist(), client.train.pixels, strict=True):
+            found.setdefault(label, pixels[0].numpy())
+    return np.stack([found[label] for label in sorted(found)])

@@ -1,0 +1,28 @@
+"""What only an evaluation may know: how right the selectors and ensembles were."""
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from secure_fd.data.federated import FederatedData
+from secure_fd.federation import Federation
+
+
+def diagnose(runner: Federation, data: FederatedData) -> dict[str, float]:
+    """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any."""
+    truth = data.proxies.labels.numpy()
+    last = runner.transcript.distillation[-1].ensemble
+    kept = last.kept
+    found = {"kept proxies": float(kept.mean())}
+    if kept.any():
+        right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
+        found["right labels among kept"] = float(right.mean())
+    found["single-contributor proxies"] = runner.single_contributors
+    aurocs = [
+        roc_auc_score(inside, scores)
+        for k, client in enumerate(data.clients)
+        if (scores := runner.selector_scores(k)) is not None
+        and 0 < (inside := np.isin(truth, client.classes)).sum() < len(inside)
+    ]
+    if aurocs:
+        found["selector AUROC"] = float(np.mean(aurocs))
+    return found

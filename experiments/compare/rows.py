@@ -1,0 +1,63 @@
+"""Which rows a comparison has: a method, what it shares, and what protects it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from experiments.compare.settings import Plan
+
+Kind = Literal["fedavg", "independent", "fedmd", "selective-fd"]
+Labels = Literal["soft", "hard"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpec:
+    """One row. masked: summed under masks. unit: privacy unit, at the plan's epsilon."""
+
+    kind: Kind
+    labels: Labels = "hard"
+    masked: bool = False
+    unit: Literal["label", "record"] | None = None
+
+    @property
+    def key(self) -> str:
+        """Identifies the row in files."""
+        parts: list[str] = [self.kind]
+        if self.kind in ("fedmd", "selective-fd"):
+            parts.append(self.labels)
+        if self.masked:
+            parts.append("masks")
+        if self.unit is not None:
+            parts.append("dp-sgd" if self.kind == "fedavg" else f"dp-{self.unit}")
+        return "-".join(parts)
+
+    @property
+    def label(self) -> str:
+        """Names the row to a reader."""
+        names = {"fedavg": "FedAvg", "independent": "Independent", "fedmd": "FedMD"}
+        parts = [names.get(self.kind, "Selective-FD")]
+        if self.kind in ("fedmd", "selective-fd"):
+            parts[0] += f" {self.labels}"
+        if self.masked:
+            parts.append("masks")
+        if self.unit is not None:
+            parts.append("DP-SGD" if self.kind == "fedavg" else f"DP {self.unit} unit")
+        return " + ".join(parts)
+
+
+def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
+    """The rows in the order of the table."""
+    wanted = plan.settings.labels
+    labels: tuple[Labels, ...] = ("soft", "hard") if wanted == "both" else (wanted,)
+    protected = labels[-1]
+    masked = plan.settings.secure_agg
+    rows = [RowSpec("fedavg"), RowSpec("independent"), RowSpec("fedmd", labels[0])]
+    rows += [RowSpec("selective-fd", kind) for kind in labels]
+    if masked:
+        rows.append(RowSpec("selective-fd", protected, masked=True))
+    if plan.settings.dp_eps is not None:
+        if "label" in plan.units:
+            rows.append(RowSpec("selective-fd", protected, masked, "label"))
+        if "record" in plan.units:
+            rows += [RowSpec("selective-fd", protected, masked, "record")]
+            rows += [RowSpec("fedavg", unit="record")]
+    return tuple(rows)

@@ -1,0 +1,227 @@
+"""One row, trained: from its specification to what the table and the attacks need."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from experiments.compare.diagnostics import diagnose
+from experiments.compare.rows import RowSpec
+from experiments.compare.settings import Plan
+from secure_fd import models
+from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.config import SGD
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import load
+from secure_fd.federation import Federation, Participant
+from secure_fd.methods.base import Method
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.independent import Independent
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.units import Guarantee
+from secure_fd.private_training import PrivateSGD
+from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.training import Trainer, default_device
+from secure_fd.transcript import Float32Array, Transcript
+
+Progress = Callable[[int], None]
+_CURVE_POINTS = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarmUp:
+    """Every client's parameters after the warm-up, which all rows but FedAvg share."""
+
+    parameters: tuple[Float32Array, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowRun:
+    """A trained row. curve: (round, mean accuracy, bytes). seconds: of CPU, warm-up included.
+
+    networks: (architecture, parameters) of every client, of which an outsider gets answers where
+    `queryable`.
+    """
+
+    spec: RowSpec
+    seed: int
+    accuracies: tuple[float, ...]
+    curve: tuple[tuple[int, float, float], ...]
+    transcript: Transcript
+    seconds: float
+    guarantee: str
+    privacy: Guarantee | None
+    insecure: tuple[str, ...]
+    diagnostics: dict[str, float]
+    networks: tuple[tuple[str, Float32Array], ...]
+    queryable: bool
+
+
+@lru_cache(maxsize=2)
+def federated_data(
+    name: str, data_dir: Path | None, split: Split, clients: int, seed: int
+) -> FederatedData:
+    """The data of one seed, read once a process."""
+    return federate(load(name, data_dir), split, clients, seed)
+
+
+def data_of(plan: Plan, seed: int) -> FederatedData:
+    """The data of a plan."""
+    chosen = plan.settings
+    return federated_data(chosen.dataset, plan.data_dir, plan.split, chosen.clients, seed)
+
+
+def warm_up(plan: Plan, seed: int, progress: Progress) -> WarmUp:
+    """Train every client alone for the schedule's warm-up steps."""
+    start = time.process_time()
+    data, device = data_of(plan, seed), default_device()
+    made = []
+    for k, client in enumerate(data.clients):
+        network = models.build(models.heterogeneous(k), data.n_classes, 100 * seed + k)
+        Trainer(network, client.train, plan.schedule.sgd, 1000 * seed + k, device).local_steps(
+            plan.schedule.warmup_steps
+        )
+        made.append(models.flatten(network).cpu().numpy())
+        progress(k + 1)
+    return WarmUp(tuple(made), time.process_time() - start)
+
+
+def run_row(
+    plan: Plan, spec: RowSpec, seed: int, warm: WarmUp | None, progress: Progress
+) -> RowRun:
+    """Train one row. warm is needed by every kind but FedAvg."""
+    start = time.process_time()
+    data = data_of(plan, seed)
+    if spec.kind == "fedavg" or warm is None:
+        return _run_fedavg(plan, spec, seed, data, start, progress)
+    names = [models.heterogeneous(k) for k in range(len(data.clients))]
+    participants = [
+        Participant(network(name, data.n_classes, flat), client)
+        for name, flat, client in zip(names, warm.parameters, data.clients, strict=True)
+    ]
+    steps = replace(plan.schedule, warmup_steps=0)
+    runner: Independent | Federation
+    if spec.kind == "independent":
+        runner = Independent(participants, steps, seed)
+        protection, guarantee = None, "Nothing crosses the boundary."
+    else:
+        aggregation = _aggregation(plan, spec, data)
+        runner = Federation(
+            participants,
+            data.proxies.pixels,
+            _method(spec),
+            n_classes=data.n_classes,
+            aggregation=aggregation,
+            protection=_protection(plan, spec),
+            schedule=steps,
+            seed=seed,
+        )
+    curve = _curve(runner, runner.rounds(plan.rounds), plan.rounds, data.test, progress)
+    if isinstance(runner, Federation):
+        protection = runner.protection.guarantee()
+        guarantee = _sentence(aggregation, protection)
+    return RowRun(
+        spec=spec,
+        seed=seed,
+        accuracies=tuple(runner.accuracies(data.test)),
+        curve=curve,
+        transcript=runner.transcript,
+        seconds=time.process_time() - start + warm.seconds,
+        guarantee=guarantee,
+        privacy=protection,
+        insecure=tuple(aggregation.caveats) if isinstance(runner, Federation) else (),
+        diagnostics=diagnose(runner, data) if isinstance(runner, Federation) else {},
+        networks=tuple(
+            (n, models.flatten(m).cpu().numpy()) for n, m in zip(names, runner.models, strict=True)
+        ),
+        queryable=spec.unit != "record" or plan.epsilon is None,
+    )
+
+
+def _run_fedavg(
+    plan: Plan, spec: RowSpec, seed: int, data: FederatedData, start: float, progress: Progress
+) -> RowRun:
+    shared = [models.build(models.SHARED, data.n_classes, seed) for _ in data.clients]
+    steps = plan.schedule.fedavg_steps
+    optimiser: SGD | PrivateSGD = plan.schedule.sgd
+    if spec.unit is not None and plan.epsilon is not None:
+        optimiser = PrivateSGD(plan.epsilon, plan.settings.dp_delta, plan.rounds * steps)
+    runner = FedAvg(shared, data.clients, optimiser=optimiser, local_steps=steps, seed=seed)
+    curve = _curve(runner, runner.rounds(plan.rounds), plan.rounds, data.test, progress)
+    final = models.flatten(runner.model).cpu().numpy()
+    return RowRun(
+        spec=spec,
+        seed=seed,
+        accuracies=tuple(runner.accuracies(data.test)),
+        curve=curve,
+        transcript=runner.transcript,
+        seconds=time.process_time() - start,
+        guarantee=_sentence(PlainSum(len(data.clients)), runner.guarantee()),
+        privacy=runner.guarantee(),
+        insecure=(),
+        diagnostics={},
+        networks=tuple((models.SHARED, final) for _ in data.clients),
+        queryable=True,
+    )
+
+
+def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
+    """A network with these parameters."""
+    made = models.build(name, n_classes, 0)
+    models.load_flat(made, torch.from_numpy(flat.copy()))
+    return made
+
+
+def _method(spec: RowSpec) -> Method:
+    return FedMD(spec.labels) if spec.kind == "fedmd" else SelectiveFD(spec.labels)
+
+
+def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData) -> SecureSum:
+    if not spec.masked:
+        return PlainSum(len(data.clients))
+    proxies = data.proxies.pixels.numpy().tobytes()
+    return MaskedSum(len(data.clients), configuration=repr(plan.schedule).encode(), proxies=proxies)
+
+
+def _protection(plan: Plan, spec: RowSpec) -> Protection:
+    if spec.unit is None or plan.epsilon is None:
+        return NoProtection()
+    if spec.unit == "label":
+        return LabelUnit(plan.epsilon, plan.settings.dp_delta, plan.settings.label_alphabet)
+    return RecordUnit(plan.epsilon, plan.settings.dp_delta)
+
+
+def _sentence(aggregation: SecureSum, privacy: Guarantee | None) -> str:
+    promised = privacy.sentence() if privacy else "No differential privacy."
+    return f"{aggregation.guarantee} {promised}"
+
+
+def _curve(
+    runner: Federation | FedAvg | Independent,
+    rounds: Iterable[object],
+    count: int,
+    test: Images,
+    progress: Progress,
+) -> tuple[tuple[int, float, float], ...]:
+    """Run all rounds; mean accuracy and bytes both ways a client at a few of them."""
+    every = max(1, count // _CURVE_POINTS)
+    points = []
+    for done, _ in enumerate(rounds, start=1):
+        if done % every == 0 or done == count:
+            moved = float((runner.transcript.up + runner.transcript.down).mean())
+            points.append((done, float(np.mean(runner.accuracies(test))), moved))
+        progress(done)
+    return tuple(points)

@@ -1,0 +1,157 @@
+"""What the command line of the comparison takes, checked before any work starts."""
+
+import difflib
+import math
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from attacks.registry import ATTACKS
+from secure_fd.config import IMAGE_SETS, ImageSet, Schedule, image_set, schedule
+from secure_fd.data.partition import Split, check_clients, parse_split
+from secure_fd.errors import ConfigurationError
+
+_UNITS = ("label", "record")
+_QUICK_ROUNDS = 6
+_QUICK_WARMUP = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Compare what collaborating costs and leaks, on real images, in one run.
+
+    Rows: FedAvg, independent learning, FedMD, Selective-FD; with --secure-agg the last under
+    masks; with --dp-eps under differential privacy as well, beside FedAvg with DP-SGD.
+    """
+
+    dataset: str = "mnist5k"
+    """Image set: mnist5k and digits are bundled; mnist and fashion_mnist come from --data-dir."""
+    data_dir: Annotated[
+        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
+    ] = None
+    """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
+    split: str = "strong"
+    """Strong (one class a client), weak (two), iid, or dirichlet:BETA."""
+    clients: int = 10
+    """Number of clients."""
+    rounds: int | None = None
+    """Rounds of every method; by default what the image set needs."""
+    labels: Literal["soft", "hard", "both"] = "both"
+    """What Selective-FD and FedMD share; with both, protected rows share hard labels."""
+    secure_agg: bool = False
+    """Sum under pairwise masks, so that the server sees sums only."""
+    dp_eps: float | None = None
+    """Epsilon of differential privacy, above 0; inf switches every noise off."""
+    dp_delta: float = 1e-5
+    """Delta of the record unit, and of what the label unit composes to."""
+    dp_unit: str = "label,record"
+    """Units to show: label, record, or both with a comma."""
+    label_alphabet: Literal["full", "declared"] = "full"
+    """Label unit: answer over all classes, or over those that a client declares in public."""
+    attacks: str = "all"
+    """Attacks to run: all, none, or names with commas."""
+    seeds: int = 1
+    """Repetitions with seeds 0, 1, ...; attacks run on the first."""
+    out: Path | None = None
+    """Folder of the results; by default runs/DATASET-SPLIT-TIME."""
+    workers: int | None = None
+    """Processes that share the work; by default one a core."""
+    quick: bool = False
+    """A minute's look: few rounds, small attacks. Figures are not comparable with a full run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Settings that were found to be allowed, with everything that follows from them."""
+
+    settings: Settings
+    image_set: ImageSet
+    split: Split
+    schedule: Schedule
+    rounds: int
+    units: tuple[str, ...]
+    attacks: tuple[str, ...]
+    data_dir: Path | None
+    out: Path
+
+    @property
+    def epsilon(self) -> float | None:
+        """Epsilon where differential privacy is asked for and does anything."""
+        wanted = self.settings.dp_eps
+        return None if wanted is None or math.isinf(wanted) else wanted
+
+
+def plan(settings: Settings, environment_dir: str | None) -> Plan:
+    """Check every setting. Raises ConfigurationError, one sentence, at the first that fails."""
+    known = _image_set(settings.dataset)
+    split = parse_split(settings.split)
+    check_clients(split, settings.clients, known.n_classes)
+    if settings.secure_agg and settings.clients < 3:
+        raise ConfigurationError(
+            "clients", settings.clients, "--secure-agg needs 3 or more: a sum of two hides neither"
+        )
+    _check_numbers(settings)
+    steps = schedule(settings.dataset, split.kind)
+    rounds = settings.rounds or known.rounds
+    if settings.quick:
+        steps = replace(steps, warmup_steps=_QUICK_WARMUP)
+        rounds = settings.rounds or _QUICK_ROUNDS
+    return Plan(
+        settings=settings,
+        image_set=known,
+        split=split,
+        schedule=steps,
+        rounds=rounds,
+        units=_listed("dp_unit", settings.dp_unit, _UNITS),
+        attacks=_attacks(settings.attacks),
+        data_dir=_data_dir(settings, environment_dir),
+        out=settings.out or _default_out(settings),
+    )
+
+
+def _image_set(name: str) -> ImageSet:
+    if name not in IMAGE_SETS:
+        near = difflib.get_close_matches(name, IMAGE_SETS, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigurationError("dataset", name, f"use one of {', '.join(IMAGE_SETS)}{hint}")
+    return image_set(name)
+
+
+def _check_numbers(settings: Settings) -> None:
+    at_least_one = {"seeds": settings.seeds, "rounds": settings.rounds, "workers": settings.workers}
+    for name, value in at_least_one.items():
+        if value is not None and value < 1:
+            raise ConfigurationError(name, value, "use 1 or more")
+    if settings.dp_eps is not None and not settings.dp_eps > 0:
+        raise ConfigurationError("dp_eps", settings.dp_eps, "use a number above 0, or inf")
+    if not 0 < settings.dp_delta < 1:
+        raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
+
+
+def _listed(field: str, text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    chosen = tuple(part.strip() for part in text.split(","))
+    for part in chosen:
+        if part not in allowed:
+            raise ConfigurationError(field, part, f"use one or more of {', '.join(allowed)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _attacks(text: str) -> tuple[str, ...]:
+    if text in ("all", "none"):
+        return tuple(ATTACKS) if text == "all" else ()
+    return _listed("attacks", text, tuple(ATTACKS))
+
+
+def _data_dir(settings: Settings, environment_dir: str | None) -> Path | None:
+    chosen = settings.data_dir or (Path(environment_dir) if environment_dir else None)
+    if chosen is not None and not chosen.is_dir():
+        raise ConfigurationError("data_dir", str(chosen), "it must be an existing folder")
+    return chosen
+
+
+def _default_out(settings: Settings) -> Path:
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{settings.dataset}-{settings.split.replace(':', '')}-{moment}"

@@ -1,0 +1,58 @@
+"""What does collaborating cost, and what does it leak? One run, one table, one report.
+
+python experiments/privacy_compare.py --secure-agg --dp-eps 4
+"""
+
+import os
+import sys
+import time
+
+import tyro
+
+from experiments.compare.settings import Settings, plan
+from secure_fd.errors import SecureFDError
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Parse, run, save, show; returns the exit status."""
+    settings = tyro.cli(Settings, prog="privacy_compare.py")
+    start = time.monotonic()
+    try:
+        checked = plan(settings, os.environ.get("SECURE_FD_DATA"))
+        # Heavy imports come after the checks, so that --help and mistakes answer at once.
+        from experiments.compare import collect, driver, run
+        from experiments.report import table, write
+
+        run.data_of(checked, 0)
+        outcomes = driver.compare(checked)
+        found = collect.results(checked, outcomes, _command(), time.monotonic() - start)
+        page = write.write_report(found, collect.images(checked, outcomes), checked.out)
+    except SecureFDError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("interrupted: no results were written", file=sys.stderr)
+        return INTERRUPTED
+    table.print_table(found)
+    print(f"\nreport: {page}")
+    return 0
+
+
+def _command() -> list[str]:
+    """The command as anyone would repeat it, without this machine's paths."""
+    return ["python", "experiments/privacy_compare.py", *_portable(sys.argv[1:])]
+
+
+def _portable(arguments: list[str]) -> list[str]:
+    shown = list(arguments)
+    for name in ("--data-dir", "--out"):
+        if name in shown[:-1]:
+            shown[shown.index(name) + 1] = name.removeprefix("--").replace("-", "_").upper()
+    return shown
+
+
+if __name__ == "__main__":
+    sys.exit(main())

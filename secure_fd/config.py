@@ -1,0 +1,95 @@
+"""Settings as frozen dataclasses, and what is known of each image set; no tensors here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from secure_fd.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class SGD:
+    """Plain stochastic gradient descent, the paper's optimiser. Batches are in records."""
+
+    learning_rate: float = 0.1
+    local_batch: int = 64
+    distillation_batch: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps as in the paper's supplement: 200 of warm-up, then 1 local and 10 proxy steps a round.
+
+    proxies_per_round: proxies that are answered in a round. remember: clients learn from every
+    ensemble that they were sent so far, not from the newest round alone; it costs no message.
+    """
+
+    warmup_steps: int = 200
+    local_steps: int = 1
+    proxy_steps: int = 10
+    proxies_per_round: int = 512
+    remember: bool = True
+    sgd: SGD = field(default_factory=SGD)
+
+    @property
+    def fedavg_steps(self) -> int:
+        """Local steps a round of FedAvg, as many as a distilling client takes in all."""
+        return self.local_steps + self.proxy_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Records of each class: proxies, test and held-out; clients divide what is left.
+
+    local caps the records of a class that clients divide; None takes all.
+    """
+
+    proxies: int
+    test: int
+    held_out: int
+    local: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSet:
+    """What is known of a named image set before it is loaded."""
+
+    title: str
+    n_classes: int
+    sizes: Sizes
+    rounds: int
+    proxies_per_round: int
+    distillation_batch: int
+
+    @property
+    def proxies(self) -> int:
+        """Number of proxies in all."""
+        return self.sizes.proxies * self.n_classes
+
+
+# The paper's Table 5 takes a tenth of the training images as proxies, and 512 of them a round;
+# the small bundled sets need a larger share and smaller batches.
+IMAGE_SETS: Mapping[str, ImageSet] = {
+    "mnist5k": ImageSet("MNIST-5k", 10, Sizes(100, 60, 40, local=300), 30, 256, 64),
+    "digits": ImageSet("Digits", 10, Sizes(40, 20, 14, local=100), 30, 128, 64),
+    "mnist": ImageSet("MNIST", 10, Sizes(600, 0, 100), 150, 512, 512),
+    "fashion_mnist": ImageSet("Fashion-MNIST", 10, Sizes(600, 0, 100), 150, 512, 512),
+}
+
+
+def image_set(name: str) -> ImageSet:
+    """What is known of a set. Raises ConfigurationError for an unknown name."""
+    if name not in IMAGE_SETS:
+        raise ConfigurationError("dataset", name, f"use one of {', '.join(IMAGE_SETS)}")
+    return IMAGE_SETS[name]
+
+
+def schedule(name: str, split_kind: str) -> Schedule:
+    """The schedule for a set: in the IID split 5 local and 6 proxy steps, as the paper has it."""
+    known = image_set(name)
+    local, proxy = (5, 6) if split_kind == "iid" else (1, 10)
+    return Schedule(
+        local_steps=local,
+        proxy_steps=proxy,
+        proxies_per_round=known.proxies_per_round,
+        sgd=SGD(distillation_batch=known.distillation_batch),
+    )
