@@ -70,7 +70,6 @@ class Federation:
         proxies: Tensor,
         method: Method,
         *,
-        n_classes: int,
         aggregation: SecureSum | None = None,
         protection: Protection | None = None,
         schedule: Schedule | None = None,
@@ -78,20 +77,22 @@ class Federation:
         device: torch.device | None = None,
     ) -> None:
         self._schedule = schedule or Schedule()
-        _check(len(participants), len(proxies), self._schedule)
+        self._n_classes = _check(participants, len(proxies), self._schedule)
         self._device = device or default_device()
         self._data = [p.data for p in participants]
         self._proxies = proxies.to(self._device)
         self._method = method
         self._sum = aggregation or PlainSum(len(participants))
         self._protection = protection or NoProtection()
-        self._codec = KnowledgeCodec(n_classes, self._protection.levels(levels(method.labels)))
+        self._codec = KnowledgeCodec(
+            self._n_classes, self._protection.levels(levels(method.labels))
+        )
         self._rng = np.random.default_rng((seed, 1))
         self._trainers = [
             Trainer(p.model, p.data.train, self._schedule.sgd, seed * 1000 + k, self._device)
             for k, p in enumerate(participants)
         ]
-        self._memory = _Memory(self._proxies, n_classes)
+        self._memory = _Memory(self._proxies, self._n_classes)
         self._opinions: dict[int, Opinion] = {}
         self._answered = np.zeros(2)
         self.transcript = Transcript(len(participants))
@@ -116,7 +117,7 @@ class Federation:
         for trainer in self._trainers:
             trainer.local_steps(self._schedule.warmup_steps)
         records = [concatenate([d.train, d.validation]) for d in self._data]
-        self._protection.prepare(self._proxies, self._codec.n_classes, records)
+        self._protection.prepare(self._proxies, self._n_classes, records)
         self.transcript.broadcast(proxy_bytes(self._proxies))
         for index in range(count):
             yield self._round(index)
@@ -133,7 +134,7 @@ class Federation:
         """Where a client answers; its selector is fitted when it is first asked for."""
         if client not in self._opinions:
             data = self._data[client]
-            made = self._method.opinion(data, self._proxies, self._codec.n_classes)
+            made = self._method.opinion(data, self._proxies)
             self._opinions[client] = made
         return self._opinions[client]
 
@@ -224,10 +225,15 @@ class _Memory:
         return self._pixels[self._known], self._targets[self._known]
 
 
-def _check(n_clients: int, n_proxies: int, schedule: Schedule) -> None:
-    if n_clients < 2:
-        raise ConfigurationError("clients", n_clients, "use 2 or more")
+def _check(participants: Sequence[Participant], n_proxies: int, schedule: Schedule) -> int:
+    """The number of classes that all participants agree on."""
+    if len(participants) < 2:
+        raise ConfigurationError("participants", len(participants), "use 2 or more")
+    counts = {participant.data.n_classes for participant in participants}
+    if len(counts) != 1:
+        raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
     if not 1 <= schedule.proxies_per_round <= n_proxies:
         raise ConfigurationError(
             "proxies_per_round", schedule.proxies_per_round, f"there are {n_proxies} proxies"
         )
+    return counts.pop()

@@ -123,7 +123,6 @@ def run_row(
             participants,
             data.proxies.pixels,
             _method(spec),
-            n_classes=data.n_classes,
             aggregation=aggregation,
             protection=_protection(plan, spec),
             schedule=steps,

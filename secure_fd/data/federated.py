@@ -19,10 +19,14 @@ VALIDATION_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientData:
-    """One client's private records: train, and validation for its thresholds."""
+    """One client's private records: train, and validation for its thresholds.
+
+    n_classes: of the whole federation.
+    """
 
     train: Images
     validation: Images
+    n_classes: int
 
     @property
     def classes(self) -> tuple[int, ...]:
@@ -67,7 +71,7 @@ def federate(
         rest = rest[kept["local"]]
     shares = [rest[i] for i in partition(labels[rest], split, n_clients, source.n_classes, rng)]
     check_disjoint([*drawn.values(), *shares])
-    clients = tuple(_client(pool, share, rng) for share in shares)
+    clients = tuple(_client(pool, share, source.n_classes, rng) for share in shares)
     # Shuffled: a set that is stored class by class must not show labels by position.
     proxies = pool[_index(rng.permutation(drawn["proxies"]))]
     return FederatedData(source.name, source.n_classes, clients, proxies, test, held_out)
@@ -102,7 +106,7 @@ def _draw(
     )
 
 
-def _client(pool: Images, share: IntArray, rng: np.random.Generator) -> ClientData:
+def _client(pool: Images, share: IntArray, n_classes: int, rng: np.random.Generator) -> ClientData:
     """Hold back a tenth of the records of each class for validation."""
     labels = pool.labels.numpy()[share]
     shuffled = rng.permutation(len(share))
@@ -111,7 +115,7 @@ def _client(pool: Images, share: IntArray, rng: np.random.Generator) -> ClientDa
         own = shuffled[labels[shuffled] == c]
         rank[own] = np.arange(len(own)) / len(own)
     back = rank >= 1.0 - VALIDATION_SHARE
-    return ClientData(pool[_index(share[~back])], pool[_index(share[back])])
+    return ClientData(pool[_index(share[~back])], pool[_index(share[back])], n_classes)
 
 
 def _index(indices: IntArray) -> torch.Tensor:

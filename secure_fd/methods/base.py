@@ -62,7 +62,7 @@ class Method(Protocol):
     def labels(self) -> Labels:
         """Whether clients share softmax predictions or one-hot labels."""
 
-    def opinion(self, client: ClientData, proxies: Tensor, n_classes: int) -> Opinion:
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
         """Where the client answers, and with what weight."""
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:

@@ -27,7 +27,7 @@ class FedMD:
         """The name in the literature, with the kind of label."""
         return f"FedMD {self.labels}"
 
-    def opinion(self, client: ClientData, proxies: Tensor, n_classes: int) -> Opinion:  # noqa: ARG002 - nobody abstains
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
         """Weight 1 and every class, everywhere."""
         return Opinion(np.ones(len(proxies)))
 

@@ -40,12 +40,12 @@ class SelectiveFD:
         """The name in the literature, with the kind of label."""
         return f"Selective-FD {self.labels}"
 
-    def opinion(self, client: ClientData, proxies: Tensor, n_classes: int) -> Opinion:
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
         """The client selector's verdict."""
         verdict = self.selector.select(client, proxies)
         soft = self.weighted and self.labels == "soft"
-        weights = verdict.confidence if soft else verdict.accepted.astype(np.float64)
-        allowed = verdict.allowed(n_classes) if self.own_classes else None
+        weights = np.where(verdict.accepted, verdict.confidence if soft else 1.0, 0.0)
+        allowed = verdict.allowed(client.n_classes) if self.own_classes else None
         return Opinion(weights, allowed, verdict.scores)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:

@@ -6,16 +6,13 @@ import numpy as np
 from torch import Tensor
 
 from secure_fd.data.images import Images
-from secure_fd.knowledge import HARD_LEVELS, Contribution, IntArray, Sums, one_hot
+from secure_fd.knowledge import SOFT_LEVELS, Contribution, IntArray, Sums, one_hot
 from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.record_release import NoisyClassMeans, release_class_means
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Answer
-from secure_fd.selection.density import ProxyReference, ReferenceSettings
+from secure_fd.selection.density import ProxyReference, posterior
 from secure_fd.selection.thresholds import otsu_thresholds
-
-_LARGE = 1000
-"""Records from which the full feature map pays; below it, fewer features drown less in noise."""
 
 
 class RecordUnit:
@@ -36,14 +33,13 @@ class RecordUnit:
         self._votes: list[Contribution] = []
         self._releases: list[NoisyClassMeans] = []
 
-    def levels(self, wanted: int) -> int:  # noqa: ARG002 - the head votes for one class
-        """One unit: the head's vote is a class or an abstention."""
-        return HARD_LEVELS
+    def levels(self, wanted: int) -> int:  # noqa: ARG002 - the head decides
+        """Fractions: the head knows how sure it is, and saying so costs no privacy."""
+        return SOFT_LEVELS
 
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
         """Release every client's noisy means, and derive all its votes from them."""
-        smallest = min(len(r) for r in records)
-        reference = ProxyReference.fit(proxies, _settings(smallest))
+        reference = ProxyReference.fit(proxies)
         for held in records:
             released = release_class_means(
                 reference.features(held.pixels),
@@ -71,16 +67,14 @@ class RecordUnit:
         return min(self._releases, key=lambda released: released.n_records).guarantee
 
 
-def _settings(n_records: int) -> ReferenceSettings:
-    """Chosen from public facts alone; fewer records carry fewer features through the noise."""
-    return ReferenceSettings() if n_records >= _LARGE else ReferenceSettings(30, 500)
-
-
 def _votes(reference: ProxyReference, released: NoisyClassMeans, n_classes: int) -> Contribution:
+    """One-hot labels, weighted by the posterior where a class's ratio reaches its threshold."""
     # The ridge grows with the noise a coordinate carries, so that inverting H cannot blow it up.
     beta = max(1.0 / len(reference.proxy_features), released.noise_multiplier / released.n_records)
     head = reference.solver(beta).head(released.means[list(released.classes)], released.classes)
     ratios = head.ratios(reference.proxy_features)
-    accepted = np.asarray((ratios >= otsu_thresholds(ratios)).any(axis=1))
-    labels = np.asarray(released.classes)[ratios.argmax(axis=1)]
-    return Contribution(accepted.astype(np.float64), one_hot(labels, n_classes))
+    accepted = (ratios >= otsu_thresholds(ratios)).any(axis=1)
+    posteriors = posterior(ratios, n_classes)
+    labels = np.asarray(released.classes)[posteriors.argmax(axis=1)]
+    weights = np.where(accepted, posteriors.max(axis=1), 0.0)
+    return Contribution(weights, one_hot(labels, n_classes))

@@ -18,6 +18,7 @@ from secure_fd.selection.density import (
     RatioSolver,
     ReferenceSettings,
     class_means,
+    posterior,
 )
 from secure_fd.selection.kulsif import Kulsif
 from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
@@ -28,11 +29,13 @@ class Selection:
     """A client's verdict on the proxies, one estimator for each class that it holds.
 
     ratios: [P, classes of the client], the estimated density ratios. thresholds: [classes].
+    confidence: [P] in [0, 1], how sure the client is of the proxies that it accepts.
     """
 
     classes: tuple[int, ...]
     ratios: FloatArray
     thresholds: FloatArray
+    confidence: FloatArray
 
     @property
     def margins(self) -> FloatArray:
@@ -48,17 +51,6 @@ class Selection:
     def accepted(self) -> NDArray[np.bool_]:
         """[P] in distribution where any estimator says so (the paper's supplement)."""
         return np.asarray(self.scores >= 0)
-
-    @property
-    def confidence(self) -> FloatArray:
-        """[P] 0 where rejected, else how typical the proxy is, against the median accepted one.
-
-        Under distinct classes the ratio is proportional to the posterior of the client's class,
-        so weights made of it break ties between clients the way a posterior would.
-        """
-        best = np.where(self.accepted, self.ratios.max(axis=1), 0.0)
-        typical = np.median(best[self.accepted]) if self.accepted.any() else 1.0
-        return np.asarray(np.clip(best / typical, 0.0, 1.0))
 
     def allowed(self, n_classes: int) -> NDArray[np.bool_]:
         """[P, C] the classes whose own estimator accepts the proxy."""
@@ -93,12 +85,13 @@ class ProxyRatioSelector:
         means = class_means(features, client.train.labels.cpu().numpy(), client.classes)
         head = solver.head(means, client.classes)
         ratios = head.ratios(reference.proxy_features)
+        confidence = posterior(ratios, client.n_classes).max(axis=1)
         if self.threshold == "otsu":
-            return Selection(client.classes, ratios, otsu_thresholds(ratios))
+            return Selection(client.classes, ratios, otsu_thresholds(ratios), confidence)
         held_back = head.ratios(reference.features(client.validation.pixels))
-        labels = client.validation.labels.cpu().numpy()
-        thresholds = quantile_thresholds(held_back, labels, client.classes, self.quantile)
-        return Selection(client.classes, ratios, thresholds)
+        own = client.validation.labels.cpu().numpy()
+        thresholds = quantile_thresholds(held_back, own, client.classes, self.quantile)
+        return Selection(client.classes, ratios, thresholds, confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +120,9 @@ class KulsifSelector:
         points = self._points(proxies)
         rng = np.random.default_rng(self.seed)
         columns = [self._ratio(client.train, c, points, rng) for c in client.classes]
-        return Selection(client.classes, np.stack(columns, axis=1), np.ones(len(columns)))
+        ratios = np.stack(columns, axis=1)
+        # Against uniform noise a ratio is a density: it says nothing about other classes.
+        return Selection(client.classes, ratios, np.ones(len(columns)), np.ones(len(ratios)))
 
     def _ratio(
         self, records: Images, label: int, points: FloatArray, rng: np.random.Generator

@@ -18,14 +18,17 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.selection.features import FourierFeatures, RandomConvolution, Whitening
+from secure_fd.selection.features import FourierFeatures, PublicFeatures
+
+_LEAST_SHARE = 0.1
+"""Least share of a class, against equal shares: noise must not make a divisor of nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSettings:
-    """Size of the public feature map; rank of the whitened features, number of Fourier features."""
+    """Size of the public feature map: ranks of the whitened scales, number of Fourier features."""
 
-    rank: int = 60
+    ranks: tuple[int, int] = (100, 60)
     n_features: int = 2000
     seed: int = 0
 
@@ -34,8 +37,7 @@ class ReferenceSettings:
 class ProxyReference:
     """Everything about the proxies that selectors share; public, so every party can hold it."""
 
-    convolution: RandomConvolution
-    whitening: Whitening
+    public: PublicFeatures
     fourier: FourierFeatures
     proxy_features: FloatArray  # [P, D], rows of norm one
     second_moment: FloatArray  # [D, D], H
@@ -45,18 +47,16 @@ class ProxyReference:
     def fit(cls, proxies: Tensor, settings: ReferenceSettings | None = None) -> "ProxyReference":
         """Fit the feature map on public pixels [P, channels, H, W]."""
         chosen = settings or ReferenceSettings()
-        convolution = RandomConvolution.draw(proxies.shape[1], chosen.seed)
-        raw = convolution(proxies)
-        whitening = Whitening.fit(raw, chosen.rank)
-        inputs = whitening(raw)
+        public = PublicFeatures.fit(proxies, chosen.ranks, chosen.seed)
+        inputs = public(proxies)
         fourier = FourierFeatures.draw(inputs, chosen.n_features, chosen.seed)
         features = fourier(inputs)
         moment = features.T @ features / len(features)
-        return cls(convolution, whitening, fourier, features, moment, chosen)
+        return cls(public, fourier, features, moment, chosen)
 
     def features(self, pixels: Tensor) -> FloatArray:
         """[N, channels, H, W] -> [N, D], rows of norm one."""
-        return self.fourier(self.whitening(self.convolution(pixels)))
+        return self.fourier(self.public(pixels))
 
     def solver(self, beta: float | None = None) -> "RatioSolver":
         """The factorisation of H + beta I, shared by every client with the same beta.
@@ -99,3 +99,14 @@ def class_means(features: FloatArray, labels: IntArray, classes: tuple[int, ...]
     """h_c for each class: [len(classes), D], each the sum over its records over all n records."""
     member = labels[None, :] == np.asarray(classes)[:, None]
     return np.asarray(member.astype(np.float64) @ features / len(features))
+
+
+def posterior(ratios: FloatArray, n_classes: int) -> FloatArray:
+    """[P, k] probability of each class that the client holds, if proxies of all C are balanced.
+
+    ratios: [P, k] at the proxies. The mean of w_c over the proxies estimates the client's share
+    P_k(c), since w_c(x) p_proxy(x) = P_k(c) p(x | c); Bayes' rule then gives
+    P(c | x) = w_c(x) / (C P_k(c)). It reads nothing but the ratios, so it is post-processing.
+    """
+    shares = np.maximum(ratios.mean(axis=0), _LEAST_SHARE / ratios.shape[1])
+    return np.asarray(np.clip(ratios / (n_classes * shares), 0.0, 1.0))
