@@ -54,7 +54,7 @@ _HOMES = {
     "ProxyRatioSelector": "selection.client",
 }
 
-__all__ = ["__version__", *_HOMES]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:

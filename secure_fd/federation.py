@@ -47,7 +47,8 @@ class RoundReport:
     """One round in figures.
 
     kept: share of the round's proxies that teach. single: share of the answered proxies that
-    exactly one client answered, whose vote no sum can hide. Measured before any noise.
+    exactly one client answered, whose released vote no sum can hide. bytes_up, bytes_down: mean
+    over clients, from the start until now.
     """
 
     index: int

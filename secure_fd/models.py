@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, LocalError
 
 SHARED = "cnn-5-5-50"
 """The one architecture of methods that average parameters."""
@@ -102,10 +102,20 @@ def heterogeneous(client: int) -> str:
 
 def flatten(model: nn.Module) -> Tensor:
     """All parameters as one float32 vector."""
-    return nn.utils.parameters_to_vector(model.parameters()).detach()
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
 def load_flat(model: nn.Module, parameters: Tensor) -> None:
-    """Overwrite all parameters from one vector, in the order of `flatten`."""
+    """Overwrite all parameters from one vector, in the order of `flatten`; the vector is copied.
+
+    Raises LocalError where the vector's length is not the model's.
+    """
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    if parameters.shape != (sum(sizes),):
+        raise LocalError(f"the model has {sum(sizes)} parameters, not {tuple(parameters.shape)}")
+    # Not torch's vector_to_parameters: its parameters share the vector's memory, so that one
+    # client's training would change the global model that the next client starts from.
+    pieces = torch.split(parameters, sizes)
     with torch.no_grad():
-        nn.utils.vector_to_parameters(parameters, model.parameters())
+        for parameter, piece in zip(model.parameters(), pieces, strict=True):
+            parameter.copy_(piece.view_as(parameter))

@@ -4,16 +4,19 @@ Opacus draws its noise in floating point from a generator that is not cryptograp
 says so. Batches are Poisson samples, as its accountant assumes.
 """
 
+import math
 import os
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantees import dp_sgd_guarantee
 from secure_fd.privacy.units import Guarantee
 
@@ -29,22 +32,39 @@ class PrivateSGD:
     batch: int = 64
     clip: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1:
+            raise ConfigurationError("delta", self.delta, "use a number in (0, 1), such as 1e-5")
+        for name in ("epsilon", "steps", "learning_rate", "batch", "clip"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigurationError(name, value, "use a finite number above 0")
+
 
 @lru_cache(maxsize=64)
 def noise_multiplier(settings: PrivateSGD, sample_rate: float) -> float:
-    """The least noise at which Opacus' PRV accountant grants the settings' epsilon."""
+    """The least noise at which Opacus' PRV accountant grants the settings' epsilon.
+
+    Raises ConfigurationError where none does.
+    """
     from opacus.accountants.utils import get_noise_multiplier
 
-    with warnings.catch_warnings():
+    # At a sampling rate of one the accountant takes log(0), whose -inf is the right limit.
+    with warnings.catch_warnings(), np.errstate(divide="ignore"):
         # The search brackets its answer with an RDP bound whose tightness does not matter.
         warnings.filterwarnings("ignore", message="Optimal order is the largest alpha")
-        found = get_noise_multiplier(
-            target_epsilon=settings.epsilon,
-            target_delta=settings.delta,
-            sample_rate=sample_rate,
-            steps=settings.steps,
-            accountant="prv",
-        )
+        try:
+            found = get_noise_multiplier(
+                target_epsilon=settings.epsilon,
+                target_delta=settings.delta,
+                sample_rate=sample_rate,
+                steps=settings.steps,
+                accountant="prv",
+            )
+        except ValueError:  # "The privacy budget is too low."
+            raise ConfigurationError(
+                "epsilon", settings.epsilon, "no noise is enough for the accountant: use a larger"
+            ) from None
     return float(found)
 
 

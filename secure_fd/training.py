@@ -27,7 +27,8 @@ class Trainer:
     def __init__(
         self, model: nn.Module, train: Images, optimiser: SGD, seed: int, device: torch.device
     ) -> None:
-        self.model = model.to(device)
+        # Convolutions of few channels take a third less time with the channels last in memory.
+        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._train = train.to(device)
         self._settings = optimiser
         self._sgd = torch.optim.SGD(model.parameters(), lr=optimiser.learning_rate)

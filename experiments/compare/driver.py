@@ -33,10 +33,12 @@ class _Work:
     waiting: list[run.RowRun] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     pending: dict[Future[Any], Callable[[Any], None]] = field(default_factory=dict)
+    submitted: int = 0
 
     def submit(self, then: Callable[[Any], None], label: str, total: int, *task: Any) -> None:
         """Run `task` in a worker; `then` gets its result here."""
-        name = f"{len(self.pending)}-{label}-{task[-1] if task else ''}"[:200]
+        self.submitted += 1
+        name = f"{self.submitted} {label}"
         self.pending[self.pool.submit(_reported, name, label, total, *task)] = then
 
 

@@ -33,6 +33,7 @@ from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label_unit import LabelUnit
 from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
 
@@ -122,7 +123,7 @@ def run_row(
         runner = Federation(
             participants,
             data.proxies.pixels,
-            _method(spec),
+            _method(plan, spec),
             aggregation=aggregation,
             protection=_protection(plan, spec),
             schedule=steps,
@@ -184,8 +185,11 @@ def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
     return made
 
 
-def _method(spec: RowSpec) -> Method:
-    return FedMD(spec.labels) if spec.kind == "fedmd" else SelectiveFD(spec.labels)
+def _method(plan: Plan, spec: RowSpec) -> Method:
+    if spec.kind == "fedmd":
+        return FedMD(spec.labels)
+    kulsif = plan.settings.selector == "kulsif"
+    return SelectiveFD(spec.labels, KulsifSelector() if kulsif else ProxyRatioSelector())
 
 
 def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData) -> SecureSum:

@@ -41,6 +41,8 @@ class Settings:
     """Rounds of every method; by default what the image set needs."""
     labels: Literal["soft", "hard", "both"] = "both"
     """What Selective-FD and FedMD share; with both, protected rows share hard labels."""
+    selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio"
+    """Client selector of Selective-FD: the density ratio to the proxies, or the paper's KuLSIF."""
     secure_agg: bool = False
     """Sum under pairwise masks, so that the server sees sums only."""
     dp_eps: float | None = None

@@ -94,7 +94,7 @@ def _draw(
         records = rng.permutation(np.flatnonzero(labels == c))
         if sum(takes.values()) > len(records):
             raise ConfigurationError(
-                "proxies", takes, f"class {c} has {len(records)} records for all parts together"
+                next(iter(takes)), takes, f"class {c} has {len(records)} records for all of these"
             )
         cuts = np.cumsum(list(takes.values()))
         *pieces, left = np.split(records, cuts)

@@ -1,6 +1,7 @@
 """Strict reader of the IDX format (http://yann.lecun.com/exdb/mnist/), plain or gzip."""
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -22,8 +23,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTE:
         raise ConfigurationError("data_dir", str(path), "an IDX file of unsigned bytes is expected")
     start = 4 + 4 * content[3]
+    if content[3] == 0 or len(content) < start:
+        raise ConfigurationError("data_dir", str(path), "its header is cut short: fetch it anew")
     shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
-    if len(shape) != content[3] or len(content) - start != int(np.prod(shape, dtype=np.int64)):
+    if len(content) - start != math.prod(shape):
         raise ConfigurationError(
             "data_dir", str(path), f"its header announces {shape}, its body differs: fetch it anew"
         )

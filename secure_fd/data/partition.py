@@ -11,6 +11,8 @@ from secure_fd.knowledge import IntArray
 Kind = Literal["strong", "weak", "iid", "dirichlet"]
 _FLOOR = 20
 """Records below which a Dirichlet client could not train; it is topped up from the richest."""
+_MOST_BETA = 1e6  # IID to every digit; far above it floating point loses the shares
+_ALLOWED = f"use strong, weak, iid or dirichlet:BETA with BETA above 0, at most {_MOST_BETA:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,10 @@ class Split:
     kind: Kind
     beta: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.kind == "dirichlet" and not 0 < self.beta <= _MOST_BETA:
+            raise ConfigurationError("split", self.name, _ALLOWED)
+
     @property
     def name(self) -> str:
         """As the command line writes it."""
@@ -28,16 +34,15 @@ class Split:
 
 def parse_split(text: str) -> Split:
     """A Split from 'strong', 'weak', 'iid' or 'dirichlet:BETA'."""
-    allowed = "use strong, weak, iid or dirichlet:BETA with BETA > 0"
     if text in ("strong", "weak", "iid"):
         return Split(text)  # type: ignore[arg-type]  # narrowed by the line above
     kind, _, beta = text.partition(":")
     try:
         value = float(beta)
     except ValueError:
-        raise ConfigurationError("split", text, allowed) from None
-    if kind != "dirichlet" or not 0 < value < float("inf"):
-        raise ConfigurationError("split", text, allowed)
+        raise ConfigurationError("split", text, _ALLOWED) from None
+    if kind != "dirichlet":
+        raise ConfigurationError("split", text, _ALLOWED)
     return Split("dirichlet", value)
 
 
@@ -53,7 +58,10 @@ def check_clients(split: Split, n_clients: int, n_classes: int) -> None:
 def partition(
     labels: IntArray, split: Split, n_clients: int, n_classes: int, rng: np.random.Generator
 ) -> list[IntArray]:
-    """Disjoint index arrays, one a client, that cover every class some client holds."""
+    """Disjoint index arrays, one a client, that cover every class some client holds.
+
+    Raises ConfigurationError where the classes, or the records, do not reach for every client.
+    """
     check_clients(split, n_clients, n_classes)
     by_class = [rng.permutation(np.flatnonzero(labels == c)) for c in range(n_classes)]
     shares = _shares(split, n_clients, n_classes, rng)
@@ -64,7 +72,14 @@ def partition(
         cuts = np.rint(np.cumsum(share / share.sum()) * len(records)).astype(np.int64)[:-1]
         for part, piece in zip(parts, np.split(records, cuts), strict=True):
             part.append(piece)
-    return _topped_up([np.concatenate(part) for part in parts])
+    divided = [np.concatenate(part) for part in parts]
+    if split.kind == "dirichlet":
+        divided = _topped_up(divided)
+    if not all(len(part) for part in divided):
+        raise ConfigurationError(
+            "clients", n_clients, f"some would hold none of the {len(labels)} records: use fewer"
+        )
+    return [np.sort(part) for part in divided]
 
 
 def _shares(
@@ -96,4 +111,4 @@ def _topped_up(parts: list[IntArray]) -> list[IntArray]:
         if missing > 0 and len(parts[richest]) >= 2 * _FLOOR:
             parts[client] = np.concatenate([part, parts[richest][-missing:]])
             parts[richest] = parts[richest][:-missing]
-    return [np.sort(part) for part in parts]
+    return parts

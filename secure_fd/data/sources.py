@@ -63,7 +63,9 @@ def _idx_folder(name: str, title: str) -> Callable[[Path | None], Source]:
         folder = (data_dir / name) if data_dir is not None else _downloaded(name, title)
         if not folder.is_dir():
             raise ConfigurationError("data_dir", str(data_dir), f"the folder {name}/ must be in it")
-        return Source(name, 10, _read_pair(folder, "train"), _read_pair(folder, "t10k"))
+        classes = image_set(name).n_classes
+        train, test = (_read_pair(folder, part, classes) for part in ("train", "t10k"))
+        return Source(name, classes, train, test)
 
     return read
 
@@ -80,12 +82,18 @@ def _downloaded(name: str, title: str) -> Path:
     return Path(dataset.raw_folder)
 
 
-def _read_pair(folder: Path, part: str) -> Images:
+def _read_pair(folder: Path, part: str, n_classes: int) -> Images:
     pixels = read_idx(folder / f"{part}-images-idx3-ubyte.gz")
     labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
     if pixels.ndim != 3 or labels.shape != pixels.shape[:1]:
         raise ConfigurationError(
-            "data_dir", str(folder), f"{part} holds {len(pixels)} images and {len(labels)} labels"
+            "data_dir", str(folder), f"{part} holds images {pixels.shape}, labels {labels.shape}"
+        )
+    if pixels.shape[1:] != (SIDE, SIDE) or labels.size == 0 or labels.max() >= n_classes:
+        raise ConfigurationError(
+            "data_dir",
+            str(folder),
+            f"{part} must hold {SIDE} x {SIDE} images with labels below {n_classes}",
         )
     return _to_images(pixels, labels)
 

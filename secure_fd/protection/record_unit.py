@@ -11,7 +11,13 @@ from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.record_release import NoisyClassMeans, release_class_means
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Answer
-from secure_fd.selection.density import ProxyReference, posterior
+from secure_fd.selection.density import (
+    ProxyReference,
+    ReferenceSettings,
+    Same,
+    posterior,
+    shared_reference,
+)
 from secure_fd.selection.thresholds import otsu_thresholds
 
 
@@ -39,7 +45,7 @@ class RecordUnit:
 
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
         """Release every client's noisy means, and derive all its votes from them."""
-        reference = ProxyReference.fit(proxies)
+        reference, _ = shared_reference(Same(proxies), ReferenceSettings())
         for held in records:
             released = release_class_means(
                 reference.features(held.pixels),

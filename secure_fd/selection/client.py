@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import Literal, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -14,11 +13,12 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray
 from secure_fd.selection.density import (
-    ProxyReference,
-    RatioSolver,
+    RatioHead,
     ReferenceSettings,
+    Same,
     class_means,
     posterior,
+    shared_reference,
 )
 from secure_fd.selection.kulsif import Kulsif
 from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
@@ -80,10 +80,8 @@ class ProxyRatioSelector:
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
         """Ratios from the training records; held-back records serve the quantile alone."""
-        reference, solver = _reference(_Shared(proxies), self.reference)
-        features = reference.features(client.train.pixels)
-        means = class_means(features, client.train.labels.cpu().numpy(), client.classes)
-        head = solver.head(means, client.classes)
+        reference, _ = shared_reference(Same(proxies), self.reference)
+        head = _head(Same(client), Same(proxies), self.reference)
         ratios = head.ratios(reference.proxy_features)
         confidence = posterior(ratios, client.n_classes).max(axis=1)
         if self.threshold == "otsu":
@@ -116,48 +114,39 @@ class KulsifSelector:
             raise ConfigurationError("share", self.share, "use a number between 0 and 1")
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
-        """Ratios in units of their own thresholds: classes differ in scale by orders."""
+        """Ratios in units of their own thresholds' size: classes differ in scale by orders."""
         points = self._points(proxies)
         rng = np.random.default_rng(self.seed)
         columns = [self._ratio(client.train, c, points, rng) for c in client.classes]
-        ratios = np.stack(columns, axis=1)
+        ratios = np.stack([ratio for ratio, _ in columns], axis=1)
+        thresholds = np.array([threshold for _, threshold in columns])
         # Against uniform noise a ratio is a density: it says nothing about other classes.
-        return Selection(client.classes, ratios, np.ones(len(columns)), np.ones(len(ratios)))
+        return Selection(client.classes, ratios, thresholds, np.ones(len(ratios)))
 
     def _ratio(
         self, records: Images, label: int, points: FloatArray, rng: np.random.Generator
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, float]:
         own = rng.permutation(self._points(records.pixels[records.labels == label]))
         size = max(1, round(self.share * len(own)))
         low, high = -self.mean / self.deviation, (1 - self.mean) / self.deviation
         uniform = rng.uniform(low, high, (self.n_reference, own.shape[1]))
         fitted = Kulsif.fit(own[:size], uniform, self.n_reference**-0.5, self.width)
-        threshold = np.quantile(fitted.score_samples(own[size:]), self.quantile)
-        return fitted.score_samples(points) / threshold
+        rest = own[size:] if len(own) > size else own  # a single record must judge itself
+        threshold = float(np.quantile(fitted.score_samples(rest), self.quantile))
+        unit = abs(threshold) or 1.0  # an estimate may be negative: dividing must not flip it
+        return fitted.score_samples(points) / unit, threshold / unit
 
     def _points(self, pixels: Tensor) -> FloatArray:
         flat = pixels.flatten(1).double().cpu().numpy()
         return np.asarray((flat - self.mean) / self.deviation)
 
 
-class _Shared:
-    """Proxies as a cache key: the same tensor object is the same proxy set."""
-
-    __slots__ = ("proxies",)
-
-    def __init__(self, proxies: Tensor) -> None:
-        self.proxies = proxies
-
-    def __hash__(self) -> int:
-        return id(self.proxies)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shared) and other.proxies is self.proxies
-
-
-@lru_cache(maxsize=4)
-def _reference(shared: _Shared, settings: ReferenceSettings) -> tuple[ProxyReference, RatioSolver]:
-    """The public part, made once for all clients of a run."""
-    with torch.no_grad():
-        reference = ProxyReference.fit(shared.proxies, settings)
-    return reference, reference.solver()
+@lru_cache(maxsize=32)
+def _head(
+    client: Same[ClientData], proxies: Same[Tensor], settings: ReferenceSettings
+) -> RatioHead:
+    """A client's head, fitted once however many methods use it; it stays in this process."""
+    reference, solver = shared_reference(proxies, settings)
+    train, classes = client.one.train, client.one.classes
+    means = class_means(reference.features(train.pixels), train.labels.cpu().numpy(), classes)
+    return solver.head(means, classes)

@@ -11,7 +11,8 @@ h_c, a mean of vectors of norm one. That makes it the statistic that record priv
 """
 
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -19,6 +20,8 @@ from torch import Tensor
 
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.selection.features import FourierFeatures, PublicFeatures
+
+T = TypeVar("T")
 
 _LEAST_SHARE = 0.1
 """Least share of a class, against equal shares: noise must not make a divisor of nothing."""
@@ -110,3 +113,27 @@ def posterior(ratios: FloatArray, n_classes: int) -> FloatArray:
     """
     shares = np.maximum(ratios.mean(axis=0), _LEAST_SHARE / ratios.shape[1])
     return np.asarray(np.clip(ratios / (n_classes * shares), 0.0, 1.0))
+
+
+class Same(Generic[T]):
+    """A cache key: equal only to a key of the very same object, whatever it holds."""
+
+    __slots__ = ("one",)
+
+    def __init__(self, one: T) -> None:
+        self.one = one
+
+    def __hash__(self) -> int:
+        return id(self.one)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.one is self.one
+
+
+@lru_cache(maxsize=4)
+def shared_reference(
+    proxies: Same[Tensor], settings: ReferenceSettings
+) -> tuple[ProxyReference, RatioSolver]:
+    """The public part, fitted and factorised once for every client and method of a run."""
+    reference = ProxyReference.fit(proxies.one, settings)
+    return reference, reference.solver()

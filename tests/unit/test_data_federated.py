@@ -1,0 +1,185 @@
+"""Who holds what: sizes, classes, disjointness, seeds and refusals."""
+
+import numpy as np
+import pytest
+import torch
+
+from secure_fd.config import Sizes
+from secure_fd.data.federated import FederatedData, check_disjoint, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import Split, parse_split, partition
+from secure_fd.data.sources import Source
+from secure_fd.errors import ConfigurationError, LocalError
+
+PER_CLASS = 100
+SIZES = Sizes(proxies=20, test=10, held_out=10)  # 60 of a class are left to the clients
+
+
+def numbered(per_class: int = PER_CLASS, n_classes: int = 10) -> Source:
+    """Records that carry their own number as their only pixel, stored class by class."""
+    count = per_class * n_classes
+    pixels = torch.arange(count, dtype=torch.float32).reshape(-1, 1, 1, 1)
+    return Source("numbered", n_classes, Images(pixels, torch.arange(count) // per_class), None)
+
+
+def numbers(images: Images) -> list[int]:
+    return [int(x) for x in images.pixels.flatten()]
+
+
+def parts(data: FederatedData) -> list[Images]:
+    own = [part for client in data.clients for part in (client.train, client.validation)]
+    return [data.proxies, data.test, data.held_out, *own]
+
+
+@pytest.mark.parametrize("text", ["strong", "weak", "iid", "dirichlet:0.3", "dirichlet:0.001"])
+def test_every_record_is_in_one_part(text: str) -> None:
+    data = federate(numbered(), parse_split(text), 10, 7, SIZES)
+    every = [number for part in parts(data) for number in numbers(part)]
+    assert sorted(every) == list(range(10 * PER_CLASS))
+    assert [len(part) for part in parts(data)[:3]] == [200, 100, 100]
+    for part in parts(data)[:3]:
+        assert len(set(torch.bincount(part.labels).tolist())) == 1
+    for part in parts(data):
+        assert [n // PER_CLASS for n in numbers(part)] == part.labels.tolist()
+
+
+def test_a_strong_client_holds_one_class_and_a_tenth_of_it_back() -> None:
+    data = federate(numbered(), Split("strong"), 10, 0, SIZES)
+    assert [client.classes for client in data.clients] == [(c,) for c in range(10)]
+    assert {(len(c.train), len(c.validation)) for c in data.clients} == {(54, 6)}
+    assert all(client.n_classes == 10 for client in data.clients)
+
+
+def test_a_weak_client_holds_two_classes_and_no_pair_comes_twice() -> None:
+    for count in (10, 45):
+        data = federate(numbered(), Split("weak"), count, 0, SIZES)
+        pairs = {client.classes for client in data.clients}
+        assert all(len(pair) == 2 for pair in pairs)
+        assert len(pairs) == count
+    ten = federate(numbered(), Split("weak"), 10, 0, SIZES)
+    assert {(len(c.train), len(c.validation)) for c in ten.clients} == {(54, 6)}
+    for client in ten.clients:
+        held = torch.bincount(client.train.labels, minlength=10)
+        assert sorted(held[list(client.classes)].tolist()) == [27, 27]
+
+
+def test_iid_clients_hold_every_class_alike() -> None:
+    data = federate(numbered(), Split("iid"), 3, 0, SIZES)
+    for client in data.clients:
+        assert torch.bincount(client.train.labels).tolist() == [18] * 10
+        assert torch.bincount(client.validation.labels).tolist() == [2] * 10
+
+
+def test_dirichlet_is_more_uneven_the_smaller_beta_is() -> None:
+    """A client's largest class: near a tenth at beta 1e6, near all of it at beta 0.01."""
+
+    def largest(beta: float) -> float:
+        data = federate(numbered(), Split("dirichlet", beta), 10, 0, SIZES)
+        counts = [torch.bincount(client.train.labels) for client in data.clients]
+        return float(np.mean([float(c.max() / c.sum()) for c in counts]))
+
+    assert largest(1e6) < 0.15 < largest(1.0) < 0.6 < largest(0.01)
+
+
+def test_fewer_clients_than_classes_leave_classes_to_nobody() -> None:
+    data = federate(numbered(), Split("strong"), 3, 0, SIZES)
+    assert [client.classes for client in data.clients] == [(0,), (1,), (2,)]
+
+
+def test_local_records_are_capped() -> None:
+    data = federate(numbered(), Split("strong"), 10, 0, Sizes(20, 10, 10, local=30))
+    assert {len(c.train) + len(c.validation) for c in data.clients} == {30}
+
+
+def test_a_seed_gives_one_split_and_another_seed_another() -> None:
+    first, again, other = (
+        [numbers(part) for part in parts(federate(numbered(), Split("weak"), 10, seed, SIZES))]
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert all(mine != theirs for mine, theirs in zip(first, other, strict=True))
+
+
+def test_proxies_do_not_show_labels_by_position() -> None:
+    """Class by class the labels would be sorted; shuffled, 200 of them have about 90 descents.
+
+    Descents among random labels of 10 classes: mean 199 * 0.45 = 90, deviation below 7.
+    """
+    labels = federate(numbered(), Split("strong"), 10, 0, SIZES).proxies.labels
+    assert int((labels.diff() < 0).sum()) > 55
+
+
+def test_parts_that_overlap_are_refused() -> None:
+    """The broken twin: one index in two parts, or twice in one."""
+    left, right = np.arange(5), np.arange(5, 9)
+    check_disjoint([left, right])
+    with pytest.raises(LocalError, match="two parts"):
+        check_disjoint([left, np.append(right, 4)])
+    with pytest.raises(LocalError, match="two parts"):
+        check_disjoint([left, np.append(right, 8)])
+
+
+def test_an_overlapping_split_does_not_get_past_federate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overlapping(*args: object, **kwargs: object) -> list[np.ndarray]:
+        shares = partition(*args, **kwargs)  # type: ignore[arg-type]
+        shares[1] = np.append(shares[1], shares[0][0])
+        return shares
+
+    monkeypatch.setattr("secure_fd.data.federated.partition", overlapping)
+    with pytest.raises(LocalError, match="not disjoint"):
+        federate(numbered(), Split("strong"), 10, 0, SIZES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "clients"), [("strong", 11), ("weak", 46), ("iid", 1001), ("strong", 1), ("iid", 0)]
+)
+def test_too_many_or_too_few_clients_are_refused(kind: str, clients: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"clients: {clients} .*takes 2 to"):
+        federate(numbered(), parse_split(kind), clients, 0, SIZES)
+
+
+def test_clients_that_would_hold_nothing_are_refused() -> None:
+    for split in (Split("iid"), Split("dirichlet", 0.5)):
+        with pytest.raises(ConfigurationError, match="clients: 700 .*none of the 600 records"):
+            federate(numbered(), split, 700, 0, SIZES)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "field"),
+    [(Sizes(81, 10, 10), "proxies"), (Sizes(20, 10, 10, local=61), "local")],
+)
+def test_too_few_records_are_refused(sizes: Sizes, field: str) -> None:
+    federate(numbered(), Split("strong"), 10, 0, Sizes(79, 10, 10))  # one record a client
+    with pytest.raises(ConfigurationError, match="class 0 has") as caught:
+        federate(numbered(), Split("strong"), 10, 0, sizes)
+    assert caught.value.field == field
+
+
+def test_splits_are_parsed_and_named() -> None:
+    for text in ("strong", "weak", "iid", "dirichlet:0.5", "dirichlet:0.001"):
+        assert parse_split(text).name == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Strong", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:-1", "dirichlet:nan"]
+    + ["dirichlet:inf", "dirichlet:1e308", "dirichlet:x", "iid:2", "iid:x"],
+)
+def test_a_split_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="split: .*use strong, weak, iid"):
+        parse_split(text)
+
+
+def test_a_dirichlet_split_needs_its_beta() -> None:
+    with pytest.raises(ConfigurationError, match="split: 'dirichlet:0'"):
+        Split("dirichlet")
+
+
+def test_only_dirichlet_clients_are_topped_up() -> None:
+    """Class 0 has 5 records: a strong client keeps to them, a Dirichlet one gets up to 20."""
+    labels = np.repeat([0, 1], [5, 100])
+    rng = np.random.default_rng(0)
+    strong = partition(labels, Split("strong"), 2, 2, rng)
+    assert [len(part) for part in strong] == [5, 100]
+    spread = partition(labels, Split("dirichlet", 1e-3), 2, 2, rng)
+    assert min(len(part) for part in spread) >= 20

@@ -1,0 +1,102 @@
+"""The IDX reader takes exact files only, and every refusal names the path."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secure_fd.data.idx import read_idx
+from secure_fd.errors import ConfigurationError
+
+ARRAY = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
+
+
+def idx_bytes(array: NDArray[np.uint8]) -> bytes:
+    head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return head + array.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (0, 28, 28)])
+@pytest.mark.parametrize("name", ["images.gz", "images"])
+def test_what_was_written_is_read(tmp_path: Path, shape: tuple[int, ...], name: str) -> None:
+    array = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+    content = idx_bytes(array)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if path.suffix else content)
+    found = read_idx(path)
+    assert found.dtype == np.uint8
+    assert found.shape == shape
+    assert np.array_equal(found, array)
+
+
+WHOLE = idx_bytes(ARRAY)
+DAMAGED = {
+    "empty": b"",
+    "short_magic": WHOLE[:3],
+    "first_byte": b"\1" + WHOLE[1:],
+    "not_unsigned_bytes": WHOLE[:2] + b"\x0d" + WHOLE[3:],
+    "no_dimensions": b"\0\0\x08\0" + b"\7",
+    "header_between_sizes": WHOLE[:8],
+    "header_inside_a_size": WHOLE[:10],
+    "no_body": WHOLE[:16],
+    "body_short_by_one": WHOLE[:-1],
+    "body_long_by_one": WHOLE + b"\0",
+    # 2^32 x 2^32 is 0 modulo 2^64: a product that wraps would accept the empty body.
+    "size_wraps": struct.pack(">BBBB4I", 0, 0, 8, 4, 1 << 16, 1 << 16, 1 << 16, 1 << 16),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("packed", [True, False])
+def test_damaged_contents_are_refused(tmp_path: Path, content: bytes, packed: bool) -> None:
+    path = tmp_path / ("cut.gz" if packed else "cut")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises(ConfigurationError, match="cut") as caught:
+        read_idx(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.field == "data_dir"
+
+
+def damaged_gzips() -> dict[str, bytes]:
+    packed = gzip.compress(WHOLE)
+    flipped = bytearray(packed)
+    flipped[-6] ^= 1  # in the checksum
+    return {
+        "half": packed[: len(packed) // 2],
+        "no_trailer": packed[:-4],
+        "checksum": bytes(flipped),
+        "bad_block": packed[:10] + b"\xff" * 8,
+        "not_gzip": WHOLE,
+    }
+
+
+@pytest.mark.parametrize("content", damaged_gzips().values(), ids=damaged_gzips())
+def test_damaged_gzip_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "images.gz"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
+        read_idx(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.gz"
+    with pytest.raises(ConfigurationError, match="must exist") as caught:
+        read_idx(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_above_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(WHOLE))
+    monkeypatch.setattr("secure_fd.data.idx._MAX_BYTES", len(WHOLE))
+    assert read_idx(path).shape == ARRAY.shape
+    monkeypatch.setattr("secure_fd.data.idx._MAX_BYTES", len(WHOLE) - 1)
+    with pytest.raises(ConfigurationError, match="refused") as caught:
+        read_idx(path)
+    assert str(path) in str(caught.value)

@@ -1,0 +1,167 @@
+"""Image sets: the bundled ones for real, IDX folders from a small fake and, where given, whole."""
+
+import gzip
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from secure_fd.config import Sizes
+from secure_fd.data.federated import federate
+from secure_fd.data.images import Images, concatenate
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.vision import torchvision
+
+N_TRAIN, N_TEST = 500, 100
+
+
+def write(folder: Path, part: str, pixels: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
+    folder.mkdir(exist_ok=True)
+    for kind, array in (("images-idx3", pixels), ("labels-idx1", labels)):
+        head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        content = gzip.compress(head + array.tobytes())
+        (folder / f"{part}-{kind}-ubyte.gz").write_bytes(content)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    """Every image is its own number in two pixels, so that it can be recognised."""
+    for part, count in (("train", N_TRAIN), ("t10k", N_TEST)):
+        pixels = np.zeros((count, 28, 28), dtype=np.uint8)
+        pixels[:, 0, 0], pixels[:, 0, 1] = np.arange(count) % 256, np.arange(count) // 256
+        pixels[:, 0, 2] = 255 if part == "t10k" else 0
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        write(tmp_path / "mnist", part, pixels, labels)
+    return tmp_path
+
+
+def names(images: Images) -> set[tuple[int, int]]:
+    """(1 for the published test set, number) of each fake image."""
+    rows = (images.pixels[:, 0, 0, :3] * 255).round().long().tolist()
+    return {(int(row[2] == 255), row[0] + 256 * row[1]) for row in rows}
+
+
+def test_an_idx_folder_is_read_whole(fake: Path) -> None:
+    source = load("mnist", fake)
+    assert source.test is not None
+    assert source.pool.pixels.shape == (N_TRAIN, 1, 28, 28)
+    assert source.pool.pixels.dtype == torch.float32
+    assert source.pool.labels.dtype == torch.int64
+    assert (float(source.pool.pixels.min()), float(source.test.pixels.max())) == (0.0, 1.0)
+    assert source.pool.labels[:12].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    assert names(source.pool) == {(0, i) for i in range(N_TRAIN)}
+    assert names(source.test) == {(1, i) for i in range(N_TEST)}
+
+
+def test_a_published_test_set_gives_test_and_held_out(fake: Path) -> None:
+    data = federate(load("mnist", fake), Split("strong"), 10, 3, Sizes(5, 999, 4))
+    parts = [data.proxies, data.test, data.held_out]
+    parts += [part for client in data.clients for part in (client.train, client.validation)]
+    assert [len(part) for part in parts[:3]] == [50, N_TEST - 40, 40]
+    assert len(set.union(*map(names, parts))) == sum(map(len, parts)) == N_TRAIN + N_TEST
+    assert names(data.test) | names(data.held_out) == {(1, i) for i in range(N_TEST)}
+    assert torch.bincount(data.held_out.labels).tolist() == [4] * 10
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="folder mnist/") as caught:
+        load("mnist", tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_missing_file_of_a_folder_is_named(fake: Path) -> None:
+    gone = fake / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    gone.unlink()
+    with pytest.raises(ConfigurationError, match="must exist") as caught:
+        load("mnist", fake)
+    assert str(gone) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "labels"),
+    [
+        ((9, 28, 28), [0] * 8),
+        ((9, 784), [0] * 9),
+        ((9, 32, 32), [0] * 9),
+        ((9, 28, 28), [0] * 8 + [10]),
+        ((0, 28, 28), []),
+    ],
+    ids=["counts", "flat", "size", "label", "empty"],
+)
+def test_a_pair_that_does_not_fit_is_refused(
+    fake: Path, pixels: tuple[int, ...], labels: list[int]
+) -> None:
+    grey = np.zeros(pixels, dtype=np.uint8)
+    write(fake / "mnist", "train", grey, np.array(labels, dtype=np.uint8))
+    with pytest.raises(ConfigurationError, match="train") as caught:
+        load("mnist", fake)
+    assert str(fake / "mnist") in str(caught.value)
+
+
+def test_an_unknown_set_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"dataset: 'svhn'.*mnist5k, digits, mnist"):
+        load("svhn")
+
+
+def test_mnist5k_is_five_hundred_of_each_class() -> None:
+    source = load("mnist5k")
+    assert source.test is None
+    assert source.pool.pixels.shape == (5000, 1, 28, 28)
+    assert torch.bincount(source.pool.labels).tolist() == [500] * 10
+    assert (float(source.pool.pixels.min()), float(source.pool.pixels.max())) == (0.0, 1.0)
+    # The models standardise by MNIST's own figures; a sample of a twelfth is near them.
+    assert float(source.pool.pixels.mean()) == pytest.approx(0.1307, abs=0.005)
+    assert float(source.pool.pixels.std()) == pytest.approx(0.3081, abs=0.005)
+
+
+def test_digits_are_enlarged() -> None:
+    source = load("digits")
+    assert source.test is None
+    assert source.pool.pixels.shape == (1797, 1, 28, 28)
+    assert source.pool.pixels.dtype == torch.float32
+    assert torch.bincount(source.pool.labels).min() >= 174
+    assert float(source.pool.pixels.min()) == 0.0
+    assert 0.9 < float(source.pool.pixels.max()) <= 1.0
+
+
+@pytest.mark.skipif("SECURE_FD_DATA" not in os.environ, reason="full MNIST is not at hand")
+def test_full_mnist() -> None:
+    source = load("mnist", Path(os.environ["SECURE_FD_DATA"]))
+    assert source.test is not None
+    assert (len(source.pool), len(source.test)) == (60_000, 10_000)
+    assert torch.bincount(source.pool.labels)[:3].tolist() == [5923, 6742, 5958]
+    assert source.test.labels[:5].tolist() == [7, 2, 1, 0, 4]
+    data = federate(source, Split("strong"), 10, 0)
+    assert (len(data.proxies), len(data.held_out), len(data.test)) == (6000, 1000, 9000)
+    assert [client.classes for client in data.clients] == [(c,) for c in range(10)]
+
+
+def test_images_refuse_shapes_that_do_not_fit() -> None:
+    with pytest.raises(LocalError, match="labels"):
+        Images(torch.zeros(3, 1, 28, 28), torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(LocalError, match="pixels"):
+        Images(torch.zeros(3, 28, 28), torch.zeros(3, dtype=torch.int64))
+
+
+def test_images_are_indexed_moved_and_joined_with_their_labels() -> None:
+    images = Images(torch.arange(4.0).reshape(4, 1, 1, 1), torch.tensor([3, 2, 1, 0]))
+    picked = images[torch.tensor([2, 0])].to(torch.device("cpu"))
+    joined = concatenate([picked, images])
+    assert len(joined) == 6
+    assert joined.pixels.flatten().tolist() == [2, 0, 0, 1, 2, 3]
+    assert joined.labels.tolist() == [1, 3, 3, 2, 1, 0]
+
+
+def test_torchvision_imports_beside_any_torch() -> None:
+    module = torchvision()
+    assert torchvision() is module
+    assert issubclass(module.datasets.MNIST, torch.utils.data.Dataset)
+    resized = module.transforms.Resize(14)(torch.zeros(1, 28, 28))
+    assert resized.shape == (1, 14, 14)
+    assert sum(p.numel() for p in module.models.resnet18(weights=None).parameters()) == 11_689_512
