@@ -128,7 +128,7 @@ class ModelInversion:
             name=self.name,
             title=f"{self.title} ({estimate.target})",
             figure=close.delta.value,
-            figure_name="Δ, best PSNR to private minus to held-out images",
+            figure_name="Δ PSNR",
             unit="dB",
             interval=close.delta.interval,
             control=deltas[control_name],
@@ -166,7 +166,8 @@ def _leakage(found: Reconstruction, truth: InversionTruth, seed: int) -> Leakage
     for c in torch.unique(found.classes).tolist():
         private = truth.private.images[truth.private.labels == c]
         held_out = truth.held_out.images[truth.held_out.labels == c]
-        parts.append(closeness(found.images[found.classes == c], private, held_out))
+        if len(private) or len(held_out):  # a class that nobody holds cannot leak
+            parts.append(closeness(found.images[found.classes == c], private, held_out))
     return leakage(parts, substream(seed, "leakage"))
 
 

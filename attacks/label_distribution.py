@@ -85,7 +85,7 @@ class LabelDistribution:
             name=self.name,
             title=self.title,
             figure=error.value,
-            figure_name="mean total-variation error (lower is worse for the clients)",
+            figure_name="TV error (0: known)",
             unit="",
             interval=error.interval,
             control=float(total_variation(estimate.guess, truth).mean()),

@@ -9,11 +9,13 @@ import time
 
 import tyro
 
+from experiments.compare.rows import row_specs
 from experiments.compare.settings import Settings, plan
 from secure_fd.errors import SecureFDError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+_PATHS = {"--data-dir": "DATA_DIR", "--data_dir": "DATA_DIR", "--out": "OUT"}
 
 
 def main() -> int:
@@ -22,6 +24,8 @@ def main() -> int:
     start = time.monotonic()
     try:
         checked = plan(settings, os.environ.get("SECURE_FD_DATA"))
+        row_specs(checked)  # knows the rows that may be asked for
+        row_specs(checked)
         # Heavy imports come after the checks, so that --help and mistakes answer at once.
         from experiments.compare import collect, driver, run
         from experiments.report import table, write
@@ -47,10 +51,17 @@ def _command() -> list[str]:
 
 
 def _portable(arguments: list[str]) -> list[str]:
-    shown = list(arguments)
-    for name in ("--data-dir", "--out"):
-        if name in shown[:-1]:
-            shown[shown.index(name) + 1] = name.removeprefix("--").replace("-", "_").upper()
+    shown: list[str] = []
+    before = ""
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if before in _PATHS:
+            shown.append(_PATHS[before])
+        elif equals and name in _PATHS:
+            shown.append(f"{name}={_PATHS[name]}")
+        else:
+            shown.append(argument)
+        before = argument
     return shown
 
 

@@ -1,5 +1,7 @@
 """Every error this package raises on purpose; each message is one sentence."""
 
+from typing import Self
+
 
 class SecureFDError(Exception):
     """Base of all deliberate errors."""
@@ -11,6 +13,11 @@ class ConfigurationError(SecureFDError, ValueError):
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(f"{field}: {value!r} is not allowed; {allowed}")
         self.field = field
+        self._parts = (field, value, allowed)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, object, str]]:
+        """Rebuilt from its parts, so that a worker's error reaches the parent process whole."""
+        return type(self), self._parts
 
 
 class LocalError(SecureFDError):

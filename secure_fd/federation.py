@@ -6,6 +6,7 @@ protection debiases, the method's server rule makes the ensemble, and every clie
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -96,6 +97,8 @@ class Federation:
         self._memory = _Memory(self._proxies, self._n_classes)
         self._opinions: dict[int, Opinion] = {}
         self._answered = np.zeros(2)
+        self._indices = itertools.count()
+        self._begun = False
         self.transcript = Transcript(len(participants))
 
     @property
@@ -114,14 +117,23 @@ class Federation:
         return [accuracy(trainer.model, held) for trainer in self._trainers]
 
     def rounds(self, count: int) -> Iterator[RoundReport]:
-        """Warm up, then run rounds; each is reported when every client has learnt from it."""
+        """Run rounds; each is reported when every client has learnt from it.
+
+        The first call warms up and prepares the protection. A later one goes on where the last
+        one ended: what was released stays released, and no round's number is used twice.
+        """
+        if not self._begun:
+            self._begin()
+        for _ in range(count):
+            yield self._round(next(self._indices))
+
+    def _begin(self) -> None:
         for trainer in self._trainers:
             trainer.local_steps(self._schedule.warmup_steps)
         records = [concatenate([d.train, d.validation]) for d in self._data]
         self._protection.prepare(self._proxies, self._n_classes, records)
         self.transcript.broadcast(proxy_bytes(self._proxies))
-        for index in range(count):
-            yield self._round(index)
+        self._begun = True
 
     @property
     def single_contributors(self) -> float:

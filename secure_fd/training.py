@@ -1,5 +1,8 @@
 """Local steps, distillation steps and prediction: the only place where networks learn."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -62,17 +65,31 @@ class Trainer:
         return drawn.to(self._device)
 
 
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Dropout off and running statistics fixed for a while; then every layer as it was."""
+    before = [(layer, layer.training) for layer in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for layer, training in before:
+            layer.training = training
+
+
 @torch.inference_mode()
 def predict(model: nn.Module, pixels: Tensor) -> FloatArray:
     """Softmax predictions [N, C] as float64."""
-    parts = [functional.softmax(model(p), dim=1) for p in torch.split(pixels, _PREDICT_BATCH)]
+    with _evaluating(model):
+        parts = [functional.softmax(model(p), dim=1) for p in torch.split(pixels, _PREDICT_BATCH)]
     return np.asarray(torch.cat(parts).double().cpu().numpy())
 
 
 @torch.inference_mode()
 def predicted_labels(model: nn.Module, pixels: Tensor) -> Tensor:
     """[N] class of the largest logit."""
-    return torch.cat([model(p).argmax(dim=1) for p in torch.split(pixels, _PREDICT_BATCH)])
+    with _evaluating(model):
+        return torch.cat([model(p).argmax(dim=1) for p in torch.split(pixels, _PREDICT_BATCH)])
 
 
 def accuracy(model: nn.Module, images: Images) -> float:

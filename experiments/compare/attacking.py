@@ -30,7 +30,7 @@ class Arsenal:
     """What the attacks need before they see any transcript; made once for all rows."""
 
     public: Public
-    histograms: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    histograms: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = field(repr=False)
     inversion: ModelInversion | None = None
     truth: InversionTruth | None = None
     label_only: LabelOnly | None = None

@@ -133,8 +133,9 @@ def _notes(plan: Plan) -> dict[str, list[str]]:
 
 
 def _one_a_class(pictures: ImageArray, plan: Plan) -> ImageArray:
-    """Reconstructions come class by class, equally many of each; keep the first of each."""
-    return pictures[:: max(1, len(pictures) // plan.image_set.n_classes)]
+    """Reconstructions come class by class, equally many of each; the first of each held class."""
+    first = pictures[:: max(1, len(pictures) // plan.image_set.n_classes)]
+    return first[sorted({c for client in data_of(plan, 0).clients for c in client.classes})]
 
 
 def _originals(plan: Plan) -> ImageArray:

@@ -5,6 +5,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ class _Work:
 
     plan: Plan
     pool: ProcessPoolExecutor
-    warm: dict[int, run.WarmUp] = field(default_factory=dict)
     arsenal: attacking.Arsenal | None = None
     waiting: list[run.RowRun] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -135,9 +135,18 @@ def _start_worker(events: Any) -> None:
     _events = events
     # Ctrl-C reaches every process of the terminal; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(1)  # rows run side by side: more threads would only wait
+
+
+def _end_with_parent() -> None:
+    """A killed parent must not leave workers that train for nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _reported(name: str, label: str, total: int, task: Callable[..., Any], *arguments: Any) -> Any:

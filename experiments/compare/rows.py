@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from experiments.compare.settings import Plan
+from secure_fd.errors import ConfigurationError
 
 Kind = Literal["fedavg", "independent", "fedmd", "selective-fd"]
 Labels = Literal["soft", "hard"]
@@ -45,7 +46,21 @@ class RowSpec:
 
 
 def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
-    """The rows in the order of the table."""
+    """The rows in the order of the table.
+
+    Raises ConfigurationError where a row is asked for by a key that these settings do not have.
+    """
+    every = {spec.key: spec for spec in _every_row(plan)}
+    if plan.settings.rows == "all":
+        return tuple(every.values())
+    wanted = [key.strip() for key in plan.settings.rows.split(",")]
+    for key in wanted:
+        if key not in every:
+            raise ConfigurationError("rows", key, f"use all, or some of {', '.join(every)}")
+    return tuple(spec for key, spec in every.items() if key in wanted)
+
+
+def _every_row(plan: Plan) -> tuple[RowSpec, ...]:
     wanted = plan.settings.labels
     labels: tuple[Labels, ...] = ("soft", "hard") if wanted == "both" else (wanted,)
     protected = labels[-1]

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -45,7 +45,7 @@ _CURVE_POINTS = 6
 class WarmUp:
     """Every client's parameters after the warm-up, which all rows but FedAvg share."""
 
-    parameters: tuple[Float32Array, ...]
+    parameters: tuple[Float32Array, ...] = field(repr=False)
     seconds: float
 
 
@@ -67,7 +67,7 @@ class RowRun:
     privacy: Guarantee | None
     insecure: tuple[str, ...]
     diagnostics: dict[str, float]
-    networks: tuple[tuple[str, Float32Array], ...]
+    networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
     queryable: bool
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import os
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,8 @@ from secure_fd.errors import ConfigurationError
 _UNITS = ("label", "record")
 _QUICK_ROUNDS = 6
 _QUICK_WARMUP = 40
+# Below, no noise suffices for DP-SGD's accountant; above, an epsilon promises nothing.
+_LEAST_EPSILON, _MOST_EPSILON = 0.01, 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Settings:
     """Number of clients."""
     rounds: int | None = None
     """Rounds of every method; by default what the image set needs."""
+    proxies_per_round: int | None = None
+    """Proxies that clients answer in a round; by default what the image set needs."""
     labels: Literal["soft", "hard", "both"] = "both"
     """What Selective-FD and FedMD share; with both, protected rows share hard labels."""
     selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio"
@@ -46,13 +51,15 @@ class Settings:
     secure_agg: bool = False
     """Sum under pairwise masks, so that the server sees sums only."""
     dp_eps: float | None = None
-    """Epsilon of differential privacy, above 0; inf switches every noise off."""
+    """Epsilon of differential privacy, from 0.01 to 100; inf switches every noise off."""
     dp_delta: float = 1e-5
     """Delta of the record unit, and of what the label unit composes to."""
     dp_unit: str = "label,record"
     """Units to show: label, record, or both with a comma."""
     label_alphabet: Literal["full", "declared"] = "full"
     """Label unit: answer over all classes, or over those that a client declares in public."""
+    rows: str = "all"
+    """Rows to run: all, or their keys with commas (fedavg, selective-fd-hard-masks, ...)."""
     attacks: str = "all"
     """Attacks to run: all, none, or names with commas."""
     seeds: int = 1
@@ -95,8 +102,10 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         raise ConfigurationError(
             "clients", settings.clients, "--secure-agg needs 3 or more: a sum of two hides neither"
         )
-    _check_numbers(settings)
+    _check_numbers(settings, known)
     steps = schedule(settings.dataset, split.kind)
+    if settings.proxies_per_round is not None:
+        steps = replace(steps, proxies_per_round=settings.proxies_per_round)
     rounds = settings.rounds or known.rounds
     if settings.quick:
         steps = replace(steps, warmup_steps=_QUICK_WARMUP)
@@ -110,7 +119,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         units=_listed("dp_unit", settings.dp_unit, _UNITS),
         attacks=_attacks(settings.attacks),
         data_dir=_data_dir(settings, environment_dir),
-        out=settings.out or _default_out(settings),
+        out=_out(settings),
     )
 
 
@@ -122,35 +131,57 @@ def _image_set(name: str) -> ImageSet:
     return image_set(name)
 
 
-def _check_numbers(settings: Settings) -> None:
+def _check_numbers(settings: Settings, known: ImageSet) -> None:
     at_least_one = {"seeds": settings.seeds, "rounds": settings.rounds, "workers": settings.workers}
     for name, value in at_least_one.items():
         if value is not None and value < 1:
             raise ConfigurationError(name, value, "use 1 or more")
-    if settings.dp_eps is not None and not settings.dp_eps > 0:
-        raise ConfigurationError("dp_eps", settings.dp_eps, "use a number above 0, or inf")
+    asked = settings.proxies_per_round
+    if asked is not None and not 1 <= asked <= known.proxies:
+        raise ConfigurationError(
+            "proxies_per_round",
+            asked,
+            f"{known.title} has {known.proxies:,} proxies: use 1 or more of them",
+        )
+    epsilon = settings.dp_eps
+    if epsilon is not None and not (
+        _LEAST_EPSILON <= epsilon <= _MOST_EPSILON or epsilon == math.inf
+    ):
+        allowed = f"use a number from {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}, or inf"
+        raise ConfigurationError("dp_eps", epsilon, allowed)
     if not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
 
 
-def _listed(field: str, text: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+def _listed(field: str, text: str, allowed: tuple[str, ...], also: str = "") -> tuple[str, ...]:
     chosen = tuple(part.strip() for part in text.split(","))
     for part in chosen:
         if part not in allowed:
-            raise ConfigurationError(field, part, f"use one or more of {', '.join(allowed)}")
+            raise ConfigurationError(field, part, f"use {also}one or more of {', '.join(allowed)}")
     return tuple(dict.fromkeys(chosen))
 
 
 def _attacks(text: str) -> tuple[str, ...]:
     if text in ("all", "none"):
         return tuple(ATTACKS) if text == "all" else ()
-    return _listed("attacks", text, tuple(ATTACKS))
+    return _listed("attacks", text, tuple(ATTACKS), "all, none, or ")
 
 
 def _data_dir(settings: Settings, environment_dir: str | None) -> Path | None:
     chosen = settings.data_dir or (Path(environment_dir) if environment_dir else None)
     if chosen is not None and not chosen.is_dir():
         raise ConfigurationError("data_dir", str(chosen), "it must be an existing folder")
+    return chosen
+
+
+def _out(settings: Settings) -> Path:
+    """The folder of the results, which is made at the end; whether it can be is known now."""
+    chosen = settings.out or _default_out(settings)
+    nearest = next(
+        path for path in (chosen, *chosen.absolute().parents) if os.access(path, os.F_OK)
+    )
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise ConfigurationError("out", str(chosen), "it must be a folder, or one that can be made")
     return chosen
 
 

@@ -1,6 +1,6 @@
 """Labelled images as two tensors."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from secure_fd.errors import LocalError
 class Images:
     """pixels: float32 [N, channels, H, W] in [0, 1]. labels: int64 [N]."""
 
-    pixels: Tensor
-    labels: Tensor
+    pixels: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or self.labels.shape != self.pixels.shape[:1]:

@@ -1,6 +1,6 @@
 """What a distillation method decides: who answers, how, and what the server lets teach."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -31,9 +31,9 @@ class Opinion:
     method has no selector. They serve evaluation and never leave the client.
     """
 
-    weights: FloatArray
-    allowed: NDArray[np.bool_] | None = None
-    scores: FloatArray | None = None
+    weights: FloatArray = field(repr=False)
+    allowed: NDArray[np.bool_] | None = field(default=None, repr=False)
+    scores: FloatArray | None = field(default=None, repr=False)
 
     def contribution(
         self, indices: IntArray, predictions: FloatArray, labels: "Labels"

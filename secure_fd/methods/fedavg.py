@@ -4,6 +4,7 @@ Its clients train one shared architecture from one initialisation. With a `Priva
 `SGD`, every local step is DP-SGD.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,8 @@ class FedAvg:
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
+        if len(models) != len(data):
+            raise ConfigurationError("models", len(models), f"use one a client: {len(data)}")
         if len({sum(p.numel() for p in model.parameters()) for model in models}) != 1:
             raise ConfigurationError("models", len(models), "all must have one architecture")
         self._device = device or default_device()
@@ -64,7 +67,9 @@ class FedAvg:
             _trainer(m, d.train, chosen, seed * 1000 + k, self._device)
             for k, (m, d) in enumerate(zip(models, data, strict=True))
         ]
+        self._indices = itertools.count()
         self.transcript = Transcript(len(models))
+        self.transcript.broadcast(self._global.nbytes)
 
     @property
     def model(self) -> nn.Module:
@@ -82,10 +87,9 @@ class FedAvg:
         return max(made, key=lambda claim: claim.epsilon) if made else None
 
     def rounds(self, count: int) -> Iterator[FedAvgReport]:
-        """Run rounds; each is reported when the global model is updated."""
-        self.transcript.broadcast(self._global.nbytes)
-        for index in range(count):
-            yield self._round(index)
+        """Run rounds; each is reported when the global model is updated. A later call goes on."""
+        for _ in range(count):
+            yield self._round(next(self._indices))
 
     def _round(self, index: int) -> FedAvgReport:
         vectors = {}

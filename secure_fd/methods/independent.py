@@ -1,5 +1,6 @@
 """Independent learning: every client alone; nothing crosses the boundary."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -27,6 +28,8 @@ class Independent:
             Trainer(p.model, p.data.train, self._schedule.sgd, seed * 1000 + k, self._device)
             for k, p in enumerate(participants)
         ]
+        self._indices = itertools.count()
+        self._warm = False
         self.transcript = Transcript(len(participants))
 
     @property
@@ -40,11 +43,12 @@ class Independent:
         return [accuracy(trainer.model, held) for trainer in self._trainers]
 
     def rounds(self, count: int) -> Iterator[int]:
-        """Warm up, then train in rounds of local and proxy steps, all on private records."""
+        """Warm up once, then train in rounds of local and proxy steps, all on private records."""
         steps = self._schedule.local_steps + self._schedule.proxy_steps
         for trainer in self._trainers:
-            trainer.local_steps(self._schedule.warmup_steps)
-        for index in range(count):
+            trainer.local_steps(0 if self._warm else self._schedule.warmup_steps)
+        self._warm = True
+        for _ in range(count):
             for trainer in self._trainers:
                 trainer.local_steps(steps)
-            yield index
+            yield next(self._indices)

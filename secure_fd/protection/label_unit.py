@@ -1,5 +1,6 @@
 """The label unit: every answer passes randomised response once, and is remembered."""
 
+import math
 import os
 from typing import Literal
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from secure_fd.data.images import Images
+from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.knowledge import HARD_LEVELS, Contribution, IntArray, Sums, one_hot
 from secure_fd.privacy.alphabet import Alphabet, declaring
 from secure_fd.privacy.entropy import Random
@@ -20,7 +22,8 @@ from secure_fd.protection.base import Answer
 class LabelUnit:
     """Randomised response over all classes and abstain, or over the classes a client declares.
 
-    epsilon: of one answer. delta: of the composition to larger units, which the guarantee states.
+    epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
+    larger units, which the guarantee states. One object serves one federation.
     """
 
     name = "label unit"
@@ -32,18 +35,29 @@ class LabelUnit:
         alphabet: Literal["full", "declared"] = "full",
         random: Random = os.urandom,
     ) -> None:
+        if not epsilon > 0:
+            raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
+        if not 0 < delta < 1:
+            raise ConfigurationError("delta", delta, "use a number between 0 and 1")
+        if alphabet not in ("full", "declared"):
+            raise ConfigurationError("alphabet", alphabet, "use full or declared")
         self._epsilon = epsilon
         self._delta = delta
         self._declared = alphabet == "declared"
         self._random = random
         self._ledgers: list[LabelLedger] = []
 
-    def levels(self, wanted: int) -> int:  # noqa: ARG002 - a response is one whole symbol
-        """One unit: a response is a class or an abstention."""
-        return HARD_LEVELS
+    def levels(self, wanted: int) -> int:
+        """One unit, as a response is a class or an abstention; without noise, as wanted."""
+        return wanted if math.isinf(self._epsilon) else HARD_LEVELS
 
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
-        """Open one ledger a client; only the set of classes is read from the records."""
+        """Open one ledger a client; only the set of classes is read from the records.
+
+        Raises BudgetError the second time: new ledgers would answer old pairs with new noise.
+        """
+        if self._ledgers:
+            raise BudgetError("a label unit serves one federation: its answers are spent")
         full = Alphabet.full(n_classes)
         self._alphabets = [
             Alphabet(n_classes, tuple(torch.unique(r.labels).tolist())) if self._declared else full
@@ -59,6 +73,8 @@ class LabelUnit:
     def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
         """One-hot noisy symbols, a zero row for abstain; a pair released before keeps its own."""
         honest = answer(indices)
+        if math.isinf(self._epsilon):
+            return honest  # drawing symbols from soft labels would be noise of its own
         symbols = sample_symbols(honest.weights, honest.predictions, self._random)
         noisy = self._ledgers[client].release(indices, symbols, self._random)
         said = noisy < self._n_classes
@@ -71,6 +87,8 @@ class LabelUnit:
         return Sums(votes.sum(axis=1), votes)
 
     def guarantee(self) -> Guarantee | None:
-        """The guarantee of the client that has released most."""
+        """The guarantee of the client that has released most; None before there is one."""
+        if not self._ledgers or math.isinf(self._epsilon):
+            return None
         busiest = max(self._ledgers, key=lambda ledger: ledger.released)
         return busiest.guarantee(self._delta)

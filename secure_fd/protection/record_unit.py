@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from secure_fd.data.images import Images
+from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.knowledge import SOFT_LEVELS, Contribution, IntArray, Sums, one_hot
 from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.record_release import NoisyClassMeans, release_class_means
@@ -27,12 +28,16 @@ class RecordUnit:
     The client's network is never asked, so it may train on raw records without noise as long as
     it stays at the client. Thresholds are Otsu's on the noisy ratios at the public proxies:
     post-processing, so they cost nothing. epsilon, delta: of the whole run, one record of one
-    client, with its number of records and its classes public.
+    client, with its number of records and its classes public. One object serves one federation.
     """
 
     name = "record unit"
 
     def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
+        if not epsilon > 0:
+            raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
+        if not 0 < delta < 1:
+            raise ConfigurationError("delta", delta, "use a number between 0 and 1")
         self._epsilon = epsilon
         self._delta = delta
         self._random = random
@@ -44,7 +49,12 @@ class RecordUnit:
         return SOFT_LEVELS
 
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
-        """Release every client's noisy means, and derive all its votes from them."""
+        """Release every client's noisy means, and derive all its votes from them.
+
+        Raises BudgetError the second time: a second release would double the cost.
+        """
+        if self._releases:
+            raise BudgetError("a record unit serves one federation: its release is spent")
         reference, _ = shared_reference(Same(proxies), ReferenceSettings())
         for held in records:
             released = release_class_means(
@@ -69,7 +79,9 @@ class RecordUnit:
         return sums
 
     def guarantee(self) -> Guarantee | None:
-        """The same for every client but for its number of records; the smallest speaks."""
+        """Of the client with the fewest records, the others' being no weaker; None before it."""
+        if not self._releases:
+            return None
         return min(self._releases, key=lambda released: released.n_records).guarantee
 
 

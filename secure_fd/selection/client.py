@@ -33,9 +33,9 @@ class Selection:
     """
 
     classes: tuple[int, ...]
-    ratios: FloatArray
-    thresholds: FloatArray
-    confidence: FloatArray
+    ratios: FloatArray = field(repr=False)
+    thresholds: FloatArray = field(repr=False)
+    confidence: FloatArray = field(repr=False)
 
     @property
     def margins(self) -> FloatArray:
@@ -89,7 +89,9 @@ class ProxyRatioSelector:
         held_back = head.ratios(reference.features(client.validation.pixels))
         own = client.validation.labels.cpu().numpy()
         thresholds = quantile_thresholds(held_back, own, client.classes, self.quantile)
-        return Selection(client.classes, ratios, thresholds, confidence)
+        # H was fitted on the proxies, not on these records: only leave-one-out ratios compare.
+        left_out = ratios / (1.0 - _leverage(Same(proxies), self.reference))[:, None]
+        return Selection(client.classes, left_out, thresholds, confidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +152,10 @@ def _head(
     train, classes = client.one.train, client.one.classes
     means = class_means(reference.features(train.pixels), train.labels.cpu().numpy(), classes)
     return solver.head(means, classes)
+
+
+@lru_cache(maxsize=4)
+def _leverage(proxies: Same[Tensor], settings: ReferenceSettings) -> FloatArray:
+    """[P] of every proxy, solved once for all clients."""
+    reference, solver = shared_reference(proxies, settings)
+    return solver.leverage(reference.proxy_features)

@@ -81,6 +81,15 @@ class RatioSolver:
         """A client's head from its class means h_c, [len(classes), D]."""
         return RatioHead(classes, cho_solve(self.factors, means.T))
 
+    def leverage(self, proxy_features: FloatArray) -> FloatArray:
+        """[P] in (0, 1): the share of each proxy's ratio that fitting H on that proxy takes away.
+
+        By Sherman and Morrison the ratio under an H without proxy i is w_c(x_i) / (1 - leverage_i),
+        which compares with ratios at records that H was never fitted on. Public.
+        """
+        solved = cho_solve(self.factors, proxy_features.T)
+        return np.asarray((proxy_features * solved.T).sum(axis=1) / len(proxy_features))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioHead:

@@ -53,5 +53,6 @@ def test_a_seed_decides_the_split(split: Split, n_clients: int, seed: int) -> No
         for s in (seed, seed, seed + 1)
     )
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    if n_clients > 2 and split.kind != "strong":  # a whole class is the same whatever the seed
+    # A strong client holds a whole class whatever the seed; few clients may agree by chance.
+    if n_clients > 4 and split.kind != "strong":
         assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))

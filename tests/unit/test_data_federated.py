@@ -140,7 +140,7 @@ def test_too_many_or_too_few_clients_are_refused(kind: str, clients: int) -> Non
 
 def test_clients_that_would_hold_nothing_are_refused() -> None:
     for split in (Split("iid"), Split("dirichlet", 0.5)):
-        with pytest.raises(ConfigurationError, match="clients: 700 .*none of the 600 records"):
+        with pytest.raises(ConfigurationError, match=r"clients: 700 .*none of the 600 records"):
             federate(numbered(), split, 700, 0, SIZES)
 
 
@@ -162,11 +162,13 @@ def test_splits_are_parsed_and_named() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Strong", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:-1", "dirichlet:nan"]
-    + ["dirichlet:inf", "dirichlet:1e308", "dirichlet:x", "iid:2", "iid:x"],
+    [
+        *("", "Strong", "dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:-1", "dirichlet:nan"),
+        *("dirichlet:inf", "dirichlet:1e308", "dirichlet:x", "iid:2", "iid:x"),
+    ],
 )
 def test_a_split_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="split: .*use strong, weak, iid"):
+    with pytest.raises(ConfigurationError, match=r"split: .*use strong, weak, iid"):
         parse_split(text)
 
 

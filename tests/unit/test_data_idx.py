@@ -89,9 +89,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_a_file_above_the_limit_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(WHOLE))
     monkeypatch.setattr("secure_fd.data.idx._MAX_BYTES", len(WHOLE))

@@ -1,0 +1,195 @@
+"""The comparison's command line as a user meets it, in a process of its own, from anywhere."""
+
+import gzip
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_compare.py"
+HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus", "numpy"}
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k != "SECURE_FD_DATA"}
+    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def cli(
+    folder: Path, *arguments: str, python: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *python, str(SCRIPT), *arguments]
+    return subprocess.run(  # noqa: S603 - our own script
+        command,
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def idx(path: Path, shape: tuple[int, ...], *, cut: int = 0) -> None:
+    """An IDX file of zeros; cut: bytes that its compressed end lacks."""
+    header = b"\0\0\x08" + bytes([len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+    size = 1
+    for length in shape:
+        size *= length
+    whole = gzip.compress(header + bytes(size))
+    path.write_bytes(whole[: len(whole) - cut])
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value", "allowed"),
+    [
+        (["--dataset", "mnits"], "dataset", "'mnits'", "mnist5k, digits, mnist, fashion_mnist"),
+        (["--dp-eps", "0"], "dp_eps", "0.0", "from 0.01 to 100, or inf"),
+        (["--dp-eps", "-1"], "dp_eps", "-1.0", "from 0.01 to 100, or inf"),
+        (["--data-dir", "missing"], "data_dir", "'missing'", "an existing folder"),
+        (["--clients", "11"], "clients", "11", "takes 2 to 10"),
+        (["--split", "dirichlet:0"], "split", "'dirichlet:0'", "BETA above 0"),
+        (["--attacks", "bogus"], "attacks", "'bogus'", "label-distribution, inversion, label-only"),
+        (["--secure-agg", "--clients", "2"], "clients", "2", "3 or more"),
+        (["--rows", "bogus"], "rows", "'bogus'", "fedavg"),
+        (
+            ["--dataset", "digits", "--proxies-per-round", "401"],
+            "proxies_per_round",
+            "401",
+            "400 proxies",
+        ),
+    ],
+)
+def test_a_mistake_gets_one_sentence_at_once(
+    tmp_path: Path, arguments: list[str], field: str, value: str, allowed: str
+) -> None:
+    start = time.monotonic()
+    made = cli(tmp_path, *arguments)
+    assert time.monotonic() - start < 30
+    assert made.returncode == 2
+    assert made.stdout == ""
+    [sentence] = made.stderr.splitlines()
+    assert sentence.startswith(f"error: {field}: {value} is not allowed; ")
+    assert allowed in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_folder_without_the_set_is_named(tmp_path: Path) -> None:
+    made = cli(tmp_path, "--dataset", "mnist", "--data-dir", ".")
+    assert made.returncode == 2
+    assert made.stderr.splitlines() == [
+        "error: data_dir: '.' is not allowed; the folder mnist/ must be in it"
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_truncated_image_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    idx(tmp_path / "mnist" / "train-images-idx3-ubyte.gz", (20, 28, 28), cut=12)
+    idx(tmp_path / "mnist" / "train-labels-idx1-ubyte.gz", (20,))
+    made = cli(tmp_path, "--dataset", "mnist", "--data-dir", ".", "--out", "results")
+    assert made.returncode == 2
+    [sentence] = made.stderr.splitlines()
+    assert sentence.startswith("error: data_dir: 'mnist/train-images-idx3-ubyte.gz' is not allowed")
+    assert "truncated" in sentence
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--colour", "red"], ["--colour"]),
+        (["--clients", "many"], ["--clients", "many"]),
+        (["--labels", "fuzzy"], ["--labels", "fuzzy", "soft", "hard", "both"]),
+    ],
+)
+def test_an_argument_that_cannot_be_read_is_named(
+    tmp_path: Path, arguments: list[str], named: list[str]
+) -> None:
+    made = cli(tmp_path, *arguments)
+    assert made.returncode == 2
+    assert made.stdout == ""
+    assert "Traceback" not in made.stderr
+    assert all(word in made.stderr for word in [*named, "--help"])
+    assert list(tmp_path.iterdir()) == []
+
+
+# Help.
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    made = cli(tmp_path, "--help", python=("-X", "importtime"))
+    assert made.returncode == 0
+    for flag in ("--secure-agg", "--dp-eps", "--data-dir", "--quick", "--attacks"):
+        assert flag in made.stdout
+    imported = {
+        line.rpartition("|")[2].strip().partition(".")[0]
+        for line in made.stderr.splitlines()
+        if line.startswith("import time:")
+    }
+    assert {"tyro", "secure_fd", "experiments"} <= imported
+    assert imported & HEAVY == set()
+
+
+# Ctrl-C.
+
+
+def alive(group: int) -> list[int]:
+    """Processes of a group, but for those that have ended and wait to be collected."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_group) == group and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def wait_until_gone(group: int, seconds: float) -> list[int]:
+    end = time.monotonic() + seconds
+    while (left := alive(group)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return left
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks processes up in /proc")
+def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "--dataset", "digits", "--attacks", "none"]
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        started = subprocess.Popen(  # noqa: S603 - our own script
+            [*command, "--workers", "2", "--out", "results"],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    try:
+        end = time.monotonic() + 90
+        while not re.search(r"^  (warm-up|FedAvg):", log.read_text(), re.MULTILINE):
+            assert time.monotonic() < end, log.read_text()
+            assert started.poll() is None, log.read_text()
+            time.sleep(0.1)
+        assert len(alive(started.pid)) > 2
+        os.killpg(started.pid, signal.SIGINT)
+        assert started.wait(timeout=30) == 130
+        assert wait_until_gone(started.pid, 10) == []
+    finally:
+        if alive(started.pid):
+            os.killpg(started.pid, signal.SIGKILL)
+    said = log.read_text()
+    assert "interrupted: no results were written" in said
+    assert "Traceback" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]

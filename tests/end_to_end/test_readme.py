@@ -1,0 +1,67 @@
+"""What the README shows works as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tyro
+
+from experiments.compare.rows import row_specs
+from experiments.compare.settings import Settings, plan
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(language: str) -> list[str]:
+    text = (ROOT / "README.md").read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def test_python_blocks_run(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = compile(blocks("python")[number], f"README block {number}", "exec")
+    exec(code, {"__name__": "__main__"})  # noqa: S102 - it is what a reader would paste
+    assert capsys.readouterr().out.strip()
+
+
+def test_there_are_blocks_to_run() -> None:
+    assert blocks("python")
+    assert blocks("sh")
+
+
+def commands(program: str) -> list[list[str]]:
+    """Arguments of every call of a program in the README's shell blocks, comments apart."""
+    lines = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line.split()[len(program.split()) :] for line in lines if line.startswith(program)]
+
+
+def test_comparisons_in_the_readme_are_allowed() -> None:
+    found = commands("python experiments/privacy_compare.py")
+    assert ["--secure-agg", "--dp-eps", "4"] in found
+    for arguments in found:
+        assert row_specs(plan(tyro.cli(Settings, args=arguments), None))
+
+
+def test_make_targets_in_the_readme_exist() -> None:
+    rules = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    asked = [target for [target, *_] in commands("make")]
+    assert {"demo", "test"} <= set(asked) <= set(rules)
+    [demo] = re.findall(
+        r"^demo:.*\n\t\S*python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    assert demo == "experiments/privacy_compare.py --secure-agg --dp-eps 4"
+
+
+def test_paths_in_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_extra_that_is_installed_exists() -> None:
+    extras = re.findall(r'"\.\[(\w+)\]"', (ROOT / "README.md").read_text())
+    assert set(extras) == {"test"}

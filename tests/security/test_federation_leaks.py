@@ -1,0 +1,245 @@
+"""What the server, a text and an attacker's view get of a federation, with and without masks."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attacks.view import Capability, Public, View, client_view, server_view
+from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.config import SGD
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import MissingCapabilityError, PeerError
+from secure_fd.federation import Federation
+from secure_fd.knowledge import WordArray
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.protection.base import Protection
+from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.secagg.packing import LaneLayout
+from tests.small_federation import all_proxies, federation, networks, participants, run, verdict
+
+ROUNDS = 3
+
+
+def masked() -> MaskedSum:
+    """Keys from a seed, so that every statistic below is the same in every run."""
+    return MaskedSum(4, insecure_seed=11)
+
+
+def trained(data: FederatedData, aggregation: SecureSum) -> Federation:
+    made = federation(
+        data, SelectiveFD("hard"), aggregation=aggregation, schedule=all_proxies(data)
+    )
+    return run(made, ROUNDS)
+
+
+def server(data: FederatedData, made: Federation) -> View:
+    public = Public(data.proxies.pixels, 4, 10, lambda _: nn.Linear(1, 1))
+    return server_view(made.transcript, public)
+
+
+# Under masks.
+
+
+def test_under_masks_the_server_reads_no_upload(digits: FederatedData) -> None:
+    hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
+    assert all(seen.uploads is None for seen in hidden.transcript.distillation)
+    view = server(digits, hidden)
+    assert Capability.READ_UPLOADS not in view.capabilities
+    with pytest.raises(MissingCapabilityError, match="clients' uploads in clear"):
+        view.require(Capability.READ_UPLOADS)
+    assert server(digits, clear).capabilities - view.capabilities == {Capability.READ_UPLOADS}
+
+
+def test_a_client_s_view_holds_what_was_sent_back_to_all(digits: FederatedData) -> None:
+    made = trained(digits, PlainSum(4))
+    view = client_view(made.transcript, server(digits, made).public)
+    assert {Capability.READ_UPLOADS, Capability.READ_PAYLOADS, Capability.READ_SUMS}.isdisjoint(
+        view.capabilities
+    )
+    assert all(
+        (seen.uploads, seen.payloads, seen.total) == (None, None, None) for seen in view.rounds
+    )
+
+
+def test_the_sum_is_all_that_masks_leave(digits: FederatedData) -> None:
+    """It is the sum of the very votes that the same run shows in clear."""
+    hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
+    for one, other in zip(
+        hidden.transcript.distillation, clear.transcript.distillation, strict=True
+    ):
+        assert other.uploads is not None
+        votes = np.sum(list(other.uploads.values()), axis=0)
+        assert np.array_equal(one.total, votes)
+
+
+def deviations(payloads: Mapping[int, WordArray]) -> dict[str, float]:
+    """Standard deviations from uniform: of ones, by bit position, of equal words next to each other."""
+    words = np.concatenate([payload[None] for payload in payloads.values()])
+    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little").reshape(-1, 64)
+    n = len(bits)
+    ones = (bits.mean(axis=0) - 0.5) * 2 * np.sqrt(n)
+    return {
+        "ones": float(abs(bits.mean() - 0.5) * 2 * np.sqrt(bits.size)),
+        "worst bit position": float(np.abs(ones).max()),
+    }
+
+
+def test_masked_words_look_uniform_and_clear_ones_do_not(digits: FederatedData) -> None:
+    """Bounds 5 and 5.5: false-alarm rates 6e-7, and 2.4e-6 over 64 positions, a round."""
+    hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
+    for seen in hidden.transcript.distillation:
+        found = deviations(seen.payloads)
+        assert found["ones"] < 5
+        assert found["worst bit position"] < 5.5
+    for seen in clear.transcript.distillation:
+        found = deviations(seen.payloads)
+        assert found["ones"] > 5
+        assert found["worst bit position"] > 5.5
+
+
+def test_masked_words_unpack_to_no_votes(digits: FederatedData) -> None:
+    layout, length = LaneLayout(4, 1), len(digits.proxies) * 10
+    for seen in trained(digits, masked()).transcript.distillation:
+        for words in seen.payloads.values():
+            with pytest.raises(PeerError):
+                layout.unpack(words, length)
+    for seen in trained(digits, PlainSum(4)).transcript.distillation:
+        assert seen.uploads is not None
+        for client, words in seen.payloads.items():
+            assert np.array_equal(layout.unpack(words, length), seen.uploads[client])
+
+
+def test_a_client_s_masked_words_share_nothing_between_rounds_or_with_its_votes(
+    digits: FederatedData,
+) -> None:
+    """The same votes every round, yet no word comes twice: masks are fresh in every round."""
+    hidden = trained(digits, masked())
+    rounds = [seen.payloads for seen in hidden.transcript.distillation]
+    words = np.concatenate([payload for payloads in rounds for payload in payloads.values()])
+    assert len(np.unique(words)) == len(words)
+    clear = trained(digits, PlainSum(4))
+    plain = np.concatenate([seen.payloads[0] for seen in clear.transcript.distillation])
+    assert len(np.unique(plain)) < len(plain)
+
+
+@pytest.mark.parametrize("make", [partial(LabelUnit, 4.0, 1e-5), partial(RecordUnit, 4.0, 1e-5)])
+def test_noise_and_masks_stand_together(
+    digits: FederatedData, make: Callable[[], Protection]
+) -> None:
+    made = run(federation(digits, aggregation=masked(), protection=make()), rounds=1)
+    [seen] = made.transcript.distillation
+    assert seen.uploads is None
+    assert deviations(seen.payloads)["ones"] < 5
+    assert made.protection.guarantee() is not None
+
+
+# FedAvg.
+
+
+def test_fedavg_keeps_no_client_s_parameters_under_masks(digits: FederatedData) -> None:
+    def train(aggregation: SecureSum) -> FedAvg:
+        device, sgd = torch.device("cpu"), SGD(local_batch=16)
+        made = FedAvg(
+            networks(4),
+            digits.clients,
+            optimiser=sgd,
+            local_steps=1,
+            aggregation=aggregation,
+            device=device,
+        )
+        list(made.rounds(2))
+        return made
+
+    public = Public(digits.proxies.pixels, 4, 10, lambda _: nn.Linear(1, 1))
+    hidden, clear = (
+        server_view(train(aggregation).transcript, public)
+        for aggregation in (masked(), PlainSum(4))
+    )
+    assert Capability.CLIENT_PARAMETERS not in hidden.capabilities
+    with pytest.raises(MissingCapabilityError, match="client model parameters"):
+        hidden.client_parameters()
+    shown = clear.client_parameters()
+    assert len(shown) == 4
+    assert not np.array_equal(shown[0], shown[1])
+    assert np.array_equal(hidden.global_parameters(), clear.global_parameters())
+
+
+# Texts.
+
+
+@dataclass
+class Careless:
+    """Broken on purpose: shows what it holds."""
+
+    held: object
+
+
+def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
+    made = trained(digits, PlainSum(4))
+    [first, *_] = made.transcript.distillation
+    assert first.uploads is not None
+    chosen = verdict(digits, 1)
+    opinion = made.opinion(1)
+    client = digits.clients[1]
+    private: list[object] = [
+        first.uploads,
+        first.uploads[1],
+        first.payloads[1],
+        first.total,
+        opinion.weights,
+        opinion.allowed,
+        chosen.ratios,
+        client.train.pixels,
+        client.train.labels,
+        client.validation.labels,
+        list(made.models[0].parameters())[0],
+    ]
+    record = RecordUnit(4.0, 1e-5)
+    run(federation(digits, protection=record), rounds=1)
+    private += [record._votes[0].weights, record._releases[0].means]
+    text = repr(
+        [
+            made,
+            made.transcript,
+            made.transcript.distillation,
+            participants(digits),
+            digits,
+            opinion,
+            chosen,
+            record,
+            record._votes,
+            record._releases,
+            server(digits, made),
+            server(digits, made).rounds,
+        ]
+    )
+    assert not [secret for secret in private if repr(secret) in text]
+    planted = repr([Careless(secret) for secret in private])
+    assert all(repr(secret) in planted for secret in private)
+
+
+def test_keys_and_ledgers_are_in_no_repr(digits: FederatedData) -> None:
+    drawn: list[bytes] = []
+
+    def recorded(size: int) -> bytes:
+        drawn.append(np.random.default_rng(len(drawn)).bytes(size))
+        return drawn[-1]
+
+    unit = LabelUnit(4.0, 1e-5, random=recorded)
+    aggregation = MaskedSum(4, random=recorded)
+    made = run(federation(digits, aggregation=aggregation, protection=unit), rounds=1)
+    text = repr([made, made.transcript, unit, unit._ledgers, aggregation, aggregation.caveats])
+    forms = [form for secret in drawn for form in (secret.hex(), repr(secret)[2:-1])]
+    assert len(forms) > 20
+    assert not [form for form in forms if form in text]
+    assert repr(unit._ledgers[0]._responses) not in text
+    assert forms[0] in repr(drawn[0].hex())

@@ -1,0 +1,139 @@
+"""Federations of tiny networks, which learn in milliseconds."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from secure_fd.aggregation.base import SecureSum, SumResult
+from secure_fd.config import SGD, Schedule
+from secure_fd.data.federated import FederatedData
+from secure_fd.federation import Federation, Participant
+from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, WordArray
+from secure_fd.methods.base import Labels, Method, Opinion
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.models import flatten
+from secure_fd.protection.base import Protection
+from secure_fd.selection.client import ProxyRatioSelector, Selection
+
+BRIEF = Schedule(
+    warmup_steps=6,
+    local_steps=1,
+    proxy_steps=2,
+    proxies_per_round=32,
+    sgd=SGD(local_batch=16, distillation_batch=16),
+)
+
+
+def networks(count: int, seed: int = 0, n_classes: int = 10) -> list[nn.Module]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return [nn.Sequential(nn.Flatten(), nn.Linear(784, n_classes)) for _ in range(count)]
+
+
+def participants(data: FederatedData, seed: int = 0) -> list[Participant]:
+    made = networks(len(data.clients), seed, data.n_classes)
+    return [
+        Participant(network, client) for network, client in zip(made, data.clients, strict=True)
+    ]
+
+
+def federation(
+    data: FederatedData,
+    method: Method | None = None,
+    *,
+    aggregation: SecureSum | None = None,
+    protection: Protection | None = None,
+    schedule: Schedule = BRIEF,
+    seed: int = 0,
+    networks_seed: int = 0,
+) -> Federation:
+    return Federation(
+        participants(data, networks_seed),
+        data.proxies.pixels,
+        method or SelectiveFD("hard"),
+        aggregation=aggregation,
+        protection=protection,
+        schedule=schedule,
+        seed=seed,
+        device=torch.device("cpu"),
+    )
+
+
+def all_proxies(data: FederatedData) -> Schedule:
+    """A brief schedule whose every round asks about every proxy."""
+    return replace(BRIEF, proxies_per_round=len(data.proxies))
+
+
+def run(made: Federation, rounds: int = 2) -> Federation:
+    for _ in made.rounds(rounds):
+        pass
+    return made
+
+
+def parameters(made: Federation) -> FloatArray:
+    return np.stack([flatten(model).numpy() for model in made.models])
+
+
+def ensembles(made: Federation) -> list[Ensemble]:
+    return [seen.ensemble for seen in made.transcript.distillation]
+
+
+def same_ensembles(one: Federation, other: Federation) -> bool:
+    """Whether every round's ensemble is the same to the last bit."""
+    pairs = list(zip(ensembles(one), ensembles(other), strict=True))
+    return bool(pairs) and all(
+        np.array_equal(getattr(a, name), getattr(b, name))
+        for a, b in pairs
+        for name in ("indices", "predictions", "kept")
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scripted:
+    """A method whose clients answer as a script says; it keeps the sums that the server got.
+
+    opinions: one a client, handed out in the order in which clients are first asked.
+    """
+
+    opinions: Iterator[Opinion]
+    labels: Labels = "hard"
+    sums: list[Sums] = field(default_factory=list)
+    name: str = "scripted"
+
+    def opinion(self, client: object, proxies: object) -> Opinion:  # noqa: ARG002 - the script decides
+        return next(self.opinions)
+
+    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
+        self.sums.append(sums)
+        return Ensemble(indices, sums.total, np.zeros(len(indices), dtype=np.bool_))
+
+
+@dataclass(slots=True, eq=False)
+class Dropping:
+    """A sum that loses one client's vector in one round."""
+
+    inner: SecureSum
+    client: int
+    round_index: int
+    name: str = "dropping"
+    guarantee: str = "None."
+    caveats: tuple[str, ...] = ()
+
+    def sum(
+        self,
+        round_index: int,
+        vectors: Mapping[int, WordArray],
+        bound: int,
+        *,
+        subject: bytes = b"",
+    ) -> SumResult:
+        lost = {self.client} if round_index == self.round_index else set()
+        arrived = {k: vector for k, vector in vectors.items() if k not in lost}
+        return self.inner.sum(round_index, arrived, bound, subject=subject)
+
+
+def verdict(data: FederatedData, client: int) -> Selection:
+    return ProxyRatioSelector().select(data.clients[client], data.proxies.pixels)

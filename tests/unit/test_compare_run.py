@@ -1,0 +1,228 @@
+"""Rows of the comparison, trained and attacked in this process."""
+
+import math
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attacks.result import AttackResult
+from experiments.compare import attacking, collect, run
+from experiments.compare.diagnostics import diagnose
+from experiments.compare.rows import RowSpec
+from experiments.compare.run import RowRun, WarmUp
+from experiments.compare.settings import Plan, Settings, plan
+from experiments.report.results import load, save
+from secure_fd.errors import MissingCapabilityError
+from tests.small_federation import federation
+from tests.small_federation import run as run_all
+
+SOFT = RowSpec("selective-fd", "soft")
+HARD = RowSpec("selective-fd", "hard")
+MASKED = RowSpec("selective-fd", "hard", masked=True)
+
+
+def planned(epsilon: float | None, out: Path = Path("unused")) -> Plan:
+    chosen = Settings(
+        dataset="digits",
+        split="weak",
+        clients=3,
+        rounds=1,
+        proxies_per_round=32,
+        secure_agg=True,
+        dp_eps=epsilon,
+        attacks="label-distribution",
+        out=out,
+        quick=True,
+    )
+    return plan(chosen, None)
+
+
+def silent(_: int) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture(scope="module")
+def warm() -> WarmUp:
+    return run.warm_up(planned(None), 0, silent)
+
+
+Train = Callable[..., RowRun]
+
+
+@pytest.fixture(scope="module")
+def trained(warm: WarmUp) -> Train:
+    """Rows by specification and epsilon, each trained once."""
+    made: dict[tuple[RowSpec, float | None], RowRun] = {}
+
+    def row(spec: RowSpec, epsilon: float | None = None) -> RowRun:
+        key = (spec, epsilon)
+        if key not in made:
+            start = None if spec.kind == "fedavg" else warm
+            made[key] = run.run_row(planned(epsilon), spec, 0, start, silent)
+        return made[key]
+
+    return row
+
+
+def same(one: RowRun, other: RowRun) -> bool:
+    """Whether networks and accuracies agree to the last bit."""
+    pairs = zip(one.networks, other.networks, strict=True)
+    return one.accuracies == other.accuracies and all(
+        a == b and np.array_equal(flat, again) for (a, flat), (b, again) in pairs
+    )
+
+
+def test_masks_change_no_figure_of_a_row(trained: Train) -> None:
+    assert same(trained(HARD), trained(MASKED))
+    assert not same(trained(HARD), trained(SOFT))
+    assert trained(MASKED).transcript.distillation[0].uploads is None
+
+
+@pytest.mark.parametrize("unit", ["label", "record"])
+def test_an_infinite_epsilon_is_the_row_without_noise(trained: Train, unit: str) -> None:
+    """Bit for bit, for soft labels as well: nothing is sampled where nothing is protected."""
+    for labels in ("soft", "hard"):
+        bare = RowSpec("selective-fd", labels)  # type: ignore[arg-type]
+        noiseless = trained(RowSpec("selective-fd", labels, unit=unit), math.inf)  # type: ignore[arg-type]
+        assert same(trained(bare), noiseless)
+        assert noiseless.privacy is None
+        assert "No differential privacy." in noiseless.guarantee
+    noisy = trained(RowSpec("selective-fd", "hard", unit=unit), 1.0)  # type: ignore[arg-type]
+    assert not same(trained(HARD), noisy)
+
+
+def test_fedavg_at_an_infinite_epsilon_is_fedavg(trained: Train) -> None:
+    assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
+    private = trained(RowSpec("fedavg", unit="record"), 4.0)
+    assert not same(trained(RowSpec("fedavg")), private)
+    assert private.privacy is not None
+    assert private.privacy.epsilon == 4.0
+
+
+def test_only_the_record_unit_keeps_its_networks_at_home(trained: Train) -> None:
+    def queryable(spec: RowSpec, epsilon: float) -> bool:
+        return trained(spec, epsilon).queryable
+
+    record, label = (RowSpec("selective-fd", "hard", unit=unit) for unit in ("record", "label"))  # type: ignore[arg-type]
+    assert not queryable(record, 1.0)
+    assert queryable(label, 1.0)
+    assert queryable(record, math.inf)
+    assert queryable(RowSpec("fedavg", unit="record"), 4.0)
+
+
+def test_independent_clients_send_nothing_and_promise_as_much(trained: Train) -> None:
+    alone = trained(RowSpec("independent"))
+    assert alone.guarantee == "Nothing crosses the boundary."
+    assert (alone.transcript.up.sum(), alone.transcript.down.sum()) == (0, 0)
+    assert alone.diagnostics == {}
+
+
+def test_a_row_s_repr_shows_no_parameters(trained: Train, warm: WarmUp) -> None:
+    @dataclass
+    class Careless:
+        networks: object
+
+    row = trained(HARD)
+    travelled = pickle.loads(pickle.dumps(row))  # noqa: S301 - our own bytes
+    secrets = [repr(flat) for _, flat in row.networks] + [repr(flat) for flat in warm.parameters]
+    assert not [s for s in secrets if s in repr([row, travelled, warm])]
+    assert all(s in repr(Careless([row.networks, warm.parameters])) for s in secrets)
+
+
+# Attacks on rows.
+
+
+@pytest.fixture(scope="module")
+def arsenal() -> attacking.Arsenal:
+    return attacking.prepare(planned(None), 0, silent)
+
+
+def test_masks_leave_the_label_distribution_attack_its_guess(
+    trained: Train, arsenal: attacking.Arsenal
+) -> None:
+    def attacked(spec: RowSpec) -> AttackResult:
+        found = attacking.attack_row(planned(None), arsenal, trained(spec), silent)
+        result = found["label-distribution"]
+        assert isinstance(result, AttackResult)
+        return result
+
+    seeing, blind = attacked(HARD), attacked(MASKED)
+    assert blind.figure == blind.control
+    assert seeing.control == blind.control
+    assert seeing.figure < blind.figure / 2
+
+
+def test_an_attack_without_its_capability_says_which(
+    trained: Train, arsenal: attacking.Arsenal
+) -> None:
+    found = attacking.attack_row(planned(None), arsenal, trained(RowSpec("independent")), silent)
+    assert found == {"label-distribution": "not applicable: missing sums over clients (server)"}
+    with pytest.raises(MissingCapabilityError, match="prepared shadow"):
+        attacking._label_only(arsenal, trained(HARD))
+    with pytest.raises(MissingCapabilityError, match="prepared prior"):
+        attacking._inversion(arsenal, trained(HARD))
+
+
+def test_the_truth_that_scores_attacks_is_in_no_repr(arsenal: attacking.Arsenal) -> None:
+    assert repr(arsenal.histograms) not in repr(arsenal)
+    assert arsenal.histograms.sum(axis=1).min() > 0
+
+
+def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class() -> None:
+    data = run.data_of(planned(None), 0)
+    shares = attacking._deal(data)
+    every = np.concatenate([share.numpy() for share in shares])
+    assert len(np.unique(every)) == len(every)
+    for share, client in zip(shares, data.clients, strict=True):
+        assert set(data.held_out.labels[share].tolist()) <= set(client.classes)
+        assert len(share) > 0
+
+
+# Results.
+
+
+def test_results_are_what_was_measured_and_name_no_path(trained: Train, tmp_path: Path) -> None:
+    made = planned(4.0, tmp_path / "secret-place")
+    rows = [trained(HARD), trained(RowSpec("selective-fd", "hard", unit="label"), 4.0)]
+    found = collect.results(made, [(row, {}) for row in rows], ["python"], 1.5)
+    save(found, tmp_path)
+    again = load(tmp_path)
+    assert [row.key for row in again.rows] == [row.spec.key for row in rows]
+    for shown, row in zip(again.rows, rows, strict=True):
+        assert shown.accuracy.per_client == list(row.accuracies)
+        assert shown.accuracy.mean == pytest.approx(np.mean(row.accuracies))
+        assert shown.bytes_up == row.transcript.up.mean()
+        assert shown.bytes_down == row.transcript.down.mean()
+        assert shown.guarantee == row.guarantee
+    assert again.rows[0].privacy is None
+    assert again.rows[1].privacy is not None
+    assert again.rows[1].privacy["epsilon"] == 4.0
+    assert "secret-place" not in (tmp_path / "results.json").read_text()
+    assert again.settings["rounds"] == 1
+    assert again.data["classes of each client"] == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_figures_of_several_seeds_are_means(trained: Train) -> None:
+    one, other = trained(HARD), trained(SOFT)
+    row = collect._row([(one, {}), (other, {})])
+    means = [float(np.mean(made.accuracies)) for made in (one, other)]
+    assert row.accuracy.per_seed == means
+    assert row.accuracy.mean == pytest.approx(sum(means) / 2)
+
+
+def test_diagnostics_use_the_truth_only_to_judge(digits: object) -> None:
+    made = run_all(federation(digits), rounds=1)  # type: ignore[arg-type]
+    found = diagnose(made, digits)  # type: ignore[arg-type]
+    assert 0 < found["kept proxies"] < 1
+    assert found["single-contributor proxies"] == made.single_contributors
+    assert found["selector AUROC"] > 0.7
+    assert 0 <= found["right labels among kept"] <= 1
+
+
+def test_no_worker_is_left_behind() -> None:
+    assert multiprocessing.active_children() == []

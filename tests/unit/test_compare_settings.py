@@ -1,0 +1,199 @@
+"""What the comparison's command line takes and refuses, before any work starts."""
+
+import math
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+
+from attacks.registry import ATTACKS
+from experiments.compare.rows import RowSpec, row_specs
+from experiments.compare.settings import Plan, Settings, plan
+from experiments.privacy_compare import _portable
+from secure_fd.config import IMAGE_SETS
+from secure_fd.errors import ConfigurationError
+
+MASKED_ROWS = [
+    "fedavg",
+    "independent",
+    "fedmd-soft",
+    "selective-fd-soft",
+    "selective-fd-hard",
+    "selective-fd-hard-masks",
+]
+NINE_ROWS = [
+    *MASKED_ROWS,
+    "selective-fd-hard-masks-dp-label",
+    "selective-fd-hard-masks-dp-record",
+    "fedavg-dp-sgd",
+]
+
+
+def planned(*arguments: str, environment: str | None = None) -> Plan:
+    return plan(tyro.cli(Settings, args=list(arguments)), environment)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed", "arguments"),
+    [
+        ("dataset", "'mnist5'", "did you mean mnist5k", ["--dataset", "mnist5"]),
+        ("dataset", "'xyz'", "mnist5k, digits, mnist, fashion_mnist", ["--dataset", "xyz"]),
+        ("clients", "1", "takes 2 to 10", ["--clients", "1"]),
+        ("clients", "11", "a strong split of 10 classes takes 2 to 10", ["--clients", "11"]),
+        ("clients", "46", "takes 2 to 45", ["--clients", "46", "--split", "weak"]),
+        ("clients", "2", "3 or more", ["--clients", "2", "--secure-agg"]),
+        ("split", "'dirichlet:0'", "BETA above 0", ["--split", "dirichlet:0"]),
+        ("split", "'dirichlet:inf'", "BETA above 0", ["--split", "dirichlet:inf"]),
+        ("split", "'some'", "strong, weak, iid or dirichlet:BETA", ["--split", "some"]),
+        ("dp_eps", "0.0", "a number from 0.01 to 100, or inf", ["--dp-eps", "0"]),
+        ("dp_eps", "-1.0", "a number from 0.01 to 100, or inf", ["--dp-eps", "-1"]),
+        ("dp_eps", "nan", "a number from 0.01 to 100, or inf", ["--dp-eps", "nan"]),
+        ("dp_eps", "-inf", "a number from 0.01 to 100, or inf", ["--dp-eps=-inf"]),
+        ("dp_eps", "1000.0", "a number from 0.01 to 100, or inf", ["--dp-eps", "1000"]),
+        ("dp_delta", "1.0", "between 0 and 1", ["--dp-delta", "1"]),
+        ("dp_unit", "'client'", "label, record", ["--dp-unit", "client"]),
+        ("attacks", "'bogus'", "all, none, or one or more of label-dist", ["--attacks", "bogus"]),
+        ("attacks", "''", "all, none, or one or more of label-dist", ["--attacks", ""]),
+        ("rounds", "0", "1 or more", ["--rounds", "0"]),
+        ("seeds", "0", "1 or more", ["--seeds", "0"]),
+        ("workers", "-2", "1 or more", ["--workers", "-2"]),
+        ("proxies_per_round", "0", "1,000 proxies", ["--proxies-per-round", "0"]),
+        ("proxies_per_round", "1001", "1,000 proxies", ["--proxies-per-round", "1001"]),
+        ("data_dir", "'/no/such'", "an existing folder", ["--data-dir", "/no/such"]),
+    ],
+)
+def test_a_setting_that_is_not_allowed_gets_one_sentence(
+    field: str, value: str, allowed: str, arguments: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        planned(*arguments)
+    said = str(refused.value)
+    assert said.startswith(f"{field}: {value} is not allowed; ")
+    assert allowed in said
+    assert "\n" not in said
+
+
+def test_the_data_folder_of_the_environment_is_checked_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="data_dir: '/no/such' is not allowed"):
+        planned(environment="/no/such")
+    assert planned(environment=str(tmp_path)).data_dir == tmp_path
+    assert planned("--data-dir", str(tmp_path), environment="/no/such").data_dir == tmp_path
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    for out in (taken, taken / "below"):
+        with pytest.raises(ConfigurationError, match="out: .* it must be a folder, or one that"):
+            planned("--out", str(out))
+    new = tmp_path / "new" / "deep"
+    assert planned("--out", str(new)).out == new
+    assert not new.parent.exists()
+    assert planned("--out", str(tmp_path)).out == tmp_path
+
+
+def test_defaults_are_those_of_the_image_set() -> None:
+    usual = planned()
+    known = IMAGE_SETS["mnist5k"]
+    assert (usual.rounds, usual.schedule.proxies_per_round) == (known.rounds, 256)
+    assert usual.attacks == tuple(ATTACKS)
+    assert usual.units == ("label", "record")
+    assert usual.out.parts[0] == "runs"
+    assert usual.out.name.startswith("mnist5k-strong-")
+    assert planned("--split", "dirichlet:0.5").out.name.startswith("mnist5k-dirichlet0.5-")
+    assert planned("--attacks", "none").attacks == ()
+    assert planned("--dp-unit", "record, record").units == ("record",)
+
+
+def test_quick_means_fewer_rounds_unless_rounds_are_given() -> None:
+    quick = planned("--quick")
+    assert quick.rounds < planned().rounds
+    assert quick.schedule.warmup_steps < planned().schedule.warmup_steps
+    assert planned("--quick", "--rounds", "9").rounds == 9
+
+
+def test_proxies_per_round_reach_the_schedule() -> None:
+    assert planned("--proxies-per-round", "1000").schedule.proxies_per_round == 1000
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "effective"), [(None, None), ("inf", None), ("4", 4.0), ("100", 100.0)]
+)
+def test_epsilon_that_does_something(epsilon: str | None, effective: float | None) -> None:
+    arguments = [] if epsilon is None else ["--dp-eps", epsilon]
+    assert planned(*arguments).epsilon == effective
+
+
+# Rows.
+
+
+def keys(*arguments: str) -> list[str]:
+    return [spec.key for spec in row_specs(planned(*arguments))]
+
+
+def test_the_rows_follow_from_the_flags() -> None:
+    assert keys() == MASKED_ROWS[:5]
+    assert keys("--secure-agg") == MASKED_ROWS
+    assert keys("--secure-agg", "--dp-eps", "4") == NINE_ROWS
+    assert keys("--secure-agg", "--dp-eps", "inf") == NINE_ROWS
+    assert keys("--labels", "soft", "--dp-eps", "4") == [
+        "fedavg",
+        "independent",
+        "fedmd-soft",
+        "selective-fd-soft",
+        "selective-fd-soft-dp-label",
+        "selective-fd-soft-dp-record",
+        "fedavg-dp-sgd",
+    ]
+    assert "fedavg-dp-sgd" not in keys("--dp-eps", "4", "--dp-unit", "label")
+
+
+def test_rows_are_chosen_by_key() -> None:
+    assert keys("--rows", "selective-fd-hard, fedavg") == ["fedavg", "selective-fd-hard"]
+    with pytest.raises(ConfigurationError, match="rows: 'selective-fd-hard-masks' is not allowed"):
+        keys("--rows", "selective-fd-hard-masks")
+
+
+def test_labels_name_the_method_and_what_protects_it() -> None:
+    assert RowSpec("fedavg", unit="record").label == "FedAvg + DP-SGD"
+    full = RowSpec("selective-fd", "hard", masked=True, unit="label")
+    assert full.label == "Selective-FD hard + masks + DP label unit"
+
+
+# What is saved of the command, and what a worker sends home.
+
+
+@pytest.mark.parametrize(
+    ("given", "saved"),
+    [
+        (["--out", "/home/me/x", "--quick"], ["--out", "OUT", "--quick"]),
+        (["--out=/home/me/x"], ["--out=OUT"]),
+        (["--data-dir", "/home/me"], ["--data-dir", "DATA_DIR"]),
+        (["--data_dir=/home/me"], ["--data_dir=DATA_DIR"]),
+        (["--out", "--out"], ["--out", "OUT"]),
+        (
+            ["--out", "/a", "--seeds", "2", "--out", "/b"],
+            ["--out", "OUT", "--seeds", "2", "--out", "OUT"],
+        ),
+        (["--rounds", "2"], ["--rounds", "2"]),
+    ],
+)
+def test_the_saved_command_has_no_path_of_this_machine(given: list[str], saved: list[str]) -> None:
+    assert _portable(given) == saved
+
+
+@pytest.mark.parametrize("value", [3, "text", math.inf, None])
+def test_an_error_survives_the_way_from_a_worker(value: Any) -> None:  # noqa: ANN401 - any value
+    error = ConfigurationError("field", value, "use another")
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (str(again), again.field, type(again)) == (str(error), "field", ConfigurationError)
+
+
+def test_a_plan_travels_to_workers() -> None:
+    """Everything in it can be pickled, and compares equal after."""
+    made = planned("--secure-agg", "--dp-eps", "4")
+    assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
+    assert replace(made, rounds=3) != made

@@ -1,0 +1,121 @@
+"""What crosses the boundary: contributions, their integers, and what the server sends back."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import (
+    HARD_LEVELS,
+    SOFT_LEVELS,
+    Contribution,
+    Ensemble,
+    KnowledgeCodec,
+    one_hot,
+)
+from secure_fd.messages import ensemble_bytes, ensemble_message, proxy_bytes
+
+ROWS = np.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
+
+
+def test_hard_labels_are_counted_exactly() -> None:
+    codec = KnowledgeCodec(4, HARD_LEVELS)
+    votes = [[0, 1, 3], [0, 2, 3], [0, 2, 1]]
+    weights = [[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
+    encoded = [
+        codec.encode(Contribution(np.array(w), one_hot(v, 4)))
+        for v, w in zip(votes, weights, strict=True)
+    ]
+    sums = codec.decode(np.sum(encoded, axis=0, dtype=np.uint64))
+    assert sums.total.tolist() == [[3, 0, 0, 0], [0, 1, 1, 0], [0, 1, 0, 1]]
+    assert sums.count.tolist() == [3, 2, 2]
+
+
+def test_rounding_is_by_largest_remainder() -> None:
+    """10 units at (.55, .33, .12): floors 5, 3, 1 leave one unit, and .5 is the largest rest."""
+    codec = KnowledgeCodec(3, 10)
+    assert codec.encode(Contribution(np.ones(1), np.array([[0.55, 0.33, 0.12]]))).tolist() == [
+        6,
+        3,
+        1,
+    ]
+    # Half the weight: 5 units at (2.75, 1.65, 0.6); floors 2, 1, 0 leave two, to .75 and .65.
+    half = codec.encode(Contribution(np.full(1, 0.5), np.array([[0.55, 0.33, 0.12]])))
+    assert half.tolist() == [3, 2, 0]
+
+
+def test_an_abstention_is_zeros_whatever_the_network_says() -> None:
+    codec = KnowledgeCodec(3, SOFT_LEVELS)
+    assert not codec.encode(Contribution(np.zeros(2), ROWS)).any()
+    assert not codec.encode(Contribution(np.zeros(2), np.zeros((2, 3)))).any()
+
+
+@pytest.mark.parametrize("weight", [-1e-9, 1 + 1e-9, -1.0, 2.0])
+def test_a_weight_outside_its_range_is_refused(weight: float) -> None:
+    Contribution(np.array([0.0, 1.0]), ROWS)
+    with pytest.raises(LocalError, match="weight"):
+        Contribution(np.array([1.0, weight]), ROWS)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_refused(bad: float) -> None:
+    with pytest.raises(LocalError, match="not finite"):
+        Contribution(np.array([1.0, bad]), ROWS)
+    rows = ROWS.copy()
+    rows[1, 2] = bad
+    # Also where the client abstains: a later zero times NaN would be NaN.
+    with pytest.raises(LocalError, match="not finite"):
+        Contribution(np.array([1.0, 0.0]), rows)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    for weights, rows in ((np.ones(3), ROWS), (np.ones((2, 1)), ROWS), (np.ones(3), ROWS[0])):
+        with pytest.raises(LocalError, match="weights"):
+            Contribution(weights, rows)
+
+
+def test_no_proxies_are_no_integers() -> None:
+    codec = KnowledgeCodec(3, 5)
+    encoded = codec.encode(Contribution(np.zeros(0), np.zeros((0, 3))))
+    assert encoded.shape == (0,)
+    assert codec.decode(encoded).total.shape == (0, 3)
+
+
+def test_a_contribution_keeps_its_values_out_of_its_repr() -> None:
+    shown = repr(Contribution(np.array([0.0, 0.123]), np.array([[0.5, 0.5], [0.877, 0.123]])))
+    assert "0.123" not in shown
+    assert "0.877" not in shown
+
+
+def test_codec_settings_are_checked() -> None:
+    with pytest.raises(ConfigurationError, match="n_classes: 1"):
+        KnowledgeCodec(1, 1)
+    with pytest.raises(ConfigurationError, match="levels: 0"):
+        KnowledgeCodec(2, 0)
+
+
+def ensemble() -> Ensemble:
+    predictions = np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [0.6, 0.2, 0.2]])
+    return Ensemble(np.array([7, 300, 70_000]), predictions, np.array([True, False, True]))
+
+
+def test_the_servers_message_holds_the_kept_proxies_alone() -> None:
+    indices = struct.pack("<II", 7, 70_000)
+    assert ensemble_message(ensemble(), "hard") == indices + bytes([1, 0])
+    steps = struct.pack("<6H", 0, 65535, 0, 39321, 13107, 13107)
+    assert ensemble_message(ensemble(), "soft") == indices + steps
+
+
+def test_received_bytes_are_the_rounds_indices_and_the_message() -> None:
+    assert ensemble_bytes(ensemble(), "hard") == 3 * 4 + 2 * 4 + 2
+    assert ensemble_bytes(ensemble(), "soft") == 3 * 4 + 2 * 4 + 2 * 3 * 2
+
+
+def test_proxies_are_sent_once_as_compressed_bytes() -> None:
+    pixels = torch.randint(256, (20, 1, 28, 28), generator=torch.Generator().manual_seed(0))
+    packed = zlib.compress(pixels.byte().numpy().tobytes(), level=6)
+    assert proxy_bytes(pixels.float() / 255) == len(packed) > 20 * 784  # noise does not compress
+    assert proxy_bytes(torch.zeros(20, 1, 28, 28)) < 100

@@ -1,0 +1,425 @@
+"""The round loop and the methods: who answers, what teaches, what is counted, what repeats."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.config import SGD
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError, LocalError, MissingClientError
+from secure_fd.federation import Federation
+from secure_fd.knowledge import Sums
+from secure_fd.messages import ensemble_message, proxy_bytes
+from secure_fd.methods.base import Labels, Opinion
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.independent import Independent
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.models import flatten
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.packing import LaneLayout
+from secure_fd.secagg.server import ServerRound
+from secure_fd.training import Trainer, predict, predicted_labels
+from tests.small_federation import (
+    BRIEF,
+    Dropping,
+    Scripted,
+    all_proxies,
+    ensembles,
+    federation,
+    networks,
+    parameters,
+    participants,
+    run,
+    same_ensembles,
+    verdict,
+)
+
+CPU = torch.device("cpu")
+
+
+# Masks on or off changes nothing.
+
+
+@pytest.mark.parametrize("labels", ["soft", "hard"])
+@pytest.mark.parametrize("kind", [SelectiveFD, FedMD])
+def test_masks_change_no_bit_of_a_distillation(
+    digits: FederatedData, kind: Callable[[Labels], SelectiveFD | FedMD], labels: Labels
+) -> None:
+    clear = run(federation(digits, kind(labels)))
+    masked = run(federation(digits, kind(labels), aggregation=MaskedSum(4)))
+    assert any(sent.kept.any() for sent in ensembles(clear))
+    assert same_ensembles(clear, masked)
+    assert np.array_equal(parameters(clear), parameters(masked))
+    assert clear.accuracies(digits.test) == masked.accuracies(digits.test)
+
+
+def test_masks_change_no_bit_of_fedavg(digits: FederatedData) -> None:
+    def train(aggregation: SecureSum) -> FedAvg:
+        made = fedavg(digits, aggregation=aggregation)
+        list(made.rounds(2))
+        return made
+
+    clear, masked = train(PlainSum(4)), train(MaskedSum(4))
+    for one, other in zip(clear.transcript.parameters, masked.transcript.parameters, strict=True):
+        assert np.array_equal(one.parameters, other.parameters)
+    assert masked.transcript.parameters[-1].uploads is None
+    assert clear.transcript.parameters[-1].uploads is not None
+    assert clear.accuracies(digits.test) == masked.accuracies(digits.test)
+
+
+# Rounds.
+
+
+def test_a_run_follows_from_its_seed(digits: FederatedData) -> None:
+    one, again = run(federation(digits, seed=3)), run(federation(digits, seed=3))
+    other = run(federation(digits, seed=4))
+    assert same_ensembles(one, again)
+    assert np.array_equal(parameters(one), parameters(again))
+    assert not np.array_equal(parameters(one), parameters(other))
+    asked = [[r.proxy_indices for r in made.transcript.distillation] for made in (one, other)]
+    assert not np.array_equal(asked[0][0], asked[1][0])
+
+
+def test_the_warm_up_is_the_schedule_s(digits: FederatedData) -> None:
+    made = run(federation(digits, seed=2), rounds=0)
+    for k, (network, client) in enumerate(zip(networks(4), digits.clients, strict=True)):
+        Trainer(network, client.train, BRIEF.sgd, 2000 + k, CPU).local_steps(BRIEF.warmup_steps)
+        assert torch.equal(flatten(network), flatten(made.models[k]))
+    assert made.transcript.distillation == []
+
+
+@pytest.mark.parametrize("aggregation", [PlainSum, MaskedSum])
+def test_a_second_call_goes_on_where_the_first_ended(
+    digits: FederatedData, aggregation: Callable[[int], SecureSum]
+) -> None:
+    whole = run(federation(digits, aggregation=aggregation(4)), rounds=3)
+    pieces = run(run(federation(digits, aggregation=aggregation(4)), rounds=1), rounds=2)
+    assert same_ensembles(whole, pieces)
+    assert np.array_equal(parameters(whole), parameters(pieces))
+    assert [seen.index for seen in pieces.transcript.distillation] == [0, 1, 2]
+    assert pieces.transcript.down.tolist() == whole.transcript.down.tolist()
+
+
+def test_rounds_of_the_other_methods_go_on_too(digits: FederatedData) -> None:
+    whole, pieces = fedavg(digits), fedavg(digits)
+    list(whole.rounds(2))
+    assert [r.index for count in (1, 1) for r in pieces.rounds(count)] == [0, 1]
+    assert torch.equal(flatten(whole.model), flatten(pieces.model))
+    assert whole.transcript.down.tolist() == pieces.transcript.down.tolist()
+    alone, parts = (Independent(participants(digits), BRIEF, device=CPU) for _ in range(2))
+    list(alone.rounds(2))
+    assert [index for count in (1, 1) for index in parts.rounds(count)] == [0, 1]
+    assert all(
+        torch.equal(flatten(a), flatten(b)) for a, b in zip(alone.models, parts.models, strict=True)
+    )
+
+
+@pytest.mark.parametrize("inner", [PlainSum, MaskedSum])
+def test_a_missing_client_ends_the_round_with_nothing_released(
+    digits: FederatedData, inner: Callable[[int], SecureSum]
+) -> None:
+    made = federation(digits, aggregation=Dropping(inner(4), client=2, round_index=1))
+    rounds = made.rounds(3)
+    next(rounds)
+    before = made.transcript.up.tolist(), made.transcript.down.tolist()
+    with pytest.raises(MissingClientError, match="2"):
+        next(rounds)
+    assert [seen.index for seen in made.transcript.distillation] == [0]
+    assert (made.transcript.up.tolist(), made.transcript.down.tolist()) == before
+    run(made, rounds=1)
+    assert [seen.index for seen in made.transcript.distillation] == [0, 2]
+
+
+# Who answers, and what teaches.
+
+
+def test_a_selective_client_abstains_outside_its_distribution(digits: FederatedData) -> None:
+    client, proxies = digits.clients[1], digits.proxies
+    found = verdict(digits, 1)
+    hard = SelectiveFD("hard").opinion(client, proxies.pixels)
+    soft = SelectiveFD("soft").opinion(client, proxies.pixels)
+    flat = SelectiveFD("soft", weighted=False).opinion(client, proxies.pixels)
+    assert 0 < found.accepted.sum() < len(proxies)
+    assert np.array_equal(hard.weights, found.accepted.astype(float))
+    assert np.array_equal(flat.weights, hard.weights)
+    assert np.array_equal(soft.weights, np.where(found.accepted, found.confidence, 0.0))
+    own = proxies.labels.numpy() == 1
+    assert found.accepted[own].mean() > 0.6 > 0.2 > found.accepted[~own].mean()
+
+
+@pytest.mark.parametrize("labels", ["soft", "hard"])
+def test_a_client_names_its_own_classes_only(digits: FederatedData, labels: Labels) -> None:
+    """The network is sure of class 7, which client 1 does not hold."""
+    pixels = digits.proxies.pixels
+    sure = np.tile(np.eye(10)[7], (len(pixels), 1))
+    everywhere = np.arange(len(pixels))
+    bound = SelectiveFD(labels).opinion(digits.clients[1], pixels)
+    said = bound.contribution(everywhere, sure, labels)
+    spoken = said.weights > 0
+    assert spoken.any()
+    assert np.array_equal(said.predictions[spoken].argmax(axis=1), np.ones(spoken.sum()))
+    free = SelectiveFD(labels, own_classes=False).opinion(digits.clients[1], pixels)
+    loose = free.contribution(everywhere, sure, labels)
+    assert np.array_equal(loose.weights, said.weights)
+    assert np.array_equal(loose.predictions, sure)
+
+
+def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs() -> None:
+    opinion = Opinion(np.ones(3), np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=np.bool_))
+    softmax = np.array([[0.2, 0.3, 0.5]])
+    soft = [opinion.contribution(np.array([i]), softmax, "soft").predictions[0] for i in range(3)]
+    assert soft[0] == pytest.approx([0.4, 0.6, 0.0])
+    assert soft[1].tolist() == [1.0, 0.0, 0.0]
+    assert soft[2] == pytest.approx([0.2, 0.3, 0.5])
+    hard = opinion.contribution(np.array([0]), softmax, "hard").predictions
+    assert hard.tolist() == [[0.0, 1.0, 0.0]]
+
+
+SUMS = Sums(
+    count=np.array([4.0, 4.0, 2.0, 0.0, 4.0]),
+    total=np.array([[4.0, 0, 0], [2.0, 1, 1], [1.0, 1, 0], [0, 0, 0], [1.5, 1.5, 1]]),
+)
+
+
+def test_the_server_keeps_what_is_precise() -> None:
+    """2 (1 - max h) is 0, 1, 1, (nobody), 1.25; the third ties, so it names no label."""
+    where = np.array([5, 7, 8, 9, 11])
+    strict = SelectiveFD("soft", server_threshold=0.5).ensemble(where, SUMS)
+    usual = SelectiveFD("soft").ensemble(where, SUMS)
+    assert strict.kept.tolist() == [True, False, False, False, False]
+    assert usual.kept.tolist() == [True, True, False, False, False]
+    assert usual.indices.tolist() == where.tolist()
+    assert usual.predictions[1].tolist() == [0.5, 0.25, 0.25]
+    assert SelectiveFD("hard").ensemble(where, SUMS).predictions[1].tolist() == [1, 0, 0]
+    assert SelectiveFD("soft", server_threshold=2.0).ensemble(where, SUMS).kept.sum() == 2
+
+
+def test_fedmd_keeps_whatever_was_answered() -> None:
+    made = FedMD().ensemble(np.arange(5), SUMS)
+    assert made.kept.tolist() == [True, True, True, False, True]
+    assert made.predictions[2].tolist() == [0.5, 0.5, 0.0]
+    assert np.isfinite(made.predictions).all()
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, 2.5, float("nan")])
+def test_a_server_threshold_is_a_distance(threshold: float) -> None:
+    with pytest.raises(ConfigurationError, match="server_threshold"):
+        SelectiveFD(server_threshold=threshold)
+
+
+def test_an_abstention_weighs_nothing_and_one_voice_is_counted_as_one(
+    digits: FederatedData,
+) -> None:
+    """Of 200 proxies all answer the first 20, client 0 alone the next 30, nobody the rest."""
+    answered = np.zeros((4, 200))
+    answered[:, :20] = 1
+    answered[0, 20:50] = 1
+    method = Scripted(iter([Opinion(weights) for weights in answered]))
+    made = federation(digits, method, schedule=all_proxies(digits))
+    report = next(made.rounds(1))
+    assert report.single == pytest.approx(30 / 50)
+    assert made.single_contributors == pytest.approx(30 / 50)
+    assert method.sums[0].count.tolist() == answered.sum(axis=0).tolist()
+    uploads = made.transcript.distillation[0].uploads
+    assert uploads is not None
+    for client, words in uploads.items():
+        assert words.reshape(200, 10).sum(axis=1).tolist() == answered[client].tolist()
+
+
+def test_where_nobody_answers_nothing_is_taught(digits: FederatedData) -> None:
+    silent = Scripted(iter([Opinion(np.zeros(200)) for _ in range(4)]))
+    made = federation(digits, silent)
+    report = next(made.rounds(1))
+    assert (report.kept, report.single, made.single_contributors) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("remember", [True, False])
+def test_what_clients_learn_from(
+    digits: FederatedData, remember: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every proxy that was taught so far, by its newest ensemble; else the newest round alone."""
+    lessons: list[tuple[torch.Tensor, torch.Tensor]] = []
+    monkeypatch.setattr(
+        Trainer,
+        "distillation_steps",
+        lambda _, pixels, targets, __: lessons.append((pixels.clone(), targets.clone())),
+    )
+    made = run(federation(digits, FedMD(), schedule=replace(BRIEF, remember=remember)), rounds=3)
+    newest = {}
+    for number, sent in enumerate(ensembles(made)):
+        told = {int(i): row for i, row in zip(sent.indices, sent.predictions, strict=True)}
+        newest = {**newest, **told} if remember else told
+        order = sorted(newest)
+        for pixels, targets in lessons[4 * number : 4 * number + 4]:
+            assert torch.equal(pixels, digits.proxies.pixels[order])
+            wanted = np.stack([newest[i] for i in order])
+            assert np.array_equal(targets.numpy(), wanted.astype(np.float32))
+    assert len(newest) > 32 if remember else len(newest) == 32
+
+
+# Bytes.
+
+
+@pytest.mark.parametrize("labels", ["soft", "hard"])
+def test_bytes_in_clear_are_those_of_the_messages(digits: FederatedData, labels: Labels) -> None:
+    made = run(federation(digits, SelectiveFD(labels)), rounds=2)
+    sent = [len(seen.payloads[1].tobytes()) for seen in made.transcript.distillation]
+    layout = LaneLayout(4, 1 if labels == "hard" else 4095)
+    assert sent == [8 * layout.words(32 * 10)] * 2
+    assert made.transcript.up.tolist() == [sum(sent)] * 4
+    assert made.transcript.down.tolist() == [proxy_bytes(digits.proxies.pixels) + told(made)] * 4
+
+
+def test_bytes_under_masks_are_those_of_the_messages(
+    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up, down = np.zeros(4, dtype=int), np.zeros(4, dtype=int)
+    heard: list[int] = []
+    server_hears, server_tells = ServerRound.receive, ServerRound.advance
+    client_hears = ClientRound.receive
+
+    def at_server(self: ServerRound, client: int, message: bytes) -> None:
+        up[client] += len(message)
+        server_hears(self, client, message)
+
+    def at_client(self: ClientRound, message: bytes) -> bytes:
+        heard.append(len(message))
+        return client_hears(self, message)
+
+    def from_server(self: ServerRound) -> dict[int, bytes]:
+        outbound = server_tells(self)
+        for client, message in outbound.items():
+            down[client] += len(message)
+        return outbound
+
+    monkeypatch.setattr(ServerRound, "receive", at_server)
+    monkeypatch.setattr(ServerRound, "advance", from_server)
+    monkeypatch.setattr(ClientRound, "receive", at_client)
+    made = run(federation(digits, aggregation=MaskedSum(4)), rounds=2)
+    assert up.all()
+    assert made.transcript.up.tolist() == up.tolist()
+    broadcast = proxy_bytes(digits.proxies.pixels) + told(made)
+    assert made.transcript.down.tolist() == (down + broadcast).tolist()
+    assert sum(heard) == down.sum() > 0
+
+
+def told(made: Federation) -> int:
+    """Bytes of every round's proxy indices and ensemble."""
+    labels = made._method.labels
+    return sum(
+        4 * len(sent.indices) + len(ensemble_message(sent, labels)) for sent in ensembles(made)
+    )
+
+
+def test_fedavg_counts_every_parameter_vector(digits: FederatedData) -> None:
+    made = fedavg(digits)
+    list(made.rounds(2))
+    size = flatten(made.model).numel()
+    words = made.transcript.parameters[-1].payloads[0].nbytes
+    assert made.transcript.up.tolist() == [2 * words] * 4
+    assert made.transcript.down.tolist() == [3 * 4 * size] * 4
+
+
+def test_independent_clients_send_nothing(digits: FederatedData) -> None:
+    made = Independent(participants(digits), BRIEF, seed=1, device=CPU)
+    before = [flatten(model).clone() for model in made.models]
+    assert list(made.rounds(2)) == [0, 1]
+    assert made.transcript.up.sum() == made.transcript.down.sum() == 0
+    assert not any(torch.equal(a, flatten(b)) for a, b in zip(before, made.models, strict=True))
+    assert len(made.accuracies(digits.test)) == 4
+
+
+# FedAvg's average.
+
+
+def test_fedavg_weighs_clients_by_their_records(digits: FederatedData) -> None:
+    """Without a step of training the average of different networks is known in advance."""
+    sizes = (5, 20)
+    data = [first(digits.clients[0], size) for size in sizes]
+    models = networks(2)
+    made = FedAvg(models, data, local_steps=1, device=CPU, optimiser=SGD(learning_rate=0.0))
+    start = flatten(models[0]).numpy().copy()
+    made._load = lambda trainer: None  # type: ignore[method-assign]  # clients keep their own
+    other = flatten(models[1]).numpy().copy()
+    list(made.rounds(1))
+    wanted = (5 * start + 20 * other) / 25
+    assert np.abs(made.transcript.parameters[0].parameters - wanted).max() < 1e-6
+    assert np.abs(start - wanted).max() > 1e-3
+
+
+def test_fedavg_s_clients_start_from_the_global_model(digits: FederatedData) -> None:
+    """Networks of different initial weights: only the first client's start the run."""
+    made = fedavg(digits, learning_rate=0.0)
+    start = flatten(networks(4)[0]).numpy()
+    list(made.rounds(2))
+    for seen in made.transcript.parameters:
+        assert np.abs(seen.parameters - start).max() < 1e-6
+
+
+def test_fedavg_refuses_what_cannot_be_averaged(digits: FederatedData) -> None:
+    mixed = [*networks(3), nn.Sequential(nn.Flatten(), nn.Linear(784, 12))]
+    data = [client for client in digits.clients]
+    with pytest.raises(ConfigurationError, match="models"):
+        FedAvg(mixed, data)
+    with pytest.raises(ConfigurationError, match=r"models: 3 is not allowed; .*4"):
+        FedAvg(networks(3), data)
+    diverged = FedAvg(networks(4), data, optimiser=SGD(learning_rate=1e30), device=CPU)
+    with pytest.raises(LocalError, match="diverged"):
+        list(diverged.rounds(1))
+
+
+# What a federation refuses, and what it must not disturb.
+
+
+def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
+    clients = participants(digits)
+    pixels = digits.proxies.pixels
+    with pytest.raises(ConfigurationError, match="participants: 1 is not allowed"):
+        Federation(clients[:1], pixels, FedMD())
+    with pytest.raises(ConfigurationError, match=r"proxies_per_round: 512 .* 200 proxies"):
+        Federation(clients, pixels, FedMD())
+    odd = replace(clients[0], data=replace(clients[0].data, n_classes=3))
+    with pytest.raises(ConfigurationError, match=r"n_classes: \[3, 10\]"):
+        Federation([odd, *clients[1:]], pixels, FedMD(), schedule=BRIEF)
+
+
+def test_predictions_leave_the_network_as_it_was(digits: FederatedData) -> None:
+    """Dropout is off and running statistics stand still while a network is asked."""
+    body = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Dropout(0.5), nn.Linear(784, 10))
+    body[1].eval()
+    state = {name: value.clone() for name, value in body.state_dict().items()}
+    pixels = digits.proxies.pixels
+    assert np.array_equal(predict(body, pixels), predict(body, pixels))
+    assert torch.equal(predicted_labels(body, pixels), predicted_labels(body, pixels))
+    assert all(torch.equal(value, state[name]) for name, value in body.state_dict().items())
+    assert [layer.training for layer in body] == [True, False, True, True]
+    noisy = [body(pixels) for _ in range(2)]
+    assert not torch.equal(*noisy)
+
+
+def fedavg(
+    data: FederatedData, aggregation: SecureSum | None = None, learning_rate: float = 0.1
+) -> FedAvg:
+    return FedAvg(
+        networks(4),
+        data.clients,
+        optimiser=SGD(learning_rate, local_batch=16),
+        local_steps=2,
+        aggregation=aggregation,
+        seed=1,
+        device=CPU,
+    )
+
+
+def first(client: ClientData, size: int) -> ClientData:
+    train = Images(client.train.pixels[:size], client.train.labels[:size])
+    return ClientData(train, client.validation, client.n_classes)

@@ -1,0 +1,125 @@
+"""Table 3 of the paper's supplement, counted by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.models import SHARED, Standardise, build, flatten, heterogeneous, load_flat, names
+
+COUNTS = {
+    # A convolution has out x in x k x k weights and out biases, a linear layer out x in and out.
+    # Sides: 28 -5+1= 24 -pool-> 12 -5+1= 8 -pool-> 4, so 20 x 4 x 4 = 320 reach the linear layers.
+    "cnn-5-5-50": (250 + 10) + (5000 + 20) + (320 * 50 + 50) + (500 + 10),
+    # 28 (padded) -> 14 (padded) -> 7: 20 x 7 x 7 = 980.
+    "cnn-3-3-128": (90 + 10) + (1800 + 20) + (980 * 128 + 128) + (1280 + 10),
+    # 28 -5+1= 24 -> 12 (padded) -> 6: 20 x 6 x 6 = 720.
+    "cnn-5-3-64": (250 + 10) + (1800 + 20) + (720 * 64 + 64) + (640 + 10),
+    "mlp-1024-512-256": (784 * 1024 + 1024) + (1024 * 512 + 512) + (512 * 256 + 256) + 2570,
+    "mlp-1024-1024": (784 * 1024 + 1024) + (1024 * 1024 + 1024) + (1024 * 10 + 10),
+}
+TOTALS = {
+    "cnn-5-5-50": 21_840,
+    "cnn-3-3-128": 128_778,
+    "cnn-5-3-64": 48_874,
+    "mlp-1024-512-256": 1_462_538,
+    "mlp-1024-1024": 1_863_690,
+}
+every_name = pytest.mark.parametrize("name", COUNTS)
+PIXELS = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_architecture_is_counted() -> None:
+    assert set(names()) == set(COUNTS)
+    assert COUNTS == TOTALS
+
+
+@every_name
+def test_parameters_are_as_many_as_by_hand(name: str) -> None:
+    assert len(flatten(build(name, 10, 0))) == COUNTS[name]
+
+
+@every_name
+@pytest.mark.parametrize("n_classes", [2, 10])
+def test_images_become_finite_logits(name: str, n_classes: int) -> None:
+    model = build(name, n_classes, 0)
+    logits = model(PIXELS)
+    assert logits.shape == (3, n_classes)
+    assert torch.isfinite(logits).all()
+    assert not isinstance(list(model.children())[-1], nn.Softmax | nn.ReLU)
+    # One image's logits do not depend on its neighbours in the batch.
+    assert torch.allclose(model(PIXELS[:1]), logits[:1], atol=1e-5)
+
+
+@every_name
+def test_the_seed_decides_the_weights_and_nothing_else_does(name: str) -> None:
+    first = flatten(build(name, 10, 1))
+    torch.rand(7)
+    assert torch.equal(first, flatten(build(name, 10, 1)))
+    assert not torch.equal(first, flatten(build(name, 10, 2)))
+
+
+def test_building_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    build(SHARED, 10, 5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_clients_follow_table_3_in_its_order() -> None:
+    assert [heterogeneous(k) for k in range(10)] == [
+        *["cnn-5-5-50"] * 2,
+        *["cnn-3-3-128"] * 2,
+        *["cnn-5-3-64"] * 2,
+        *["mlp-1024-512-256"] * 2,
+        *["mlp-1024-1024"] * 2,
+    ]
+    assert heterogeneous(13) == heterogeneous(3)
+
+
+def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"model: 'resnet'.*mlp-1024-1024"):
+        build("resnet", 10, 0)
+
+
+def test_pixels_are_standardised_inside_the_model() -> None:
+    """Black is -0.1307 / 0.3081 = -0.4242 and white 0.8693 / 0.3081 = 2.8215."""
+    found = Standardise()(torch.tensor([0.0, 0.1307, 1.0]))
+    assert torch.allclose(found, torch.tensor([-0.4242, 0.0, 2.8215]), atol=1e-4)
+
+
+@every_name
+def test_flatten_and_load_flat_are_inverse(name: str) -> None:
+    source, target = build(name, 10, 1), build(name, 10, 2)
+    load_flat(target, flatten(source))
+    for mine, theirs in zip(source.parameters(), target.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(source(PIXELS), target(PIXELS))
+
+
+def test_a_loaded_vector_is_copied() -> None:
+    """One client's training must not move the global model that the next client starts from."""
+    vector = torch.zeros(COUNTS[SHARED])
+    first, second = build(SHARED, 10, 1), build(SHARED, 10, 2)
+    load_flat(first, vector)
+    load_flat(second, vector)
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(1.0)
+    assert not vector.any()
+    assert not flatten(second).any()
+    assert torch.equal(flatten(first), torch.ones_like(vector))
+
+
+def test_flatten_is_a_copy_without_a_graph() -> None:
+    model = build(SHARED, 10, 0)
+    vector = flatten(model)
+    before = vector.clone()
+    load_flat(model, torch.zeros_like(vector))
+    assert torch.equal(vector, before)
+    assert not vector.requires_grad
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_vector_of_another_length_is_refused(change: int) -> None:
+    with pytest.raises(LocalError, match="21840 parameters"):
+        load_flat(build(SHARED, 10, 0), torch.zeros(COUNTS[SHARED] + change))

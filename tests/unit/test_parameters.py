@@ -1,0 +1,42 @@
+"""FedAvg's parameters as integers."""
+
+import numpy as np
+import pytest
+
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.parameters import ParameterCodec
+
+
+def test_the_mean_is_weighted_by_records() -> None:
+    """Shares 1 and 1/2 weigh 2 : 1, so 3 and 0 average to 2; all are whole steps, so exactly."""
+    codec = ParameterCodec((1.0, 0.5))
+    both = [codec.encode(k, np.full(4, v, dtype=np.float32)) for k, v in enumerate((3.0, 0.0))]
+    assert codec.decode(both[0] + both[1]).tolist() == [2.0] * 4
+
+
+def test_zero_is_the_middle_and_the_limits_are_the_ends() -> None:
+    codec = ParameterCodec((1.0,), limit=2, resolution=8)
+    values = np.array([-2.0, 0.0, 2.0, 0.06, 0.07], dtype=np.float32)
+    assert codec.encode(0, values).tolist() == [0, 16, 32, 16, 17]
+    assert codec.bound == 32
+
+
+def test_one_upload_is_read_back_exactly_where_it_is_whole_steps() -> None:
+    codec = ParameterCodec((0.5, 0.25))
+    values = np.array([-1.5, 0.0, 2**-10, 7.25], dtype=np.float32)
+    for client in range(2):
+        assert codec.decode_one(client, codec.encode(client, values)).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 16.001, -1e30])
+def test_diverged_parameters_are_refused(bad: float) -> None:
+    codec = ParameterCodec((1.0,))
+    codec.encode(0, np.array([0.0, 16.0, -16.0], dtype=np.float32))
+    with pytest.raises(LocalError, match="diverged"):
+        codec.encode(0, np.array([0.0, bad], dtype=np.float32))
+
+
+@pytest.mark.parametrize("shares", [(), (0.0, 1.0), (1.0, 1.1), (-0.5,), (float("nan"),)])
+def test_shares_that_are_none_are_refused(shares: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="shares"):
+        ParameterCodec(shares)

@@ -1,0 +1,345 @@
+"""What stands before the wire: released once, within the alphabet, unbiased, and never undone."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+import secure_fd.federation
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images
+from secure_fd.errors import BudgetError, ConfigurationError
+from secure_fd.federation import Federation
+from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, one_hot
+from secure_fd.methods.base import Labels, Opinion
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.entropy import Random, SeededRandom
+from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.protection.base import Answer, NoProtection, Protection
+from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.record_unit import RecordUnit
+from tests.small_federation import (
+    Scripted,
+    all_proxies,
+    ensembles,
+    federation,
+    parameters,
+    run,
+    same_ensembles,
+)
+
+INF = math.inf
+
+
+def uploads(made: Federation) -> list[IntArray]:
+    """By round, [K, m, C] what every client released."""
+    rounds = []
+    for seen in made.transcript.distillation:
+        assert seen.uploads is not None
+        rows = [seen.uploads[k].reshape(len(seen.proxy_indices), -1) for k in sorted(seen.uploads)]
+        rounds.append(np.stack(rows).astype(np.int64))
+    return rounds
+
+
+# An infinite epsilon is no protection, to the last bit.
+
+
+@pytest.mark.parametrize("alphabet", ["full", "declared"])
+@pytest.mark.parametrize("labels", ["soft", "hard"])
+def test_an_infinite_epsilon_changes_no_bit(
+    digits: FederatedData, labels: Labels, alphabet: str
+) -> None:
+    unit = LabelUnit(INF, 1e-5, alphabet)  # type: ignore[arg-type]
+    bare = run(federation(digits, SelectiveFD(labels)))
+    noiseless = run(federation(digits, SelectiveFD(labels), protection=unit))
+    assert same_ensembles(bare, noiseless)
+    assert np.array_equal(parameters(bare), parameters(noiseless))
+    assert bare.transcript.up.tolist() == noiseless.transcript.up.tolist()
+    assert unit.guarantee() is None
+    noisy = run(federation(digits, SelectiveFD(labels), protection=LabelUnit(1.0, 1e-5)))
+    assert not same_ensembles(bare, noisy)
+
+
+def test_an_infinite_epsilon_at_the_record_unit_draws_no_noise(digits: FederatedData) -> None:
+    def votes(epsilon: float, seed: int) -> IntArray:
+        unit = RecordUnit(epsilon, 1e-5, SeededRandom(seed))
+        return uploads(run(federation(digits, protection=unit), rounds=1))[0]
+
+    assert np.array_equal(votes(INF, 1), votes(INF, 2))
+    assert not np.array_equal(votes(2.0, 1), votes(2.0, 2))
+    unit = prepared(RecordUnit(INF, 1e-5), digits)
+    claim = unit.guarantee()
+    assert claim is not None
+    assert not claim.holds
+
+
+# The label unit.
+
+
+class FreshNoise(LabelUnit):
+    """Broken on purpose: forgets what it answered, so that noise averages out over rounds."""
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+        honest = answer(indices)
+        truth = honest.predictions.argmax(axis=1)
+        said = self._mechanism.respond(truth, self._random)
+        return Contribution((said < 10).astype(float), one_hot(said % 10, 10))
+
+
+def distinct_answers(unit: LabelUnit, data: FederatedData) -> int:
+    """The most different answers that one (client, proxy) pair gave over rounds."""
+    rounds = uploads(run(federation(data, protection=unit, schedule=all_proxies(data)), rounds=4))
+    symbols = np.stack([np.where(r.any(axis=2), r.argmax(axis=2), 10) for r in rounds])
+    return max(len(np.unique(symbols[:, k, i])) for k in range(4) for i in range(symbols.shape[2]))
+
+
+def test_a_pair_has_one_answer_for_good_whatever_the_network_learns(digits: FederatedData) -> None:
+    assert distinct_answers(LabelUnit(1.0, 1e-5, random=SeededRandom(0)), digits) == 1
+    assert distinct_answers(FreshNoise(1.0, 1e-5, random=SeededRandom(0)), digits) > 1
+
+
+def test_a_second_run_of_rounds_gives_no_second_answer(digits: FederatedData) -> None:
+    unit = LabelUnit(1.0, 1e-5, random=SeededRandom(0))
+    made = federation(digits, protection=unit, schedule=all_proxies(digits))
+    one, other = uploads(run(run(made, rounds=1), rounds=1))
+    assert np.array_equal(one, other)
+    claim = unit.guarantee()
+    assert claim is not None
+    assert "over 200 answers" in claim.accountant
+
+
+@pytest.mark.parametrize("make", [LabelUnit, RecordUnit])
+def test_a_protection_serves_one_federation(
+    digits: FederatedData, make: Callable[[float, float], Protection]
+) -> None:
+    """A second federation would get a second release, at a cost that nobody counts."""
+    unit = make(1.0, 1e-5)
+    run(federation(digits, protection=unit), rounds=1)
+    with pytest.raises(BudgetError, match="serves one federation"):
+        run(federation(digits, protection=unit), rounds=1)
+
+
+@pytest.mark.parametrize("alphabet", ["full", "declared"])
+def test_released_symbols_are_in_the_alphabet(digits: FederatedData, alphabet: str) -> None:
+    unit = LabelUnit(0.1, 1e-5, alphabet, SeededRandom(5))  # type: ignore[arg-type]
+    [seen] = uploads(
+        run(federation(digits, protection=unit, schedule=all_proxies(digits)), rounds=1)
+    )
+    assert set(np.unique(seen)) == {0, 1}
+    assert seen.sum(axis=2).max() == 1
+    named = [set(np.flatnonzero(rows.any(axis=0))) for rows in seen]
+    # At epsilon 0.1 every symbol has a chance of 9 % and more: 200 answers miss one with 1e-8.
+    wanted = [set(range(10))] * 4 if alphabet == "full" else [{k} for k in range(4)]
+    assert named == wanted
+
+
+def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits: FederatedData) -> None:
+    """A soft answer becomes a whole symbol: fractions would carry what the noise does not cover."""
+    unit = LabelUnit(4.0, 1e-5, random=SeededRandom(6))
+    made = run(federation(digits, SelectiveFD("soft"), protection=unit), rounds=1)
+    assert made.transcript.distillation[0].levels == 1
+    assert set(np.unique(uploads(made)[0])) == {0, 1}
+
+
+def count_votes(data: FederatedData, unit: LabelUnit, repeats: int) -> FloatArray:
+    """[repeats * P, C] the server's sums where all four clients say class 3."""
+    size = len(data.proxies)
+    allowed = np.tile(np.arange(10) == 3, (size, 1))
+    found = []
+    for _ in range(repeats):
+        method = Scripted(iter([Opinion(np.ones(size), allowed) for _ in range(4)]))
+        run(federation(data, method, protection=unit, schedule=all_proxies(data)), rounds=1)
+        unit._ledgers.clear()  # a world anew, with fresh noise
+        found.append(method.sums[0].total)
+    return np.concatenate(found)
+
+
+class Biased(LabelUnit):
+    """Broken on purpose: the server takes noisy votes at their face value."""
+
+    def debias(self, sums: Sums) -> Sums:
+        return sums
+
+
+def test_debiased_sums_are_unbiased_in_the_federation(digits: FederatedData) -> None:
+    """Over 1,000 proxies the mean count of the true class is 4, within 5 standard errors.
+
+    False-alarm rate 6e-7 had the noise no seed. At epsilon 6 four votes are never clipped at zero
+    but with a chance below 1e-6, so clipping cannot show. The twin without debiasing must fail.
+    """
+    tolerance = 5 * one_vote_deviation(6.0, 11) * math.sqrt(4) / math.sqrt(1000)
+    fair = count_votes(digits, LabelUnit(6.0, 1e-5, random=SeededRandom(7)), 5)[:, 3]
+    bent = count_votes(digits, Biased(6.0, 1e-5, random=SeededRandom(7)), 5)[:, 3]
+    assert len(fair) == 1000
+    assert abs(fair.mean() - 4.0) < tolerance < abs(bent.mean() - 4.0)
+
+
+def one_vote_deviation(epsilon: float, symbols: int) -> float:
+    """Standard deviation of a debiased true vote: sqrt(p (1 - p)) / (p - q)."""
+    q = 1.0 / (math.exp(epsilon) + symbols - 1)
+    p = 1.0 - (symbols - 1) * q
+    return math.sqrt(p * (1 - p)) / (p - q)
+
+
+def test_the_guarantee_counts_every_answer(digits: FederatedData) -> None:
+    unit = LabelUnit(4.0, 1e-5)
+    assert unit.guarantee() is None
+    made = run(federation(digits, protection=unit), rounds=2)
+    asked = np.concatenate([seen.proxy_indices for seen in made.transcript.distillation])
+    claim = made.protection.guarantee()
+    assert claim is not None
+    assert (claim.unit, claim.epsilon, claim.delta) == (PrivacyUnit.LABEL, 4.0, 0.0)
+    assert f"over {len(np.unique(asked))} answers" in claim.accountant
+    assert len(np.unique(asked)) < len(asked)
+    assert {c.unit for c in claim.composes_to} == {PrivacyUnit.RECORD, PrivacyUnit.CLIENT}
+    assert all(4.0 < c.epsilon <= 4.0 * len(asked) and c.delta == 1e-5 for c in claim.composes_to)
+    assert "epsilon 4 at delta 0" in claim.sentence()
+
+
+def test_declared_classes_are_named_as_not_covered(digits: FederatedData) -> None:
+    for alphabet, said in (("full", False), ("declared", True)):
+        unit = LabelUnit(4.0, 1e-5, alphabet)  # type: ignore[arg-type]
+        run(federation(digits, protection=unit), rounds=1)
+        claim = unit.guarantee()
+        assert claim is not None
+        assert any("declares" in item for item in claim.not_covered) is said
+
+
+def test_seeded_noise_voids_the_guarantee(digits: FederatedData) -> None:
+    for unit in (
+        LabelUnit(4.0, 1e-5, random=SeededRandom(1)),
+        RecordUnit(4.0, 1e-5, SeededRandom(1)),
+    ):
+        claim = run(federation(digits, protection=unit), rounds=1).protection.guarantee()
+        assert claim is not None
+        assert not claim.holds
+        assert "seeded generator" in claim.sentence()
+
+
+# The record unit.
+
+
+def forbidden(indices: IntArray) -> Contribution:
+    raise AssertionError(f"the network was asked about {len(indices)} proxies")
+
+
+class Asking(RecordUnit):
+    """Broken on purpose: lets something that was computed from raw records leave."""
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+        return answer(indices)
+
+
+def prepared(unit: RecordUnit, data: FederatedData) -> RecordUnit:
+    unit.prepare(data.proxies.pixels, data.n_classes, [client.train for client in data.clients])
+    return unit
+
+
+def test_the_record_unit_never_asks_the_network(digits: FederatedData) -> None:
+    some = np.array([3, 5, 8])
+    unit = prepared(RecordUnit(4.0, 1e-5), digits)
+    for client in range(4):
+        assert unit.release(client, some, forbidden).predictions.shape == (3, 10)
+    with pytest.raises(AssertionError, match="about 3 proxies"):
+        prepared(Asking(4.0, 1e-5), digits).release(0, some, forbidden)
+
+
+def test_a_federation_with_the_record_unit_asks_no_network_and_no_selector(
+    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> FloatArray:
+        raise AssertionError("a network was asked")
+
+    monkeypatch.setattr(secure_fd.federation, "predict", refuse)
+    made = run(federation(digits, protection=RecordUnit(4.0, 1e-5)), rounds=2)
+    assert any(sent.kept.any() for sent in ensembles(made))
+    assert all(made.selector_scores(k) is None for k in range(4))
+    with pytest.raises(AssertionError, match="a network was asked"):
+        run(federation(digits, protection=Asking(4.0, 1e-5)), rounds=1)
+
+
+def test_what_the_record_unit_releases_does_not_depend_on_any_network(
+    digits: FederatedData,
+) -> None:
+    """Other initial weights, other batches: the same uploads; unprotected ones differ."""
+
+    def released(protection: Callable[[Random], Protection], seed: int) -> list[IntArray]:
+        unit = protection(SeededRandom(3))
+        made = federation(
+            digits,
+            SelectiveFD("soft", own_classes=False),
+            protection=unit,
+            schedule=all_proxies(digits),
+            seed=seed,
+            networks_seed=seed,
+        )
+        return uploads(run(made, rounds=2))
+
+    def record(random: Random) -> Protection:
+        return RecordUnit(4.0, 1e-5, random)
+
+    one, other = released(record, 1), released(record, 2)
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    assert np.array_equal(one[0], one[1])
+    bare, others = (released(lambda _: NoProtection(), seed) for seed in (1, 2))
+    assert not np.array_equal(bare[0], others[0])
+
+
+def test_the_record_unit_guards_every_record_that_a_client_holds(digits: FederatedData) -> None:
+    """Validation records are private too, and the client with fewest records speaks for all."""
+
+    @dataclass
+    class Recording(RecordUnit):
+        def __init__(self) -> None:
+            super().__init__(4.0, 1e-5)
+            self.given: list[int] = []
+
+        def prepare(self, proxies: torch.Tensor, n_classes: int, records: Sequence[Images]) -> None:
+            self.given = [len(held) for held in records]
+            super().prepare(proxies, n_classes, list(records))
+
+    unit = Recording()
+    run(federation(digits, protection=unit), rounds=1)
+    assert unit.given == [len(c.train) + len(c.validation) for c in digits.clients]
+    claim = unit.guarantee()
+    assert claim is not None
+    assert (claim.unit, claim.epsilon, claim.delta) == (PrivacyUnit.RECORD, 4.0, 1e-5)
+
+
+def test_rounds_of_the_record_unit_are_free(digits: FederatedData) -> None:
+    claims = []
+    for rounds in (1, 4):
+        unit = RecordUnit(2.0, 1e-5)
+        run(federation(digits, protection=unit, aggregation=MaskedSum(4)), rounds=rounds)
+        claims.append(unit.guarantee())
+    assert claims[0] == claims[1]
+    assert RecordUnit(2.0, 1e-5).guarantee() is None
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize("make", [LabelUnit, RecordUnit])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "field"),
+    [
+        (0.0, 1e-5, "epsilon"),
+        (-1.0, 1e-5, "epsilon"),
+        (math.nan, 1e-5, "epsilon"),
+        (1.0, 0.0, "delta"),
+    ],
+)
+def test_a_wrong_budget_is_refused_before_any_work(
+    make: Callable[[float, float], Protection], epsilon: float, delta: float, field: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"{field}: .* is not allowed"):
+        make(epsilon, delta)
+
+
+def test_an_unknown_alphabet_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="alphabet: 'some' is not allowed; use full or"):
+        LabelUnit(1.0, 1e-5, "some")  # type: ignore[arg-type]

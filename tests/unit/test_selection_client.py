@@ -1,0 +1,244 @@
+"""Client selectors: on real images, against Bayes, and in their thresholds."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import cho_factor
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+
+from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import FloatArray
+from secure_fd.selection.client import (
+    ClientSelector,
+    KulsifSelector,
+    ProxyRatioSelector,
+    Selection,
+)
+from secure_fd.selection.density import (
+    ProxyReference,
+    RatioSolver,
+    ReferenceSettings,
+    class_means,
+    posterior,
+)
+from secure_fd.selection.features import FourierFeatures
+from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
+
+
+@cache
+def mnist5k() -> FederatedData:
+    return federate(load("mnist5k"), Split("strong"), 10, 0)
+
+
+def selections(selector: ClientSelector) -> list[Selection]:
+    return [selector.select(c, mnist5k().proxies.pixels) for c in mnist5k().clients]
+
+
+def own(client: int) -> np.ndarray:
+    """[P] whether a proxy is of the client's one class."""
+    return np.asarray(mnist5k().proxies.labels == client)
+
+
+def auroc(found: list[Selection]) -> float:
+    return float(np.mean([roc_auc_score(own(k), s.scores) for k, s in enumerate(found)]))
+
+
+def test_the_ratio_to_proxies_finds_a_clients_own_class_better_than_kulsif() -> None:
+    """On 1,000 real proxies; KuLSIF against uniform noise must be of use, or it is no rival."""
+    ratio, kulsif = auroc(selections(ProxyRatioSelector())), auroc(selections(KulsifSelector()))
+    assert ratio > 0.98
+    assert 0.85 < kulsif < ratio - 0.05
+
+
+def test_otsu_accepts_most_of_the_own_class_and_little_else() -> None:
+    found = selections(ProxyRatioSelector())
+    hits = np.mean([s.accepted[own(k)].mean() for k, s in enumerate(found)])
+    false = np.mean([s.accepted[~own(k)].mean() for k, s in enumerate(found)])
+    assert hits > 0.8
+    assert false < 0.05
+    # Confidence ranks the accepted too: strangers among them are less sure.
+    mine = np.concatenate([s.confidence[s.accepted & own(k)] for k, s in enumerate(found)])
+    theirs = np.concatenate([s.confidence[s.accepted & ~own(k)] for k, s in enumerate(found)])
+    assert mine.mean() > theirs.mean() + 0.2
+
+
+def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up() -> None:
+    """30 held-back records a client set each line: the mean over ten clients varies by 0.03.
+
+    Ratios at the proxies that H was fitted on are smaller than at other records, by a sixth here:
+    without the leave-one-out correction a client accepts far fewer of its own than it asked for.
+    """
+    in_sample = selections(ProxyRatioSelector())
+    for quantile in (0.1, 0.25, 0.5):
+        found = selections(ProxyRatioSelector("quantile", quantile))
+        hits = np.mean([s.accepted[own(k)].mean() for k, s in enumerate(found)])
+        assert abs(hits - (1 - quantile)) < 0.08
+        pairs = enumerate(zip(in_sample, found, strict=True))
+        twin = [(plain.ratios >= s.thresholds)[own(k)].mean() for k, (plain, s) in pairs]
+        assert np.mean(twin) < hits - 0.04
+
+
+def test_leverage_is_leave_one_out() -> None:
+    """Against a second moment refitted without the proxy, with the same weight on the others."""
+    rng = np.random.default_rng(0)
+    features, means = rng.normal(size=(30, 8)) / 3, rng.normal(size=(2, 8))
+    moment, ridge = features.T @ features / 30, 0.05 * np.eye(8)
+    solver = RatioSolver(cho_factor(moment + ridge))
+    ratios = solver.head(means, (0, 1)).ratios(features)
+    left_out = ratios / (1 - solver.leverage(features))[:, None]
+    for i in (0, 17, 29):
+        without = moment - np.outer(features[i], features[i]) / 30 + ridge
+        assert left_out[i] == pytest.approx(features[i] @ np.linalg.solve(without, means.T))
+
+
+def test_a_client_with_other_records_selects_otherwise() -> None:
+    found = selections(ProxyRatioSelector())
+    assert np.corrcoef(found[0].scores, found[1].scores)[0, 1] < 0.3
+
+
+def gaussian_client(seed: int, n: int = 4000) -> tuple[FloatArray, np.ndarray, FloatArray]:
+    """Local [n, 1] of classes 0 (70 %) and 1, labels, and 6,000 balanced proxies of 3 classes."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(n) > 0.7).astype(np.int64)
+    local = rng.normal(2.0 * labels, 0.7)[:, None]
+    proxies = rng.normal(2.0 * np.repeat([0, 1, 2], 2000), 0.7)[:, None]
+    return local, labels, proxies
+
+
+def densities(x: FloatArray) -> FloatArray:
+    return norm.pdf(x, 2.0 * np.arange(3), 0.7)  # type: ignore[no-any-return]
+
+
+def test_the_posterior_of_true_ratios_is_bayes() -> None:
+    """w_c = P(c) p(x|c) / p(x); 6,000 proxies leave each mean ratio within a few hundredths."""
+    _, _, proxies = gaussian_client(0)
+    each = densities(proxies)
+    bayes = each / each.sum(axis=1, keepdims=True)
+    ratios = np.array([0.7, 0.3]) * each[:, :2] / each.mean(axis=1, keepdims=True)
+    assert np.abs(posterior(ratios, 3) - bayes[:, :2]).max() < 0.05
+
+
+def test_the_posterior_of_fitted_ratios_is_near_bayes() -> None:
+    """From samples alone; reading the ratios without dividing by the shares must fall short."""
+    local, labels, proxies = gaussian_client(1)
+    fourier = FourierFeatures.draw(proxies, 400, 0)
+    at_proxies = fourier(proxies)
+    moment = at_proxies.T @ at_proxies / len(proxies)
+    solver = RatioSolver(cho_factor(moment + np.eye(400) / len(proxies)))
+    head = solver.head(class_means(fourier(local), labels, (0, 1)), (0, 1))
+    ratios = head.ratios(at_proxies)
+    bayes = densities(proxies)[:, :2] / densities(proxies).sum(axis=1, keepdims=True)
+    assert np.abs(posterior(ratios, 3) - bayes).mean() < 0.05
+    assert np.abs(np.clip(ratios / 3, 0, 1) - bayes).mean() > 0.1
+    # The mean ratio at the proxies estimates the share of a class.
+    assert ratios.mean(axis=0) == pytest.approx([0.7, 0.3], abs=0.03)
+    # Between neighbours the larger ratio names the class: 0.7 p(x|0) and 0.3 p(x|1) meet at 1.21.
+    assert head.labels(fourier(np.array([[0.0], [2.2]]))).tolist() == [0, 1]
+
+
+def test_a_share_of_nothing_is_no_divisor() -> None:
+    """The floor is a tenth of an equal share: 0.05 of two classes, so 1e-6 / (3 * 0.05)."""
+    ratios = np.tile([1.0, 1e-6], (100, 1))
+    found = posterior(ratios, 3)
+    assert found[0] == pytest.approx([1 / 3, 1e-6 / 0.15])
+    assert posterior(np.full((5, 2), -0.1), 3).max() == 0.0
+    assert posterior(np.array([[90.0], [-1.0], [-2.0]]), 3).max() == 1.0
+
+
+def test_the_quantile_threshold_covers_its_share() -> None:
+    ratios = np.stack([np.arange(101.0), 200 - np.arange(101.0)], axis=1)
+    labels = np.zeros(101, dtype=np.int64)
+    assert quantile_thresholds(ratios, labels, (0,), 0.25).tolist() == [25.0]
+    for quantile in (0.0, 0.1, 0.25, 0.9, 1.0):
+        (line,) = quantile_thresholds(ratios[:, :1], labels, (0,), quantile)
+        assert (ratios[:, 0] >= line).mean() == pytest.approx(1 - quantile, abs=0.01)
+
+
+def test_each_class_is_judged_by_its_own_held_back_records() -> None:
+    ratios = np.array([[1.0, 9.0], [2.0, 9.0], [9.0, 5.0], [9.0, 6.0]])
+    labels = np.array([3, 3, 7, 7])
+    assert quantile_thresholds(ratios, labels, (3, 7), 0.0).tolist() == [1.0, 5.0]
+    # A class with no held-back record accepts nothing.
+    assert quantile_thresholds(ratios, labels, (3, 8), 0.0).tolist() == [1.0, np.inf]
+
+
+@pytest.mark.parametrize("quantile", [-0.01, 1.01, np.nan])
+def test_a_quantile_that_is_none_is_refused(quantile: float) -> None:
+    with pytest.raises(ConfigurationError, match="quantile"):
+        quantile_thresholds(np.ones((1, 1)), np.zeros(1, dtype=np.int64), (0,), quantile)
+
+
+def test_otsu_splits_two_heaps() -> None:
+    """A tenth at N(1, 0.1) and the rest at N(0, 0.1): the columns are judged apart."""
+    rng = np.random.default_rng(0)
+    heap = np.repeat([1.0, 0.0], [100, 900])
+    column = heap + rng.normal(0, 0.1, 1000)
+    lines = otsu_thresholds(np.stack([column, 50 * column - 7], axis=1))
+    assert 0.3 < lines[0] < 0.7
+    assert lines[1] == pytest.approx(50 * lines[0] - 7)
+    assert ((column >= lines[0]) == (heap == 1)).mean() > 0.995
+
+
+def test_otsu_is_within_a_bin_of_the_best_split() -> None:
+    """Against every split of the sorted sample, by within-class variance."""
+    rng = np.random.default_rng(1)
+    values = np.sort(np.concatenate([rng.normal(0, 1, 300), rng.normal(3, 0.5, 60)]))
+
+    def within(line: float) -> float:
+        low, high = values[values < line], values[values >= line]
+        return float(low.var() * len(low) + high.var() * len(high))
+
+    best = min(within(line) for line in (values[1:] + values[:-1]) / 2)
+    (found,) = otsu_thresholds(values[:, None])
+    assert within(found) <= 1.005 * best
+    assert within(float(np.median(values))) > 1.05 * best
+
+
+def test_otsu_without_two_heaps_accepts_everything() -> None:
+    values = np.full((10, 1), 3.0)
+    assert (values >= otsu_thresholds(values)).all()
+
+
+def test_a_selection_accepts_where_any_class_does() -> None:
+    selection = Selection(
+        classes=(1, 3),
+        ratios=np.array([[0.5, 0.1], [0.2, 2.0], [0.1, 0.9], [0.6, 1.0]]),
+        thresholds=np.array([0.5, 1.0]),
+        confidence=np.ones(4),
+    )
+    assert selection.scores == pytest.approx([0.0, 1.0, -0.1, 0.1])
+    assert selection.accepted.tolist() == [True, True, False, True]
+    assert np.argwhere(selection.allowed(4)).tolist() == [[0, 1], [1, 3], [3, 1], [3, 3]]
+
+
+def test_the_public_part_is_made_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again for other proxies, were they equal in value."""
+    made = []
+    fit = ProxyReference.fit
+
+    def counted(proxies: torch.Tensor, settings: ReferenceSettings) -> ProxyReference:
+        made.append(proxies)
+        return fit(proxies, settings)
+
+    monkeypatch.setattr(ProxyReference, "fit", counted)
+    pixels = torch.rand(60, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(20) % 2
+    first, second = (
+        ClientData(Images(pixels[i : i + 20], labels), Images(pixels[:2], labels[:2]), 3)
+        for i in (0, 20)
+    )
+    selector = ProxyRatioSelector(reference=ReferenceSettings((10, 5), 50))
+    ratios = [selector.select(data, pixels).ratios for data in (first, second, first)]
+    assert len(made) == 1
+    assert ratios[0].shape == (60, 2)
+    assert np.array_equal(ratios[0], ratios[2])
+    assert not np.allclose(ratios[0], ratios[1])
+    assert np.allclose(selector.select(first, pixels.clone()).ratios, ratios[0])
+    assert len(made) == 2

@@ -1,0 +1,146 @@
+"""Feature maps: bounded rows, unit variance, and nothing private in them."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from secure_fd.errors import LocalError
+from secure_fd.privacy.record_release import release_class_means
+from secure_fd.selection.density import ProxyReference, ReferenceSettings, class_means
+from secure_fd.selection.features import (
+    SCALES,
+    FourierFeatures,
+    PublicFeatures,
+    RandomConvolution,
+    Whitening,
+)
+
+SMALL = ReferenceSettings(ranks=(20, 10), n_features=200)
+
+
+def pictures(count: int, seed: int) -> Tensor:
+    """Smooth random images, [count, 1, 16, 16] in [0, 1]."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(count, 1, 6, 6, generator=generator)
+    return torch.nn.functional.interpolate(coarse, size=16, mode="bilinear")
+
+
+PROXIES = pictures(300, 0)
+REFERENCE = ProxyReference.fit(PROXIES, SMALL)
+HOSTILE = {
+    "black": torch.zeros(4, 1, 16, 16),
+    "white": torch.ones(4, 1, 16, 16),
+    "noise": torch.rand(50, 1, 16, 16, generator=torch.Generator().manual_seed(1)),
+    "huge": torch.full((4, 1, 16, 16), 1e6).tril(),
+    "negative": -1e3 * torch.eye(16).expand(4, 1, 16, 16),
+    "tiny": torch.full((4, 1, 16, 16), 1e-38),
+    "proxies": PROXIES,
+}
+
+
+@pytest.mark.parametrize("pixels", HOSTILE.values(), ids=HOSTILE)
+def test_rows_have_norm_one_and_the_release_takes_them(pixels: Tensor) -> None:
+    """Whatever the record; the same rows a thousandth longer must be refused."""
+    features = REFERENCE.features(pixels)
+    assert np.linalg.norm(features, axis=1) == pytest.approx(np.ones(len(pixels)), abs=1e-12)
+    labels = np.zeros(len(pixels), dtype=np.int64)
+    options = {"epsilon": np.inf, "delta": 1e-5}
+    released = release_class_means(features, labels, 2, **options)
+    # Truncation to 2^-16 moves each of the 200 entries by less than that.
+    assert np.abs(released.means[0] - features.mean(axis=0)).max() <= 2**-16
+    with pytest.raises(LocalError, match="norm above 1"):
+        release_class_means(features * 1.001, labels, 2, **options)
+
+
+def test_rows_that_are_whole_units_are_taken_too() -> None:
+    """D / 2 = 1024 frequencies at angle 0: 1,024 entries of exactly 2^11 units, so no slack."""
+    fourier = FourierFeatures(np.zeros((3, 1024)))
+    rows = fourier(np.ones((2, 3)))
+    assert rows[:, :1024].tolist() == [[2**-5] * 1024] * 2
+    labels = np.zeros(2, dtype=np.int64)
+    release_class_means(rows, labels, 2, epsilon=np.inf, delta=1e-5)
+
+
+def test_a_record_that_is_not_finite_is_refused() -> None:
+    pixels = PROXIES[:2].clone()
+    pixels[0, 0, 8, 8] = torch.nan
+    with pytest.raises(LocalError, match="not finite"):
+        release_class_means(
+            REFERENCE.features(pixels), np.zeros(2, dtype=np.int64), 2, epsilon=1.0, delta=1e-5
+        )
+
+
+def test_a_record_moves_its_class_mean_by_at_most_one_over_n() -> None:
+    features = REFERENCE.features(torch.cat([PROXIES[:99], HOSTILE["huge"][:1]]))
+    labels = np.arange(100) % 3
+    means = class_means(features, labels, (0, 1, 2))
+    for record in (0, 50, 99):
+        without = features.copy()
+        without[record] = 0
+        moved = np.linalg.norm(class_means(without, labels, (0, 1, 2)) - means)
+        assert moved == pytest.approx(0.01, rel=1e-9)
+
+
+def test_whitened_proxies_have_unit_variance_and_no_correlation() -> None:
+    for scale, rank in zip(SCALES, (30, 10), strict=True):
+        raw = RandomConvolution.draw(scale, 1, 0)(PROXIES)
+        white = Whitening.fit(raw, rank)(raw)
+        assert white.shape == (300, rank)
+        assert np.abs(white.mean(axis=0)).max() < 1e-9
+        assert np.allclose(white.T @ white / len(white), np.eye(rank), atol=1e-6)
+        assert not np.allclose(raw.std(axis=0), 1.0, atol=0.1)
+
+
+def test_rank_falls_to_what_the_proxies_span() -> None:
+    few = RandomConvolution.draw(SCALES[0], 1, 0)(PROXIES[:6])
+    assert Whitening.fit(few, 100).basis.shape[1] == 5
+    flat = np.outer(np.arange(50.0), np.ones(8))
+    assert Whitening.fit(flat, 100).basis.shape[1] == 1
+    assert PublicFeatures.fit(PROXIES[:6], (100, 3), 0)(PROXIES).shape == (300, 5 + 3)
+
+
+def test_filters_are_blind_to_brightness_and_of_norm_one() -> None:
+    for scale in SCALES:
+        filters = RandomConvolution.draw(scale, 1, 3).filters
+        assert filters.shape == (scale.n_filters, 1, scale.kernel, scale.kernel)
+        assert filters.mean(dim=(2, 3)).abs().max() < 1e-6
+        assert torch.allclose(torch.linalg.vector_norm(filters, dim=(1, 2, 3)), torch.ones(()))
+
+
+def test_fourier_features_approach_the_gaussian_kernel() -> None:
+    """Inner products of D = 20,000 features: deviation below 1 / sqrt(D / 2) = 0.01."""
+    inputs = np.random.default_rng(0).normal(size=(40, 5))
+    fourier = FourierFeatures.draw(inputs, 20_000, 0)
+    rows = fourier(inputs)
+    squared = ((inputs[:, None] - inputs[None]) ** 2).sum(axis=2)
+    apart = np.sqrt(squared[np.triu_indices(40, 1)])
+    width = np.median(apart)  # `draw` takes it from a random sample of pairs
+    assert np.abs(rows @ rows.T - np.exp(-squared / (2 * width**2))).max() < 0.06
+    wrong = np.exp(-squared / (2 * (1.3 * width) ** 2))
+    assert np.abs(rows @ rows.T - wrong).max() > 0.1
+
+
+def test_the_map_is_a_function_of_the_public_proxies_and_the_seed() -> None:
+    again = ProxyReference.fit(PROXIES.clone(), SMALL)
+    probe = pictures(30, 5)
+    assert np.array_equal(REFERENCE.features(probe), again.features(probe))
+    assert np.array_equal(REFERENCE.second_moment, again.second_moment)
+    other = ProxyReference.fit(pictures(300, 9), SMALL)
+    assert not np.allclose(REFERENCE.features(probe), other.features(probe), atol=0.01)
+    reseeded = ReferenceSettings(SMALL.ranks, SMALL.n_features, seed=1)
+    assert not np.allclose(
+        REFERENCE.features(probe), ProxyReference.fit(PROXIES, reseeded).features(probe), atol=0.01
+    )
+
+
+def test_mapping_private_records_leaves_the_map_as_it_was() -> None:
+    """A record's features depend on no other record, and nothing is learnt from any."""
+    probe, private = pictures(10, 5), pictures(50, 6)
+    alone = REFERENCE.features(probe)
+    together = REFERENCE.features(torch.cat([private, probe]))[50:]
+    assert np.allclose(alone, together, atol=1e-5)  # batched sums round differently
+    assert np.array_equal(alone, REFERENCE.features(probe))
+    assert REFERENCE.proxy_features.shape == (300, SMALL.n_features)
+    moment = REFERENCE.proxy_features.T @ REFERENCE.proxy_features / 300
+    assert np.allclose(REFERENCE.second_moment, moment)

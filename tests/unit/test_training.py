@@ -1,0 +1,100 @@
+"""Networks learn, and from their own generator alone."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from secure_fd.config import SGD
+from secure_fd.models import flatten
+from secure_fd.training import Trainer, accuracy, predict, predicted_labels
+from tests.unit.toy import network, toy
+
+CPU = torch.device("cpu")
+
+
+def trainer(seed: int = 0, settings: SGD | None = None) -> Trainer:
+    return Trainer(network(), toy(), settings or SGD(0.5, 16, 16), seed, CPU)
+
+
+def test_it_learns_what_can_be_separated() -> None:
+    made = trainer()
+    before = accuracy(made.model, toy(seed=1))
+    made.local_steps(60)
+    assert before < 0.8
+    assert accuracy(made.model, toy(seed=1)) > 0.98
+
+
+def test_a_seed_decides_the_path() -> None:
+    first, again, other = trainer(1), trainer(1), trainer(2)
+    first.local_steps(5)
+    torch.rand(3)
+    again.local_steps(2)
+    again.local_steps(3)
+    other.local_steps(5)
+    assert torch.equal(flatten(first.model), flatten(again.model))
+    assert not torch.equal(flatten(first.model), flatten(other.model))
+
+
+def test_training_leaves_the_global_generators_alone() -> None:
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    made = trainer(3)
+    made.local_steps(3)
+    made.distillation_steps(toy().pixels, torch.full((100, 2), 0.5), 3)
+    assert torch.equal(torch_state, torch.get_rng_state())
+    assert np.array_equal(numpy_state, np.random.get_state()[1])
+
+
+def test_one_step_is_plain_gradient_descent_on_one_record() -> None:
+    """One record, so every batch is that record: w - lr dL/dw, by autograd on a copy."""
+    data, twin = toy()[torch.tensor([1])], network()
+    made = Trainer(network(), data, SGD(0.3, 16, 16), 0, CPU)
+    made.local_steps(1)
+    nn.functional.cross_entropy(twin(data.pixels), data.labels).backward()
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.sub_(0.3 * parameter.grad)
+    assert torch.allclose(flatten(made.model), flatten(twin), atol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [16, 500])
+def test_distillation_moves_predictions_to_the_targets(batch: int) -> None:
+    """Targets of 0.9 against 0.1, against the true classes."""
+    pixels, labels = toy().pixels, toy().labels
+    targets = torch.where(nn.functional.one_hot(labels) == 1, 0.1, 0.9)
+    made = trainer(0, SGD(0.5, 16, batch))
+    made.distillation_steps(pixels, targets, 300)
+    assert np.abs(predict(made.model, pixels) - targets.numpy()).mean() < 0.05
+
+
+def test_nothing_to_distil_from_changes_nothing() -> None:
+    made = trainer()
+    before = flatten(made.model)
+    made.distillation_steps(torch.zeros(0, 1, 4, 4), torch.zeros(0, 2), 5)
+    made.local_steps(0)
+    assert torch.equal(before, flatten(made.model))
+
+
+def test_predictions_are_softmax_rows_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = network(), toy(50)
+    whole = predict(model, images.pixels)
+    assert whole.shape == (50, 2)
+    assert whole.dtype == np.float64
+    assert whole.sum(axis=1) == pytest.approx(np.ones(50), abs=1e-6)
+    logits = model(images.pixels).detach()
+    assert whole == pytest.approx(torch.softmax(logits, dim=1).numpy(), abs=1e-6)
+    labels = predicted_labels(model, images.pixels)
+    assert torch.equal(labels, logits.argmax(dim=1))
+    assert accuracy(model, images) == float((labels == images.labels).double().mean())
+    monkeypatch.setattr("secure_fd.training._PREDICT_BATCH", 7)
+    assert np.allclose(predict(model, images.pixels), whole, atol=1e-6)
+    assert torch.equal(predicted_labels(model, images.pixels), labels)
+
+
+def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was() -> None:
+    frozen, dropout = nn.BatchNorm1d(16).eval(), nn.Dropout(0.5)
+    model, images = nn.Sequential(nn.Flatten(), frozen, dropout, nn.Linear(16, 2)), toy()
+    assert np.array_equal(predict(model, images.pixels), predict(model, images.pixels))
+    assert torch.equal(*(predicted_labels(model, images.pixels) for _ in range(2)))
+    assert [layer.training for layer in (model, frozen, dropout)] == [True, False, True]
+    assert not torch.equal(model(images.pixels), model(images.pixels))
