@@ -30,7 +30,7 @@ def main() -> int:
         from experiments.compare import collect, driver, run
         from experiments.report import table, write
 
-        run.data_of(checked, 0)
+        run.check_data(checked)
         outcomes = driver.compare(checked)
         found = collect.results(checked, outcomes, _command(), time.monotonic() - start)
         page = write.write_report(found, collect.images(checked, outcomes), checked.out)

@@ -40,6 +40,8 @@ class Schedule:
 class Sizes:
     """Records of each class: proxies, test and held-out; clients divide what is left.
 
+    test: taken from the pool only where the publisher made no test set.
+
     local caps the records of a class that clients divide; None takes all.
     """
 
@@ -72,8 +74,8 @@ class ImageSet:
 IMAGE_SETS: Mapping[str, ImageSet] = {
     "mnist5k": ImageSet("MNIST-5k", 10, Sizes(100, 60, 40, local=300), 30, 256, 64),
     "digits": ImageSet("Digits", 10, Sizes(40, 20, 14, local=100), 30, 128, 64),
-    "mnist": ImageSet("MNIST", 10, Sizes(600, 0, 100), 150, 512, 128),
-    "fashion_mnist": ImageSet("Fashion-MNIST", 10, Sizes(600, 0, 100), 150, 512, 128),
+    "mnist": ImageSet("MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
+    "fashion_mnist": ImageSet("Fashion-MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
 }
 
 

@@ -1,7 +1,9 @@
 """DP-SGD through Opacus (Abadi et al., 2016): FedAvg's way to the record unit.
 
-Opacus draws its noise in floating point from a generator that is not cryptographic; the guarantee
-says so. Batches are Poisson samples, as its accountant assumes.
+Opacus computes, clips and accounts. Noise and batches come from a keystream of our own: torch keeps
+32 bits of a seed, which a patient reader of the updates can search, and batches that follow a
+public seed undo the amplification that the accountant grants. The noise is floating point, which
+the guarantee says.
 """
 
 import math
@@ -16,7 +18,9 @@ from torch import nn
 from torch.nn import functional
 
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.privacy.entropy import Random
+from secure_fd.privacy.float_gaussian import FloatGaussian
 from secure_fd.privacy.guarantees import dp_sgd_guarantee
 from secure_fd.privacy.units import Guarantee
 
@@ -72,7 +76,12 @@ class PrivateTrainer:
     """One client's network under DP-SGD. Has the local half of `Trainer`'s interface."""
 
     def __init__(
-        self, model: nn.Module, train: Images, settings: PrivateSGD, seed: int, device: torch.device
+        self,
+        model: nn.Module,
+        train: Images,
+        settings: PrivateSGD,
+        device: torch.device,
+        random: Random = os.urandom,
     ) -> None:
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
@@ -83,16 +92,13 @@ class PrivateTrainer:
         self._rate = min(1.0, settings.batch / len(train))
         self._noise_multiplier = noise_multiplier(settings, self._rate)
         self._wrapped = GradSampleModule(self.model)
-        # The noise must not follow from the run's seed: it gets one of its own from the system.
-        noise = torch.Generator(device).manual_seed(int.from_bytes(os.urandom(8), "big") >> 1)
+        self._chance = FloatGaussian(random)
         self._optimiser = DPOptimizer(
             torch.optim.SGD(self.model.parameters(), lr=settings.learning_rate),
-            noise_multiplier=self._noise_multiplier,
+            noise_multiplier=0.0,  # `_add_noise` adds it
             max_grad_norm=settings.clip,
             expected_batch_size=max(1, round(self._rate * len(train))),
-            generator=noise,
         )
-        self._sampler = torch.Generator().manual_seed(seed)
         self._taken = 0
 
     def local_steps(self, steps: int) -> None:
@@ -104,13 +110,25 @@ class PrivateTrainer:
                 self._step()
 
     def _step(self) -> None:
-        drawn = torch.rand(len(self._train), generator=self._sampler) < self._rate
-        batch = self._train[drawn.nonzero()[:, 0].to(self._train.labels.device)]
+        drawn = np.flatnonzero(self._chance.uniform(len(self._train)) < self._rate)
+        batch = self._train[torch.from_numpy(drawn).to(self._train.labels.device)]
         self._optimiser.zero_grad()
         loss = functional.cross_entropy(self._wrapped(batch.pixels), batch.labels, reduction="sum")
         (loss / max(1, len(batch))).backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        if self._optimiser.pre_step():  # clips every record's gradient, sums and scales
+            self._add_noise()
+            self._optimiser.original_optimizer.step()
         self._taken += 1
+
+    def _add_noise(self) -> None:
+        """N(0, (z clip)^2) on the summed gradient, so that over the batch size on the mean."""
+        settings, expected = self._settings, self._optimiser.expected_batch_size
+        scale = self._noise_multiplier * settings.clip / expected
+        for parameter in self.model.parameters():
+            if parameter.grad is None:
+                raise LocalError("a parameter has no gradient: DP-SGD would leave it without noise")
+            noise = torch.from_numpy(self._chance.normal(parameter.numel()) * scale)
+            parameter.grad += noise.to(parameter.grad).view_as(parameter.grad)
 
     def guarantee(self) -> Guarantee:
         """What the steps that were calibrated for carry; more steps than those void it."""
@@ -123,4 +141,5 @@ class PrivateTrainer:
             poisson=True,
         )
         over = self._taken - self._settings.steps
-        return made.voided_by([f"{over} steps more than calibrated for were taken"] * (over > 0))
+        excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
+        return made.voided_by([*excess, *self._chance.unmet])

@@ -1,6 +1,6 @@
 """The attacks on a trained row: what each attacker sees, and the truth that scores it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -9,10 +9,10 @@ import torch
 
 from attacks import fit, gmi, prior
 from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
-from attacks.label_distribution import LabelDistribution
+from attacks.label_distribution import Debias, LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings, pooled
 from attacks.oracle import LabelOracle
-from attacks.result import AttackResult
+from attacks.result import AttackResult, FloatArray
 from attacks.samples import Challenge, Labelled, draw_challenge, match_classes
 from attacks.view import Capability, Public, outsider_view, server_view
 from experiments.compare.run import RowRun, data_of, network
@@ -21,20 +21,24 @@ from secure_fd import models
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import MissingCapabilityError
+from secure_fd.privacy.randomized_response import RandomizedResponse
 
 _QUICK_CANDIDATES = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arsenal:
-    """What the attacks need before they see any transcript; made once for all rows."""
+    """What the attacks need before they see any transcript; made once for all rows.
+
+    challenges: by client; one that shares no class with the held-out records has none.
+    """
 
     public: Public
     histograms: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = field(repr=False)
     inversion: ModelInversion | None = None
     truth: InversionTruth | None = None
     label_only: LabelOnly | None = None
-    challenges: tuple[Challenge, ...] = field(default=(), repr=False)
+    challenges: Mapping[int, Challenge] = field(default_factory=dict, repr=False)
 
 
 def prepare(plan: Plan, seed: int, progress: Callable[[int], None]) -> Arsenal:
@@ -65,9 +69,8 @@ def prepare(plan: Plan, seed: int, progress: Callable[[int], None]) -> Arsenal:
     progress(80)
     if "label-only" in plan.attacks:
         challenges = _challenges(data, seed, _QUICK_CANDIDATES if quick else None)
-        ready = LabelOnly.prepare(
-            public, challenges[0].candidates, seed, LabelOnlySettings(training=lesson)
-        )
+        some = next(iter(challenges.values())).candidates
+        ready = LabelOnly.prepare(public, some, seed, LabelOnlySettings(training=lesson))
         arsenal = replace(arsenal, label_only=ready, challenges=challenges)
     return arsenal
 
@@ -92,9 +95,18 @@ def attack_row(
 
 
 def _label_distribution(arsenal: Arsenal, run: RowRun) -> AttackResult:
-    attack = LabelDistribution()
+    attack = LabelDistribution(_undoing(run.response) if run.response else None)
     view = server_view(run.transcript, arsenal.public)
     return attack.score(attack.run(view, run.seed), arsenal.histograms, run.seed)
+
+
+def _undoing(response: RandomizedResponse) -> Debias:
+    """Votes [C] of `asked` answers with the public noise taken off, as any attacker would."""
+
+    def debias(votes: FloatArray, asked: int) -> FloatArray:
+        return (votes - asked * response.q) / (response.p - response.q)
+
+    return debias
 
 
 def _inversion(arsenal: Arsenal, run: RowRun) -> AttackResult:
@@ -110,14 +122,15 @@ def _label_only(arsenal: Arsenal, run: RowRun) -> AttackResult:
     if arsenal.label_only is None:
         raise MissingCapabilityError("missing a prepared shadow")
     estimates = []
-    for (name, flat), challenge in zip(run.networks, arsenal.challenges, strict=True):
+    for client, challenge in arsenal.challenges.items():
+        name, flat = run.networks[client]
         attack = replace(arsenal.label_only, candidates=challenge.candidates)
         target = network(name, arsenal.public.n_classes, flat)
         oracle = LabelOracle(fit.label_function(target), attack.queries_needed)
         oracles = {Capability.QUERY_FINAL_MODEL: oracle} if run.queryable else {}
         view = outsider_view(run.transcript, arsenal.public, oracles)
         estimates.append(attack.run(view, run.seed))
-    is_member = np.concatenate([c.is_member for c in arsenal.challenges])
+    is_member = np.concatenate([c.is_member for c in arsenal.challenges.values()])
     return arsenal.label_only.score(pooled(estimates), is_member, run.seed)
 
 
@@ -126,16 +139,16 @@ def _histograms(data: FederatedData) -> np.ndarray[tuple[int, ...], np.dtype[np.
     return np.stack(rows).astype(np.float64)
 
 
-def _challenges(data: FederatedData, seed: int, most: int | None) -> tuple[Challenge, ...]:
+def _challenges(data: FederatedData, seed: int, most: int | None) -> dict[int, Challenge]:
     """For each client its own records and, class by class, its share of the held-out ones."""
-    shares = _deal(data)
-    made = []
-    for k, (client, share) in enumerate(zip(data.clients, shares, strict=True)):
-        members, outside = match_classes(
-            _labelled(client.train), _labelled(data.held_out[share]), seed + k, most
-        )
-        made.append(draw_challenge(members, outside, seed + k))
-    return tuple(made)
+    made = {}
+    for k, (client, share) in enumerate(zip(data.clients, _deal(data), strict=True)):
+        if len(share):
+            members, outside = match_classes(
+                _labelled(client.train), _labelled(data.held_out[share]), seed + k, most
+            )
+            made[k] = draw_challenge(members, outside, seed + k)
+    return made
 
 
 def _deal(data: FederatedData) -> list[torch.Tensor]:

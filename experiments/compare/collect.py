@@ -30,7 +30,7 @@ def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: fl
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
         settings=_settings(plan),
-        seeds=list(range(plan.settings.seeds)),
+        seeds=list(plan.seeds),
         versions={"python": platform.python_version(), **{n: version(n) for n in _LIBRARIES}},
         machine={"cpus": os.cpu_count() or 1, "device": str(default_device())},
         data=_data(plan),
@@ -114,7 +114,7 @@ def _settings(plan: Plan) -> dict[str, object]:
 
 
 def _data(plan: Plan) -> dict[str, object]:
-    data = data_of(plan, 0)
+    data = data_of(plan, plan.seeds[0])
     return {
         "name": plan.image_set.title,
         "train records of each client": [len(c.train) for c in data.clients],
@@ -135,11 +135,13 @@ def _notes(plan: Plan) -> dict[str, list[str]]:
 def _one_a_class(pictures: ImageArray, plan: Plan) -> ImageArray:
     """Reconstructions come class by class, equally many of each; the first of each held class."""
     first = pictures[:: max(1, len(pictures) // plan.image_set.n_classes)]
-    return first[sorted({c for client in data_of(plan, 0).clients for c in client.classes})]
+    return first[
+        sorted({c for client in data_of(plan, plan.seeds[0]).clients for c in client.classes})
+    ]
 
 
 def _originals(plan: Plan) -> ImageArray:
-    data = data_of(plan, 0)
+    data = data_of(plan, plan.seeds[0])
     found: dict[int, ImageArray] = {}
     for client in data.clients:
         for label, pixels in zip(client.train.labels.tolist(), client.train.pixels, strict=True):

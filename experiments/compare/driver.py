@@ -6,10 +6,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import resource_tracker
 from typing import Any
 
 from attacks.result import AttackResult
@@ -45,9 +47,10 @@ class _Work:
 def compare(plan: Plan) -> list[Outcome]:
     """Every row of every seed, attacked where its seed is the first, in the table's order."""
     context = multiprocessing.get_context("spawn")
-    events = context.Manager().Queue()
+    with _deaf_children():
+        events = context.Manager().Queue()
     workers = plan.settings.workers or os.cpu_count() or 1
-    specs, seeds = row_specs(plan), range(plan.settings.seeds)
+    specs, seeds = row_specs(plan), plan.seeds
     tasks = len(seeds) * (len(specs) + 1) + (len(specs) + 1) * bool(plan.attacks)
     with (
         ProgressBoard(events, tasks),
@@ -55,7 +58,8 @@ def compare(plan: Plan) -> list[Outcome]:
     ):
         work = _Work(plan, pool)
         try:
-            _submit_first(work, specs, seeds)
+            with _deaf_children():  # the first task starts every worker
+                _submit_first(work, specs, seeds)
             while work.pending:
                 done, _ = wait(work.pending, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -80,7 +84,7 @@ def _submit_first(work: _Work, specs: tuple[RowSpec, ...], seeds: range) -> None
             seed,
         )
     if plan.attacks:
-        work.submit(partial(_armed, work), "attacks", 100, attacking.prepare, plan, 0)
+        work.submit(partial(_armed, work), "attacks", 100, attacking.prepare, plan, plan.seeds[0])
     for seed in seeds:
         for spec in reversed([s for s in specs if s.kind == "fedavg"]):
             _submit_row(work, spec, seed, None)
@@ -99,7 +103,7 @@ def _submit_row(work: _Work, spec: RowSpec, seed: int, warm: run.WarmUp | None) 
 
 
 def _trained(work: _Work, made: run.RowRun) -> None:
-    if not work.plan.attacks or made.seed > 0:
+    if not work.plan.attacks or made.seed != work.plan.seeds[0]:
         work.outcomes.append((made, {}))
     elif work.arsenal is None:
         work.waiting.append(made)
@@ -130,15 +134,35 @@ def _of(plan: Plan, seed: int) -> str:
     return f", seed {seed}" if plan.settings.seeds > 1 else ""
 
 
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Processes that start in this block never hear Ctrl-C, not even while they still import.
+
+    It reaches every process of the terminal, and the parent alone decides what it means.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start would lift the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker(events: Any) -> None:
     global _events  # noqa: PLW0603 - a worker process has one queue for its life
     _events = events
-    # Ctrl-C reaches every process of the terminal; the parent alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there is no mask to inherit
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    import scipy.linalg  # noqa: F401 - its own BLAS must be loaded before it can be limited
     import torch
+    from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(1)  # rows run side by side: more threads would only wait
+    # Rows run side by side: more threads a worker would only wait for each other.
+    torch.set_num_threads(1)
+    threadpool_limits(1)
 
 
 def _end_with_parent() -> None:

@@ -22,12 +22,14 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError
 from secure_fd.federation import Federation, Participant
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
@@ -54,7 +56,7 @@ class RowRun:
     """A trained row. curve: (round, mean accuracy, bytes). seconds: of CPU, warm-up included.
 
     networks: (architecture, parameters) of every client, of which an outsider gets answers where
-    `queryable`.
+    `queryable`. response: the mechanism of the label unit, whose parameters everybody knows.
     """
 
     spec: RowSpec
@@ -69,6 +71,7 @@ class RowRun:
     diagnostics: dict[str, float]
     networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
     queryable: bool
+    response: RandomizedResponse | None
 
 
 @lru_cache(maxsize=2)
@@ -83,6 +86,18 @@ def data_of(plan: Plan, seed: int) -> FederatedData:
     """The data of a plan."""
     chosen = plan.settings
     return federated_data(chosen.dataset, plan.data_dir, plan.split, chosen.clients, seed)
+
+
+def check_data(plan: Plan) -> None:
+    """Load the first seed's data and check what only the data can tell.
+
+    Raises ConfigurationError where delta allows to publish a record of somebody outright.
+    """
+    largest = max(len(c.train) + len(c.validation) for c in data_of(plan, plan.seeds[0]).clients)
+    if plan.epsilon is not None and plan.settings.dp_delta * largest >= 1:
+        raise ConfigurationError(
+            "dp_delta", plan.settings.dp_delta, f"use less than 1 / {largest}, one over the records"
+        )
 
 
 def warm_up(plan: Plan, seed: int, progress: Progress) -> WarmUp:
@@ -148,6 +163,7 @@ def run_row(
             (n, models.flatten(m).cpu().numpy()) for n, m in zip(names, runner.models, strict=True)
         ),
         queryable=spec.unit != "record" or plan.epsilon is None,
+        response=_response(runner),
     )
 
 
@@ -175,6 +191,7 @@ def _run_fedavg(
         diagnostics={},
         networks=tuple((models.SHARED, final) for _ in data.clients),
         queryable=True,
+        response=None,
     )
 
 
@@ -207,8 +224,13 @@ def _protection(plan: Plan, spec: RowSpec) -> Protection:
     return RecordUnit(plan.epsilon, plan.settings.dp_delta)
 
 
+def _response(runner: Federation | Independent) -> RandomizedResponse | None:
+    unit = runner.protection if isinstance(runner, Federation) else None
+    return unit.mechanism if isinstance(unit, LabelUnit) else None
+
+
 def _sentence(aggregation: SecureSum, privacy: Guarantee | None) -> str:
-    promised = privacy.sentence() if privacy else "No differential privacy."
+    promised = privacy.sentence() if privacy else "No differential privacy: no noise is added."
     return f"{aggregation.guarantee} {promised}"
 
 

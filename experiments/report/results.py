@@ -1,6 +1,7 @@
 """What a comparison measured: frozen dataclasses, and `results.json`, in one versioned schema."""
 
 import json
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -56,11 +57,20 @@ class AttackFigure:
             _check_roc(self.roc)
 
     @property
-    def excludes_control(self) -> bool:
-        """Whether the interval says that the attack and its control differ."""
+    def differs_from_control(self) -> bool:
+        """Whether attack and control differ by more than chance explains, at about 95 %.
+
+        The control is an estimate too, about as uncertain as the figure, so their difference has
+        sqrt(2) times its half-width. Where the attack states a p-value, that must agree: it covers
+        the choice of images, which the interval does not.
+        """
         if self.interval is None or self.control is None:
             return False
-        return not self.interval[0] <= self.control <= self.interval[1]
+        low, high = self.interval
+        half = high - self.figure if self.control > self.figure else self.figure - low
+        p_value = self.details.get("delta_p_value", 0.0)
+        agrees = isinstance(p_value, float | int) and p_value < 0.05
+        return agrees and abs(self.figure - self.control) > math.sqrt(2) * half
 
 
 def _check_roc(roc: dict[str, list[float]]) -> None:

@@ -41,7 +41,7 @@ def print_table(results: Results, console: Console | None = None) -> None:
     guarantees = enumerate(results.rows, 1)
     console.print(_hanging((str(i), _sentence(r.label, r.guarantee)) for i, r in guarantees))
     if results.attacks:
-        _section(console, "What the attacks measure: figure (control); * interval excludes control")
+        _section(console, "What the attacks measure: figure (control); * differs from control")
         console.print(_hanging(("·", _attack_note(results, name)) for name in results.attacks))
     if results.insecure:
         _section(console, "Insecure settings of this run", "bold red")
@@ -81,7 +81,7 @@ def _cells(row: Row, attacks: list[str], *, wide: bool) -> list[Text]:
 def _attack_cell(found: AttackFigure | None, *, wide: bool) -> Text:
     if found is None:
         return Text("n/a", style="dim")
-    apart = found.excludes_control
+    apart = found.differs_from_control
     cell = Text(number(found.figure) + ("*" if apart else ""), style="bold" if apart else "")
     if wide and found.interval is not None:
         cell.append(f" {interval(found)}", style="not bold")

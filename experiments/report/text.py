@@ -114,9 +114,9 @@ def _attack_sentence(results: Results, attack: str) -> str:
     comparable = {label: f for label, f in figures.items() if f.interval and f.control is not None}
     if not comparable:
         return f"Attack {attack}: no row has an interval and a control to compare."
-    apart = [label for label, found in comparable.items() if found.excludes_control]
+    apart = [label for label, found in comparable.items() if found.differs_from_control]
     level = [label for label in comparable if label not in apart]
-    head = f"Attack {attack}: the interval excludes the control in "
+    head = f"Attack {attack}: the figure differs from its control in "
     if not apart or not level:
         return f"{head}{'all' if apart else 'none'} of {_counted(len(comparable), 'row')}."
     names = f"all but {', '.join(level)}" if len(level) < len(apart) else ", ".join(apart)

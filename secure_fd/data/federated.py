@@ -28,6 +28,16 @@ class ClientData:
     validation: Images
     n_classes: int
 
+    def __post_init__(self) -> None:
+        for part in (self.train, self.validation):
+            # Checked before a run exists: a refusal during one would itself tell of the record.
+            if len(part) and not (part.pixels.min() >= 0 and part.pixels.max() <= 1):
+                raise LocalError("a pixel is outside [0, 1] or not a number")
+            if len(part) and not (part.labels.min() >= 0 and part.labels.max() < self.n_classes):
+                raise LocalError(f"a label is outside [0, {self.n_classes})")
+        if len(self.train) == 0:
+            raise LocalError("a client needs one training record or more")
+
     @property
     def classes(self) -> tuple[int, ...]:
         """The classes that the client holds, ascending."""
@@ -53,19 +63,19 @@ class FederatedData:
 def federate(
     source: Source, split: Split, n_clients: int, seed: int, sizes: Sizes | None = None
 ) -> FederatedData:
-    """Divide a source; held-out and test come from the published test set where there is one."""
+    """Divide a source. The published test set is the test set where there is one.
+
+    Held-out records always come from the pool, so that they are drawn as the members are. An
+    image that the pool holds twice, or that the test set holds too, is used once.
+    """
     rng = np.random.default_rng(seed)
     part = sizes or image_set(source.name).sizes
-    pool, labels = source.pool, source.pool.labels.numpy()
+    pool = source.pool[_index(_single_copies(source))]
+    labels = pool.labels.numpy()
+    takes = {"proxies": part.proxies, "held_out": part.held_out}
     if source.test is None:
-        takes = {"proxies": part.proxies, "test": part.test, "held_out": part.held_out}
-        drawn, rest = _draw(labels, takes, source.n_classes, rng)
-        test, held_out = pool[_index(drawn["test"])], pool[_index(drawn["held_out"])]
-    else:
-        drawn, rest = _draw(labels, {"proxies": part.proxies}, source.n_classes, rng)
-        official = source.test.labels.numpy()
-        apart, others = _draw(official, {"held_out": part.held_out}, source.n_classes, rng)
-        test, held_out = source.test[_index(others)], source.test[_index(apart["held_out"])]
+        takes["test"] = part.test
+    drawn, rest = _draw(labels, takes, source.n_classes, rng)
     if part.local is not None:
         kept, _ = _draw(labels[rest], {"local": part.local}, source.n_classes, rng)
         rest = rest[kept["local"]]
@@ -74,7 +84,21 @@ def federate(
     clients = tuple(_client(pool, share, source.n_classes, rng) for share in shares)
     # Shuffled: a set that is stored class by class must not show labels by position.
     proxies = pool[_index(rng.permutation(drawn["proxies"]))]
+    test = source.test or pool[_index(drawn["test"])]
+    held_out = pool[_index(drawn["held_out"])]
     return FederatedData(source.name, source.n_classes, clients, proxies, test, held_out)
+
+
+def _single_copies(source: Source) -> IntArray:
+    """Indices of pool images that neither the test set nor an earlier index holds, ascending."""
+    seen = set() if source.test is None else {i.numpy().tobytes() for i in source.test.pixels}
+    first = []
+    for index, image in enumerate(source.pool.pixels):
+        content = image.numpy().tobytes()
+        if content not in seen:
+            seen.add(content)
+            first.append(index)
+    return np.asarray(first, dtype=np.int64)
 
 
 def check_disjoint(parts: list[IntArray]) -> None:

@@ -122,5 +122,5 @@ def _trainer(
     model: nn.Module, train: Images, chosen: SGD | PrivateSGD, seed: int, device: torch.device
 ) -> Trainer | PrivateTrainer:
     if isinstance(chosen, PrivateSGD):
-        return PrivateTrainer(model, train, chosen, seed, device)
+        return PrivateTrainer(model, train, chosen, device)
     return Trainer(model, train, chosen, seed, device)

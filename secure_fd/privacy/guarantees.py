@@ -40,13 +40,18 @@ def label_guarantee(
         covers=("the class that a client answered for one proxy", "whether it abstained there"),
         not_covered=(
             "a record or a client, whose effect on all answers adds up as stated",
+            "the client's network, if others may query it: it learns from raw records",
             *((_DECLARED,) if declared else ()),
             *_NEVER_COVERED,
         ),
         composes_to=tuple(Composed(level, total, delta) for level in levels),
         sampler="randomised response by 64-bit integer thresholds, exact for this epsilon",
         accountant=f"pure for one answer, exact Renyi over {releases:,} answers",
-        assumptions=("each (client, proxy) pair is released once and remembered",),
+        assumptions=(
+            "each (client, proxy) pair is released once and remembered",
+            "for the larger units, that nothing but these answers leaves the client",
+            *(("no single record decides which classes are declared",) if declared else ()),
+        ),
         caveats=("this is deniability of a single answer and nothing more",),
     )
 
@@ -70,13 +75,15 @@ def record_guarantee(
     swapped = gaussian_epsilon(noise_multiplier, delta, REPLACE_ONE)
     return Guarantee(
         unit=PrivacyUnit.RECORD,
-        neighbours="one record of one client, present or zeroed out, its number of records public",
+        neighbours="one record of one client, present or zeroed out, its number of records "
+        "and its set of classes public and unchanged",
         epsilon=gaussian_epsilon(noise_multiplier, delta),
         delta=delta,
         covers=("every label and abstention of every round, all computed from one release",),
         not_covered=(
             "the number of records",
             *((_DECLARED,) if declared else ()),
+            "accuracies that an evaluation reads off the client's network",
             *_NEVER_COVERED,
         ),
         composes_to=(
@@ -112,11 +119,12 @@ def dp_sgd_guarantee(
     """
     return Guarantee(
         unit=PrivacyUnit.RECORD,
-        neighbours="one record of one client, added or removed",
+        neighbours="one record of one client, present or zeroed out, its number of records public",
         epsilon=epsilon,
         delta=delta,
         covers=("everything computed from the trained network alone",),
         not_covered=(
+            "the number of records",
             "a client selector or threshold fitted on the same records",
             "which classes a client holds",
             *_NEVER_COVERED,
@@ -124,9 +132,12 @@ def dp_sgd_guarantee(
         composes_to=(Composed(PrivacyUnit.CLIENT, math.inf, delta),),
         sampler=(
             f"floating-point Gaussian, noise multiplier {noise_multiplier:.4g}, "
-            "from a generator that is not cryptographic"
+            "and Poisson batches, from AES-256-CTR under a key of the operating system"
         ),
         accountant=f"Opacus PRV, {steps:,} steps at sampling rate {sample_rate:.4g}",
-        assumptions=("batches are Poisson samples", "every gradient is clipped by record"),
+        assumptions=(
+            "batches are Poisson samples that nobody else can predict",
+            "every gradient is clipped by record",
+        ),
         caveats=("floating-point noise voids the claim against an attacker who reads low bits",),
     ).voided_by(() if poisson else SHUFFLED)

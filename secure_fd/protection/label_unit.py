@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from secure_fd.data.images import Images
-from secure_fd.errors import BudgetError, ConfigurationError
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import HARD_LEVELS, Contribution, IntArray, Sums, one_hot
 from secure_fd.privacy.alphabet import Alphabet, declaring
 from secure_fd.privacy.entropy import Random
@@ -46,6 +46,13 @@ class LabelUnit:
         self._declared = alphabet == "declared"
         self._random = random
         self._ledgers: list[LabelLedger] = []
+
+    @property
+    def mechanism(self) -> RandomizedResponse:
+        """The randomised response in force, public; LocalError before `prepare`."""
+        if not self._ledgers:
+            raise LocalError("a label unit has no mechanism before it is prepared")
+        return self._mechanism
 
     def levels(self, wanted: int) -> int:
         """One unit, as a response is a class or an abstention; without noise, as wanted."""
@@ -87,8 +94,9 @@ class LabelUnit:
         return Sums(votes.sum(axis=1), votes)
 
     def guarantee(self) -> Guarantee | None:
-        """The guarantee of the client that has released most; None before there is one."""
+        """Of the client that has released most, one that declares its classes before others."""
         if not self._ledgers or math.isinf(self._epsilon):
             return None
-        busiest = max(self._ledgers, key=lambda ledger: ledger.released)
+        pairs = zip(self._ledgers, self._alphabets, strict=True)
+        busiest, _ = max(pairs, key=lambda pair: (pair[0].released, -pair[1].size))
         return busiest.guarantee(self._delta)

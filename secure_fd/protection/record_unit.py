@@ -79,10 +79,10 @@ class RecordUnit:
         return sums
 
     def guarantee(self) -> Guarantee | None:
-        """Of the client with the fewest records, the others' being no weaker; None before it."""
+        """Of the client with most records, which costs most at the client level; None before."""
         if not self._releases:
             return None
-        return min(self._releases, key=lambda released: released.n_records).guarantee
+        return max(self._releases, key=lambda released: released.n_records).guarantee
 
 
 def _votes(reference: ProxyReference, released: NoisyClassMeans, n_classes: int) -> Contribution:

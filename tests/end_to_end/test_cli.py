@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_compare.py"
-HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus", "numpy"}
+HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus"}
 
 
 def environment() -> dict[str, str]:

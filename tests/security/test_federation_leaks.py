@@ -82,7 +82,7 @@ def test_the_sum_is_all_that_masks_leave(digits: FederatedData) -> None:
 
 
 def deviations(payloads: Mapping[int, WordArray]) -> dict[str, float]:
-    """Standard deviations from uniform: of ones, by bit position, of equal words next to each other."""
+    """Standard deviations from uniform, of the share of ones: of all bits, and by position."""
     words = np.concatenate([payload[None] for payload in payloads.values()])
     bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little").reshape(-1, 64)
     n = len(bits)
@@ -201,7 +201,7 @@ def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
         client.train.pixels,
         client.train.labels,
         client.validation.labels,
-        list(made.models[0].parameters())[0],
+        next(iter(made.models[0].parameters())),
     ]
     record = RecordUnit(4.0, 1e-5)
     run(federation(digits, protection=record), rounds=1)

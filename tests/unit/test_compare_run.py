@@ -29,7 +29,6 @@ MASKED = RowSpec("selective-fd", "hard", masked=True)
 def planned(epsilon: float | None, out: Path = Path("unused")) -> Plan:
     chosen = Settings(
         dataset="digits",
-        split="weak",
         clients=3,
         rounds=1,
         proxies_per_round=32,
@@ -79,7 +78,7 @@ def same(one: RowRun, other: RowRun) -> bool:
 
 def test_masks_change_no_figure_of_a_row(trained: Train) -> None:
     assert same(trained(HARD), trained(MASKED))
-    assert not same(trained(HARD), trained(SOFT))
+    assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
     assert trained(MASKED).transcript.distillation[0].uploads is None
 
 
@@ -87,32 +86,29 @@ def test_masks_change_no_figure_of_a_row(trained: Train) -> None:
 def test_an_infinite_epsilon_is_the_row_without_noise(trained: Train, unit: str) -> None:
     """Bit for bit, for soft labels as well: nothing is sampled where nothing is protected."""
     for labels in ("soft", "hard"):
-        bare = RowSpec("selective-fd", labels)  # type: ignore[arg-type]
+        bare = RowSpec("selective-fd", labels)
         noiseless = trained(RowSpec("selective-fd", labels, unit=unit), math.inf)  # type: ignore[arg-type]
         assert same(trained(bare), noiseless)
         assert noiseless.privacy is None
-        assert "No differential privacy." in noiseless.guarantee
+        assert "No differential privacy" in noiseless.guarantee
     noisy = trained(RowSpec("selective-fd", "hard", unit=unit), 1.0)  # type: ignore[arg-type]
     assert not same(trained(HARD), noisy)
 
 
 def test_fedavg_at_an_infinite_epsilon_is_fedavg(trained: Train) -> None:
     assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
-    private = trained(RowSpec("fedavg", unit="record"), 4.0)
-    assert not same(trained(RowSpec("fedavg")), private)
-    assert private.privacy is not None
-    assert private.privacy.epsilon == 4.0
+    assert not same(trained(RowSpec("fedavg")), trained(RowSpec("independent")))
 
 
 def test_only_the_record_unit_keeps_its_networks_at_home(trained: Train) -> None:
     def queryable(spec: RowSpec, epsilon: float) -> bool:
         return trained(spec, epsilon).queryable
 
-    record, label = (RowSpec("selective-fd", "hard", unit=unit) for unit in ("record", "label"))  # type: ignore[arg-type]
+    record, label = (RowSpec("selective-fd", "hard", unit=unit) for unit in ("record", "label"))
     assert not queryable(record, 1.0)
     assert queryable(label, 1.0)
     assert queryable(record, math.inf)
-    assert queryable(RowSpec("fedavg", unit="record"), 4.0)
+    assert queryable(RowSpec("fedavg", unit="record"), math.inf)
 
 
 def test_independent_clients_send_nothing_and_promise_as_much(trained: Train) -> None:
@@ -152,9 +148,9 @@ def test_masks_leave_the_label_distribution_attack_its_guess(
         return result
 
     seeing, blind = attacked(HARD), attacked(MASKED)
-    assert blind.figure == blind.control
-    assert seeing.control == blind.control
-    assert seeing.figure < blind.figure / 2
+    assert blind.figure == blind.control == seeing.control
+    assert seeing.figure < 0.05
+    assert blind.figure > 0.5
 
 
 def test_an_attack_without_its_capability_says_which(
@@ -204,7 +200,7 @@ def test_results_are_what_was_measured_and_name_no_path(trained: Train, tmp_path
     assert again.rows[1].privacy["epsilon"] == 4.0
     assert "secret-place" not in (tmp_path / "results.json").read_text()
     assert again.settings["rounds"] == 1
-    assert again.data["classes of each client"] == [[0, 1], [1, 2], [2, 3]]
+    assert again.data["classes of each client"] == [[0], [1], [2]]
 
 
 def test_figures_of_several_seeds_are_means(trained: Train) -> None:

@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) 
     taken = tmp_path / "taken"
     taken.write_text("a file")
     for out in (taken, taken / "below"):
-        with pytest.raises(ConfigurationError, match="out: .* it must be a folder, or one that"):
+        with pytest.raises(ConfigurationError, match=r"out: .* it must be a folder, or one that"):
             planned("--out", str(out))
     new = tmp_path / "new" / "deep"
     assert planned("--out", str(new)).out == new

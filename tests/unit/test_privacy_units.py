@@ -63,10 +63,11 @@ def test_the_record_unit_prints_replace_one_and_the_client_level() -> None:
     assert "it declares them" in record(declared=True).sentence()
 
 
-def test_opacus_noise_is_called_what_it_is() -> None:
+def test_floating_point_noise_is_called_what_it_is() -> None:
     sentence = dp_sgd(poisson=True).sentence()
     assert "epsilon 3.83" in sentence
-    assert "not cryptographic" in sentence
+    assert "floating-point Gaussian" in sentence
+    assert "voids the claim against an attacker who reads low bits" in sentence
     assert "at the client level this is not bounded" in sentence
 
 

@@ -1,6 +1,7 @@
 """DP-SGD at the price it says: calibration, clipping, noise and sampling."""
 
 import math
+import os
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from secure_fd import private_training
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.models import build, flatten
+from secure_fd.privacy.entropy import Random, SeededRandom
+from secure_fd.privacy.float_gaussian import FloatGaussian
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 from secure_fd.training import accuracy, predict
 from tests.unit.toy import network, toy
@@ -29,9 +32,11 @@ def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_training, "noise_multiplier", lambda _settings, _rate: 1.1)
 
 
-def private(seed: int = 0, data: Images | None = None, **changes: float) -> PrivateTrainer:
+def private(
+    data: Images | None = None, random: Random = os.urandom, **changes: float
+) -> PrivateTrainer:
     settings = PrivateSGD(**{**_fields(SETTINGS), **changes})
-    return PrivateTrainer(network(), data or toy(), settings, seed, CPU)
+    return PrivateTrainer(network(), data or toy(), settings, CPU, random)
 
 
 def _fields(settings: PrivateSGD) -> dict[str, float]:
@@ -40,7 +45,7 @@ def _fields(settings: PrivateSGD) -> dict[str, float]:
 
 def noiseless(made: PrivateTrainer) -> PrivateTrainer:
     """The twin without noise: sampling and clipping alone."""
-    made._optimiser.noise_multiplier = 0.0
+    made._noise_multiplier = 0.0
     return made
 
 
@@ -83,7 +88,7 @@ def test_the_guarantee_is_that_of_the_calibration() -> None:
     claim = made.guarantee()
     assert claim.holds
     assert (claim.epsilon, claim.delta) == (4.0, 1e-5)
-    assert made._optimiser.noise_multiplier == private_training.noise_multiplier(SETTINGS, 0.16)
+    assert made._noise_multiplier == private_training.noise_multiplier(SETTINGS, 0.16)
     assert "30 steps at sampling rate 0.16" in claim.accountant
 
 
@@ -99,15 +104,40 @@ def test_steps_beyond_the_calibrated_ones_void_the_guarantee() -> None:
     assert claim.unmet == ("1 steps more than calibrated for were taken",)
 
 
-def test_noise_differs_between_runs_of_one_seed() -> None:
-    """Sampling follows the seed: without noise two runs agree, with it they must not."""
-    runs = [private(5), private(5)]
-    twins = [noiseless(private(5)), noiseless(private(5))]
-    for made in (*runs, *twins):
+@given_noise
+def test_batches_and_noise_differ_between_runs() -> None:
+    """Batches that a seed repeats would undo the amplification that the accountant grants."""
+    first: list[list[bytes]] = []
+    for _ in range(2):
+        made, seen = noiseless(private()), []
+        made._wrapped.register_forward_pre_hook(
+            lambda _module, given, into=seen: into.append(given[0].numpy().tobytes())
+        )
         made.local_steps(3)
-    assert torch.equal(*(flatten(t.model) for t in twins))
+        first.append(seen)
+    assert first[0] != first[1]
+    runs = [private(), private()]
+    for made in runs:
+        made._rate = 0.0  # noise alone
+        made.local_steps(1)
     assert not torch.equal(*(flatten(r.model) for r in runs))
-    assert not torch.equal(flatten(runs[0].model), flatten(twins[0].model))
+
+
+@given_noise
+def test_keys_that_agree_in_32_bits_give_other_noise() -> None:
+    """torch keeps 32 bits of a seed, which can be searched; every bit of this key must count."""
+    keys = (bytes(28) + bytes([1, 2, 3, 4]), bytes([1]) + bytes(27) + bytes([1, 2, 3, 4]))
+    drawn = [FloatGaussian(lambda size, key=key: key[:size]).normal(100) for key in keys]
+    assert not np.array_equal(*drawn)
+    assert len(np.intersect1d(*drawn)) == 0
+
+
+@given_noise
+def test_a_seeded_key_voids_the_guarantee() -> None:
+    made = private(random=SeededRandom(1))
+    made.local_steps(1)
+    assert not made.guarantee().holds
+    assert made.guarantee().unmet == ("the noise was drawn from a seeded generator",)
 
 
 def updates(made: PrivateTrainer, count: int) -> Tensor:
@@ -132,10 +162,9 @@ def test_noise_has_the_calibrated_size() -> None:
     for parameter in made.model.parameters():
         parameter.data.zero_()
     made._train = Images(torch.zeros(100, 1, 4, 4), torch.arange(100) % 2)
-    made._sampler.manual_seed(0)
     made._rate = 0.0  # nobody is drawn: all 60 batches are empty, and all must carry noise
     drawn = updates(made, 60)
-    expected = 0.1 * made._optimiser.noise_multiplier * 0.5 / 16
+    expected = 0.1 * made._noise_multiplier * 0.5 / 16
     assert drawn.numel() == 9240
     assert float(drawn.std()) == pytest.approx(expected, rel=0.037)
     assert abs(float(drawn.mean())) < 5 * expected / math.sqrt(9240)
@@ -192,7 +221,7 @@ def test_an_absurd_record_moves_an_update_by_at_most_its_clip(size: float) -> No
 @given_noise
 def test_training_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
-    private(3).local_steps(3)
+    private().local_steps(3)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -206,7 +235,7 @@ def test_private_training_learns_at_epsilon_4() -> None:
 def test_the_papers_convolutional_network_trains_privately() -> None:
     generator = torch.Generator().manual_seed(0)
     data = Images(torch.rand(8, 1, 28, 28, generator=generator), torch.arange(8))
-    made = PrivateTrainer(build("cnn-5-5-50", 10, 0), data, PrivateSGD(8.0, 1e-5, 6), 0, CPU)
+    made = PrivateTrainer(build("cnn-5-5-50", 10, 0), data, PrivateSGD(8.0, 1e-5, 6), CPU)
     made.local_steps(1)
     made._rate = 0.0
     assert float(updates(made, 1).abs().sum()) > 0

@@ -83,7 +83,7 @@ def test_an_infinite_epsilon_at_the_record_unit_draws_no_noise(digits: Federated
 class FreshNoise(LabelUnit):
     """Broken on purpose: forgets what it answered, so that noise averages out over rounds."""
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:  # noqa: ARG002 - the same for every client
         honest = answer(indices)
         truth = honest.predictions.argmax(axis=1)
         said = self._mechanism.respond(truth, self._random)
@@ -230,7 +230,7 @@ def forbidden(indices: IntArray) -> Contribution:
 class Asking(RecordUnit):
     """Broken on purpose: lets something that was computed from raw records leave."""
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:  # noqa: ARG002 - the same for every client
         return answer(indices)
 
 

@@ -199,19 +199,31 @@ def test_images_need_originals(tmp_path: Path) -> None:
     [
         ((0.4, 0.6), 0.5, False),
         ((0.4, 0.6), 0.6, False),
-        ((0.4, 0.6), 0.61, True),
-        ((0.4, 0.6), 0.39, True),
+        ((0.4, 0.6), 0.61, False),  # the control is uncertain too
+        ((0.4, 0.6), 0.65, True),
+        ((0.4, 0.6), 0.35, True),
         (None, 0.1, False),
         ((0.4, 0.6), None, False),
     ],
 )
-def test_excludes_control(
+def test_differs_from_control(
     interval: tuple[float, float] | None, control: float | None, *, expected: bool
 ) -> None:
     found = sample(1).rows[0].figure("label-only")
     assert isinstance(found, AttackFigure)
-    changed = dataclasses.replace(found, interval=interval, control=control)
-    assert changed.excludes_control is expected
+    changed = dataclasses.replace(found, figure=0.5, interval=interval, control=control)
+    assert changed.differs_from_control is expected
+
+
+@pytest.mark.parametrize(("p_value", "expected"), [(0.01, True), (0.2, False)])
+def test_a_stated_p_value_must_agree(p_value: float, *, expected: bool) -> None:
+    found = sample(1).rows[0].figure("inversion")
+    assert isinstance(found, AttackFigure)
+    details = {**found.details, "delta_p_value": p_value}
+    changed = dataclasses.replace(
+        found, figure=2.0, interval=(1.9, 2.1), control=0.0, details=details
+    )
+    assert changed.differs_from_control is expected
 
 
 def test_schema_constant_is_the_contract() -> None:

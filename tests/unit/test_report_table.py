@@ -134,11 +134,12 @@ def test_summary_says_where_attacks_beat_their_controls() -> None:
     assert "19.9 % (Independent) to 96.8 % (FedAvg)" in opening
     assert "0 B (Independent) to 66 MB (FedAvg)" in opening
     assert sentences == [
-        "Attack label-distribution: the interval excludes the control in 7 of 9 rows "
+        "Attack label-distribution: the figure differs from its control in 7 of 9 rows "
         "(all but Independent, FedAvg + DP-SGD).",
-        "Attack inversion: the interval excludes the control in 1 of 8 rows (FedAvg).",
-        "Attack label-only: the interval excludes the control in 7 of 9 rows "
-        "(all but Selective-FD hard + masks + DP record unit, FedAvg + DP-SGD).",
+        "Attack inversion: the figure differs from its control in 1 of 8 rows (FedAvg).",
+        "Attack label-only: the figure differs from its control in 6 of 9 rows "
+        "(all but Selective-FD hard + masks + DP label unit, "
+        "Selective-FD hard + masks + DP record unit, FedAvg + DP-SGD).",
     ]
 
 
