@@ -20,7 +20,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile  # a file's fixtures are made once
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

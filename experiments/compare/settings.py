@@ -16,8 +16,8 @@ from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 
 _UNITS = ("label", "record")
-_QUICK_ROUNDS = 6
-_QUICK_WARMUP = 40
+_QUICK_ROUNDS = 4
+_QUICK_WARMUP = 25
 FIRST_SEED = 10
 """Seeds below were looked at while defaults were chosen; results should not come from them."""
 # Below, no noise suffices for DP-SGD's accountant; above, an epsilon promises nothing.
