@@ -49,7 +49,7 @@ class SelectiveFD:
         return Opinion(weights, allowed, verdict.scores)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
-        """h(x) where somebody answered and the answer is precise."""
+        """h(x) where the answer is precise; where nobody answered, zeros tie and teach nothing."""
         predictions = ensemble_predictions(sums)
-        kept = precise(predictions, self.server_threshold) & (sums.count > 0)
+        kept = precise(predictions, self.server_threshold)
         return Ensemble(indices, teachable(predictions, self.labels), kept)

@@ -164,6 +164,14 @@ def reached(moment: str, group: int, log: str) -> bool:
     return len(alive(group)) >= 5
 
 
+def hears_interrupts(process: int) -> bool:
+    """Whether Ctrl-C would reach it, and leave a traceback of its own beside the parent's word."""
+    status = Path(f"/proc/{process}/status").read_text()
+    masks = re.findall(r"^Sig(?:Blk|Ign):\s*([0-9a-f]+)$", status, re.MULTILINE)
+    assert len(masks) == 2
+    return not any(int(mask, 16) >> (signal.SIGINT - 1) & 1 for mask in masks)
+
+
 def wait_until_gone(group: int, seconds: float) -> list[int]:
     end = time.monotonic() + seconds
     while (left := alive(group)) and time.monotonic() < end:
@@ -191,13 +199,16 @@ def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path: Path, moment: str) 
             assert time.monotonic() < end, log.read_text()
             assert started.poll() is None, log.read_text()
             time.sleep(0.1)
-        time.sleep(1.0)  # workers import for some seconds, and work for more
+        children = [pid for pid in alive(started.pid) if pid != started.pid]
+        assert len(children) >= 3
+        assert [pid for pid in children if hears_interrupts(pid)] == []
         os.killpg(started.pid, signal.SIGINT)
         assert started.wait(timeout=30) == 130
         assert wait_until_gone(started.pid, 10) == []
     finally:
         if alive(started.pid):
             os.killpg(started.pid, signal.SIGKILL)
+        started.wait(timeout=30)
     said = log.read_text()
     assert "interrupted: no results were written" in said
     assert "Traceback" not in said
