@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from secure_fd.config import Sizes
-from secure_fd.data.federated import FederatedData, check_disjoint, federate
+from secure_fd.data.federated import ClientData, FederatedData, check_disjoint, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split, partition
 from secure_fd.data.sources import Source
@@ -16,14 +16,14 @@ SIZES = Sizes(proxies=20, test=10, held_out=10)  # 60 of a class are left to the
 
 
 def numbered(per_class: int = PER_CLASS, n_classes: int = 10) -> Source:
-    """Records that carry their own number as their only pixel, stored class by class."""
+    """Records whose only pixel carries their own number, in 4096ths, stored class by class."""
     count = per_class * n_classes
-    pixels = torch.arange(count, dtype=torch.float32).reshape(-1, 1, 1, 1)
+    pixels = torch.arange(count, dtype=torch.float32).reshape(-1, 1, 1, 1) / 4096
     return Source("numbered", n_classes, Images(pixels, torch.arange(count) // per_class), None)
 
 
 def numbers(images: Images) -> list[int]:
-    return [int(x) for x in images.pixels.flatten()]
+    return [int(x * 4096) for x in images.pixels.flatten()]
 
 
 def parts(data: FederatedData) -> list[Images]:
@@ -185,3 +185,42 @@ def test_only_dirichlet_clients_are_topped_up() -> None:
     assert [len(part) for part in strong] == [5, 100]
     spread = partition(labels, Split("dirichlet", 1e-3), 2, 2, rng)
     assert min(len(part) for part in spread) >= 20
+
+
+def test_an_image_that_occurs_twice_is_used_once() -> None:
+    """A copy in two parts would be a member and a stranger at once."""
+    source = numbered()
+    pixels = source.pool.pixels.clone()
+    pixels[5] = pixels[3]
+    twice = Source("twice", 10, Images(pixels, source.pool.labels), None)
+    data = federate(twice, Split("strong"), 10, 0, SIZES)
+    every = [number for part in parts(data) for number in numbers(part)]
+    assert sorted(every) == sorted(set(range(10 * PER_CLASS)) - {5})
+
+
+def test_a_pool_image_of_the_test_set_is_left_out() -> None:
+    source = numbered()
+    tested = Images(source.pool.pixels[:2], source.pool.labels[:2])
+    data = federate(Source("leaky", 10, source.pool, tested), Split("strong"), 10, 0, SIZES)
+    assert numbers(data.test) == [0, 1]
+    every = [number for part in parts(data) for number in numbers(part)]
+    assert len(every) == len(set(every)) == 10 * PER_CLASS
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 1.1])
+def test_a_pixel_that_is_none_is_refused_before_a_run_exists(value: float) -> None:
+    """Refused later, the refusal itself would tell of the record."""
+    good = Images(torch.zeros(2, 1, 1, 1), torch.zeros(2, dtype=torch.int64))
+    bad = Images(torch.full((2, 1, 1, 1), value), good.labels)
+    with pytest.raises(LocalError, match="pixel"):
+        ClientData(bad, good, 2)
+    with pytest.raises(LocalError, match="pixel"):
+        ClientData(good, bad, 2)
+
+
+def test_a_client_needs_a_record_and_labels_of_the_federation() -> None:
+    some = Images(torch.zeros(2, 1, 1, 1), torch.tensor([0, 3]))
+    with pytest.raises(LocalError, match=r"label is outside \[0, 2\)"):
+        ClientData(some, some, 2)
+    with pytest.raises(LocalError, match="one training record"):
+        ClientData(some[torch.tensor([], dtype=torch.int64)], some, 10)

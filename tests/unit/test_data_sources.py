@@ -59,13 +59,14 @@ def test_an_idx_folder_is_read_whole(fake: Path) -> None:
     assert names(source.test) == {(1, i) for i in range(N_TEST)}
 
 
-def test_a_published_test_set_gives_test_and_held_out(fake: Path) -> None:
+def test_a_published_test_set_is_the_test_set(fake: Path) -> None:
     data = federate(load("mnist", fake), Split("strong"), 10, 3, Sizes(5, 999, 4))
     parts = [data.proxies, data.test, data.held_out]
     parts += [part for client in data.clients for part in (client.train, client.validation)]
-    assert [len(part) for part in parts[:3]] == [50, N_TEST - 40, 40]
+    assert [len(part) for part in parts[:3]] == [50, N_TEST, 40]
     assert len(set.union(*map(names, parts))) == sum(map(len, parts)) == N_TRAIN + N_TEST
-    assert names(data.test) | names(data.held_out) == {(1, i) for i in range(N_TEST)}
+    assert names(data.test) == {(1, i) for i in range(N_TEST)}
+    assert all(origin == 0 for origin, _ in names(data.held_out))  # drawn like the members
     assert torch.bincount(data.held_out.labels).tolist() == [4] * 10
 
 
@@ -138,7 +139,7 @@ def test_full_mnist() -> None:
     assert torch.bincount(source.pool.labels)[:3].tolist() == [5923, 6742, 5958]
     assert source.test.labels[:5].tolist() == [7, 2, 1, 0, 4]
     data = federate(source, Split("strong"), 10, 0)
-    assert (len(data.proxies), len(data.held_out), len(data.test)) == (6000, 1000, 9000)
+    assert (len(data.proxies), len(data.held_out), len(data.test)) == (6000, 1000, 10000)
     assert [client.classes for client in data.clients] == [(c,) for c in range(10)]
 
 
