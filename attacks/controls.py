@@ -7,7 +7,6 @@ them.
 from collections.abc import Callable, Mapping
 
 import torch
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from attacks.fit import Fit, fit
@@ -99,6 +98,8 @@ def _mean(images: Tensor) -> Tensor:
 def _centroids(images: Tensor, seed: int) -> Tensor:
     """[k, 1, H, W] centres of k-means, k at most CENTROIDS and at most the images."""
     k = min(CENTROIDS, len(torch.unique(images.flatten(1), dim=0)))
+    from sklearn.cluster import KMeans  # slow to import, and only controls need it
+
     means = KMeans(k, n_init=1, random_state=substream(seed, "centroids"))
     centers = means.fit(images.flatten(1).numpy()).cluster_centers_
     return torch.from_numpy(centers).float().clamp(0, 1).view(k, *images.shape[1:])

@@ -8,12 +8,11 @@ its threshold come from a shadow trained on public records alone (Choquette-Choo
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from attacks.augment import augmentations, transform
@@ -25,6 +24,9 @@ from attacks.samples import Labelled
 from attacks.seeds import substream
 from attacks.view import Capability, Public, View
 from secure_fd.errors import LocalError
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 BitArray = NDArray[np.uint8]
 
@@ -84,7 +86,7 @@ class LabelOnly:
 
     candidates: Labelled
     settings: LabelOnlySettings
-    attack_model: LogisticRegression = field(repr=False)
+    attack_model: "LogisticRegression" = field(repr=False)
     control: LabelFunction = field(repr=False)
     shadow_auc: float
 
@@ -212,12 +214,14 @@ def _still_right(ask: LabelFunction, candidates: Labelled, settings: LabelOnlySe
     return (torch.stack(answers, dim=1) == candidates.labels[:, None]).numpy().astype(np.uint8)
 
 
-def _attack_model(member: BitArray, non_member: BitArray) -> LogisticRegression:
+def _attack_model(member: BitArray, non_member: BitArray) -> "LogisticRegression":
+    from sklearn.linear_model import LogisticRegression  # slow to import
+
     bits = np.concatenate([member, non_member])
     return LogisticRegression().fit(bits, np.arange(len(bits)) < len(member))
 
 
-def _score(model: LogisticRegression, bits: BitArray) -> FloatArray:
+def _score(model: "LogisticRegression", bits: BitArray) -> FloatArray:
     return np.asarray(model.predict_proba(bits)[:, 1], dtype=np.float64)
 
 

@@ -24,13 +24,14 @@ def main() -> int:
     start = time.monotonic()
     try:
         checked = plan(settings, os.environ.get("SECURE_FD_DATA"))
-        row_specs(checked)  # knows the rows that may be asked for
-        row_specs(checked)
+        rows = len(row_specs(checked))
         # Heavy imports come after the checks, so that --help and mistakes answer at once.
         from experiments.compare import collect, driver, run
         from experiments.report import table, write
 
         run.check_data(checked)
+        title, out = checked.image_set.title, checked.out
+        print(f"{title}: {rows} rows of {checked.rounds} rounds, into {out}", file=sys.stderr)
         outcomes = driver.compare(checked)
         found = collect.results(checked, outcomes, _command(), time.monotonic() - start)
         page = write.write_report(found, collect.images(checked, outcomes), checked.out)

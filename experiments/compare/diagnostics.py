@@ -1,7 +1,6 @@
 """What only an evaluation may know: how right the selectors and ensembles were."""
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation
@@ -9,6 +8,8 @@ from secure_fd.federation import Federation
 
 def diagnose(runner: Federation, data: FederatedData) -> dict[str, float]:
     """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any."""
+    from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
+
     truth = data.proxies.labels.numpy()
     last = runner.transcript.distillation[-1].ensemble
     kept = last.kept
