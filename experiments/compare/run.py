@@ -213,7 +213,10 @@ def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData) -> SecureSum:
     if not spec.masked:
         return PlainSum(len(data.clients))
     proxies = data.proxies.pixels.numpy().tobytes()
-    return MaskedSum(len(data.clients), configuration=repr(plan.schedule).encode(), proxies=proxies)
+    chosen = plan.settings
+    privacy = (spec.unit, plan.epsilon, chosen.dp_delta, chosen.label_alphabet)
+    terms = (plan.schedule, plan.rounds, spec.labels, chosen.selector, privacy)
+    return MaskedSum(len(data.clients), configuration=repr(terms).encode(), proxies=proxies)
 
 
 def _protection(plan: Plan, spec: RowSpec) -> Protection:
