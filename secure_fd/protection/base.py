@@ -6,12 +6,21 @@ from typing import Protocol
 from torch import Tensor
 
 from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Contribution, IntArray, Sums
 from secure_fd.privacy.units import Guarantee
 
 Answer = Callable[[IntArray], Contribution]
 """Asks a client's selector and network about proxies; a protection that needs no network must
 not call it, so that nothing computed from raw records can leave by mistake."""
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Raise ConfigurationError unless epsilon is above 0, or inf, and delta between 0 and 1."""
+    if not epsilon > 0:
+        raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
+    if not 0 < delta < 1:
+        raise ConfigurationError("delta", delta, "use a number between 0 and 1")
 
 
 class Protection(Protocol):

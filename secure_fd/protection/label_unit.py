@@ -16,7 +16,7 @@ from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.ledger import LabelLedger
 from secure_fd.privacy.randomized_response import RandomizedResponse, sample_symbols
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import Answer
+from secure_fd.protection.base import Answer, check_budget
 
 
 class LabelUnit:
@@ -35,10 +35,7 @@ class LabelUnit:
         alphabet: Literal["full", "declared"] = "full",
         random: Random = os.urandom,
     ) -> None:
-        if not epsilon > 0:
-            raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
-        if not 0 < delta < 1:
-            raise ConfigurationError("delta", delta, "use a number between 0 and 1")
+        check_budget(epsilon, delta)
         if alphabet not in ("full", "declared"):
             raise ConfigurationError("alphabet", alphabet, "use full or declared")
         self._epsilon = epsilon

@@ -6,12 +6,12 @@ import numpy as np
 from torch import Tensor
 
 from secure_fd.data.images import Images
-from secure_fd.errors import BudgetError, ConfigurationError
+from secure_fd.errors import BudgetError
 from secure_fd.knowledge import SOFT_LEVELS, Contribution, IntArray, Sums, one_hot
 from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.record_release import NoisyClassMeans, release_class_means
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import Answer
+from secure_fd.protection.base import Answer, check_budget
 from secure_fd.selection.density import (
     ProxyReference,
     ReferenceSettings,
@@ -34,10 +34,7 @@ class RecordUnit:
     name = "record unit"
 
     def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
-        if not epsilon > 0:
-            raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
-        if not 0 < delta < 1:
-            raise ConfigurationError("delta", delta, "use a number between 0 and 1")
+        check_budget(epsilon, delta)
         self._epsilon = epsilon
         self._delta = delta
         self._random = random
