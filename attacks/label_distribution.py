@@ -63,7 +63,7 @@ class LabelDistribution:
             for client, words in _readable(seen, public).items():
                 votes[client] += self._class_totals(words, seen, asked)
             if seen.total is not None:
-                total += self._class_totals(seen.total, seen, asked * public.n_clients)
+                total += self._class_totals(seen.total, seen, asked * len(seen.survivors))
         guess = _distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
         read = np.clip(votes, 0.0, None).sum(axis=1) > 0
         shares = np.stack([_distribution(row, guess) for row in votes])

@@ -72,12 +72,13 @@ class Public:
 class ObservedRound:
     """A distillation round as one attacker saw it; None is what it could not see.
 
-    uploads, payloads: by client. total: [m * C]. levels: units a vote. The ensemble names the
-    round's proxies.
+    uploads, payloads: by client. total: [m * C], over the survivors, whom servers and clients
+    know. levels: units a vote. The ensemble names the round's proxies.
     """
 
     index: int
     levels: int
+    survivors: tuple[int, ...]
     ensemble: Ensemble = field(repr=False)
     uploads: Mapping[int, WordArray] | None = field(default=None, repr=False)
     payloads: Mapping[int, WordArray] | None = field(default=None, repr=False)
@@ -143,7 +144,7 @@ def server_view(
     Honest but curious without oracles; one that injects or chooses proxies gets them as oracles.
     """
     rounds = tuple(
-        ObservedRound(r.index, r.levels, r.ensemble, r.uploads, r.payloads, r.total)
+        ObservedRound(r.index, r.levels, r.survivors, r.ensemble, r.uploads, r.payloads, r.total)
         for r in transcript.distillation
     )
     return _view("server", public, rounds, tuple(transcript.parameters), oracles)
@@ -208,7 +209,7 @@ def _observed(
 
 
 def _broadcast(record: DistillationRound) -> ObservedRound:
-    return ObservedRound(record.index, record.levels, record.ensemble)
+    return ObservedRound(record.index, record.levels, record.survivors, record.ensemble)
 
 
 def _without_uploads(record: ParameterRound) -> ParameterRound:

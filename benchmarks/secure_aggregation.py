@@ -1,197 +1,184 @@
-"""CPU time of the masked sum beside its floor, as JSON: python benchmarks/secure_aggregation.py
+"""CPU time of the secure sum beside its floor and beside Flower's SecAgg+, in one process, as JSON.
 
-Each cell is one round of n clients over the complete graph, m 64-bit words a client, all
-parties in one process on one thread. Reported are the medians over rounds of the CPU seconds of
-one client and of the server, and two floors measured on the same vectors in the same process:
+python benchmarks/secure_aggregation.py > secure_aggregation.json
 
-  client floor   n - 1 AES-256-CTR keystreams of m words, each added to a vector
-  server floor   n vectors of m words added up
+A row is a cell (cells.py) with nobody or a tenth of the clients dropped. It has the CPU seconds
+of one client and of the server, and the bytes a client sends, for
 
-A floor has no key agreement, signature, packing or message. client_keys_s is what n - 1 X25519
-exchanges and n - 1 Ed25519 verifications take on their own: with short vectors, nearly all.
+  ours                  this package's round in steady state (rounds.py)
+  floor                 a whole round's bare primitives (floor.py)
+  floor_open_channels   the same where the clients' channels stand already, as ours do
+  flower                Flower's SecAgg+ (flower_peer.py), where flwr is installed
+
+All sum the same number of 32-bit values, and every total is checked. Ours and the floors take
+turns, so that a machine that slows down slows all of them; medians are reported. What opening a
+session costs stands apart, since it is paid once for many rounds. The server's memory is
+measured in a process of its own (memory.py).
+
+The cells' 20 neighbours are for comparison; a client left to its defaults insists on more.
 """
 
 import argparse
+import importlib.util
 import json
 import platform
 import statistics
 import sys
-import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
 
-import cryptography
 import numpy as np
 
-from secure_fd.crypto.keys import AgreementKey, IdentityKey
-from secure_fd.crypto.prg import BLOCK_WORDS, Keystream, scratch_words
-from secure_fd.crypto.randomness import insecure_bytes
-from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.server import Server
-from secure_fd.secagg.session import Roster, RoundTerms, Session
+from cells import CELLS, Cell, Cost, tenth
+from floor import floor_round
+from memory import measure_memory
+from rounds import Rounds
+from secure_fd.errors import SecureFDError
 
-CELLS = ((10, 6_600), (50, 100_000))
-BOUND = 2**40
-"""One value a word at the sizes above, so that m values are m words."""
+Report = dict[str, object]
+Runner = Callable[[], Cost]
 
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Seconds of CPU; ratios are to the floor of the same row."""
-
-    clients: int
-    words: int
-    client_s: float
-    client_floor_s: float
-    client_ratio: float
-    client_keys_s: float
-    server_s: float
-    server_floor_s: float
-    server_ratio: float
-    up_bytes: int
-    down_bytes: int
-
-
-@dataclass(slots=True)
-class Meter:
-    """Adds up the CPU time of the calls made inside it."""
-
-    seconds: float = 0.0
-    _start: float = 0.0
-
-    def __enter__(self) -> None:
-        self._start = time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.process_time() - self._start
-
-
-@dataclass(frozen=True, slots=True)
-class Cohort:
-    """The parties of a session."""
-
-    clients: dict[int, Client]
-    server: Server
-
-
-def cohort(n: int) -> Cohort:
-    """n clients and a server, keys from a fixed seed."""
-    random = insecure_bytes(n)
-    identities = {k: IdentityKey.generate(random) for k in range(n)}
-    roster = Roster({k: key.public.raw for k, key in identities.items()})
-    session = Session(roster, b"benchmark", b"", b"")
-    clients = {k: Client(k, key, session, random=random) for k, key in identities.items()}
-    return Cohort(clients, Server(session))
-
-
-def one_round(parties: Cohort, index: int, values: WordArray) -> tuple[float, float, int, int]:
-    """CPU seconds of one client and of the server, and the bytes of one client."""
-    terms = RoundTerms(index, values.size, BOUND)
-    client, server = Meter(), Meter()
-    with server:
-        collected = parties.server.open_round(terms)
-    with client:
-        rounds = {k: party.open_round(terms) for k, party in parties.clients.items()}
-        for machine in rounds.values():
-            machine.load(values)
-        outbound = {k: machine.start() for k, machine in rounds.items()}
-    up = down = 0
-    while not collected.finished:
-        up += len(outbound[0])
-        with server:
-            for k, message in outbound.items():
-                collected.receive(k, message)
-            inbound = collected.advance()
-        down += len(inbound.get(0, b""))
-        with client:
-            outbound = {k: rounds[k].receive(message) for k, message in inbound.items()}
-    if not np.array_equal(collected.total, values * np.uint64(len(rounds))):
-        raise SystemExit("the masked sum is wrong")
-    return client.seconds / len(rounds), server.seconds, up, down
-
-
-def client_floor(n: int, values: WordArray) -> float:
-    """CPU seconds of n - 1 raw keystreams added to one vector."""
-    streams = [Keystream(bytes([k]) * 32) for k in range(n - 1)]
-    words, scratch = values.copy(), scratch_words()
-    meter = Meter()
-    with meter:
-        for start in range(0, words.size, BLOCK_WORDS):
-            block = words[start : start + BLOCK_WORDS]
-            for stream in streams:
-                block += stream.read_words(block.size, scratch)
-    return meter.seconds
-
-
-def client_keys(n: int) -> float:
-    """CPU seconds of n - 1 key agreements and n - 1 verifications."""
-    random = insecure_bytes(n)
-    identity, key = IdentityKey.generate(random), AgreementKey.generate(random)
-    peer, signature = AgreementKey.generate(random).public, identity.sign(b"advert")
-    meter = Meter()
-    with meter:
-        for _ in range(n - 1):
-            identity.public.verify(signature, b"advert", "an advert")
-            key.exchange(peer)
-    return meter.seconds
-
-
-def server_floor(n: int, values: WordArray) -> float:
-    """CPU seconds of adding n vectors that lie apart in memory."""
-    vectors = [values.copy() for _ in range(n)]
-    total, meter = np.zeros_like(values), Meter()
-    with meter:
-        for vector in vectors:
-            total += vector
-    return meter.seconds
-
-
-def measure(n: int, m: int, repeats: int) -> Cell:
-    """Medians over rounds, the first round left out as a warm-up."""
-    parties = cohort(n)
-    values = np.random.default_rng(n).integers(0, BOUND, m, dtype=np.uint64)
-    rounds = [one_round(parties, index, values) for index in range(repeats + 1)][1:]
-    floors = [
-        (client_floor(n, values), client_keys(n), server_floor(n, values))
-        for _ in range(repeats + 1)
-    ][1:]
-    client, server = (
-        statistics.median(column) for column in zip(*(r[:2] for r in rounds), strict=True)
-    )
-    floor, keys, added = (statistics.median(column) for column in zip(*floors, strict=True))
-    return Cell(
-        clients=n,
-        words=m,
-        client_s=client,
-        client_floor_s=floor,
-        client_ratio=client / floor,
-        client_keys_s=keys,
-        server_s=server,
-        server_floor_s=added,
-        server_ratio=server / added,
-        up_bytes=rounds[0][2],
-        down_bytes=rounds[0][3],
-    )
+_FLOWER_PAIRS = 4_000
+"""Pairs beyond which Flower takes minutes a round."""
 
 
 def main() -> None:
-    """Measure every cell and print JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=7, help="rounds a cell, after one warm-up")
-    repeats = parser.parse_args().repeats
-    if repeats < 1:
-        parser.error(f"repeats: {repeats} is not allowed; use 1 or more")
-    report = {
-        "python": platform.python_version(),
-        "cryptography": cryptography.__version__,
-        "numpy": np.__version__,
-        "graph": "complete",
-        "repeats": repeats,
-        "cells": [asdict(measure(n, m, repeats)) for n, m in CELLS],
-    }
+    """Measure every cell and print JSON; progress goes to stderr."""
+    arguments = _arguments()
+    rows = [
+        row
+        for cell in arguments.cells
+        for row in measure(cell, arguments.repeats, _flower_repeats(cell, arguments))
+    ]
+    _say("memory of the server")
+    report: Report = {"environment": _environment(), "repeats": arguments.repeats, "rows": rows}
+    report["server_memory"] = [asdict(measure_memory(cell)) for cell in arguments.cells]
     json.dump(report, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 
+def measure(cell: Cell, repeats: int, flower_repeats: int) -> Iterator[Report]:
+    """The rows of one cell: nobody dropped, a tenth dropped."""
+    ours = Rounds(cell)
+    for dropped in (frozenset[int](), tenth(cell)):
+        _say(f"{_name(cell)}: {len(dropped)} of {cell.clients} dropped")
+        costs = _take_turns(_runners(cell, ours, dropped), repeats)
+        if flower_repeats:
+            from flower_peer import flower_round
+
+            flower_round(CELLS[0], frozenset())  # Its first round pays for imports.
+            costs["flower"] = _median([flower_round(cell, dropped) for _ in range(flower_repeats)])
+        yield {
+            **asdict(cell),
+            "threshold": cell.threshold,
+            "dropped": len(dropped),
+            **{name: asdict(cost) for name, cost in costs.items()},
+            "ratios": _ratios(costs),
+            "session": asdict(ours.set_up),
+        }
+
+
+def _runners(cell: Cell, ours: Rounds, dropped: frozenset[int]) -> dict[str, Runner]:
+    generator = np.random.default_rng(cell.clients)
+    values = generator.integers(0, 2**32, cell.words, dtype=np.uint32)
+    return {
+        "ours": lambda: ours.run(dropped),
+        "floor": lambda: floor_round(cell, dropped, values),
+        "floor_open_channels": lambda: floor_round(cell, dropped, values, exchanges=1),
+    }
+
+
+def _take_turns(runners: Mapping[str, Runner], repeats: int) -> dict[str, Cost]:
+    """Medians by name; the first turn is a warm-up."""
+    turns = [{name: run() for name, run in runners.items()} for _ in range(repeats + 1)][1:]
+    return {name: _median([turn[name] for turn in turns]) for name in runners}
+
+
+def _median(costs: Sequence[Cost]) -> Cost:
+    client = statistics.median(cost.client_s for cost in costs)
+    server = statistics.median(cost.server_s for cost in costs)
+    return Cost(client, server, costs[-1].up_bytes)
+
+
+def _ratios(costs: Mapping[str, Cost]) -> dict[str, float]:
+    """Ours over each floor, and Flower over ours: client, server, upload."""
+    pairs = [("ours", name) for name in costs if name.startswith("floor")]
+    pairs += [("flower", "ours")] if "flower" in costs else []
+    return {
+        f"{above}_to_{below}_{what}": getattr(costs[above], field) / getattr(costs[below], field)
+        for above, below in pairs
+        for what, field in (("client", "client_s"), ("server", "server_s"), ("up", "up_bytes"))
+    }
+
+
+def _flower_repeats(cell: Cell, arguments: argparse.Namespace) -> int:
+    if importlib.util.find_spec("flwr") is None:
+        return 0
+    quick = cell.clients * cell.neighbours // 2 < _FLOWER_PAIRS
+    return int(arguments.flower_repeats) if quick or arguments.slow else 0
+
+
+def _environment() -> dict[str, str]:
+    packages = ["cryptography", "numpy"]
+    packages += ["flwr"] if importlib.util.find_spec("flwr") else []
+    versions = {package: version(package) for package in packages}
+    return {"python": platform.python_version(), "machine": platform.machine(), **versions}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeats", type=_positive, default=5, help="turns after one warm-up")
+    parser.add_argument(
+        "--cells",
+        type=_cell,
+        nargs="+",
+        default=CELLS,
+        metavar="N,K,M",
+        help="clients, neighbours of each, 32-bit values; default: " + " ".join(map(_name, CELLS)),
+    )
+    parser.add_argument(
+        "--flower-repeats", type=_count, default=3, help="rounds of Flower a row; 0 leaves it out"
+    )
+    parser.add_argument(
+        "--slow", action="store_true", help="run Flower where it takes minutes a round as well"
+    )
+    return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 0 or more")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if _count(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 1 or more")
+    return int(text)
+
+
+def _cell(text: str) -> Cell:
+    parts = text.split(",")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text} is not three whole numbers N,K,M")
+    n, k, m = map(int, parts)
+    if not (n >= 10 and 9 <= k < n and m >= 1 and (k == n - 1 or k % 2 == 0)):
+        allowed = "use N >= 10, K = N - 1 or an even K from 10 to N - 2, and M >= 1"
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; {allowed}")
+    return Cell(n, k, m)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.clients},{cell.neighbours},{cell.words}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SecureFDError as error:
+        raise SystemExit(f"secure_aggregation.py: {error}") from None

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from secure_fd.aggregation.dropout import Dropouts as Dropouts
+    from secure_fd.aggregation.homomorphic import HomomorphicSum as HomomorphicSum
     from secure_fd.aggregation.masked import MaskedSum as MaskedSum
     from secure_fd.aggregation.plain import PlainSum as PlainSum
     from secure_fd.config import SGD as SGD
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from secure_fd.selection.client import ProxyRatioSelector as ProxyRatioSelector
 
 _HOMES = {
+    "Dropouts": "aggregation.dropout",
+    "HomomorphicSum": "aggregation.homomorphic",
     "MaskedSum": "aggregation.masked",
     "PlainSum": "aggregation.plain",
     "SGD": "config",

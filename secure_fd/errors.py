@@ -37,4 +37,4 @@ class BudgetError(SecureFDError):
 
 
 class MissingCapabilityError(SecureFDError):
-    """An attack needs something that this attacker does not see."""
+    """What was asked for needs something that is not there: a view, or a library."""

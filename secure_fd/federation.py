@@ -7,7 +7,7 @@ protection debiases, the method's server rule makes the ensemble, and every clie
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import SecureSum
-from secure_fd.aggregation.plain import PlainSum
+from secure_fd.aggregation.base import SecureSum, Stage, SumResult, VoidRoundError
+from secure_fd.aggregation.dropout import Dropouts
+from secure_fd.aggregation.plain import sum_for
 from secure_fd.config import Schedule
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
@@ -27,10 +28,15 @@ from secure_fd.knowledge import (
     FloatArray,
     IntArray,
     KnowledgeCodec,
+    WordArray,
 )
+from secure_fd.memory import Memory
 from secure_fd.messages import ensemble_bytes, proxy_bytes
 from secure_fd.methods.base import Method, Opinion, levels
 from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.proxy_choice import ProxyChoice
+from secure_fd.round_report import RoundReport
+from secure_fd.stopwatch import Stopwatch
 from secure_fd.training import Trainer, accuracy, default_device, predict
 from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
 
@@ -43,27 +49,14 @@ class Participant:
     data: ClientData
 
 
-@dataclass(frozen=True, slots=True)
-class RoundReport:
-    """One round in figures.
-
-    kept: share of the round's proxies that teach. single: share of the answered proxies that
-    exactly one client answered, whose released vote no sum can hide. bytes_up, bytes_down: mean
-    over clients, from the start until now.
-    """
-
-    index: int
-    kept: float
-    single: float
-    bytes_up: float
-    bytes_down: float
-
-
 class Federation:
     """Clients that learn from each other's filtered predictions.
 
     proxies: public pixels [P, ...]. aggregation: how the server sums (in clear by default).
-    protection: what stands before the wire (nothing by default). seed: of training alone.
+    protection: what stands before the wire (nothing by default). dropouts: simulated faults; a
+    client that drops out is away for the rest of the round. releases_per_pair: how often a client
+    answers one proxy in all; None: once a round. seed: of training, and of the proxies' draw where
+    clients do not draw them together.
     """
 
     def __init__(
@@ -75,6 +68,8 @@ class Federation:
         aggregation: SecureSum | None = None,
         protection: Protection | None = None,
         schedule: Schedule | None = None,
+        dropouts: Dropouts | None = None,
+        releases_per_pair: int | None = None,
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
@@ -84,27 +79,38 @@ class Federation:
         self._data = [p.data for p in participants]
         self._proxies = proxies.to(self._device)
         self._method = method
-        self._sum = aggregation or PlainSum(len(participants))
+        self._sum = sum_for(len(participants), aggregation)
         self._protection = protection or NoProtection()
         self._codec = KnowledgeCodec(
             self._n_classes, self._protection.levels(levels(method.labels))
         )
-        self._rng = np.random.default_rng((seed, 1))
+        self._dropouts = dropouts or Dropouts(0.0, seed=0)
+        wanted = self._schedule.proxies_per_round
+        self._choice = ProxyChoice(self._sum, len(proxies), wanted, seed, releases_per_pair)
         self._trainers = [
             Trainer(p.model, p.data.train, self._schedule.sgd, seed * 1000 + k, self._device)
             for k, p in enumerate(participants)
         ]
-        self._memory = _Memory(self._proxies, self._n_classes)
+        self._memory = Memory(
+            self._proxies, self._n_classes, len(participants), remember=self._schedule.remember
+        )
         self._opinions: dict[int, Opinion] = {}
         self._answered = np.zeros(2)
         self._indices = itertools.count()
         self._begun = False
+        self.aggregation_time = Stopwatch()
+        """Inside the secure sum, its set-up and its draws, of all its parties together."""
         self.transcript = Transcript(len(participants))
 
     @property
     def models(self) -> list[nn.Module]:
         """Every client's own network."""
         return [trainer.model for trainer in self._trainers]
+
+    @property
+    def most_released(self) -> int:
+        """The most often that any client was asked about any proxy."""
+        return self._choice.most_released
 
     @property
     def protection(self) -> Protection:
@@ -157,28 +163,32 @@ class Federation:
         return None if opinion is None else opinion.scores
 
     def _round(self, index: int) -> RoundReport:
-        chosen = self._rng.permutation(len(self._proxies))[: self._schedule.proxies_per_round]
-        sent = self._share(index, np.sort(chosen))
-        for trainer in self._trainers:
-            trainer.local_steps(self._schedule.local_steps)
-        pixels, targets = self._memory.learn(sent.ensemble, forget=not self._schedule.remember)
-        for trainer in self._trainers:
-            trainer.distillation_steps(pixels, targets, self._schedule.proxy_steps)
-        return self._report(sent)
+        with self.aggregation_time:  # the clients of some sums agree on keys before they draw
+            chosen = self._choice.draw(index)
+        dropouts = self._dropouts.plan(index, len(self._data))
+        try:
+            sent = self._share(index, chosen, dropouts)
+        except VoidRoundError as ended:
+            self.transcript.count_void(ended)
+            self._train_locally(ended.missing)
+            return self._report(index, ended.missing, None)
+        present = self._train_locally(sent.missing)
+        self._teach(sent.ensemble, present)
+        return self._report(index, sent.missing, sent)
 
-    def _share(self, index: int, chosen: IntArray) -> "_Sent":
+    def _share(self, index: int, chosen: IntArray, dropouts: Mapping[int, Stage]) -> "_Sent":
         """From answers to the ensemble: everything in a round that crosses the boundary."""
         released = {
             k: self._protection.release(k, chosen, partial(self._answer, k))
             for k in range(len(self._data))
+            if dropouts.get(k) is not Stage.PREPARE
         }
         vectors = {k: self._codec.encode(given) for k, given in released.items()}
-        subject = hashlib.sha256(chosen.astype("<u4").tobytes()).digest()
-        result = self._sum.sum(index, vectors, self._codec.levels, subject=subject)
-        sums = self._protection.debias(self._codec.decode(result.total))
+        result = self._add_up(index, chosen, vectors, dropouts)
+        votes = self._codec.decode(result.total, len(result.survivors))
+        sums = self._protection.debias(votes, result.survivors)
         ensemble = self._method.ensemble(chosen, sums)
-        self.transcript.count(result.traffic)
-        self.transcript.broadcast(ensemble_bytes(ensemble, self._method.labels))
+        self.transcript.count(result)
         self.transcript.distillation.append(
             DistillationRound(
                 index=index,
@@ -188,54 +198,68 @@ class Federation:
                 payloads=result.payloads,
                 total=result.total,
                 ensemble=ensemble,
+                survivors=result.survivors,
             )
         )
-        answered = sum((given.weights > 0).astype(np.int64) for given in released.values())
-        return _Sent(index, ensemble, np.asarray(answered))
+        answered = sum((released[k].weights > 0).astype(np.int64) for k in result.survivors)
+        return _Sent(ensemble, np.asarray(answered), result.survivors, result.missing)
+
+    def _add_up(
+        self,
+        index: int,
+        chosen: IntArray,
+        vectors: Mapping[int, WordArray],
+        dropouts: Mapping[int, Stage],
+    ) -> SumResult:
+        subject = hashlib.sha256(chosen.astype("<u4").tobytes()).digest()
+        levels = self._codec.levels
+        with self.aggregation_time:
+            return self._sum.sum(index, vectors, levels, subject=subject, dropouts=dropouts)
+
+    def _train_locally(self, missing: Mapping[int, Stage]) -> list[int]:
+        """Local steps at every client that is there; returns who that is."""
+        present = [k for k in range(len(self._trainers)) if k not in missing]
+        for k in present:
+            self._trainers[k].local_steps(self._schedule.local_steps)
+        return present
+
+    def _teach(self, ensemble: Ensemble, present: Sequence[int]) -> None:
+        """Send the ensemble, and older ones to those that missed them; then they learn."""
+        size = ensemble_bytes(ensemble, self._method.labels)
+        self.transcript.send(present, self._memory.owe(size, present))
+        pixels, targets = self._memory.learn(ensemble)
+        for k in present:
+            self._trainers[k].distillation_steps(pixels, targets, self._schedule.proxy_steps)
 
     def _answer(self, client: int, indices: IntArray) -> Contribution:
         predictions = predict(self.models[client], self._proxies[torch.from_numpy(indices)])
         return self.opinion(client).contribution(indices, predictions, self._method.labels)
 
-    def _report(self, sent: "_Sent") -> RoundReport:
-        single, answered = (sent.answered == 1).sum(), max(1, int((sent.answered > 0).sum()))
-        self._answered += (single, answered)
+    def _report(
+        self, index: int, missing: Mapping[int, Stage], sent: "_Sent | None"
+    ) -> RoundReport:
+        answered = np.zeros(0, dtype=np.int64) if sent is None else sent.answered
+        single, some = int((answered == 1).sum()), int((answered > 0).sum())
+        self._answered += (single, some)
         return RoundReport(
-            index=sent.index,
-            kept=float(sent.ensemble.kept.mean()),
-            single=float(single / answered),
+            index=index,
+            kept=0.0 if sent is None else float(sent.ensemble.kept.mean()),
+            single=single / max(1, some),
             bytes_up=float(self.transcript.up.mean()),
             bytes_down=float(self.transcript.down.mean()),
+            survivors=() if sent is None else sent.survivors,
+            missing=tuple(missing.items()),
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sent:
-    """A round's ensemble and how many clients answered each of its proxies, [m]."""
+    """A round's ensemble, how many survivors answered each proxy [m], and who was missing."""
 
-    index: int
     ensemble: Ensemble
     answered: IntArray
-
-
-class _Memory:
-    """What every client was taught so far: the newest ensemble of each proxy."""
-
-    def __init__(self, proxies: Tensor, n_classes: int) -> None:
-        self._pixels = proxies
-        self._targets = torch.zeros(len(proxies), n_classes, device=proxies.device)
-        self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
-
-    def learn(self, ensemble: Ensemble, forget: bool) -> tuple[Tensor, Tensor]:
-        """Pixels and targets to distil from, after this ensemble came in."""
-        if forget:
-            self._known[:] = False
-        indices = torch.from_numpy(ensemble.indices).to(self._known.device)
-        kept = torch.from_numpy(ensemble.kept).to(self._known.device)
-        taught = torch.from_numpy(ensemble.predictions).float().to(self._known.device)
-        self._known[indices] = kept
-        self._targets[indices] = taught
-        return self._pixels[self._known], self._targets[self._known]
+    survivors: tuple[int, ...]
+    missing: Mapping[int, Stage]
 
 
 def _check(participants: Sequence[Participant], n_proxies: int, schedule: Schedule) -> int:

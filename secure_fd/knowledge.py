@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -98,9 +98,16 @@ class KnowledgeCodec:
         units = low + (rank < short[:, None])
         return np.asarray(units.reshape(-1), dtype=np.uint64)
 
-    def decode(self, total: WordArray) -> Sums:
-        """Sums, in votes, of [m * C] summed integers."""
-        votes = total.reshape(-1, self.n_classes).astype(np.float64) / self.levels
+    def decode(self, total: WordArray, contributors: int) -> Sums:
+        """Sums, in votes, of the [m * C] summed integers of so many contributors.
+
+        PeerError where a proxy has more votes than contributors: one of them did not keep to one
+        vote a proxy, and the round is void.
+        """
+        units = total.reshape(-1, self.n_classes)
+        if units.size and int(units.sum(axis=1).max()) > contributors * self.levels:
+            raise PeerError(f"a proxy has more votes than its {contributors} contributors can cast")
+        votes = units.astype(np.float64) / self.levels
         return Sums(count=votes.sum(axis=1), total=votes)
 
 

@@ -3,6 +3,7 @@
 import zlib
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from secure_fd.knowledge import Ensemble
@@ -26,5 +27,9 @@ def ensemble_bytes(ensemble: Ensemble, labels: str) -> int:
 
 def proxy_bytes(proxies: Tensor) -> int:
     """Bytes of the proxy set as 8-bit pixels, losslessly compressed; every client gets it once."""
-    pixels = (proxies * 255).round().byte().cpu().numpy()
-    return len(zlib.compress(pixels.tobytes(), level=6))
+    return len(zlib.compress(proxy_pixels(proxies).tobytes(), level=6))
+
+
+def proxy_pixels(proxies: Tensor) -> NDArray[np.uint8]:
+    """[P, ...] 8-bit pixels as they are sent, from floats in [0, 1]."""
+    return np.asarray((proxies * 255).round().byte().cpu().numpy())

@@ -1,5 +1,6 @@
 """Model parameters as integers that may be summed exactly: FedAvg on the same secure sum."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +41,11 @@ class ParameterCodec:
         steps = np.rint((weighted + self.limit) * self.resolution)
         return np.asarray(steps, dtype=np.uint64)
 
-    def decode(self, total: WordArray) -> FloatArray:
-        """[m] weighted mean over all clients, from the exact sum of their integers."""
-        offset = len(self.shares) * self.limit
+    def decode(self, total: WordArray, survivors: Sequence[int]) -> FloatArray:
+        """[m] weighted mean over the clients in the sum, from the exact sum of their integers."""
+        offset = len(survivors) * self.limit
         summed = total.astype(np.float64) / self.resolution - offset
-        return np.asarray(summed / sum(self.shares))
+        return np.asarray(summed / sum(self.shares[client] for client in survivors))
 
     def decode_one(self, client: int, values: WordArray) -> Float32Array:
         """[m] parameters of one client, for whoever may read its upload."""

@@ -1,12 +1,13 @@
 """Exactly what each party saw, and its bytes: the only thing an attack may be built from."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.base import SumResult, Traffic
+from secure_fd.aggregation.base import Stage, SumResult, Traffic, VoidRoundError
 from secure_fd.knowledge import Ensemble, IntArray, WordArray
 
 Float32Array = NDArray[np.float32]
@@ -18,7 +19,8 @@ class DistillationRound:
 
     uploads: by client, the integers [m * C] that the server could read, or None under masks.
     payloads: by client, the words on the wire. total: [m * C] the sum. levels: units a vote.
-    ensemble: what the server sent back to every client.
+    ensemble: what the server sent back to every client. survivors: the clients in the sum, which
+    the server knows, and every client that stayed to the end.
     """
 
     index: int
@@ -28,6 +30,7 @@ class DistillationRound:
     payloads: Mapping[int, WordArray] = field(repr=False)
     total: WordArray = field(repr=False)
     ensemble: Ensemble = field(repr=False)
+    survivors: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,28 +48,42 @@ class ParameterRound:
 
 @dataclass(slots=True)
 class Transcript:
-    """A run's rounds in order, and the bytes that each client sent and received."""
+    """A run's rounds in order, the bytes that each client sent and received, and who was missing.
+
+    survivors: clients in the sum of each round that gave one. void_rounds: rounds that gave none.
+    missing: rounds in which a client fell silent, by client and stage, void rounds included.
+    """
 
     n_clients: int
     up: NDArray[np.int64] = field(init=False)
     down: NDArray[np.int64] = field(init=False)
     distillation: list[DistillationRound] = field(default_factory=list, repr=False)
     parameters: list[ParameterRound] = field(default_factory=list, repr=False)
+    survivors: list[int] = field(default_factory=list)
+    void_rounds: int = 0
+    missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.up = np.zeros(self.n_clients, dtype=np.int64)
         self.down = np.zeros(self.n_clients, dtype=np.int64)
 
-    def count(self, traffic: Traffic) -> None:
-        """Add the bytes of one secure sum."""
-        for client, size in traffic.up.items():
-            self.up[client] += size
-        for client, size in traffic.down.items():
-            self.down[client] += size
+    def count(self, result: SumResult) -> None:
+        """Add the bytes of one secure sum, and who was missing from it."""
+        self._count(result.traffic, result.missing)
+        self.survivors.append(len(result.survivors))
+
+    def count_void(self, ended: VoidRoundError) -> None:
+        """Add the bytes of a round that ended without a sum, and who was missing from it."""
+        self._count(ended.traffic, ended.missing)
+        self.void_rounds += 1
 
     def broadcast(self, size: int) -> None:
         """Add one message of `size` bytes from the server to every client."""
         self.down += size
+
+    def send(self, clients: Sequence[int], sizes: NDArray[np.int64]) -> None:
+        """Add messages of sizes [n] bytes from the server to these clients [n]."""
+        self.down[list(clients)] += sizes
 
     def add_parameters(self, record: ParameterRound) -> None:
         """Keep a FedAvg round; only the newest keeps its per-client data, which is large."""
@@ -75,9 +92,16 @@ class Transcript:
             self.parameters[-1] = ParameterRound(last.index, None, {}, last.parameters)
         self.parameters.append(record)
 
+    def _count(self, traffic: Traffic, missing: Mapping[int, Stage]) -> None:
+        for client, size in traffic.up.items():
+            self.up[client] += size
+        for client, size in traffic.down.items():
+            self.down[client] += size
+        self.missing.update(missing.items())
+
 
 def readable_uploads(
     result: SumResult, values: Mapping[int, WordArray]
 ) -> Mapping[int, WordArray] | None:
-    """The clients' values where the wire shows them, None where masks hide them."""
-    return dict(values) if result.readable else None
+    """The survivors' values where the wire shows them, None where masks hide them."""
+    return {k: values[k] for k in result.survivors} if result.readable else None

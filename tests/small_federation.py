@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import SecureSum, SumResult
+from secure_fd.aggregation.base import SecureSum, Stage
+from secure_fd.aggregation.dropout import Dropouts
 from secure_fd.config import SGD, Schedule
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation, Participant
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, WordArray
+from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import Labels, Method, Opinion
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
@@ -47,6 +48,8 @@ def federation(
     aggregation: SecureSum | None = None,
     protection: Protection | None = None,
     schedule: Schedule = BRIEF,
+    dropouts: Dropouts | None = None,
+    releases_per_pair: int | None = None,
     seed: int = 0,
     networks_seed: int = 0,
 ) -> Federation:
@@ -57,6 +60,8 @@ def federation(
         aggregation=aggregation,
         protection=protection,
         schedule=schedule,
+        dropouts=dropouts,
+        releases_per_pair=releases_per_pair,
         seed=seed,
         device=torch.device("cpu"),
     )
@@ -111,28 +116,18 @@ class Scripted:
         return Ensemble(indices, sums.total, np.zeros(len(indices), dtype=np.bool_))
 
 
-@dataclass(slots=True, eq=False)
-class Dropping:
-    """A sum that loses one client's vector in one round."""
+@dataclass(frozen=True, slots=True)
+class Faults(Dropouts):
+    """A plan of dropouts that is written down, by round and client."""
 
-    inner: SecureSum
-    client: int
-    round_index: int
-    name: str = "dropping"
-    guarantee: str = "None."
-    caveats: tuple[str, ...] = ()
+    script: Mapping[int, Mapping[int, Stage]] = field(default_factory=dict)
 
-    def sum(
-        self,
-        round_index: int,
-        vectors: Mapping[int, WordArray],
-        bound: int,
-        *,
-        subject: bytes = b"",
-    ) -> SumResult:
-        lost = {self.client} if round_index == self.round_index else set()
-        arrived = {k: vector for k, vector in vectors.items() if k not in lost}
-        return self.inner.sum(round_index, arrived, bound, subject=subject)
+    def plan(self, round_index: int, n_clients: int) -> dict[int, Stage]:  # noqa: ARG002 - the script decides
+        return dict(self.script.get(round_index, {}))
+
+
+def faults(script: Mapping[int, Mapping[int, Stage]]) -> Faults:
+    return Faults(0.0, 0, script)
 
 
 def verdict(data: FederatedData, client: int) -> Selection:

@@ -13,7 +13,16 @@ from experiments.compare.driver import Outcome
 from experiments.compare.run import RowRun, data_of
 from experiments.compare.settings import Plan
 from experiments.report.images import Images
-from experiments.report.results import SCHEMA, Accuracy, AttackFigure, CurvePoint, Results, Row
+from experiments.report.results import (
+    SCHEMA,
+    Accuracy,
+    Aggregation,
+    AttackFigure,
+    CurvePoint,
+    Results,
+    Row,
+)
+from secure_fd.aggregation.base import Stage
 from secure_fd.training import default_device
 
 _LIBRARIES = ("secure-fd", "torch", "numpy", "scipy", "cryptography", "opacus", "scikit-learn")
@@ -71,6 +80,7 @@ def _row(group: list[Outcome]) -> Row:
         bytes_down=float(np.mean([made.transcript.down.mean() for made in runs])),
         seconds=float(np.mean([made.seconds for made in runs])),
         rounds=first.curve[-1][0],
+        aggregation=_aggregation(runs),
         guarantee=first.guarantee,
         privacy=None if first.privacy is None else first.privacy.to_json(),
         attacks={name: _figure(result) for name, result in attacks.items()},
@@ -79,9 +89,36 @@ def _row(group: list[Outcome]) -> Row:
     )
 
 
+def _aggregation(runs: list[RowRun]) -> Aggregation | None:
+    """The sums of one row over its seeds; None where it made none."""
+    name, rounds = runs[0].aggregation, runs[0].curve[-1][0]
+    if name is None:
+        return None
+    seen = [made.transcript for made in runs]
+    survivors = [count for transcript in seen for count in transcript.survivors]
+    missing = {
+        stage.value: [
+            sum(transcript.missing[client, stage] for transcript in seen)
+            for client in range(seen[0].n_clients)
+        ]
+        for stage in Stage
+    }
+    return Aggregation(
+        name=name,
+        seconds=float(np.mean([made.aggregation_seconds for made in runs])) / rounds,
+        void_rounds=sum(transcript.void_rounds for transcript in seen),
+        survivors=float(np.mean(survivors)) if survivors else 0.0,
+        missing=missing,
+    )
+
+
 def _mean_diagnostics(runs: list[RowRun]) -> dict[str, float]:
-    names = runs[0].diagnostics
-    return {name: float(np.mean([made.diagnostics[name] for made in runs])) for name in names}
+    """Means over the seeds that have the figure."""
+    names = dict.fromkeys(name for made in runs for name in made.diagnostics)
+    return {
+        name: float(np.mean([m.diagnostics[name] for m in runs if name in m.diagnostics]))
+        for name in names
+    }
 
 
 def _figure(result: AttackResult | str) -> AttackFigure | str:

@@ -2,12 +2,18 @@
 
 import numpy as np
 
+from experiments.report.results import SINGLE
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation
 
 
 def diagnose(runner: Federation, data: FederatedData) -> dict[str, float]:
-    """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any."""
+    """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any.
+
+    Nothing where no round gave an ensemble.
+    """
+    if not runner.transcript.distillation:
+        return {}
     from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
 
     truth = data.proxies.labels.numpy()
@@ -17,7 +23,8 @@ def diagnose(runner: Federation, data: FederatedData) -> dict[str, float]:
     if kept.any():
         right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
         found["right labels among kept"] = float(right.mean())
-    found["single-contributor proxies"] = runner.single_contributors
+    found[SINGLE] = runner.single_contributors
+    found["most releases of a proxy"] = float(runner.most_released)
     aurocs = [
         roc_auc_score(inside, scores)
         for k, client in enumerate(data.clients)

@@ -12,11 +12,11 @@ Labels = Literal["soft", "hard"]
 
 @dataclass(frozen=True, slots=True)
 class RowSpec:
-    """One row. masked: summed under masks. unit: privacy unit, at the plan's epsilon."""
+    """One row. secure: how sums are protected. unit: privacy unit, at the plan's epsilon."""
 
     kind: Kind
     labels: Labels = "hard"
-    masked: bool = False
+    secure: Literal["masks", "he"] | None = None
     unit: Literal["label", "record"] | None = None
 
     @property
@@ -25,8 +25,8 @@ class RowSpec:
         parts: list[str] = [self.kind]
         if self.kind in ("fedmd", "selective-fd"):
             parts.append(self.labels)
-        if self.masked:
-            parts.append("masks")
+        if self.secure is not None:
+            parts.append(self.secure)
         if self.unit is not None:
             parts.append("dp-sgd" if self.kind == "fedavg" else f"dp-{self.unit}")
         return "-".join(parts)
@@ -38,8 +38,8 @@ class RowSpec:
         parts = [names.get(self.kind, "Selective-FD")]
         if self.kind in ("fedmd", "selective-fd"):
             parts[0] += f" {self.labels}"
-        if self.masked:
-            parts.append("masks")
+        if self.secure is not None:
+            parts.append({"masks": "masks", "he": "HE"}[self.secure])
         if self.unit is not None:
             parts.append("DP-SGD" if self.kind == "fedavg" else f"DP {self.unit} unit")
         return " + ".join(parts)
@@ -64,15 +64,17 @@ def _every_row(plan: Plan) -> tuple[RowSpec, ...]:
     wanted = plan.settings.labels
     labels: tuple[Labels, ...] = ("soft", "hard") if wanted == "both" else (wanted,)
     protected = labels[-1]
-    masked = plan.settings.secure_agg
+    secure: Literal["masks"] | None = "masks" if plan.settings.secure_agg else None
     rows = [RowSpec("fedavg"), RowSpec("independent"), RowSpec("fedmd", labels[0])]
     rows += [RowSpec("selective-fd", kind) for kind in labels]
-    if masked:
-        rows.append(RowSpec("selective-fd", protected, masked=True))
+    if secure:
+        rows.append(RowSpec("selective-fd", protected, secure))
+    if plan.settings.aggregation == "he":
+        rows.append(RowSpec("selective-fd", protected, "he"))
     if plan.settings.dp_eps is not None:
         if "label" in plan.units:
-            rows.append(RowSpec("selective-fd", protected, masked, "label"))
+            rows.append(RowSpec("selective-fd", protected, secure, "label"))
         if "record" in plan.units:
-            rows += [RowSpec("selective-fd", protected, masked, "record")]
+            rows += [RowSpec("selective-fd", protected, secure, "record")]
             rows += [RowSpec("fedavg", unit="record")]
     return tuple(rows)

@@ -15,8 +15,10 @@ from experiments.compare.rows import RowSpec
 from experiments.compare.settings import Plan
 from secure_fd import models
 from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.dropout import Dropouts
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.aggregation.plain import PlainSum
+from secure_fd.commitment import proxy_commitment
 from secure_fd.config import SGD
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images
@@ -24,6 +26,7 @@ from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import Federation, Participant
+from secure_fd.messages import proxy_pixels
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
@@ -55,6 +58,8 @@ class WarmUp:
 class RowRun:
     """A trained row. curve: (round, mean accuracy, bytes). seconds: of CPU, warm-up included.
 
+    aggregation: name of the secure sum, None where nothing is summed. aggregation_seconds: of CPU,
+    inside the sums of all rounds.
     networks: (architecture, parameters) of every client, of which an outsider gets answers where
     `queryable`. response: the mechanism of the label unit, whose parameters everybody knows.
     """
@@ -65,6 +70,8 @@ class RowRun:
     curve: tuple[tuple[int, float, float], ...]
     transcript: Transcript
     seconds: float
+    aggregation: str | None
+    aggregation_seconds: float
     guarantee: str
     privacy: Guarantee | None
     insecure: tuple[str, ...]
@@ -134,7 +141,7 @@ def run_row(
         runner = Independent(participants, steps, seed)
         protection, guarantee = None, "Nothing crosses the boundary."
     else:
-        aggregation = _aggregation(plan, spec, data)
+        aggregation = _aggregation(plan, spec, data, seed)
         runner = Federation(
             participants,
             data.proxies.pixels,
@@ -142,6 +149,8 @@ def run_row(
             aggregation=aggregation,
             protection=_protection(plan, spec),
             schedule=steps,
+            dropouts=Dropouts(plan.settings.drop, seed),
+            releases_per_pair=plan.settings.releases,
             seed=seed,
         )
     curve = _curve(runner, runner.rounds(plan.rounds), plan.rounds, data.test, progress)
@@ -155,6 +164,8 @@ def run_row(
         curve=curve,
         transcript=runner.transcript,
         seconds=time.process_time() - start + warm.seconds,
+        aggregation=aggregation.name if isinstance(runner, Federation) else None,
+        aggregation_seconds=_aggregation_seconds(runner),
         guarantee=guarantee,
         privacy=protection,
         insecure=tuple(aggregation.caveats) if isinstance(runner, Federation) else (),
@@ -175,7 +186,14 @@ def _run_fedavg(
     optimiser: SGD | PrivateSGD = plan.schedule.sgd
     if spec.unit is not None and plan.epsilon is not None:
         optimiser = PrivateSGD(plan.epsilon, plan.settings.dp_delta, plan.rounds * steps)
-    runner = FedAvg(shared, data.clients, optimiser=optimiser, local_steps=steps, seed=seed)
+    runner = FedAvg(
+        shared,
+        data.clients,
+        optimiser=optimiser,
+        local_steps=steps,
+        dropouts=Dropouts(plan.settings.drop, seed),
+        seed=seed,
+    )
     curve = _curve(runner, runner.rounds(plan.rounds), plan.rounds, data.test, progress)
     final = models.flatten(runner.model).cpu().numpy()
     return RowRun(
@@ -185,6 +203,8 @@ def _run_fedavg(
         curve=curve,
         transcript=runner.transcript,
         seconds=time.process_time() - start,
+        aggregation=PlainSum.name,
+        aggregation_seconds=_aggregation_seconds(runner),
         guarantee=_sentence(PlainSum(len(data.clients)), runner.guarantee()),
         privacy=runner.guarantee(),
         insecure=(),
@@ -209,14 +229,21 @@ def _method(plan: Plan, spec: RowSpec) -> Method:
     return SelectiveFD(spec.labels, KulsifSelector() if kulsif else ProxyRatioSelector())
 
 
-def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData) -> SecureSum:
-    if not spec.masked:
-        return PlainSum(len(data.clients))
-    proxies = data.proxies.pixels.numpy().tobytes()
+def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> SecureSum:
+    clients = len(data.clients)
+    if spec.secure is None:
+        return PlainSum(clients)
     chosen = plan.settings
     privacy = (spec.unit, plan.epsilon, chosen.dp_delta, chosen.label_alphabet)
-    terms = (plan.schedule, plan.rounds, spec.labels, chosen.selector, privacy)
-    return MaskedSum(len(data.clients), configuration=repr(terms).encode(), proxies=proxies)
+    rounds = (plan.schedule, plan.rounds, chosen.releases)
+    agreed = repr((data.n_classes, spec.labels, chosen.selector, rounds, privacy)).encode()
+    proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))
+    if spec.secure == "he":
+        from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
+
+        return HomomorphicSum(clients, configuration=agreed, proxies=proxies)
+    # Rows with and without masks are about the same proxies, so that masks alone differ.
+    return MaskedSum(clients, public_seed=seed, configuration=agreed, proxies=proxies)
 
 
 def _protection(plan: Plan, spec: RowSpec) -> Protection:
@@ -230,6 +257,10 @@ def _protection(plan: Plan, spec: RowSpec) -> Protection:
 def _response(runner: Federation | Independent) -> RandomizedResponse | None:
     unit = runner.protection if isinstance(runner, Federation) else None
     return unit.mechanism if isinstance(unit, LabelUnit) else None
+
+
+def _aggregation_seconds(runner: Federation | FedAvg | Independent) -> float:
+    return 0.0 if isinstance(runner, Independent) else runner.aggregation_time.seconds
 
 
 def _sentence(aggregation: SecureSum, privacy: Guarantee | None) -> str:

@@ -29,7 +29,8 @@ class Settings:
     """Compare what collaborating costs and leaks, on real images, in one run.
 
     Rows: FedAvg, independent learning, FedMD, Selective-FD; with --secure-agg the last under
-    masks; with --dp-eps under differential privacy as well, beside FedAvg with DP-SGD.
+    masks (with --aggregation he also under homomorphic encryption); with --dp-eps under
+    differential privacy as well, beside FedAvg with DP-SGD.
     """
 
     dataset: str = "mnist5k"
@@ -52,6 +53,12 @@ class Settings:
     """Client selector of Selective-FD: the density ratio to the proxies, or the paper's KuLSIF."""
     secure_agg: bool = False
     """Sum under pairwise masks, so that the server sees sums only."""
+    aggregation: Literal["masks", "he"] = "masks"
+    """With --secure-agg: masks alone, or beside them a row under homomorphic encryption."""
+    drop: float = 0.0
+    """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
+    releases: int | None = None
+    """How often a client answers one proxy in all; by default once in every round."""
     dp_eps: float | None = None
     """Epsilon of differential privacy, from 0.01 to 100; inf switches every noise off."""
     dp_delta: float = 1e-5
@@ -117,6 +124,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     if settings.quick:
         steps = replace(steps, warmup_steps=_QUICK_WARMUP)
         rounds = settings.rounds or _QUICK_ROUNDS
+    _check_releases(settings, known, rounds * steps.proxies_per_round)
     return Plan(
         settings=settings,
         image_set=known,
@@ -139,10 +147,14 @@ def _image_set(name: str) -> ImageSet:
 
 
 def _check_numbers(settings: Settings, known: ImageSet) -> None:
-    at_least_one = {"seeds": settings.seeds, "rounds": settings.rounds, "workers": settings.workers}
-    for name, value in at_least_one.items():
+    for name in ("seeds", "rounds", "workers", "releases"):
+        value = getattr(settings, name)
         if value is not None and value < 1:
             raise ConfigurationError(name, value, "use 1 or more")
+    if not 0 <= settings.drop < 1:
+        raise ConfigurationError("drop", settings.drop, "use a number from 0 to less than 1")
+    if settings.aggregation == "he" and not settings.secure_agg:
+        raise ConfigurationError("aggregation", "he", "use it together with --secure-agg")
     asked = settings.proxies_per_round
     if asked is not None and not 1 <= asked <= known.proxies:
         raise ConfigurationError(
@@ -158,6 +170,18 @@ def _check_numbers(settings: Settings, known: ImageSet) -> None:
         raise ConfigurationError("dp_eps", epsilon, allowed)
     if not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
+
+
+def _check_releases(settings: Settings, known: ImageSet, answers: int) -> None:
+    """Refuse a run whose ledgers would end it: `answers` are asked of every client in all."""
+    if settings.releases is not None and settings.releases * known.proxies < answers:
+        least = math.ceil(answers / known.proxies)
+        raise ConfigurationError(
+            "releases",
+            settings.releases,
+            f"{answers:,} answers about {known.proxies:,} proxies take {least} or more, "
+            f"fewer rounds or fewer --proxies-per-round",
+        )
 
 
 def _listed(field: str, text: str, allowed: tuple[str, ...], also: str = "") -> tuple[str, ...]:

@@ -10,10 +10,12 @@ from experiments.report.codec import decode, encode
 from experiments.report.files import write_atomically
 from secure_fd.errors import ConfigurationError
 
-SCHEMA = "secure-fd/privacy-compare/1"
+SCHEMA = "secure-fd/privacy-compare/2"
 RESULTS_FILE = "results.json"
 NOT_APPLICABLE = "not applicable: "
 """How the sentence starts that stands in the place of an attack's figure."""
+SINGLE = "single-contributor proxies"
+"""The diagnostic: share of the answered proxies that exactly one client answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,32 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How a row's sums were made, and who was missing from them.
+
+    seconds: CPU seconds a round, of all parties, set-up included; mean over seeds. The rest is
+    over all seeds. void_rounds: rounds without a sum. survivors: mean clients in a sum.
+    missing: by stage, for each client, the rounds that it was silent from that stage on.
+    """
+
+    name: str
+    seconds: float
+    void_rounds: int
+    survivors: float
+    missing: dict[str, list[int]]
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "void_rounds", "survivors"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(name, getattr(self, name), "use 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One method under one protection.
 
     bytes_up, bytes_down: mean per client over the whole run. seconds: CPU seconds of the row.
+    aggregation: None where nothing is summed.
     guarantee: one sentence. privacy: its parts (unit, epsilon, delta, ...), or None.
     attacks: by attack, a figure or the sentence "not applicable: missing ...".
     """
@@ -106,6 +130,7 @@ class Row:
     bytes_down: float
     seconds: float
     rounds: int
+    aggregation: Aggregation | None
     guarantee: str
     privacy: dict[str, object] | None
     attacks: dict[str, AttackFigure | str]

@@ -11,7 +11,9 @@ from rich.text import Text
 
 from experiments.report.results import AttackFigure, Results, Row
 from experiments.report.text import (
+    attendance,
     control_names,
+    drop_rate,
     figure_names,
     human_bytes,
     interval,
@@ -40,6 +42,9 @@ def print_table(results: Results, console: Console | None = None) -> None:
     _section(console, "What each row guarantees")
     guarantees = enumerate(results.rows, 1)
     console.print(_hanging((str(i), _sentence(r.label, r.guarantee)) for i, r in guarantees))
+    if drop_rate(results) > 0:
+        _section(console, f"Clients that drop out of a round with chance {drop_rate(results):g}")
+        console.print(_hanging(_attendances(results)))
     if results.attacks:
         _section(console, "What the attacks measure: figure (control); * differs from control")
         console.print(_hanging(("·", _attack_note(results, name)) for name in results.attacks))
@@ -99,6 +104,16 @@ def _attack_note(results: Results, name: str) -> Text:
     for why, labels in without_figure(results, name).items():
         parts.append(f"n/a for {', '.join(labels)}: {why}")
     return _sentence(name, "; ".join(parts))
+
+
+def _attendances(results: Results) -> Iterable[tuple[str, Text]]:
+    """Who was in the sums, said once for all rows of which it is true."""
+    rows: dict[str, list[str]] = {}
+    for i, row in enumerate(results.rows, 1):
+        if row.aggregation is not None:
+            line = attendance(row, row.aggregation, len(results.seeds))
+            rows.setdefault(line, []).append(str(i))
+    return [(", ".join(numbers), Text(line)) for line, numbers in rows.items()]
 
 
 def _sentence(head: str, body: str) -> Text:

@@ -1,6 +1,13 @@
 """Numbers as people read them, and the sentences that a report opens with."""
 
-from experiments.report.results import NOT_APPLICABLE, AttackFigure, Results, Row
+from experiments.report.results import (
+    NOT_APPLICABLE,
+    SINGLE,
+    Aggregation,
+    AttackFigure,
+    Results,
+    Row,
+)
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -21,6 +28,13 @@ def human_seconds(seconds: float) -> str:
         return f"{seconds:.{1 if seconds < 9.95 else 0}f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
+
+
+def milliseconds(seconds: float) -> str:
+    """0.4 ms, 12 ms, 4.2 s."""
+    if seconds >= 0.9995:
+        return human_seconds(seconds)
+    return f"{1000 * seconds:.{1 if seconds < 0.00995 else 0}f} ms"
 
 
 def percent(row: Row) -> str:
@@ -83,8 +97,63 @@ def without_figure(results: Results, attack: str) -> dict[str, list[str]]:
 
 
 def summary(results: Results) -> list[str]:
-    """Sentences computed from the figures: range of accuracy and bytes, and what attacks show."""
-    return [_ranges(results), *(_attack_sentence(results, name) for name in results.attacks)]
+    """Sentences computed from the figures: ranges, sparse votes, releases, what attacks show."""
+    return [
+        _ranges(results),
+        *_sparse_votes(results),
+        *_releases(results),
+        *(_attack_sentence(results, name) for name in results.attacks),
+    ]
+
+
+def drop_rate(results: Results) -> float:
+    """The chance that a client dropped out of a round; 0 where no faults were simulated."""
+    rate = results.settings.get("drop", 0.0)
+    return float(rate) if isinstance(rate, int | float) else 0.0
+
+
+def attendance(row: Row, made: Aggregation, seeds: int) -> str:
+    """Who was in a row's sums, in one line."""
+    clients = len(row.accuracy.per_client)
+    rounds = _counted(row.rounds * seeds, "round")
+    lost = ", ".join(f"{stage} {sum(counts)}" for stage, counts in made.missing.items())
+    return (
+        f"{made.survivors:.1f} of {clients} clients in a sum, {made.void_rounds} of {rounds} void; "
+        f"silent from {lost}"
+    )
+
+
+def _sparse_votes(results: Results) -> list[str]:
+    """The sentence on votes that no mask hides, where they are more than half; else nothing."""
+    noiseless = [row for row in results.rows if row.privacy is None]
+    masked = [row for row in noiseless if row.aggregation and row.aggregation.name == "masks"]
+    open_rows = masked or noiseless
+    shares = {row.label: row.diagnostics[SINGLE] for row in open_rows if SINGLE in row.diagnostics}
+    label = max(shares, key=shares.__getitem__, default="")
+    if shares.get(label, 0.0) <= 0.5:
+        return []
+    return [
+        f"{100 * shares[label]:.0f} % of the answered proxies were answered by one client alone "
+        f"({label}): masks hide the author there, not the vote; only differential privacy helps."
+    ]
+
+
+def _releases(results: Results) -> list[str]:
+    """How often a client answers one proxy, where the run says so."""
+    if "releases" not in results.settings:
+        return []
+    agreed, rounds = results.settings["releases"], results.settings.get("rounds")
+    if agreed is None:
+        often = f"up to {rounds} times, once a round"
+    else:
+        often = "once in the whole run" if agreed == 1 else f"up to {agreed} times in the whole run"
+    sentence = f"A client answers the same proxy {often}"
+    if agreed == 1 or drop_rate(results) == 0:
+        return [f"{sentence}."]
+    return [
+        f"{sentence}, and clients drop out: sums of two rounds whose cohorts differ by one client "
+        f"give away about that client's vote on a proxy that both rounds asked about."
+    ]
 
 
 def _ranges(results: Results) -> str:

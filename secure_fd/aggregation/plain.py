@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.aggregation.base import SumResult, Traffic
-from secure_fd.aggregation.cohort import agreed_length
-from secure_fd.errors import MissingClientError
+from secure_fd.aggregation.base import SecureSum, Stage, SumResult, Traffic, VoidRoundError
+from secure_fd.aggregation.cohort import absences, agreed_length, uploaders
+from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.packing import LaneLayout
 
@@ -27,6 +27,9 @@ class PlainSum:
     def __init__(self, n_clients: int) -> None:
         self.n_clients = n_clients
 
+    def draw(self, round_index: int, population: int, count: int) -> None:
+        """None: clients that trust the server with their values have no say here either."""
+
     def sum(
         self,
         round_index: int,
@@ -34,14 +37,17 @@ class PlainSum:
         bound: int,
         *,
         subject: bytes = b"",  # noqa: ARG002 - nothing binds a sum in clear
+        dropouts: Mapping[int, Stage] | None = None,
     ) -> SumResult:
-        """See SecureSum.sum."""
+        """See SecureSum.sum. One input is enough; of the stages only INPUT sends anything."""
         length = agreed_length(vectors, self.n_clients)
         layout = LaneLayout(self.n_clients, bound)
-        missing = sorted(set(range(self.n_clients)) - set(vectors))
-        if missing:
-            raise MissingClientError(f"clients {missing} did not answer in round {round_index}")
-        payloads = {client: layout.pack(vectors[client]) for client in sorted(vectors)}
+        missing = absences(vectors, self.n_clients, dropouts)
+        survivors = uploaders(missing, self.n_clients)
+        if not survivors:
+            nothing = Traffic({}, {}, 1)
+            raise VoidRoundError(f"no input arrived in round {round_index}", missing, nothing)
+        payloads = {client: layout.pack(vectors[client]) for client in survivors}
         total = np.zeros(layout.words(length), dtype=np.uint64)
         for words in payloads.values():
             total += words
@@ -50,4 +56,18 @@ class PlainSum:
             down=dict.fromkeys(payloads, 0),
             stages=1,
         )
-        return SumResult(layout.unpack(total, length), traffic, payloads, readable=True)
+        values = layout.unpack(total, length)
+        return SumResult(values, traffic, payloads, True, survivors, missing)
+
+
+def sum_for(n_clients: int, aggregation: SecureSum | None) -> SecureSum:
+    """The sum that was chosen, or one in clear.
+
+    Raises ConfigurationError where it was made for another number of clients.
+    """
+    chosen = aggregation or PlainSum(n_clients)
+    if chosen.n_clients != n_clients:
+        raise ConfigurationError(
+            "aggregation", chosen.n_clients, f"make it for {n_clients} clients"
+        )
+    return chosen

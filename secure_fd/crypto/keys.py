@@ -57,7 +57,10 @@ class IdentityPublic:
 
 
 class AgreementKey(SecretHolder):
-    """An X25519 key pair that lives for one round. public: 32 bytes."""
+    """An X25519 key pair: of a channel for a session, or of the masks for one round.
+
+    public: 32 bytes.
+    """
 
     __slots__ = ("_key", "public")
 
@@ -68,7 +71,12 @@ class AgreementKey(SecretHolder):
     @classmethod
     def generate(cls, random: RandomBytes) -> Self:
         """A new key pair from 32 bytes of `random`."""
-        return cls(X25519PrivateKey.from_private_bytes(draw(random, _SEED_BYTES)))
+        return cls.derive(draw(random, _SEED_BYTES))
+
+    @classmethod
+    def derive(cls, seed: bytes) -> Self:
+        """The key pair of 32 secret bytes: the same for whoever knows them."""
+        return cls(X25519PrivateKey.from_private_bytes(seed))
 
     def exchange(self, peer: bytes) -> bytes:
         """The 32-byte shared secret with the peer's public key.

@@ -5,40 +5,50 @@ Its clients train one shared architecture from one initialisation. With a `Priva
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import SecureSum
-from secure_fd.aggregation.plain import PlainSum
+from secure_fd.aggregation.base import SecureSum, Stage, VoidRoundError
+from secure_fd.aggregation.dropout import Dropouts
+from secure_fd.aggregation.plain import sum_for
 from secure_fd.config import SGD
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import WordArray
 from secure_fd.models import flatten, load_flat
 from secure_fd.parameters import ParameterCodec
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
+from secure_fd.stopwatch import Stopwatch
 from secure_fd.training import Trainer, accuracy, default_device
-from secure_fd.transcript import Float32Array, ParameterRound, Transcript
+from secure_fd.transcript import Float32Array, ParameterRound, Transcript, readable_uploads
 
 
 @dataclass(frozen=True, slots=True)
 class FedAvgReport:
-    """One round: mean bytes that a client has sent and received until now."""
+    """One round: mean bytes that a client has sent and received until now, and who was there.
+
+    survivors: the clients in the mean; none where the round was void, and the model stayed as it
+    was. missing: clients and the stage from which on each was silent.
+    """
 
     index: int
     bytes_up: float
     bytes_down: float
+    survivors: tuple[int, ...]
+    missing: tuple[tuple[int, Stage], ...]
 
 
 class FedAvg:
     """Rounds of local training and weighted averaging.
 
     models: one a client, of equal architecture; the first one's parameters start the run.
+    dropouts: simulated faults; a client that was away is sent the model when it comes back.
     """
 
     def __init__(
@@ -49,6 +59,7 @@ class FedAvg:
         optimiser: SGD | PrivateSGD | None = None,
         local_steps: int = 11,
         aggregation: SecureSum | None = None,
+        dropouts: Dropouts | None = None,
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
@@ -58,7 +69,9 @@ class FedAvg:
             raise ConfigurationError("models", len(models), "all must have one architecture")
         self._device = device or default_device()
         self._local_steps = local_steps
-        self._sum = aggregation or PlainSum(len(models))
+        self._sum = sum_for(len(models), aggregation)
+        self.aggregation_time = Stopwatch()
+        self._dropouts = dropouts or Dropouts(0.0, seed=0)
         largest = max(len(d.train) for d in data)
         self._codec = ParameterCodec(tuple(len(d.train) / largest for d in data))
         self._global: Float32Array = flatten(models[0]).cpu().numpy()
@@ -70,6 +83,7 @@ class FedAvg:
         self._indices = itertools.count()
         self.transcript = Transcript(len(models))
         self.transcript.broadcast(self._global.nbytes)
+        self._behind: set[int] = set()  # clients that lack the newest global model
 
     @property
     def model(self) -> nn.Module:
@@ -92,27 +106,50 @@ class FedAvg:
             yield self._round(next(self._indices))
 
     def _round(self, index: int) -> FedAvgReport:
-        vectors = {}
-        for client, trainer in enumerate(self._trainers):
-            self._load(trainer)
-            trainer.local_steps(self._local_steps)
-            local = flatten(trainer.model).cpu().numpy()
-            vectors[client] = self._codec.encode(client, local)
-        result = self._sum.sum(index, vectors, self._codec.bound)
-        self._global = self._codec.decode(result.total).astype(np.float32)
+        dropouts = self._dropouts.plan(index, len(self._trainers))
+        vectors = self._train({k for k, stage in dropouts.items() if stage is Stage.PREPARE})
+        try:
+            with self.aggregation_time:
+                result = self._sum.sum(index, vectors, self._codec.bound, dropouts=dropouts)
+        except VoidRoundError as ended:
+            self.transcript.count_void(ended)
+            return self._report(index, (), ended.missing)
+        self.transcript.count(result)
+        self._global = self._codec.decode(result.total, result.survivors).astype(np.float32)
+        self._behind = set(range(len(self._trainers)))
+        self._send(self._behind - set(result.missing))
+        read = readable_uploads(result, vectors)
         uploads = (
-            {k: self._codec.decode_one(k, v) for k, v in vectors.items()}
-            if result.readable
-            else None
+            None if read is None else {k: self._codec.decode_one(k, v) for k, v in read.items()}
         )
-        self.transcript.count(result.traffic)
-        self.transcript.broadcast(self._global.nbytes)
         self.transcript.add_parameters(
             ParameterRound(index, uploads, result.payloads, self._global)
         )
-        return FedAvgReport(
-            index, float(self.transcript.up.mean()), float(self.transcript.down.mean())
-        )
+        return self._report(index, result.survivors, result.missing)
+
+    def _train(self, away: set[int]) -> dict[int, WordArray]:
+        """By client that is there, its parameters after local steps from the global model."""
+        vectors = {}
+        for client, trainer in enumerate(self._trainers):
+            if client not in away:
+                self._send(self._behind & {client})
+                self._load(trainer)
+                trainer.local_steps(self._local_steps)
+                local = flatten(trainer.model).cpu().numpy()
+                vectors[client] = self._codec.encode(client, local)
+        return vectors
+
+    def _send(self, clients: set[int]) -> None:
+        """Send the global model to these clients, which are up to date then."""
+        size = np.array(self._global.nbytes)
+        self.transcript.send(sorted(clients), size)
+        self._behind = self._behind - clients
+
+    def _report(
+        self, index: int, survivors: tuple[int, ...], missing: Mapping[int, Stage]
+    ) -> FedAvgReport:
+        up, down = (float(moved.mean()) for moved in (self.transcript.up, self.transcript.down))
+        return FedAvgReport(index, up, down, survivors, tuple(missing.items()))
 
     def _load(self, trainer: Trainer | PrivateTrainer) -> None:
         load_flat(trainer.model, torch.from_numpy(self._global).to(self._device))

@@ -1,6 +1,6 @@
 """The interface between a client's honest answer and what it lets go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -39,8 +39,8 @@ class Protection(Protocol):
     def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
         """What `client` sends about the proxies at `indices` [m]."""
 
-    def debias(self, sums: Sums) -> Sums:
-        """Unbiased sums at the server, from the released ones."""
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
+        """Unbiased sums at the server, from what these clients released."""
 
     def guarantee(self) -> Guarantee | None:
         """What has been promised for everything released so far; None where nothing is."""
@@ -62,7 +62,7 @@ class NoProtection:
         """The answer itself."""
         return answer(indices)
 
-    def debias(self, sums: Sums) -> Sums:
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - no noise, no bias
         """The sums themselves."""
         return sums
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -68,14 +69,17 @@ class LabelUnit:
             for r in records
         ]
         self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets)
-        self._declaring = declaring(self._alphabets)
         self._n_classes = n_classes
         self._ledgers = [
             LabelLedger(self._mechanism, alphabet, len(proxies)) for alphabet in self._alphabets
         ]
 
     def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
-        """One-hot noisy symbols, a zero row for abstain; a pair released before keeps its own."""
+        """One-hot noisy symbols, a zero row for abstain; a pair released before keeps its own.
+
+        A pair counts as released from here on, even where the upload never arrives: nobody can
+        tell a lost message from one that somebody kept.
+        """
         honest = answer(indices)
         if math.isinf(self._epsilon):
             return honest  # drawing symbols from soft labels would be noise of its own
@@ -85,9 +89,13 @@ class LabelUnit:
         rows = one_hot(np.where(said, noisy, 0), self._n_classes) * said[:, None]
         return Contribution(said.astype(np.float64), rows)
 
-    def debias(self, sums: Sums) -> Sums:
-        """Unbiased counts a class, clipped at zero: a negative vote teaches nothing."""
-        votes = np.clip(self._mechanism.debias(sums.total, self._declaring), 0.0, None)
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
+        """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
+
+        Only the survivors' answers carry noise into the sum, so K_c counts those that declare c.
+        """
+        answering = declaring([self._alphabets[client] for client in survivors])
+        votes = np.clip(self._mechanism.debias(sums.total, answering), 0.0, None)
         return Sums(votes.sum(axis=1), votes)
 
     def guarantee(self) -> Guarantee | None:

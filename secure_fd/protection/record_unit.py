@@ -1,6 +1,7 @@
 """The record unit: one noisy release a client gives labels and abstentions for every round."""
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
@@ -71,7 +72,7 @@ class RecordUnit:
         votes = self._votes[client]
         return Contribution(votes.weights[indices], votes.predictions[indices])
 
-    def debias(self, sums: Sums) -> Sums:
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - as for all
         """The sums themselves: the noise is in the head."""
         return sums
 

@@ -1,72 +1,67 @@
-"""A client of the secure sum. Nothing here does input or output: bytes in, bytes out.
+"""A client in the rounds of a session. Nothing here does input or output: bytes in, bytes out.
 
 Rules a client keeps, whatever the server sends:
- 1. Its roster is pinned; the cohort of a round is the whole roster, and not below its floor.
- 2. A round's number only grows; a round that began is spent, whether it ended well or not.
- 3. Every round has a fresh X25519 key. Masks are agreed only with keys that a pinned identity
-    signed for this session, this round and these terms (length, bound, subject).
- 4. Bound, lanes and the modulus 2**64 are its own; no message carries them.
- 5. It sends one advert and one masked input a round, and nothing else. In particular no message
-    makes it send its words unmasked.
- 6. Any failure, ours or theirs, leaves the round aborted, for good, and its key dropped.
+ 1. Its roster is pinned and its group is what every member signed; see client_setup.py.
+ 2. A round's number only grows; a round that began is spent, whether it ended well or not. The
+    secrets of a round are drawn for that round, and nothing of them is left when it has ended.
+ 3. It masks for a cohort that reaches the quorum and, in its neighbourhood, the threshold, and
+    only with round keys that came sealed from the neighbours themselves.
+ 4. Bound, lanes, modulus and thresholds are its own; no message carries them.
+ 5. It sends one input a round. No message makes it send its words unmasked.
+ 6. It gives away one share a round for every neighbour: of the seed where the neighbour is a
+    survivor, of the root where it is not, never both. Before that, a threshold of holders must
+    have signed the very cohort that it masked for (nobody is missing), or the very cohort and
+    survivors (somebody is). A client signs one cohort and one set of survivors a round.
+ 7. Any failure, ours or theirs, leaves the round aborted, for good, and its secrets dropped.
 """
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from secure_fd.crypto.context import SERVER
-from secure_fd.crypto.keys import AgreementKey, IdentityKey
+from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.randomness import RandomBytes
 from secure_fd.crypto.secrecy import SecretHolder
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.masking import mask_input
-from secure_fd.secagg.messages import (
-    Advert,
-    MessageType,
-    decode_roster,
-    encode_advert,
-    encode_masked,
-    message_type,
-)
+from secure_fd.secagg import round_messages as messages
+from secure_fd.secagg.client_setup import ClientSetup, Enrolment
+from secure_fd.secagg.floors import Floors
+from secure_fd.secagg.masking import mask_input, pair_stream, self_stream
+from secure_fd.secagg.secrets import Prepared, Shares, open_shares, prepare
 from secure_fd.secagg.session import RoundCounter, RoundScope, RoundTerms, Session
+from secure_fd.secagg.wire import MessageType, Place, encode_set, message_type
 
-MIN_COHORT: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Floors:
-    """What a client insists on before it takes part.
-
-    cohort: the fewest clients that may share a round. Of two clients each reads the other's
-    input from the sum, so fewer than three need insecure_pair, and one is never allowed.
-    """
-
-    cohort: int = MIN_COHORT
-    insecure_pair: bool = False
-
-    def __post_init__(self) -> None:
-        least = 2 if self.insecure_pair else MIN_COHORT
-        if self.cohort < least:
-            raise ConfigurationError("cohort", self.cohort, f"use {least} or more")
+MAX_SETUPS: Final = 8
 
 
 class ClientState(Enum):
     """Where a client stands in a round."""
 
     READY = auto()
-    ADVERTISED = auto()
+    PREPARED = auto()
     SENT = auto()
+    SIGNED = auto()
+    DONE = auto()
     ABORTED = auto()
 
 
 class Client(SecretHolder):
-    """A client for a whole session: its identity, its floors, and the rounds it has begun."""
+    """A client for a whole session: its identity, its floors, its channels, its rounds."""
 
-    __slots__ = ("_identity", "_random", "_rounds", "number", "session")
+    __slots__ = (
+        "_enrolment",
+        "_identity",
+        "_prepared",
+        "_random",
+        "_rounds",
+        "_setups",
+        "floors",
+        "number",
+        "session",
+    )
 
     def __init__(
         self,
@@ -76,52 +71,108 @@ class Client(SecretHolder):
         floors: Floors | None = None,
         random: RandomBytes = os.urandom,
     ) -> None:
-        floors = floors or Floors()
         if number not in session.roster:
             raise LocalError(f"client {number} is not on the pinned roster")
         if session.roster[number].raw != identity.public.raw:
             raise LocalError(f"the pinned identity of client {number} is not the one it holds")
-        if len(session.roster) < floors.cohort:
-            raise LocalError(
-                f"a cohort of {len(session.roster)} clients is below this client's floor "
-                f"of {floors.cohort}"
-            )
+        self.floors = floors or Floors()
+        self.floors.check_session(session)
         self.number = number
         self.session = session
         self._identity = identity
         self._random = random
         self._rounds = RoundCounter()
+        self._setups = 0
+        self._enrolment: Enrolment | None = None
+        self._prepared: Prepared | None = None
+
+    def open_setup(self, nonce: bytes | None = None) -> ClientSetup:
+        """Begin a set-up. nonce: its part in the joint seed, drawn by default.
+
+        LocalError after MAX_SETUPS: whoever aborts one that it does not like draws again.
+        """
+        if self._setups == MAX_SETUPS:
+            raise LocalError(f"setups: {MAX_SETUPS} were begun in this session; open a new one")
+        self._setups += 1
+        return ClientSetup(
+            self.number, self._identity, self.session, self.floors, self._random, nonce
+        )
+
+    def enrol(self, setup: ClientSetup) -> None:
+        """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
+        self._enrolment, self._prepared = setup.enrolment, None
 
     def open_round(self, terms: RoundTerms) -> "ClientRound":
         """Begin a round; LocalError unless its number is above that of every earlier one."""
+        if self._enrolment is None:
+            raise LocalError(f"client {self.number} has no set-up to open a round in")
+        self.floors.check_terms(terms)
         scope = RoundScope(self.session, terms)
         self._rounds.spend(terms.index)
-        return ClientRound(self.number, self._identity, scope, AgreementKey.generate(self._random))
+        return ClientRound(self, scope, self._enrolment)
+
+    def sign(self, text: bytes) -> bytes:
+        """A signature of its identity."""
+        return self._identity.sign(text)
+
+    def prepare(self, index: int, enrolment: Enrolment) -> messages.Prepare:
+        """Draw the secrets of a round, keep them for it, and give what goes to the server.
+
+        LocalError for a round of an earlier set-up, which must not leave its secrets to this one.
+        """
+        if enrolment is not self._enrolment:
+            raise LocalError(f"round {index} belongs to a set-up that client {self.number} left")
+        place = Place(self.session.id, index)
+        self._prepared, sent = prepare(
+            enrolment.group, place, self.number, enrolment.channels, self._random
+        )
+        return sent
+
+    def take_prepared(self, index: int) -> Prepared | None:
+        """The secrets of a round, handed out once; those of a round that was skipped are lost."""
+        prepared, self._prepared = self._prepared, None
+        return prepared if prepared is not None and prepared.index == index else None
 
 
 class _Held(SecretHolder):
-    """What a round must forget when it ends: its key, and its words until they are masked."""
+    """What a round must forget when it ends."""
 
-    __slots__ = ("key", "words")
+    __slots__ = (
+        "cohort",
+        "cohort_set",
+        "prepared",
+        "shares",
+        "survivor_set",
+        "survivors",
+        "words",
+    )
 
-    def __init__(self, key: AgreementKey) -> None:
-        self.key = key
+    def __init__(self, prepared: Prepared | None) -> None:
+        self.prepared = prepared
         self.words: WordArray | None = None
+        self.shares: dict[int, Shares] = {}
+        self.cohort: tuple[int, ...] = ()
+        self.cohort_set = b""
+        self.survivors: tuple[int, ...] = ()
+        self.survivor_set = b""
 
 
 class ClientRound(SecretHolder):
-    """One round of one client: load the values, start, then answer each message."""
+    """One round of one client: load the values, start, then answer each message until DONE."""
 
-    __slots__ = ("_advert", "_held", "_state", "number", "scope")
+    __slots__ = ("_client", "_enrolment", "_held", "_state", "scope")
 
-    def __init__(
-        self, number: int, identity: IdentityKey, scope: RoundScope, key: AgreementKey
-    ) -> None:
-        self.number = number
+    def __init__(self, client: Client, scope: RoundScope, enrolment: Enrolment) -> None:
         self.scope = scope
+        self._client = client
+        self._enrolment = enrolment
         self._state = ClientState.READY
-        self._held: _Held | None = _Held(key)
-        self._advert = Advert.signed(scope, number, key.public, identity)
+        self._held: _Held | None = _Held(client.take_prepared(scope.terms.index))
+
+    @property
+    def number(self) -> int:
+        """The client's."""
+        return self._client.number
 
     @property
     def state(self) -> ClientState:
@@ -129,7 +180,7 @@ class ClientRound(SecretHolder):
         return self._state
 
     def load(self, values: WordArray) -> None:
-        """Take the private values [m]: once, any time before the roster is answered.
+        """Take the private values [m]: once, any time before the cohort is answered.
 
         LocalError for another length than agreed or a value above the bound.
         """
@@ -141,23 +192,29 @@ class ClientRound(SecretHolder):
         held.words = self.scope.layout.pack(values)
         self._state, self._held = state, held
 
-    def start(self) -> bytes:
-        """Open the round with the advert; LocalError if it is open already."""
+    def start(self) -> bytes | None:
+        """Open the round: a PREPARE message, or None where the last round's input carried it."""
         state, held = self._take()
-        if state is not ClientState.READY:
+        if state is not ClientState.READY or held is None:
             raise LocalError(f"a round starts from READY, not from {state.name}")
-        self._state, self._held = ClientState.ADVERTISED, held
-        return encode_advert(self._advert, self.scope)
+        message = None
+        if held.prepared is None:
+            index = self.scope.terms.index
+            sent = self._client.prepare(index, self._enrolment)
+            held.prepared = self._client.take_prepared(index)
+            message = messages.encode_prepare(sent, self.scope.place, self.number)
+        self._state, self._held = ClientState.PREPARED, held
+        return message
 
     def receive(self, data: bytes) -> bytes:
         """Answer one message of the server; PeerError for any that the table does not list."""
         state, held = self._take()
-        kind = message_type(data, self.scope, SERVER)
+        kind = message_type(data, self.scope.place, SERVER)
         if held is None or (state, kind) not in _TRANSITIONS:
             raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
-        answer, successor = _TRANSITIONS[state, kind]
-        reply = answer(self, data, held)
+        reply, successor = _TRANSITIONS[state, kind](self, data, held)
         self._state = successor
+        self._held = None if successor is ClientState.DONE else held
         return reply
 
     def _take(self) -> tuple[ClientState, _Held | None]:
@@ -166,30 +223,130 @@ class ClientRound(SecretHolder):
         self._state, self._held = ClientState.ABORTED, None
         return state, held
 
-    def _answer_roster(self, data: bytes, held: _Held) -> bytes:
-        """Check every advert, mask the words under all peers' keys; key and words are spent."""
-        if held.words is None:
-            raise LocalError("the roster cannot be answered before values are loaded")
-        peers = self._verified_peers(decode_roster(data, self.scope))
-        mask_input(self.scope, self.number, held.key, peers, held.words)
-        return encode_masked(held.words, self.scope, self.number)
+    def _answer_cohort(self, data: bytes, held: _Held) -> "_Step":
+        """Open every share, mask the words, and prepare the next round with the same upload."""
+        group, place, prepared = self._enrolment.group, self.scope.place, held.prepared
+        if held.words is None or prepared is None:
+            raise LocalError("the cohort cannot be answered before values are loaded")
+        held.cohort, relayed = messages.decode_cohort(data, group, place, self.number)
+        if self.number not in held.cohort:
+            raise PeerError(f"the cohort leaves out client {self.number}")
+        self._check_reach(held.cohort, "cohort")
+        held.shares = {
+            peer: open_shares(
+                place, self.number, peer, self._enrolment.channels[peer], sent.key, sent.sealed
+            )
+            for peer, sent in relayed.items()
+        }
+        held.shares[self.number] = prepared.own
+        words, held.words = held.words, None
+        self._mask(words, prepared, relayed)
+        held.prepared = None
+        held.cohort_set = encode_set(held.cohort, group.members)
+        text = messages.cohort_text(self.scope, self.number, group, held.cohort_set)
+        signature = self._client.sign(text)
+        following = self._client.prepare(self.scope.terms.index + 1, self._enrolment)
+        message = messages.encode_masked(words, signature, following, self.scope, self.number)
+        return message, ClientState.SENT
 
-    def _verified_peers(self, adverts: list[Advert]) -> dict[int, bytes]:
-        for advert in adverts:
-            if advert.client != self.number:
-                advert.verify(self.scope)
-            elif advert != self._advert:
-                raise PeerError(f"the roster alters client {self.number}'s own advert")
-        return {a.client: a.key for a in adverts if a.client != self.number}
+    def _mask(
+        self, words: WordArray, prepared: Prepared, relayed: Mapping[int, messages.Relayed]
+    ) -> None:
+        scope, key, index = self.scope, prepared.secrets.key, self.scope.terms.index
+        pairs = {
+            peer: pair_stream(
+                scope,
+                self.number,
+                peer,
+                key,
+                sent.key,
+                self._enrolment.channels[peer].pair_secret(index),
+            )
+            for peer, sent in relayed.items()
+        }
+        mask_input(
+            words, self.number, pairs, self_stream(scope, self.number, prepared.secrets.seed)
+        )
+
+    def _answer_survivors(self, data: bytes, held: _Held) -> "_Step":
+        """Nobody is missing: check the cohort's signatures and unmask. Else sign who is left."""
+        group, place = self._enrolment.group, self.scope.place
+        survivors, signatures = messages.decode_survivors(data, group, place, self.number)
+        if not set(survivors) <= set(held.cohort) or self.number not in survivors:
+            raise PeerError(f"the survivors are not of the cohort, or leave out {self.number}")
+        self._check_reach(survivors, "survivors")
+        held.survivors, held.survivor_set = survivors, encode_set(survivors, group.members)
+        if survivors == held.cohort:
+            self._check_signatures(signatures, held)
+            return self._unmask(held), ClientState.DONE
+        signature = self._client.sign(self._signed_text(self.number, held))
+        message = messages.encode_consistent(signature, place, self.number)
+        return message, ClientState.SIGNED
+
+    def _answer_signatures(self, data: bytes, held: _Held) -> "_Step":
+        group, place = self._enrolment.group, self.scope.place
+        signatures = messages.decode_signatures(data, group, place, self.number)
+        self._check_signatures(signatures, held)
+        return self._unmask(held), ClientState.DONE
+
+    def _check_reach(self, present: tuple[int, ...], what: str) -> None:
+        """A set that is too small to hide in, or from which secrets cannot be restored, ends it."""
+        group = self._enrolment.group
+        least = max(group.quorum, self._client.floors.cohort)
+        if len(present) < least:
+            raise PeerError(f"{what}: {len(present)} clients are below the quorum of {least}")
+        near = len(set(group.holders(self.number)) & set(present))
+        if near < group.threshold:
+            raise PeerError(f"{what}: {near} holders are below the threshold {group.threshold}")
+
+    def _check_signatures(self, signatures: messages.Signatures, held: _Held) -> None:
+        """PeerError unless a threshold of holders signed what this client saw.
+
+        One that does not verify is passed over: it is one corrupt client's, or the server's.
+        """
+        group, valid = self._enrolment.group, 0
+        for signer, signature in signatures.items():
+            if signer not in held.survivors:
+                continue
+            try:
+                self._client.session.roster[signer].verify(
+                    signature, self._signed_text(signer, held), f"client {signer}'s round"
+                )
+            except PeerError:
+                continue
+            valid += 1
+            if valid == group.threshold:
+                return
+        raise PeerError(
+            f"{valid} holders signed the survivors that client {self.number} saw; "
+            f"{group.threshold} are needed"
+        )
+
+    def _signed_text(self, signer: int, held: _Held) -> bytes:
+        """What `signer` signed if it saw what this client saw."""
+        group, cohort = self._enrolment.group, held.cohort_set
+        if held.survivors == held.cohort:
+            return messages.cohort_text(self.scope, signer, group, cohort)
+        return messages.survivor_text(self.scope, signer, group, cohort, held.survivor_set)
+
+    def _unmask(self, held: _Held) -> bytes:
+        """One share for each owner, and the other of each is dropped with the round."""
+        alive = set(held.survivors)
+        shares = [
+            held.shares[owner].seed if owner in alive else held.shares[owner].root
+            for owner in sorted(held.shares)
+        ]
+        return messages.encode_unmask(shares, self.scope.place, self.number)
 
 
-_Answer = Callable[[ClientRound, bytes, _Held], bytes]
+_Step = tuple[bytes, ClientState]
 
-# Reading: in this state, this message -> how to answer it, and the state after. Anything that
-# is not listed aborts.
-_TRANSITIONS: Final[Mapping[tuple[ClientState, MessageType], tuple[_Answer, ClientState]]] = {
-    (ClientState.ADVERTISED, MessageType.ROSTER): (
-        ClientRound._answer_roster,
-        ClientState.SENT,
-    ),
+# Reading: in this state, this message -> how to answer it, with the state after. Anything that is
+# not listed aborts.
+_TRANSITIONS: Final[
+    Mapping[tuple[ClientState, MessageType], Callable[[ClientRound, bytes, _Held], _Step]]
+] = {
+    (ClientState.PREPARED, MessageType.COHORT): ClientRound._answer_cohort,
+    (ClientState.SENT, MessageType.SURVIVORS): ClientRound._answer_survivors,
+    (ClientState.SIGNED, MessageType.SIGNATURES): ClientRound._answer_signatures,
 }

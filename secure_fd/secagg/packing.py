@@ -66,11 +66,11 @@ class LaneLayout:
             words[: part.size] |= part << np.uint64(lane * self.bits)
         return words
 
-    def unpack(self, words: WordArray, length: int) -> WordArray:
-        """Summed words -> `length` summed values.
+    def unpack(self, words: WordArray, length: int, limit: int | None = None) -> WordArray:
+        """Summed words -> `length` summed values. limit: what they can reach; by default `limit`.
 
-        PeerError for the wrong number of words, for a value above n_clients * bound and for a
-        bit set outside the lanes in use: then some client did not keep to the protocol.
+        PeerError for the wrong number of words, for a value above the limit and for a bit set
+        outside the lanes in use: then some client did not keep to the protocol.
         """
         width = self.words(length)
         if words.shape != (width,):
@@ -80,12 +80,12 @@ class LaneLayout:
         for lane in range(self.lanes):
             np.bitwise_and(words >> np.uint64(lane * self.bits), mask, out=values[lane])
         flat = values.reshape(-1)
-        self._check(words, flat, length)
+        self._check(words, flat, length, self.limit if limit is None else limit)
         return flat[:length]
 
-    def _check(self, words: WordArray, values: WordArray, length: int) -> None:
+    def _check(self, words: WordArray, values: WordArray, length: int, limit: int) -> None:
         used = self.lanes * self.bits
-        if values.size and int(values.max()) > self.limit:
-            raise PeerError(f"a summed value exceeds {self.limit}, clients times bound")
+        if values.size and int(values.max()) > limit:
+            raise PeerError(f"a summed value exceeds {limit}, clients times bound")
         if values[length:].any() or (used < WORD_BITS and (words >> np.uint64(used)).any()):
             raise PeerError("a sum has bits set outside the lanes in use")

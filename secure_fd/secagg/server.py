@@ -1,13 +1,15 @@
-"""The server of the secure sum. Nothing here does input or output: bytes in, bytes out.
+"""The server in the rounds of a session. Nothing here does input or output: bytes in, bytes out.
 
 Rules:
- 1. A stage takes one message from every client of the roster, from nobody else and from nobody
-    twice; the transport vouches for who sent it.
- 2. Adverts are checked against the pinned identities, so the client at fault is named.
- 3. A stage that ends with a client missing ends the round: the sum of the others stays masked,
-    and MissingClientError says who.
- 4. A decoded sum must lie in 0 .. clients * bound in every lane; otherwise the round is void.
- 5. A round's number only grows. Any failure leaves the round aborted, for good.
+ 1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
+    the transport vouches for who sent it.
+ 2. A stage that is closed goes on with whoever answered, down to the quorum; below it the round
+    ends, nothing is unmasked, and MissingClientError says who was missing.
+ 3. Inputs are added as they come: the memory is one vector, however many clients there are.
+ 4. Every restored secret is checked against what its owner published. A decoded sum must lie in
+    0 .. survivors * bound in every lane; otherwise the round is void.
+ 5. A round's number only grows. Any failure leaves the round aborted, for good; what clients
+    have prepared for the next round stays.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,22 +20,21 @@ import numpy as np
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.messages import (
-    Advert,
-    MessageType,
-    decode_advert,
-    decode_masked,
-    encode_roster,
-    message_type,
-)
+from secure_fd.secagg import round_messages as messages
+from secure_fd.secagg.recovery import Unmasking
+from secure_fd.secagg.routing import OpenedShares, Routes
+from secure_fd.secagg.server_setup import ServerSetup
 from secure_fd.secagg.session import RoundCounter, RoundScope, RoundTerms, Session
+from secure_fd.secagg.wire import MessageType, encode_set, message_type
 
 
 class ServerState(Enum):
     """Which stage of a round the server is collecting."""
 
-    ADVERTS = auto()
-    MASKED = auto()
+    PREPARE = auto()
+    INPUT = auto()
+    CONSISTENCY = auto()
+    UNMASK = auto()
     DONE = auto()
     ABORTED = auto()
 
@@ -41,29 +42,79 @@ class ServerState(Enum):
 class Server:
     """A server for a whole session; it holds no secret."""
 
-    __slots__ = ("_rounds", "session")
+    __slots__ = ("_prepared", "_rounds", "_routes", "session")
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._rounds = RoundCounter()
+        self._routes: Routes | None = None
+        self._prepared: tuple[int, dict[int, messages.Prepare]] = (0, {})
+
+    def open_setup(self) -> ServerSetup:
+        """Begin a set-up."""
+        return ServerSetup(self.session)
+
+    def enrol(self, setup: ServerSetup) -> None:
+        """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
+        self._routes, self._prepared = Routes(setup.group), (0, {})
 
     def open_round(self, terms: RoundTerms) -> "ServerRound":
         """Begin a round; LocalError unless its number is above that of every earlier one."""
+        if self._routes is None:
+            raise LocalError("there is no set-up to open a round in")
         scope = RoundScope(self.session, terms)
         self._rounds.spend(terms.index)
-        return ServerRound(scope)
+        index, came = self._prepared
+        prepared = came if index == terms.index else {}
+        following: dict[int, messages.Prepare] = {}
+        self._prepared = (terms.index + 1, following)
+        return ServerRound(scope, self._routes, prepared, following)
 
 
 class ServerRound:
-    """One round of the server: receive a stage's messages, then advance to the next stage."""
+    """One round of the server: receive a stage's messages, then advance to the next stage.
 
-    __slots__ = ("_adverts", "_inputs", "_state", "_total", "scope")
+    prepared: what came with the last round's inputs. following: where to put what comes with
+    this round's.
+    """
 
-    def __init__(self, scope: RoundScope) -> None:
+    __slots__ = (
+        "_answered",
+        "_asked",
+        "_cohort_signatures",
+        "_following",
+        "_group",
+        "_prepared",
+        "_routes",
+        "_shares",
+        "_signatures",
+        "_state",
+        "_sum",
+        "_total",
+        "scope",
+        "survivors",
+    )
+
+    def __init__(
+        self,
+        scope: RoundScope,
+        routes: Routes,
+        prepared: dict[int, messages.Prepare],
+        following: dict[int, messages.Prepare],
+    ) -> None:
         self.scope = scope
-        self._state = ServerState.ADVERTS
-        self._adverts: dict[int, Advert] = {}
-        self._inputs: dict[int, WordArray] = {}
+        self.survivors: tuple[int, ...] = ()
+        self._routes = routes
+        self._group = routes.group
+        self._state = ServerState.PREPARE
+        self._asked = dict.fromkeys(routes.group.members)
+        self._answered: set[int] = set(prepared)
+        self._prepared = prepared
+        self._following = following
+        self._sum = np.zeros(scope.words, dtype=np.uint64)
+        self._cohort_signatures: dict[int, bytes] = {}
+        self._signatures: dict[int, bytes] = {}
+        self._shares: OpenedShares | None = None
         self._total: WordArray | None = None
 
     @property
@@ -77,38 +128,48 @@ class ServerRound:
         return self._state is ServerState.DONE
 
     @property
+    def waiting(self) -> tuple[int, ...]:
+        """The clients that this stage has asked and that have not answered, ascending."""
+        return tuple(client for client in self._asked if client not in self._answered)
+
+    @property
     def total(self) -> WordArray:
-        """The exact sums [m]; LocalError before the round is done."""
+        """The exact sums [m] over the survivors; LocalError before the round is done."""
         if self._total is None or not self.finished:
             raise LocalError(f"there is no sum in state {self._state.name}")
         return self._total
 
-    @property
-    def payloads(self) -> Mapping[int, WordArray]:
-        """The words that each client's masked input held."""
-        return dict(self._inputs)
-
     def receive(self, sender: int, data: bytes) -> None:
         """Take one message that the transport says `sender` sent."""
         state = self._take()
-        if sender not in self.scope.session.roster:
-            raise PeerError(f"client {sender} is not on the pinned roster")
-        kind = message_type(data, self.scope, sender)
+        if sender not in self._asked:
+            raise PeerError(f"client {sender} was not asked in state {state.name}")
+        kind = message_type(data, self.scope.place, sender)
         if (state, kind) not in _INBOUND:
             raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
+        if sender in self._answered:
+            raise PeerError(f"client {sender} sent a second message in one stage")
         _INBOUND[state, kind](self, sender, data)
+        self._answered.add(sender)
         self._state = state
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage; what to send to each client, empty once the round is done.
 
-        MissingClientError where a client did not answer the stage.
+        MissingClientError where fewer answered than the round needs.
         """
         state = self._take()
         if state not in _ADVANCE:
             raise LocalError(f"there is no stage to close in state {state.name}")
-        close, successor = _ADVANCE[state]
-        outbound = close(self)
+        present = tuple(client for client in self._asked if client in self._answered)
+        if state is not ServerState.UNMASK and not self._group.reaches(present):
+            raise MissingClientError(
+                f"clients {list(self.waiting)} did not answer in round {self.scope.terms.index}; "
+                f"the {len(present)} that are left are too few, of {self._group.quorum} that a sum "
+                f"needs or near one of them, so nothing is revealed"
+            )
+        outbound, successor = _ADVANCE[state](self, present)
+        self._asked, self._answered = dict.fromkeys(present), set()
         self._state = successor
         return outbound
 
@@ -117,56 +178,87 @@ class ServerRound:
         state, self._state = self._state, ServerState.ABORTED
         return state
 
-    def _add_advert(self, sender: int, data: bytes) -> None:
-        advert = decode_advert(data, self.scope, sender)
-        self._refuse_repeat(sender, self._adverts)
-        advert.verify(self.scope)
-        self._adverts[sender] = advert
+    def _add_prepare(self, sender: int, data: bytes) -> None:
+        degree = self._group.degree
+        self._prepared[sender] = messages.decode_prepare(data, self.scope.place, sender, degree)
 
     def _add_masked(self, sender: int, data: bytes) -> None:
-        words = decode_masked(data, self.scope, sender)
-        self._refuse_repeat(sender, self._inputs)
-        self._inputs[sender] = words
+        degree = self._group.degree
+        words, signature, following = messages.decode_masked(data, self.scope, sender, degree)
+        self._sum += words
+        self._cohort_signatures[sender] = signature
+        self._following[sender] = following
 
-    def _close_adverts(self) -> Mapping[int, bytes]:
-        self._require_all(self._adverts)
-        roster = self.scope.session.roster
-        message = encode_roster([self._adverts[client] for client in roster], self.scope)
-        return dict.fromkeys(roster, message)
+    def _add_consistent(self, sender: int, data: bytes) -> None:
+        self._signatures[sender] = messages.decode_consistent(data, self.scope.place, sender)
 
-    def _close_masked(self) -> Mapping[int, bytes]:
-        self._require_all(self._inputs)
-        total = np.zeros(self.scope.words, dtype=np.uint64)
-        for words in self._inputs.values():
-            total += words
-        self._total = self.scope.layout.unpack(total, self.scope.terms.length)
-        return {}
+    def _add_unmask(self, sender: int, data: bytes) -> None:
+        if self._shares is None:
+            raise LocalError("shares cannot come in before they were asked for")
+        owners = self._shares.asked_of(sender)
+        shares = messages.decode_unmask(data, self.scope.place, sender, owners)
+        self._shares.add(sender, shares)
 
-    def _refuse_repeat(self, sender: int, seen: Mapping[int, object]) -> None:
-        if sender in seen:
-            raise PeerError(f"client {sender} sent a second message in one stage")
+    def _close_prepare(self, cohort: tuple[int, ...]) -> "_Step":
+        there, place = encode_set(cohort, self._group.members), self.scope.place
+        outbound = {
+            client: messages.encode_cohort(there, relayed, place)
+            for client, relayed in self._routes.relay(self._prepared).items()
+        }
+        return outbound, ServerState.INPUT
 
-    def _require_all(self, seen: Mapping[int, object]) -> None:
-        missing = [client for client in self.scope.session.roster if client not in seen]
-        if missing:
-            raise MissingClientError(
-                f"clients {missing} did not answer in round {self.scope.terms.index}; "
-                f"the round ends and nothing is revealed"
-            )
+    def _close_input(self, survivors: tuple[int, ...]) -> "_Step":
+        self.survivors = survivors
+        there, place = encode_set(survivors, self._group.members), self.scope.place
+        if len(survivors) < len(self._prepared):
+            message = messages.encode_survivors(there, b"", place)
+            return dict.fromkeys(survivors, message), ServerState.CONSISTENCY
+        lists = self._routes.signature_lists(survivors, self._cohort_signatures)
+        outbound = {
+            client: messages.encode_survivors(there, signed, place)
+            for client, signed in lists.items()
+        }
+        return outbound, self._ask_shares()
 
+    def _close_consistency(self, signers: tuple[int, ...]) -> "_Step":
+        lists = self._routes.signature_lists(signers, self._signatures)
+        outbound = {
+            client: messages.encode_signatures(signed, self.scope.place)
+            for client, signed in lists.items()
+        }
+        return outbound, self._ask_shares()
+
+    def _ask_shares(self) -> ServerState:
+        self._shares = OpenedShares(self._routes, self._prepared)
+        return ServerState.UNMASK
+
+    def _close_unmask(self, _: tuple[int, ...]) -> "_Step":
+        if self._shares is None:
+            raise LocalError("a round cannot be unmasked before shares were asked for")
+        unmasking = Unmasking(self.scope, self._group, self._prepared, self.survivors, self._shares)
+        unmasking.unmask(self._sum)
+        terms = self.scope.terms
+        limit = len(self.survivors) * terms.bound
+        self._total = self.scope.layout.unpack(self._sum, terms.length, limit)
+        return {}, ServerState.DONE
+
+
+_Step = tuple[Mapping[int, bytes], ServerState]
 
 # Reading: in this state, this message -> what takes it. Anything not listed aborts.
 _INBOUND: Final[
     Mapping[tuple[ServerState, MessageType], Callable[[ServerRound, int, bytes], None]]
 ] = {
-    (ServerState.ADVERTS, MessageType.ADVERT): ServerRound._add_advert,
-    (ServerState.MASKED, MessageType.MASKED): ServerRound._add_masked,
+    (ServerState.PREPARE, MessageType.PREPARE): ServerRound._add_prepare,
+    (ServerState.INPUT, MessageType.MASKED): ServerRound._add_masked,
+    (ServerState.CONSISTENCY, MessageType.CONSISTENT): ServerRound._add_consistent,
+    (ServerState.UNMASK, MessageType.UNMASK): ServerRound._add_unmask,
 }
 
-# Reading: closing this stage -> what is sent, and the state after.
-_ADVANCE: Final[
-    Mapping[ServerState, tuple[Callable[[ServerRound], Mapping[int, bytes]], ServerState]]
-] = {
-    ServerState.ADVERTS: (ServerRound._close_adverts, ServerState.MASKED),
-    ServerState.MASKED: (ServerRound._close_masked, ServerState.DONE),
+# Reading: closing this stage with these clients -> what is sent, and the state after.
+_ADVANCE: Final[Mapping[ServerState, Callable[[ServerRound, tuple[int, ...]], _Step]]] = {
+    ServerState.PREPARE: ServerRound._close_prepare,
+    ServerState.INPUT: ServerRound._close_input,
+    ServerState.CONSISTENCY: ServerRound._close_consistency,
+    ServerState.UNMASK: ServerRound._close_unmask,
 }

@@ -8,7 +8,10 @@ from typing import Final
 from secure_fd.crypto.context import EVERYONE, MAX_CLIENT, SERVER, Purpose, context, fields
 from secure_fd.crypto.keys import IdentityPublic
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.secagg.graph import default_degree
+from secure_fd.secagg.graph import threshold as least_threshold
 from secure_fd.secagg.packing import MODULUS_BITS, LaneLayout
+from secure_fd.secagg.wire import Place
 
 SESSION_BYTES: Final = 32
 MAX_WORDS: Final = 2**28
@@ -47,7 +50,7 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """What one round sums, fixed by every party for itself and bound into every key.
+    """What one round sums, fixed by every party for itself and bound into every mask key.
 
     index: the round, never repeated in a session. length: values of a vector. bound: the
     largest value. subject: a hash of what the values are about (the round's proxy indices).
@@ -77,28 +80,67 @@ class Session:
     """A federation of pinned clients that will run many rounds.
 
     configuration: whatever else the parties agreed on, encoded. proxies: a commitment to the
-    proxy set. nonce: makes two sessions of one roster differ, so that adverts of one are void
-    in the other. id: the hash of all of it, with modulus and protocol version.
+    proxy set. nonce: makes the ids of two sessions differ. degree: neighbours of a client; by
+    default what the roster's size needs. threshold: shares that open a secret; by default what
+    a lying server calls for. hybrid: whether channels add ML-KEM-768 to X25519.
+    id: the hash of all of it, with modulus and protocol version.
     """
 
     roster: Roster
     configuration: bytes
     proxies: bytes
     nonce: bytes
+    degree: int | None = None
+    threshold: int | None = None
+    hybrid: bool = False
+    modulus_bits: int = MODULUS_BITS
     id: bytes = field(init=False)
 
     def __post_init__(self) -> None:
+        for name in ("degree", "threshold"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(name, value, "use 1 or more")
         label = context(
             Purpose.SESSION, session=self.nonce, terms=b"", sender=EVERYONE, receiver=EVERYONE
         )
+        numbers = (self.degree or 0, self.threshold or 0, int(self.hybrid), self.modulus_bits)
         agreed = fields(
             label,
-            MODULUS_BITS.to_bytes(2, "big"),
+            *(number.to_bytes(8, "big") for number in numbers),
             self.roster.encode(),
             self.configuration,
             self.proxies,
         )
         object.__setattr__(self, "id", hashlib.sha256(agreed).digest())
+
+    @property
+    def place(self) -> Place:
+        """Where set-up messages belong."""
+        return Place(self.id)
+
+    def degree_of(self, members: int) -> int:
+        """Neighbours of each client in a group of so many members: an odd number of members
+        has no regular graph of odd degree, so the next even one is taken.
+        """
+        wanted = self.degree
+        if wanted is None:
+            wanted = default_degree(members, len(self.roster))
+        return min(wanted + (wanted * members) % 2, members - 1)
+
+    def basis_of(self, members: int) -> int:
+        """Of how many clients a threshold is a part: the holders of a secret.
+
+        In a complete graph the whole roster, however few of it are members: a server that leaves
+        honest clients out must not make its corrupt ones a greater part of those who decide.
+        """
+        degree = self.degree_of(members)
+        return len(self.roster) if degree == members - 1 else degree + 1
+
+    def threshold_of(self, members: int) -> int:
+        """Shares that open a secret in a group of so many members."""
+        least = least_threshold(self.basis_of(members))
+        return least if self.threshold is None else self.threshold
 
 
 class RoundCounter:
@@ -118,27 +160,30 @@ class RoundCounter:
 
 @dataclass(frozen=True, slots=True)
 class RoundScope:
-    """A round of a session: all that a message, a signature or a key of it is bound to."""
+    """A round of a session: all that a mask, a signature or a key of it is bound to.
+
+    words: of one masked input.
+    """
 
     session: Session
     terms: RoundTerms
     layout: LaneLayout = field(init=False)
+    place: Place = field(init=False)
+    words: int = field(init=False)
     _terms: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         layout = LaneLayout(len(self.session.roster), self.terms.bound)
-        if layout.words(self.terms.length) > MAX_WORDS:
+        words = layout.words(self.terms.length)
+        if words > MAX_WORDS:
             raise ConfigurationError("length", self.terms.length, f"pack into {MAX_WORDS} words")
         object.__setattr__(self, "layout", layout)
+        object.__setattr__(self, "place", Place(self.session.id, self.terms.index))
+        object.__setattr__(self, "words", words)
         object.__setattr__(self, "_terms", self.terms.encode())
 
-    @property
-    def words(self) -> int:
-        """Words of one masked input."""
-        return self.layout.words(self.terms.length)
-
     def context(self, purpose: Purpose, sender: int, receiver: int = SERVER) -> bytes:
-        """The context of one purpose between two parties of this round."""
+        """The context of one purpose between two parties of this round, under all its terms."""
         return context(
             purpose,
             session=self.session.id,

@@ -61,6 +61,9 @@ def idx(path: Path, shape: tuple[int, ...], *, cut: int = 0) -> None:
         (["--attacks", "bogus"], "attacks", "'bogus'", "label-distribution, inversion, label-only"),
         (["--secure-agg", "--clients", "2"], "clients", "2", "3 or more"),
         (["--rows", "bogus"], "rows", "'bogus'", "fedavg"),
+        (["--drop", "1"], "drop", "1.0", "from 0 to less than 1"),
+        (["--aggregation", "he"], "aggregation", "'he'", "together with --secure-agg"),
+        (["--releases", "1"], "releases", "1", "7,680 answers about 1,000 proxies take 8 or more"),
         (
             ["--dataset", "digits", "--proxies-per-round", "401"],
             "proxies_per_round",
@@ -129,7 +132,15 @@ def test_an_argument_that_cannot_be_read_is_named(
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     made = cli(tmp_path, "--help", python=("-X", "importtime"))
     assert made.returncode == 0
-    for flag in ("--secure-agg", "--dp-eps", "--data-dir", "--quick", "--attacks"):
+    for flag in (
+        "--secure-agg",
+        "--dp-eps",
+        "--data-dir",
+        "--quick",
+        "--attacks",
+        "--drop",
+        "--releases",
+    ):
         assert flag in made.stdout
     imported = {
         line.rpartition("|")[2].strip().partition(".")[0]

@@ -11,6 +11,7 @@ import pytest
 
 from experiments.report.images import load_images
 from experiments.report.results import AttackFigure, Results, Row, load
+from secure_fd.aggregation.base import Stage
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_compare.py"
 ROWS = [
@@ -74,6 +75,19 @@ def test_masks_cost_no_accuracy(rows: dict[str, Row]) -> None:
     assert masked.accuracy == clear.accuracy
     assert masked.bytes_up > clear.bytes_up
     assert masked.attacks["inversion"] == clear.attacks["inversion"]
+
+
+def test_a_sum_says_what_it_cost_and_who_was_in_it(rows: dict[str, Row]) -> None:
+    assert rows["independent"].aggregation is None
+    for key in set(ROWS) - {"independent"}:
+        made = rows[key].aggregation
+        assert made is not None
+        assert made.name == ("masks" if "masks" in key else "plain")
+        assert (made.void_rounds, made.survivors) == (0, 3.0)
+        assert made.missing == {str(stage): [0, 0, 0] for stage in Stage}
+    costs = [rows[key].aggregation for key in ("selective-fd-hard", "selective-fd-hard-masks")]
+    clear, masked = (made.seconds for made in costs if made is not None)
+    assert 0 < clear < masked
 
 
 def figure(row: Row, attack: str) -> AttackFigure:
@@ -145,6 +159,7 @@ def test_nothing_names_this_machine(folder: Path, results: Results) -> None:
         "--out=OUT",
     ]
     assert json.loads(text)["insecure"] == []
+    assert "follow from the public seed 10, so that rows can be compared" in text
 
 
 def test_the_report_needs_nothing_from_outside(folder: Path) -> None:

@@ -54,7 +54,7 @@ def test_counts_are_exact_and_sums_within_a_unit_a_client(
         ideal = target[:, None] * contribution.predictions
         assert (np.abs(table - ideal) < 1 + 1e-6).all()
         votes.append(target / levels)
-    sums = codec.decode(np.sum(encoded, axis=0, dtype=np.uint64))
+    sums = codec.decode(np.sum(encoded, axis=0, dtype=np.uint64), n_clients)
     assert np.allclose(sums.count, np.sum(votes, axis=0), rtol=0, atol=1e-12 * n_clients)
     # The count is off the weights' own sum by half a unit a client, an entry by a unit more.
     true_count = np.sum([c.weights for c in given_], axis=0)
@@ -73,7 +73,7 @@ def test_hard_votes_are_a_histogram(seed: int, m: int, n_clients: int) -> None:
     total = np.zeros(5 * m, dtype=np.uint64)
     for chosen, answered in zip(classes, answers, strict=True):
         total += codec.encode(Contribution(answered.astype(np.float64), one_hot(chosen, 5)))
-    sums = codec.decode(total)
+    sums = codec.decode(total, n_clients)
     for i in range(m):
         own = np.bincount(classes[answers[:, i], i], minlength=5)
         assert sums.total[i].tolist() == own.tolist()
@@ -94,7 +94,7 @@ def test_a_mean_of_parameters_is_within_half_a_step(
     own = [rng.uniform(-scale, scale, 50).astype(np.float32) for _ in shares]
     vectors = [codec.encode(k, values) for k, values in enumerate(own)]
     assert max(int(v.max()) for v in vectors) <= codec.bound
-    mean = codec.decode(np.sum(vectors, axis=0, dtype=np.uint64))
+    mean = codec.decode(np.sum(vectors, axis=0, dtype=np.uint64), range(len(shares)))
     half_step = 0.5 / codec.resolution / np.mean(shares)
     truth = np.average(np.array(own, dtype=np.float64), axis=0, weights=shares)
     assert (np.abs(mean - truth) <= half_step + 1e-12).all()

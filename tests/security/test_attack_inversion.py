@@ -93,7 +93,7 @@ def ensembles(*answers: Ensemble) -> Transcript:
     for index, answer in enumerate(answers):
         total = np.zeros(answer.predictions.size, dtype=np.uint64)
         run.distillation.append(
-            DistillationRound(index, answer.indices, 1, None, {}, total, answer)
+            DistillationRound(index, answer.indices, 1, None, {}, total, answer, (0, 1, 2))
         )
     return run
 

@@ -13,7 +13,14 @@ from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.aggregation.plain import PlainSum
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.knowledge import Contribution, Ensemble, KnowledgeCodec, WordArray, one_hot
+from secure_fd.knowledge import (
+    Contribution,
+    Ensemble,
+    FloatArray,
+    KnowledgeCodec,
+    WordArray,
+    one_hot,
+)
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
 
@@ -45,7 +52,16 @@ def run(aggregation: SecureSum, rounds: int = 2) -> Transcript:
         sent = aggregation.sum(index, votes(), 1)
         uploads = readable_uploads(sent, votes())
         history.distillation.append(
-            DistillationRound(index, np.arange(M), 1, uploads, sent.payloads, sent.total, answer)
+            DistillationRound(
+                index,
+                np.arange(M),
+                1,
+                uploads,
+                sent.payloads,
+                sent.total,
+                answer,
+                sent.survivors,
+            )
         )
     return history
 
@@ -76,6 +92,7 @@ def test_masks_leave_the_same_guess_for_every_client_and_say_so() -> None:
 
 def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.recovery.mask_words", lambda *_: None)
     history = run(MaskedSum(3))
     assert all(record.uploads is None for record in history.distillation)
     result = ATTACK.score(ATTACK.run(server_view(history, public()), 0), HISTOGRAMS, 0)
@@ -121,7 +138,7 @@ def test_an_attacker_who_knows_the_noise_undoes_it() -> None:
             noisy[k] = CODEC.encode(Contribution(np.ones(M), one_hot(said, C)))
         total = np.stack(list(noisy.values())).sum(axis=0, dtype=np.uint64)
         history.distillation.append(
-            DistillationRound(index, np.arange(M), 1, noisy, {}, total, answer)
+            DistillationRound(index, np.arange(M), 1, noisy, {}, total, answer, (0, 1, 2))
         )
     view = server_view(history, public())
     naive = ATTACK.score(ATTACK.run(view, 0), HISTOGRAMS, 0).figure
@@ -131,6 +148,34 @@ def test_an_attacker_who_knows_the_noise_undoes_it() -> None:
     assert knowing.score(estimate, HISTOGRAMS, 0).figure < 0.1
     assert naive > 0.3
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum(), atol=0.1)
+
+
+def test_the_noise_of_survivors_alone_is_undone() -> None:
+    """One of three clients is lost in every round; exact expected votes, so exact shares.
+
+    The twin that takes the noise of all three off gets a guess that is far away.
+    """
+    p = 0.4
+    q = (1 - p) / (C - 1)
+    true = np.stack([np.bincount(votes, minlength=C) for votes in LABELS[:2]])
+    scale = 1000  # levels that hold the expected fractions of a vote
+    expected = np.rint(scale * (q * M + (p - q) * true)).astype(np.uint64)
+
+    def guess(survivors: tuple[int, ...]) -> FloatArray:
+        history = Transcript(len(LABELS))
+        total = np.zeros((M, C), dtype=np.uint64)
+        total[0] = expected.sum(axis=0)
+        answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
+        history.distillation.append(
+            DistillationRound(
+                0, np.arange(M), scale, None, {}, total.reshape(-1), answer, survivors
+            )
+        )
+        knowing = LabelDistribution(debias=lambda votes, asked: (votes - asked * q) / (p - q))
+        return knowing.run(server_view(history, public()), 0).guess
+
+    np.testing.assert_allclose(guess((0, 1)), true.sum(axis=0) / true.sum(), atol=1e-3)
+    assert np.abs(guess((0, 1, 2)) - true.sum(axis=0) / true.sum()).max() > 0.05
 
 
 def test_a_client_cannot_run_it() -> None:

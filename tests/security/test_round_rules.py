@@ -1,52 +1,30 @@
-"""Order, repeats, senders and floors: what a party refuses, and that it stays aborted."""
+"""Rounds are begun once and in order, by pinned clients only, and leave no secret behind."""
+
+import gc
+import weakref
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.secagg import messages
-from secure_fd.secagg.client import Client, ClientRound, ClientState, Floors
-from secure_fd.secagg.messages import MessageType
+from secure_fd.secagg import client as client_module
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.client import Client, ClientState
+from secure_fd.secagg.client_setup import SetupState
+from secure_fd.secagg.floors import Floors
+from secure_fd.secagg.group import Group
+from secure_fd.secagg.round_messages import Prepare
+from secure_fd.secagg.secrets import Prepared, prepare
 from secure_fd.secagg.server import Server, ServerState
-from secure_fd.secagg.session import Roster, RoundScope, RoundTerms, Session
-from tests.secagg_cohort import TERMS, Cohort, Round, assert_dead, round_of
+from secure_fd.secagg.session import Roster, RoundTerms, Session
+from secure_fd.secagg.wire import Place
+from tests.secagg_cohort import TERMS, Cohort, Round, assert_dead, assert_setup_dead, round_of
+from tests.secagg_stage import LATER, Stage
 
-
-def header(kind: int, scope: RoundScope, sender: int) -> bytes:
-    whole = messages.encode_masked(np.zeros(0, np.uint64), scope, sender)
-    return whole[:2] + kind.to_bytes(2, "big") + whole[4:]
-
-
-# Order, repeats, senders.
-
-
-def in_state(state: ClientState) -> tuple[Round, ClientRound, bytes]:
-    """A round whose client 0 is in the state, and the honest roster for it."""
-    current = round_of()
-    machine = current.clients[0]
-    if state is ClientState.READY:
-        return current, machine, messages.encode_roster([], machine.scope)
-    roster = current.advertise()[0]
-    if state is ClientState.SENT:
-        machine.receive(roster)
-    return current, machine, roster
-
-
-@pytest.mark.parametrize("state", [ClientState.READY, ClientState.ADVERTISED, ClientState.SENT])
-@pytest.mark.parametrize("kind", [0, *MessageType, 4, 5, 7, 255, 65535])
-def test_only_a_roster_makes_an_advertised_client_speak(state: ClientState, kind: int) -> None:
-    current, machine, roster = in_state(state)
-    if (state, kind) == (ClientState.ADVERTISED, MessageType.ROSTER):
-        hidden = machine.receive(roster)
-        plain = machine.scope.layout.pack(np.zeros(40, np.uint64)).tobytes()
-        assert plain not in hidden
-        return
-    data = header(kind, current.server.scope, 2**32 - 2) + roster[48:]
-    with pytest.raises(PeerError, match=r"not allowed in state|does not exist"):
-        machine.receive(data)
-    assert_dead(machine)
+# Once, and in order.
 
 
 def test_a_round_starts_once_and_values_load_once() -> None:
@@ -60,100 +38,77 @@ def test_a_round_starts_once_and_values_load_once() -> None:
     assert_dead(current.clients[1])
 
 
-def test_a_roster_before_the_values_is_our_fault() -> None:
+def test_values_do_not_load_once_the_cohort_is_answered() -> None:
+    current = round_of()
+    current.masked()
+    with pytest.raises(LocalError, match="values"):
+        current.clients[0].load(np.ones(39, np.uint64))
+    assert_dead(current.clients[0])
+
+
+def test_a_cohort_before_the_values_is_our_fault() -> None:
     cohort = Cohort()
-    server = cohort.server.open_round(TERMS)
     clients = {k: client.open_round(TERMS) for k, client in cohort.clients.items()}
-    rosters = Round(server, clients).advertise()
+    inbound = Round(cohort.server.open_round(TERMS), clients).prepare()
     with pytest.raises(LocalError, match="before values are loaded"):
-        clients[0].receive(rosters[0])
+        clients[0].receive(inbound[0])
     assert_dead(clients[0])
 
 
 @pytest.mark.parametrize("index", [3, 2, 0])
 def test_a_round_is_never_run_twice(index: int) -> None:
     cohort = Cohort()
-    round_of(cohort).advertise()
-    again = RoundTerms(index, 40, 4)
+    round_of(cohort).prepare()
     parties: list[Client | Server] = [*cohort.clients.values(), cohort.server]
     for party in parties:
         with pytest.raises(LocalError, match="is spent"):
-            party.open_round(again)
+            party.open_round(RoundTerms(index, 40, 4))
         party.open_round(RoundTerms(4, 40, 4))
 
 
-def test_a_roster_of_an_earlier_round_is_refused() -> None:
-    cohort = Cohort()
-    old = round_of(cohort).advertise()[0]
-    current = round_of(cohort, RoundTerms(4, 40, 4))
-    current.advertise()
-    with pytest.raises(PeerError, match="round 3, not 4"):
-        current.clients[0].receive(old)
-    assert_dead(current.clients[0])
+def test_a_round_cannot_be_opened_without_a_set_up() -> None:
+    cohort = Cohort(enrolled=False)
+    parties: list[Client | Server] = [*cohort.clients.values(), cohort.server]
+    for party in parties:
+        with pytest.raises(LocalError, match="no set-up to open a round in"):
+            party.open_round(TERMS)
 
 
-def test_clients_that_differ_in_the_terms_never_mask_for_each_other() -> None:
-    cohort = Cohort()
-    current = round_of(cohort)
-    other = Cohort().clients[1].open_round(RoundTerms(3, 40, 4, b"other proxies"))
-    with pytest.raises(PeerError, match="client 1's advert"):
-        current.server.receive(1, other.start())
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_the_server_takes_one_message_of_each_pinned_client(masked: bool) -> None:
-    def ready() -> tuple[Round, bytes]:
-        current = round_of()
-        return current, (current.masked()[1] if masked else current.clients[1].start())
-
-    current, message = ready()
-    current.server.receive(1, message)
-    with pytest.raises(PeerError, match="client 1 sent a second message"):
-        current.server.receive(1, message)
-    with pytest.raises(LocalError, match="no stage to close in state ABORTED"):
-        current.server.advance()
-    for sender, sentence in ((9, "client 9 is not on the pinned roster"), (2, "names party 1")):
-        current, message = ready()
-        with pytest.raises(PeerError, match=sentence):
-            current.server.receive(sender, message)
-        assert current.server.state is ServerState.ABORTED
-
-
-def test_the_server_takes_a_stages_message_in_that_stage_only() -> None:
-    current = round_of()
-    advert = current.clients[0].start()
-    masked = messages.encode_masked(
-        np.zeros(current.server.scope.words, np.uint64), current.server.scope, 1
-    )
-    current.server.receive(0, advert)
-    with pytest.raises(PeerError, match="MASKED message is not allowed in state ADVERTS"):
-        current.server.receive(1, masked)
-    current = round_of()
-    advert = current.clients[0].start()
-    current.server.receive(0, advert)
-    for k in (1, 2):
-        current.server.receive(k, current.clients[k].start())
-    current.server.advance()
-    with pytest.raises(PeerError, match="ADVERT message is not allowed in state MASKED"):
-        current.server.receive(0, advert)
+def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number() -> None:
+    """Round 3 wants to prepare round 4, which has been prepared by itself; neither goes on."""
+    cohort = Cohort(4)
+    stage = Stage.opened(cohort)
+    machine = cohort.clients[0].open_round(RoundTerms(4, 40, 4))
+    assert machine.start() is not None
+    with pytest.raises(LocalError, match="counter: 4 after 4"):
+        stage.tell(stage.relayed())
+    assert_dead(stage.machines[0])
 
 
 def test_no_sum_before_the_end() -> None:
     current = round_of()
-    current.masked()
-    with pytest.raises(LocalError, match="no sum in state MASKED"):
-        _ = current.server.total
+    inbound = current.prepare()
+    for state in (ServerState.INPUT, ServerState.UNMASK):
+        with pytest.raises(LocalError, match=f"no sum in state {state.name}"):
+            _ = current.server.total
+        inbound = current.deliver(current.answer(inbound))
+    assert current.server.finished
 
 
-# Floors.
+def test_a_set_up_is_begun_and_used_when_it_is_due() -> None:
+    cohort = Cohort(enrolled=False)
+    setup = cohort.open_setup()
+    with pytest.raises(LocalError, match="no enrolment in state READY"):
+        cohort.clients[0].enrol(setup.clients[0])
+    with pytest.raises(LocalError, match="no group in stage JOINS"):
+        cohort.server.enrol(setup.server)
+    setup.clients[0].start()
+    with pytest.raises(LocalError, match="starts from READY"):
+        setup.clients[0].start()
+    assert_setup_dead(setup.clients[0])
 
 
-@pytest.mark.parametrize("cohort", [2, 1, 0])
-def test_floors_cannot_be_set_below_three_by_accident(cohort: int) -> None:
-    with pytest.raises(ConfigurationError, match="cohort"):
-        Floors(cohort=cohort)
-    with pytest.raises(ConfigurationError, match="cohort"):
-        Floors(cohort=1, insecure_pair=True)
+# Who may take part.
 
 
 def test_a_client_refuses_a_session_below_its_floor_or_with_another_identity() -> None:
@@ -168,10 +123,24 @@ def test_a_client_refuses_a_session_below_its_floor_or_with_another_identity() -
         Client(3, cohort.identities[0], cohort.session)
 
 
-def test_a_roster_holds_each_identity_once() -> None:
+def test_a_client_masks_in_no_cohort_below_its_own_floor() -> None:
+    """The group's quorum is 4, the client's floor 5: the client decides."""
+    cohort = Cohort(5, floors=Floors(cohort=5))
+    current = cohort.open(TERMS)
+    del current.clients[4]
+    inbound = current.prepare()
+    with pytest.raises(PeerError, match="4 clients are below the quorum of 5"):
+        current.clients[0].receive(inbound[0])
+    assert_dead(current.clients[0])
+
+
+def test_a_roster_holds_each_identity_once_and_numbers_in_range() -> None:
     key = IdentityKey.generate(insecure_bytes(0)).public.raw
     with pytest.raises(ConfigurationError, match="own identity"):
         Roster({0: key, 1: key, 2: bytes(32)})
+    for number in (-1, 2**32 - 2, 2**32 - 1):
+        with pytest.raises(ConfigurationError, match="client"):
+            Roster({number: key})
 
 
 def test_the_session_id_changes_with_everything_it_commits_to() -> None:
@@ -185,17 +154,94 @@ def test_the_session_id_changes_with_everything_it_commits_to() -> None:
         Session(roster, b"cp", b"", b"n"),
         Session(roster, b"", b"cp", b"n"),
         Session(roster, b"c", b"p", b"m"),
+        Session(roster, b"c", b"p", b"n", degree=2),
+        Session(roster, b"c", b"p", b"n", threshold=2),
+        Session(roster, b"c", b"p", b"n", hybrid=True),
+        Session(roster, b"c", b"p", b"n", modulus_bits=32),
     ]
     assert len({session.id for session in sessions}) == len(sessions)
     assert sessions[0].id == Session(Cohort(3).session.roster, b"c", b"p", b"n").id
 
 
-def test_overflow_is_refused_before_anything_is_sent() -> None:
-    machine = Cohort().clients[0].open_round(TERMS)
-    with pytest.raises(LocalError, match="exceeds the agreed bound of 4"):
-        machine.load(np.full(40, 5, np.uint64))
+# Nothing is left.
+
+
+class Watched(Prepared):
+    """Slots leave no room for a weak reference; this does."""
+
+
+def test_a_finished_round_holds_nothing_and_its_secrets_are_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Afterwards only the secrets of the next round are alive."""
+    drawn: list[weakref.ref[Watched]] = []
+
+    def watched(
+        group: Group,
+        place: Place,
+        client: int,
+        channels: Mapping[int, Channel],
+        random: RandomBytes,
+    ) -> tuple[Prepared, Prepare]:
+        made, sent = prepare(group, place, client, channels, random)
+        kept = Watched(made.index, made.secrets, made.own)
+        drawn.append(weakref.ref(kept))
+        return kept, sent
+
+    monkeypatch.setattr(client_module, "prepare", watched)
+    current = round_of(Cohort(4))
+    current.finish()
+    for machine in current.clients.values():
+        assert machine.state is ClientState.DONE
+        assert machine._held is None
+        with pytest.raises(LocalError, match="READY"):
+            machine.start()
+        assert_dead(machine)
+    gc.collect()
+    alive = [made() for made in drawn]
+    assert len(drawn) == 8
+    assert [kept.index for kept in alive if kept is not None] == [4] * 4
+
+
+def test_a_round_forgets_values_and_secrets_as_soon_as_they_are_masked() -> None:
+    """Of its own secrets it keeps its shares alone."""
+    current = round_of(Cohort(4))
+    current.masked()
+    for machine in current.clients.values():
+        assert machine._held is not None
+        assert machine._held.words is None
+        assert machine._held.prepared is None
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_aborted_round_holds_nothing(after: int) -> None:
+    cohort = Cohort(4)
+    current = round_of(cohort)
+    inbound = current.prepare()
+    for at in range(after):
+        inbound = current.deliver(current.answer(inbound), without=(3,) if at == 0 else ())
+    machine = current.clients[0]
+    with pytest.raises(PeerError):
+        machine.receive(inbound[0][:-1])
     assert_dead(machine)
-    short = Cohort().clients[0].open_round(TERMS)
-    with pytest.raises(LocalError, match="where 40 are agreed"):
-        short.load(np.zeros(39, np.uint64))
-    assert_dead(short)
+    with pytest.raises(PeerError, match="not allowed in state ABORTED"):
+        machine.receive(inbound[0])
+    assert_dead(machine)
+
+
+def test_a_finished_set_up_holds_nothing() -> None:
+    setup = Cohort(enrolled=False).open_setup()
+    setup.answer(setup.until_agreed())
+    for machine in setup.clients.values():
+        assert machine.state is SetupState.DONE
+        assert machine._held is None
+
+
+def test_the_secrets_of_a_round_that_was_skipped_are_lost() -> None:
+    cohort = Cohort(4)
+    round_of(cohort).finish()
+    machine = cohort.clients[0].open_round(LATER)
+    assert machine._held is not None
+    assert machine._held.prepared is None
+    assert cohort.clients[0]._prepared is None
+    assert machine.start() is not None

@@ -3,74 +3,190 @@
 import copy
 import logging
 import pickle
+import traceback
+from collections.abc import Callable, Iterable
 
+import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.crypto import prg
+from secure_fd.crypto import prg, shamir
+from secure_fd.crypto.aead import Sealer
 from secure_fd.crypto.keys import AgreementKey
 from secure_fd.crypto.randomness import insecure_bytes
-from secure_fd.errors import LocalError, PeerError
-from secure_fd.secagg.client import ClientState
-from tests.secagg_cohort import Cohort, round_of
-
-# Secrets.
+from secure_fd.errors import LocalError, PeerError, SecureFDError
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_setup import ClientSetup
+from secure_fd.secagg.secrets import RoundSecrets
+from tests.secagg_cohort import Cohort, Round, round_of
+from tests.secagg_stage import Stage
 
 
 def forms(secret: bytes) -> list[str]:
-    return [secret.hex(), repr(secret)[2:-1], str(list(secret))[1:-1]]
+    number = int.from_bytes(secret, "big")
+    return [secret.hex(), repr(secret)[2:-1], str(list(secret))[1:-1], str(number), hex(number)]
+
+
+def private(key: AgreementKey) -> bytes:
+    found: X25519PrivateKey = key._key
+    return found.private_bytes_raw()
+
+
+def secrets_of(setups: Iterable[ClientSetup], rounds: Iterable[ClientRound]) -> set[bytes]:
+    """Every secret of a set-up and of rounds that have begun; not the nonce, which is revealed."""
+    found: set[bytes] = set()
+    for machine in setups:
+        if machine._held is not None:
+            found.add(private(machine._held.channel_key))
+    for each in rounds:
+        held, channels = each._held, each._enrolment.channels
+        found |= {channel._pair for channel in channels.values()}
+        found |= {channel.pair_secret(each.scope.terms.index) for channel in channels.values()}
+        if held is not None and held.prepared is not None:
+            secrets, own = held.prepared.secrets, held.prepared.own
+            found |= {shamir.encode(secrets.root), shamir.encode(secrets.seed)}
+            found |= {private(secrets.key), own.root, own.seed}
+        if held is not None and held.words is not None:
+            found.add(held.words.tobytes())
+    return found
+
+
+def refusals(current: Round) -> list[str]:
+    """The tracebacks of what each client says to bytes that are no message, with all its causes."""
+    told = []
+    for machine in current.clients.values():
+        with pytest.raises(SecureFDError) as refused:
+            machine.receive(bytes(100))
+        told += traceback.format_exception(refused.value)
+    return told
 
 
 def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    drawn: list[bytes] = []
-    source = insecure_bytes(4)
-    cohort = Cohort()
+    cohort = Cohort(4, enrolled=False)
+    setup = cohort.open_setup()
+    secrets = secrets_of(setup.clients.values(), [])
+    wire = list(setup.start().values())
+    text = repr([setup.clients, [machine._held for machine in setup.clients.values()]])
+    cohort.enrol()
 
-    def recorded(size: int) -> bytes:
-        drawn.append(source(size))
-        return drawn[-1]
-
-    for client in cohort.clients.values():
-        client._random = recorded
     current = round_of(cohort)
-    text = repr([cohort.clients, current.clients, current.server, cohort.identities])
-    text += repr([machine._held for machine in current.clients.values()])
-    wire = [machine.start() for machine in current.clients.values()]
-    with pytest.raises(PeerError) as refused:
-        current.clients[0].receive(bytes(100))
-    text += repr(refused.value) + caplog.text
-    assert len(drawn) == 3
-    assert not any(form in text for secret in drawn for form in forms(secret))
-    assert not any(secret in message for secret in drawn for message in wire)
+    started = {k: machine.start() for k, machine in current.clients.items()}
+    rounds = list(current.clients.values())
+    secrets |= secrets_of([], rounds)
+    held = [machine._held for machine in rounds]
+    text += repr([cohort.clients, rounds, current.server, cohort.identities, cohort.session])
+    text += repr([held, [kept.prepared for kept in held if kept], cohort.clients[0]._enrolment])
+    outbound = {k: message for k, message in started.items() if message is not None}
+    inbound = current.deliver(outbound)
+    outbound |= current.answer(inbound)
+    text += repr([kept.shares for kept in held if kept])
+    wire += [*outbound.values(), *inbound.values()]
+    text += "".join(refusals(current)) + caplog.text
+
+    assert len(secrets) == 4 + 6 * 2 + 4 * (2 + 3 + 1)
+    assert not any(form in text for secret in secrets for form in forms(secret))
+    assert not any(secret in message for secret in secrets for message in wire)
     assert caplog.records == []
-    planted = repr(drawn[0]) + text
-    assert any(form in planted for form in forms(drawn[0]))
+
+
+def test_a_secret_in_a_text_or_on_the_wire_would_be_found() -> None:
+    secret = shamir.encode(2**200 + 12345)
+    for form in (secret.hex(), repr(secret), str(2**200 + 12345), f"share={list(secret)}"):
+        assert any(found in f"before {form} after" for found in forms(secret))
+
+
+def test_a_planted_share_in_a_repr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RoundSecrets, "__repr__", lambda self: f"RoundSecrets(root={self.root})")
+    current = round_of(Cohort(4))
+    current.prepare()
+    rounds = list(current.clients.values())
+    text = repr([machine._held.prepared for machine in rounds if machine._held])
+    secrets = secrets_of([], rounds)
+    assert any(form in text for secret in secrets for form in forms(secret))
+
+
+# Refusals that happen with secrets in hand.
+
+SECRET_VALUE = 2**40 + 1
+
+
+def wrong_value(stage: Stage) -> None:
+    """The same values again, each far above the bound."""
+    held = stage.machines[0]._held
+    assert held is not None
+    assert held.words is not None
+    scope = stage.machines[0].scope
+    values = scope.layout.unpack(held.words, scope.terms.length) + np.uint64(SECRET_VALUE)
+    Cohort(4).clients[0].open_round(scope.terms).load(values)
+
+
+def bad_seal(stage: Stage) -> None:
+    relayed = stage.relayed()
+    stage.tell(relayed | {1: relayed[2]})
+
+
+def bad_cohort(stage: Stage) -> None:
+    stage.tell(stage.relayed(cohort=(0, 1)), (0, 1))
+
+
+def started_again(stage: Stage) -> None:
+    stage.machines[0].start()
+
+
+def loaded_again(stage: Stage) -> None:
+    held = stage.machines[0]._held
+    assert held is not None
+    assert held.words is not None
+    stage.machines[0].load(held.words)
+
+
+@pytest.mark.parametrize("misuse", [wrong_value, bad_seal, bad_cohort, started_again, loaded_again])
+def test_no_error_tells_a_secret_or_a_value(misuse: Callable[[Stage], None]) -> None:
+    stage = Stage.opened()
+    secrets = secrets_of([], stage.machines.values())
+    with pytest.raises((LocalError, PeerError)) as refused:
+        misuse(stage)
+    text = "".join(traceback.format_exception(refused.value)) + repr(refused.value.args)
+    assert not any(form in text for secret in secrets if any(secret) for form in forms(secret))
+    assert str(SECRET_VALUE) not in text
+
+
+# Pickles and copies.
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_what_holds_secrets_cannot_be_pickled(protocol: int) -> None:
-    cohort = Cohort()
-    current = round_of(cohort)
-    for holder in (
+def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol: int) -> None:
+    cohort = Cohort(4)
+    setup = cohort.open_setup()
+    stage = Stage.opened(cohort)
+    stage.tell(stage.relayed())
+    machine, waiting = stage.machines[0], stage.machines[1]
+    assert machine._held is not None
+    assert waiting._held is not None
+    assert waiting._held.prepared is not None
+    holders = [
         cohort.identities[0],
         cohort.clients[0],
-        current.clients[0],
-        current.clients[0]._held,
+        machine,
+        machine._held,
+        machine._held.shares[1],
+        waiting._held.prepared.secrets,
+        waiting._held.prepared,
+        machine._enrolment,
+        machine._enrolment.channels[1],
+        setup.clients[0],
+        setup.clients[0]._held,
         AgreementKey.generate(insecure_bytes(0)),
+        Sealer(bytes(32)),
         prg.Keystream(bytes(32)),
-        MaskedSum(3),
-    ):
+        MaskedSum(3, insecure_seed=0),
+    ]
+    for holder in holders:
         with pytest.raises(LocalError, match="cannot be pickled or copied"):
             pickle.dumps(holder, protocol)
-        with pytest.raises(LocalError, match="cannot be pickled or copied"):
-            copy.deepcopy(holder)
+        for copied in (copy.copy, copy.deepcopy):
+            with pytest.raises(LocalError, match="cannot be pickled or copied"):
+                copied(holder)
         assert not hasattr(holder, "__dict__")
-
-
-def test_a_finished_client_keeps_neither_key_nor_words() -> None:
-    current = round_of()
-    current.masked()
-    for machine in current.clients.values():
-        assert machine.state is ClientState.SENT
-        assert machine._held is None

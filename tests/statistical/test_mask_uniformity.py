@@ -1,58 +1,31 @@
 """What the server sees of one client is uniform: every claim beside a twin that is broken.
 
-The test: at each of the eight byte positions of a word, Pearson's chi-square of the 256 byte
-values over 2**17 words; eight p-values, Bonferroni. A view is rejected below ALPHA, so a sound
-view is rejected with probability 1e-6; all keys come from fixed seeds, so a verdict never
-changes from run to run. Power: a top byte that is never 255, or a word one bit short, is
-rejected.
+The test and its error rates are in tests/uniform_words.py: about fifty views are accepted below,
+so over all seeds one of them would be rejected with probability 5e-5.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
-from secure_fd.crypto.kdf import derive_key
 from secure_fd.crypto.keys import AgreementKey
-from secure_fd.crypto.prg import BLOCK_WORDS, scratch_words
-from secure_fd.crypto.randomness import insecure_bytes
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import masking
-from secure_fd.secagg.messages import Advert, decode_masked, encode_advert
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.secrets import RoundSecrets, round_key
 from secure_fd.secagg.session import RoundScope, RoundTerms
+from secure_fd.secagg.wire import HEADER_BYTES, Place
 from tests.secagg_cohort import Cohort
+from tests.secagg_twins import copied_key, drop_contexts, leave_out, one_root, repeat_secrets
+from tests.uniform_words import looks_uniform
 
-ALPHA = 1e-6
 LENGTH = 2**17
-GENERATE = AgreementKey.generate
-BOUND = 2**61
+BOUND = 2**55
 """One value a word at three clients, so that words can be read as values."""
+PAIR_STREAM, SELF_STREAM = masking.pair_stream, masking.self_stream
 
 
-def p_value(words: WordArray) -> float:
-    """Of the hypothesis that the words are uniform and independent."""
-    columns = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(-1, 8).T
-    expected = words.size / 256
-    each = [
-        chi2.sf(((np.bincount(c, minlength=256) - expected) ** 2 / expected).sum(), df=255)
-        for c in columns
-    ]
-    return min(1.0, 8 * float(min(each)))
-
-
-def looks_uniform(words: WordArray) -> bool:
-    return p_value(words) >= ALPHA
-
-
-def read(scope: RoundScope, secret: bytes, one: int, other: int) -> WordArray:
-    stream, scratch = masking.pair_stream(scope, secret, one, other), scratch_words()
-    blocks = (stream.read_words(BLOCK_WORDS, scratch).copy() for _ in range(LENGTH // BLOCK_WORDS))
-    return np.concatenate(list(blocks))
-
-
-def scope_of(index: int = 0, nonce: bytes = b"n", subject: bytes = b"") -> RoundScope:
-    return RoundScope(Cohort(3, nonce=nonce).session, RoundTerms(index, LENGTH, BOUND, subject))
+# What the server sees of one client.
 
 
 def inputs(kind: str, client: int) -> WordArray:
@@ -64,78 +37,58 @@ def inputs(kind: str, client: int) -> WordArray:
     }[kind]
 
 
-def server_views(cohort: Cohort, index: int, kind: str = "votes") -> dict[int, WordArray]:
-    """The words that the server reads of each client in one round."""
+def server_views(
+    cohort: Cohort, index: int, kind: str = "votes"
+) -> tuple[dict[int, WordArray], dict[int, RoundSecrets]]:
+    """The words that the server reads of each client in one round, and each client's secrets."""
     values = {k: inputs(kind, k) for k in cohort.clients}
     current = cohort.open(RoundTerms(index, LENGTH, BOUND), values)
-    return {
-        k: decode_masked(message, current.server.scope, k)
-        for k, message in current.masked().items()
+    told = current.prepare()
+    held = {k: secrets_of(machine) for k, machine in current.clients.items()}
+    sent = current.answer(told)
+    current.deliver(sent)
+    size = current.server.scope.words
+    views = {
+        k: np.frombuffer(message, "<u8", size, HEADER_BYTES).astype(np.uint64)
+        for k, message in sent.items()
     }
+    return views, held
 
 
-# The detector itself.
+def secrets_of(machine: ClientRound) -> RoundSecrets:
+    assert machine._held is not None
+    assert machine._held.prepared is not None
+    return machine._held.prepared.secrets
 
 
-def test_the_detector_accepts_uniform_words() -> None:
-    rng = np.random.default_rng(0)
-    assert all(looks_uniform(rng.integers(0, 2**64, LENGTH, np.uint64)) for _ in range(20))
+def without_self_mask(cohort: Cohort, index: int, view: WordArray, client: int, seed: int) -> None:
+    """Take off what follows from the seed, as the server does for a survivor."""
+    scope = RoundScope(cohort.session, RoundTerms(index, LENGTH, BOUND))
+    masking.mask_words(view, [], [SELF_STREAM(scope, client, seed)])
 
 
-@pytest.mark.parametrize("most", [2**64 - 2**56, 2**63, 2**32, 2**24])
-def test_the_detector_rejects_a_narrow_range(most: int) -> None:
-    assert not looks_uniform(np.random.default_rng(0).integers(0, most, LENGTH, np.uint64))
-
-
-# Each mask stream alone, and apart from every other stream.
-
-
-@pytest.mark.parametrize("pair", [(0, 1), (0, 2), (1, 2)])
-def test_each_mask_stream_is_uniform_alone(pair: tuple[int, int]) -> None:
-    assert looks_uniform(read(scope_of(), bytes([1]) * 32, *pair))
-
-
-APART = {
-    "round": (scope_of(1), 0, 1),
-    "session": (scope_of(nonce=b"m"), 0, 1),
-    "subject": (scope_of(subject=b"other proxies"), 0, 1),
-    "pair": (scope_of(), 0, 2),
-}
-
-
-@pytest.mark.parametrize("other", APART.values(), ids=APART)
-def test_one_secret_gives_unrelated_streams(other: tuple[RoundScope, int, int]) -> None:
-    secret = bytes(range(32))
-    one, apart = read(scope_of(), secret, 0, 1), read(other[0], secret, *other[1:])
-    assert looks_uniform(one - apart)
-    assert looks_uniform(one + apart)
-
-
-@pytest.mark.parametrize("other", APART.values(), ids=APART)
-def test_twin_without_domain_separation_is_rejected(
-    other: tuple[RoundScope, int, int], monkeypatch: pytest.MonkeyPatch
+def without_pair_masks(
+    cohort: Cohort, index: int, view: WordArray, client: int, keys: dict[int, AgreementKey]
 ) -> None:
-    drop_contexts(monkeypatch)
-    secret = bytes(range(32))
-    one, apart = read(scope_of(), secret, 0, 1), read(other[0], secret, *other[1:])
-    assert not looks_uniform(one - apart)
-
-
-# What the server sees of one client.
+    """Take off what follows from the root, as the server could for one that dropped out."""
+    scope = RoundScope(cohort.session, RoundTerms(index, LENGTH, BOUND))
+    enrolment = cohort.clients[client]._enrolment
+    assert enrolment is not None
+    streams = {
+        peer: PAIR_STREAM(
+            scope, client, peer, keys[client], keys[peer].public, channel.pair_secret(index)
+        )
+        for peer, channel in enrolment.channels.items()
+    }
+    added = [stream for peer, stream in streams.items() if client < peer]
+    subtracted = [stream for peer, stream in streams.items() if client > peer]
+    masking.mask_words(view, subtracted, added)
 
 
 @pytest.mark.parametrize("kind", ["zero", "bound", "votes"])
 def test_every_masked_input_is_uniform_whatever_it_hides(kind: str) -> None:
-    views = server_views(Cohort(3, seed=5), 0, kind)
+    views, _ = server_views(Cohort(3, seed=5), 0, kind)
     assert all(looks_uniform(words) for words in views.values())
-
-
-def test_the_sum_of_all_but_one_is_uniform() -> None:
-    views = server_views(Cohort(4, seed=6), 0, "zero")
-    for missing in views:
-        part = sum((w for k, w in views.items() if k != missing), np.zeros(LENGTH, np.uint64))
-        assert looks_uniform(part)
-    assert not looks_uniform(sum(views.values(), np.zeros(LENGTH, np.uint64)))
 
 
 def test_twin_with_masks_of_a_narrow_range_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,84 +101,112 @@ def test_twin_with_masks_of_a_narrow_range_is_rejected(monkeypatch: pytest.Monke
         np.add(hidden, mask, out=words)
 
     monkeypatch.setattr(masking, "mask_words", narrow)
-    assert not any(looks_uniform(w) for w in server_views(Cohort(3, seed=5), 0, "zero").values())
+    views, _ = server_views(Cohort(3, seed=5), 0, "zero")
+    assert not any(looks_uniform(words) for words in views.values())
+
+
+def test_no_sum_of_masked_inputs_shows_anything_before_the_unmasking() -> None:
+    views, _ = server_views(Cohort(4, seed=6), 0, "zero")
+    everything = sum(views.values(), np.zeros(LENGTH, np.uint64))
+    assert looks_uniform(everything)
+    for view in views.values():
+        assert looks_uniform(everything - view)
+
+
+def test_twin_without_self_masks_shows_the_sum_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_out(monkeypatch, "self_stream")
+    views, _ = server_views(Cohort(4, seed=6), 0, "zero")
+    everything = sum(views.values(), np.zeros(LENGTH, np.uint64))
+    assert not everything.any()
+    assert all(looks_uniform(view) for view in views.values())
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_seed_alone_opens_nothing(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A survivor's seed is opened; its pair masks stay. The twin has none."""
+    if broken:
+        leave_out(monkeypatch, "pair_stream")
+    cohort = Cohort(3, seed=12)
+    views, held = server_views(cohort, 0)
+    without_self_mask(cohort, 0, views[1], 1, held[1].seed)
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_root_alone_opens_nothing(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client was late and its root opened; its self mask stays. The twin has none."""
+    if broken:
+        leave_out(monkeypatch, "self_stream")
+    cohort = Cohort(3, seed=13)
+    views, held = server_views(cohort, 0)
+    without_pair_masks(cohort, 0, views[1], 1, {k: secrets.key for k, secrets in held.items()})
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken
 
 
 # Between rounds.
 
 
-def test_a_client_in_two_rounds_is_uniform_in_the_difference() -> None:
-    cohort = Cohort(3, seed=7)
-    first, second = server_views(cohort, 0), server_views(cohort, 1)
-    assert all(looks_uniform(first[k] - second[k]) for k in first)
-
-
-def test_twin_that_reuses_masks_between_rounds_is_rejected(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("reused", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rounds_are_apart_unless_secrets_and_contexts_repeat(
+    reused: bool, mixed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Fresh secrets alone, and contexts alone, keep rounds apart; the twin has neither.
+
+    reused: the same secrets in both rounds. mixed: one context for all keys.
+    """
+    if reused:
+        repeat_secrets(monkeypatch)
+    if mixed:
+        drop_contexts(monkeypatch)
     cohort = Cohort(3, seed=7)
-    drop_contexts(monkeypatch)
-    first = server_views(with_repeated_keys(cohort, monkeypatch), 0)
-    second = server_views(with_repeated_keys(cohort, monkeypatch), 1)
+    (first, _), (second, _) = server_views(cohort, 0), server_views(cohort, 1)
     assert all(looks_uniform(words) for words in first.values())
-    assert not any(looks_uniform(first[k] - second[k]) for k in first)
+    for k in first:
+        assert looks_uniform(first[k] - second[k]) is not (reused and mixed)
 
 
-def test_round_keys_are_fresh_and_the_twin_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def keys_of_rounds(cohort: Cohort, indices: Iterator[int]) -> list[bytes]:
-        rounds = [cohort.open(RoundTerms(index, 1, 1)) for index in indices]
-        adverts = [client.start() for current in rounds for client in current.clients.values()]
-        return [advert[48:80] for advert in adverts]
-
-    cohort = Cohort(4, seed=8)
-    sound = keys_of_rounds(cohort, iter(range(10)))
-    assert len(set(sound)) == 40
-    repeated = AgreementKey.generate(insecure_bytes(1))
-    monkeypatch.setattr(AgreementKey, "generate", lambda _: repeated)
-    broken = keys_of_rounds(cohort, iter(range(10, 20)))
-    assert len(set(broken)) == 1
-
-
-# A malicious client: it signs another client's key as its own.
-
-
-def copied_key_view(cohort: Cohort) -> WordArray:
-    """The server's view of client 1 where client 0 advertises client 2's key."""
-    terms = RoundTerms(0, LENGTH, BOUND)
-    current = cohort.open(terms, {k: inputs("votes", k) for k in cohort.clients})
-    scope = current.server.scope
-    adverts = {k: current.clients[k].start() for k in (1, 2)}
-    copy = Advert.signed(scope, 0, adverts[2][48:80], cohort.identities[0])
-    for k, message in {0: encode_advert(copy, scope), **adverts}.items():
-        current.server.receive(k, message)
-    victim = current.clients[1]
-    return decode_masked(victim.receive(current.server.advance()[1]), scope, 1)
-
-
-def test_a_copied_key_does_not_make_masks_cancel() -> None:
-    view = copied_key_view(Cohort(3, seed=9))
-    assert looks_uniform(view)
-
-
-def test_twin_without_pairs_in_the_context_is_unmasked_by_a_copied_key(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_root_of_a_later_round_opens_no_earlier_one(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drop_contexts(monkeypatch)
-    assert (copied_key_view(Cohort(3, seed=9)) == inputs("votes", 1)).all()
+    """Round 0 ended well, and client 1's seed was opened; in round 1 it drops out.
+
+    The twin draws its root once for the session, with the round in every context: that is not
+    enough, since the root gives the keys of all rounds.
+    """
+    if broken:
+        monkeypatch.setattr(RoundSecrets, "draw", classmethod(one_root))
+    cohort = Cohort(3, seed=14)
+    (views, held), (_, later) = server_views(cohort, 0), server_views(cohort, 1)
+    without_self_mask(cohort, 0, views[1], 1, held[1].seed)
+    keys = {k: secrets.key for k, secrets in held.items()}
+    keys[1] = round_key(Place(cohort.session.id, 0), 1, later[1].root)
+    without_pair_masks(cohort, 0, views[1], 1, keys)
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken
 
 
-# How the twins are broken.
+# A malicious client: it gives another client's round key as its own.
 
 
-def drop_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derive every mask key under one label and one salt, for all pairs and rounds."""
-    monkeypatch.setattr(
-        masking, "derive_key", lambda secret, **_: derive_key(secret, salt=b"s", info=b"i")
-    )
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_copied_key_does_not_make_masks_cancel(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Client 1 is in the middle: it subtracts its pair with 0 and adds its pair with 2.
 
-
-def with_repeated_keys(cohort: Cohort, monkeypatch: pytest.MonkeyPatch) -> Cohort:
-    """The same cohort, whose clients will draw the same key pairs again."""
-    again = insecure_bytes(11)
-    monkeypatch.setattr(AgreementKey, "generate", lambda _: GENERATE(again))
-    return cohort
+    The twin has neither pairs in its contexts nor pair secrets.
+    """
+    monkeypatch.setattr(RoundSecrets, "draw", classmethod(copied_key))
+    if broken:
+        drop_contexts(monkeypatch)
+        monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(32))
+    cohort = Cohort(3, seed=9)
+    views, held = server_views(cohort, 0)
+    assert held[0].key.public == held[2].key.public
+    without_self_mask(cohort, 0, views[1], 1, held[1].seed)
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken

@@ -5,7 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.results import SCHEMA, Accuracy, AttackFigure, CurvePoint, Results, Row
+from experiments.report.results import (
+    SCHEMA,
+    Accuracy,
+    Aggregation,
+    AttackFigure,
+    CurvePoint,
+    Results,
+    Row,
+)
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -78,12 +86,21 @@ def _row(i: int, rng: np.random.Generator) -> Row:
         bytes_down=BYTES[i] * 1.02,
         seconds=12.5 + 21 * i,
         rounds=30,
+        aggregation=_aggregation(key),
         guarantee=_guarantee(key),
         privacy={"unit": "label", "epsilon": 4.0, "delta": 0.0} if key.endswith("label") else None,
         attacks=_attacks(i, rng),
         curve=_curve(mean, 2.02 * BYTES[i], rng),
         diagnostics={"one contributor": 0.49} if "masked" in key else {},
     )
+
+
+def _aggregation(key: str) -> Aggregation | None:
+    if key == "independent":
+        return None
+    name = "masks" if "masked" in key else "plain"
+    missing = {"prepare": [0] * 10, "input": [2] + [0] * 9, "consistency": [1] * 10}
+    return Aggregation(name, 0.0042, 1, 9.8, {**missing, "unmask": [0] * 10})
 
 
 def _guarantee(key: str) -> str:

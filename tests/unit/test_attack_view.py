@@ -38,7 +38,9 @@ def transcript(*, readable: bool, fedavg: bool = False) -> Transcript:
     answer = Ensemble(np.array([0]), np.array([[0.5, 0.5]]), np.array([True]))
     total = WORDS[0] + WORDS[1]
     uploads = WORDS if readable else None
-    run.distillation.append(DistillationRound(0, np.array([0]), 1, uploads, WORDS, total, answer))
+    run.distillation.append(
+        DistillationRound(0, np.array([0]), 1, uploads, WORDS, total, answer, (0, 1))
+    )
     return run
 
 

@@ -3,8 +3,9 @@
 import math
 import multiprocessing
 import pickle
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,21 @@ from experiments.compare.rows import RowSpec
 from experiments.compare.run import RowRun, WarmUp
 from experiments.compare.settings import Plan, Settings, plan
 from experiments.report.results import load, save
+from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.dropout import Dropouts
+from secure_fd.commitment import proxy_commitment
+from secure_fd.data.images import Images
 from secure_fd.errors import MissingCapabilityError
+from secure_fd.messages import proxy_pixels
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
 
 SOFT = RowSpec("selective-fd", "soft")
 HARD = RowSpec("selective-fd", "hard")
-MASKED = RowSpec("selective-fd", "hard", masked=True)
+MASKED = RowSpec("selective-fd", "hard", "masks")
 
 
-def planned(epsilon: float | None, out: Path = Path("unused")) -> Plan:
+def planned(epsilon: float | None, out: Path = Path("unused"), drop: float = 0.0) -> Plan:
     chosen = Settings(
         dataset="digits",
         clients=3,
@@ -34,6 +40,7 @@ def planned(epsilon: float | None, out: Path = Path("unused")) -> Plan:
         proxies_per_round=32,
         secure_agg=True,
         dp_eps=epsilon,
+        drop=drop,
         attacks="label-distribution",
         out=out,
         quick=True,
@@ -76,10 +83,17 @@ def same(one: RowRun, other: RowRun) -> bool:
     )
 
 
-def test_masks_change_no_figure_of_a_row(trained: Train) -> None:
-    assert same(trained(HARD), trained(MASKED))
+@pytest.mark.parametrize("secure", ["masks", "he"])
+def test_hiding_votes_changes_no_figure_of_a_row(trained: Train, secure: str) -> None:
+    hidden = trained(RowSpec("selective-fd", "hard", secure))  # type: ignore[arg-type]
+    assert same(trained(HARD), hidden)
+    assert hidden.transcript.distillation[0].uploads is None
+    assert (hidden.aggregation, trained(HARD).aggregation) == (secure, "plain")
+    assert hidden.aggregation_seconds > trained(HARD).aggregation_seconds > 0
+
+
+def test_another_method_does_change_them(trained: Train) -> None:
     assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
-    assert trained(MASKED).transcript.distillation[0].uploads is None
 
 
 @pytest.mark.parametrize("unit", ["label", "record"])
@@ -128,6 +142,77 @@ def test_a_row_s_repr_shows_no_parameters(trained: Train, warm: WarmUp) -> None:
     secrets = [repr(flat) for _, flat in row.networks] + [repr(flat) for flat in warm.parameters]
     assert not [s for s in secrets if s in repr([row, travelled, warm])]
     assert all(s in repr(Careless([row.networks, warm.parameters])) for s in secrets)
+
+
+# Dropouts, and what sums cost.
+
+
+def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp) -> None:
+    """The seed's. Under masks, what a client prepares rides on its last round's message, so one
+    that is silent from the start of a round is first missed where its input should arrive.
+    """
+    faulty = replace(planned(None, drop=0.2), rounds=4)
+    plan_of = Dropouts(0.2, seed=3)
+    expected = Counter(pair for r in range(4) for pair in plan_of.plan(r, 3).items())
+    assert expected
+    clear, masked = (run.run_row(faulty, spec, 3, warm, silent) for spec in (HARD, MASKED))
+    averaged = run.run_row(faulty, RowSpec("fedavg"), 3, None, silent)
+    for made in (clear, averaged):
+        assert made.transcript.missing == expected
+        assert made.transcript.void_rounds == 0
+    by_client = [
+        Counter(client for client, _ in counted.elements())
+        for counted in (masked.transcript.missing, expected)
+    ]
+    assert by_client[0] == by_client[1]
+    assert len(masked.transcript.survivors) + masked.transcript.void_rounds == 4
+    alone = run.run_row(faulty, RowSpec("independent"), 3, warm, silent)
+    assert alone.transcript.missing == Counter()
+
+
+def test_dropouts_are_collected_by_client_and_stage(warm: WarmUp) -> None:
+    faulty = replace(planned(None, drop=0.2), rounds=4)
+    made = run.run_row(faulty, HARD, 3, warm, silent)
+    row = collect._row([(made, {}), (made, {})])
+    assert row.aggregation is not None
+    found = {
+        (client, Stage(stage)): count // 2
+        for stage, counts in row.aggregation.missing.items()
+        for client, count in enumerate(counts)
+        if count
+    }
+    assert found == dict(made.transcript.missing)
+    assert row.aggregation.survivors == pytest.approx(np.mean(made.transcript.survivors))
+    assert (row.aggregation.name, row.aggregation.void_rounds) == ("plain", 0)
+    assert row.aggregation.seconds == pytest.approx(made.aggregation_seconds / 4)
+
+
+def test_a_row_whose_every_round_was_void_is_still_a_row(
+    warm: WarmUp, arsenal: attacking.Arsenal
+) -> None:
+    lost = planned(None, drop=0.999999)
+    for spec, start in ((HARD, warm), (RowSpec("fedavg"), None)):
+        made = run.run_row(lost, spec, 0, start, silent)
+        assert made.transcript.void_rounds == 1
+        assert made.diagnostics == {}
+        found = attacking.attack_row(lost, arsenal, made, silent)
+        assert str(found["label-distribution"]).startswith("not applicable: missing ")
+        row = collect._row([(made, found)])
+        assert row.aggregation is not None
+        assert (row.aggregation.void_rounds, row.aggregation.survivors) == (1, 0.0)
+
+
+def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bytes] = []
+    monkeypatch.setattr(run, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
+    data = run.data_of(planned(None), 0)
+    changed = data.proxies.pixels.clone()
+    changed[-1, 0, 14, 14] = 1 - changed[-1, 0, 14, 14]
+    altered = replace(data, proxies=Images(changed, data.proxies.labels))
+    for held in (data, data, altered):
+        run._aggregation(planned(None), MASKED, held, 0)
+    assert given[0] == given[1] == proxy_commitment(proxy_pixels(data.proxies.pixels))
+    assert given[0] != given[2]
 
 
 # Attacks on rows.

@@ -63,6 +63,12 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("proxies_per_round", "0", "1,000 proxies", ["--proxies-per-round", "0"]),
         ("proxies_per_round", "1001", "1,000 proxies", ["--proxies-per-round", "1001"]),
         ("data_dir", "'/no/such'", "an existing folder", ["--data-dir", "/no/such"]),
+        ("drop", "1.0", "from 0 to less than 1", ["--drop", "1"]),
+        ("drop", "-0.1", "from 0 to less than 1", ["--drop", "-0.1"]),
+        ("drop", "nan", "from 0 to less than 1", ["--drop", "nan"]),
+        ("releases", "0", "1 or more", ["--releases", "0"]),
+        ("releases", "7", "7,680 answers about 1,000 proxies take 8 or more", ["--releases", "7"]),
+        ("aggregation", "'he'", "together with --secure-agg", ["--aggregation", "he"]),
     ],
 )
 def test_a_setting_that_is_not_allowed_gets_one_sentence(
@@ -151,6 +157,25 @@ def test_the_rows_follow_from_the_flags() -> None:
     assert "fedavg-dp-sgd" not in keys("--dp-eps", "4", "--dp-unit", "label")
 
 
+def test_encryption_has_a_row_beside_the_masked_one() -> None:
+    both = keys("--secure-agg", "--aggregation", "he", "--dp-eps", "4")
+    assert both == [*MASKED_ROWS, "selective-fd-hard-he", *NINE_ROWS[6:]]
+    assert keys("--secure-agg", "--aggregation", "masks") == MASKED_ROWS
+    [spec] = row_specs(
+        planned("--secure-agg", "--aggregation", "he", "--rows", "selective-fd-hard-he")
+    )
+    assert (spec.label, spec.secure) == ("Selective-FD hard + HE", "he")
+
+
+def test_as_many_releases_as_the_run_asks_for_are_enough() -> None:
+    """Thirty rounds of 256 among 1,000 proxies, and a round less, or fewer proxies in each."""
+    assert planned("--releases", "8").settings.releases == 8
+    assert planned("--releases", "7", "--rounds", "27").rounds == 27
+    assert planned("--releases", "1", "--proxies-per-round", "33").rounds == 30
+    with pytest.raises(ConfigurationError, match="releases: 1 is not allowed"):
+        planned("--releases", "1", "--proxies-per-round", "34")
+
+
 def test_rows_are_chosen_by_key() -> None:
     assert keys("--rows", "selective-fd-hard, fedavg") == ["fedavg", "selective-fd-hard"]
     with pytest.raises(ConfigurationError, match="rows: 'selective-fd-hard-masks' is not allowed"):
@@ -159,7 +184,7 @@ def test_rows_are_chosen_by_key() -> None:
 
 def test_labels_name_the_method_and_what_protects_it() -> None:
     assert RowSpec("fedavg", unit="record").label == "FedAvg + DP-SGD"
-    full = RowSpec("selective-fd", "hard", masked=True, unit="label")
+    full = RowSpec("selective-fd", "hard", "masks", "label")
     assert full.label == "Selective-FD hard + masks + DP label unit"
 
 

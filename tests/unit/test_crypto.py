@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from secure_fd.crypto.context import Purpose, context, fields
+from secure_fd.crypto.context import EVERYONE, MAX_CLIENT, SERVER, Purpose, context, fields
 from secure_fd.crypto.kdf import derive_key
 from secure_fd.crypto.keys import AgreementKey, IdentityKey
 from secure_fd.crypto.prg import BLOCK_WORDS, Keystream, scratch_words
@@ -80,6 +80,11 @@ def test_x25519_is_rfc_7748() -> None:
     assert alice.exchange(bob.public) == bob.exchange(alice.public) == SHARED
 
 
+def test_a_key_that_is_derived_is_the_one_that_was_drawn() -> None:
+    assert AgreementKey.derive(BOB).public == BOB_PUBLIC
+    assert AgreementKey.derive(BOB).exchange(ALICE_PUBLIC) == SHARED
+
+
 @pytest.mark.parametrize("point", LOW_ORDER, ids=lambda p: p.hex()[:8])
 def test_points_of_low_order_are_refused(point: bytes) -> None:
     with pytest.raises(PeerError, match="high-order"):
@@ -124,9 +129,14 @@ def test_contexts_differ_when_any_field_does() -> None:
 def test_a_context_is_laid_out_as_documented() -> None:
     built = context(Purpose.PAIR_MASK, session=b"S", terms=b"TT", sender=1, receiver=2)
     assert built == (
-        b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\1\0\0\0\1S\0\0\0\2TT"
+        b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\2\0\0\0\1S\0\0\0\2TT"
         b"\0\0\0\x11pairwise mask key\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2"
     )
+
+
+def test_a_purpose_has_a_word_of_its_own_and_parties_are_no_clients() -> None:
+    assert len({purpose.value for purpose in Purpose}) == len(Purpose) == 16
+    assert MAX_CLIENT < SERVER < EVERYONE < 2**32
 
 
 def test_fields_do_not_run_together() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
@@ -29,7 +29,7 @@ def test_hard_labels_are_counted_exactly() -> None:
         codec.encode(Contribution(np.array(w), one_hot(v, 4)))
         for v, w in zip(votes, weights, strict=True)
     ]
-    sums = codec.decode(np.sum(encoded, axis=0, dtype=np.uint64))
+    sums = codec.decode(np.sum(encoded, axis=0, dtype=np.uint64), 3)
     assert sums.total.tolist() == [[3, 0, 0, 0], [0, 1, 1, 0], [0, 1, 0, 1]]
     assert sums.count.tolist() == [3, 2, 2]
 
@@ -81,7 +81,7 @@ def test_no_proxies_are_no_integers() -> None:
     codec = KnowledgeCodec(3, 5)
     encoded = codec.encode(Contribution(np.zeros(0), np.zeros((0, 3))))
     assert encoded.shape == (0,)
-    assert codec.decode(encoded).total.shape == (0, 3)
+    assert codec.decode(encoded, 1).total.shape == (0, 3)
 
 
 def test_a_contribution_keeps_its_values_out_of_its_repr() -> None:
@@ -119,3 +119,11 @@ def test_proxies_are_sent_once_as_compressed_bytes() -> None:
     packed = zlib.compress(pixels.byte().numpy().tobytes(), level=6)
     assert proxy_bytes(pixels.float() / 255) == len(packed) > 20 * 784  # noise does not compress
     assert proxy_bytes(torch.zeros(20, 1, 28, 28)) < 100
+
+
+def test_more_votes_than_contributors_void_the_round() -> None:
+    codec = KnowledgeCodec(3, 5)
+    honest, stuffed = np.array([5, 5, 0, 1, 0, 0]), np.array([5, 5, 1, 1, 0, 0])
+    assert codec.decode(honest.astype(np.uint64), 2).count.tolist() == [2.0, 0.2]
+    with pytest.raises(PeerError, match="more votes than its 2 contributors"):
+        codec.decode(stuffed.astype(np.uint64), 2)

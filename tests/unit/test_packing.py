@@ -79,6 +79,14 @@ def test_a_lane_above_clients_times_bound_voids_the_sum() -> None:
         layout.unpack(words_of(11 << 60), 1)
 
 
+def test_fewer_survivors_lower_what_a_lane_may_hold() -> None:
+    layout = LaneLayout(10, 3)
+    for limit in (30, 21, 3, 0):
+        assert layout.unpack(words_of(limit), 1, limit).tolist() == [limit]
+        with pytest.raises(PeerError, match=f"exceeds {limit},"):
+            layout.unpack(words_of(limit + 1), 1, limit)
+
+
 def test_bits_outside_the_lanes_in_use_void_the_sum() -> None:
     with pytest.raises(PeerError, match="outside"):
         LaneLayout(10, 1).unpack(words_of(1 << 4), 1)

@@ -11,7 +11,16 @@ def test_the_mean_is_weighted_by_records() -> None:
     """Shares 1 and 1/2 weigh 2 : 1, so 3 and 0 average to 2; all are whole steps, so exactly."""
     codec = ParameterCodec((1.0, 0.5))
     both = [codec.encode(k, np.full(4, v, dtype=np.float32)) for k, v in enumerate((3.0, 0.0))]
-    assert codec.decode(both[0] + both[1]).tolist() == [2.0] * 4
+    assert codec.decode(both[0] + both[1], (0, 1)).tolist() == [2.0] * 4
+
+
+def test_only_survivors_weigh_in_the_mean() -> None:
+    codec = ParameterCodec((1.0, 0.5, 0.25))
+    sent = [codec.encode(k, np.full(4, v, dtype=np.float32)) for k, v in enumerate((3.0, 0.0, 6.0))]
+    assert codec.decode(sent[0] + sent[2], (0, 2)).tolist() == pytest.approx([3.6] * 4)
+    assert codec.decode(sent[1], (1,)).tolist() == [0.0] * 4
+    forgetful = codec.decode(sent[0] + sent[2], (0, 1, 2))
+    assert np.abs(forgetful - 3.6).min() > 1
 
 
 def test_zero_is_the_middle_and_the_limits_are_the_ends() -> None:

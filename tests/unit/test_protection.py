@@ -161,7 +161,7 @@ def count_votes(data: FederatedData, unit: LabelUnit, repeats: int) -> FloatArra
 class Biased(LabelUnit):
     """Broken on purpose: the server takes noisy votes at their face value."""
 
-    def debias(self, sums: Sums) -> Sums:
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - it forgets them too
         return sums
 
 

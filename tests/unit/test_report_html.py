@@ -1,5 +1,6 @@
 """The page: complete, self-contained, escaped, accessible."""
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -158,3 +159,13 @@ def test_only_figures_of_this_report_are_embedded(tmp_path: Path) -> None:
     html.save(sample(1), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(Page(page).all("img")) == 4
+
+
+def test_sums_and_their_cost_are_on_the_page() -> None:
+    quiet = _bare(sample(6))
+    assert quiet.count("4.2 ms") == 5  # independent learning sums nothing
+    assert "of 10 clients in a sum" not in quiet
+    faulty = _bare(dataclasses.replace(sample(6), settings={"drop": 0.25}))
+    assert "drop out with chance 0.25" in faulty
+    assert faulty.count("9.8 of 10 clients in a sum, 1 of 90 rounds void") == 5
+    Page(faulty).close()

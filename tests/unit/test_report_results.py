@@ -71,7 +71,7 @@ def _edit(folder: Path, path: list[Any], value: object) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "field"),
     [
-        (["schema"], "secure-fd/privacy-compare/2", "schema"),
+        (["schema"], "secure-fd/privacy-compare/1", "schema"),
         (["schema"], ..., "schema"),
         (["seeds"], ..., "results.seeds"),
         (["surprise"], 1, "results.surprise"),
@@ -80,9 +80,16 @@ def _edit(folder: Path, path: list[Any], value: object) -> None:
         (["rows", 0, "accuracy", "mean"], True, "results.rows[0].accuracy.mean"),
         (["rows", 0, "accuracy", "mean"], 1.01, "accuracy"),
         (["rows", 0, "bytes_up"], -1, "bytes_up"),
+        (["rows", 0, "aggregation"], ..., "results.rows[0].aggregation"),
+        (["rows", 0, "aggregation", "seconds"], -1.0, "seconds"),
+        (["rows", 0, "aggregation", "missing", "input", 0], 0.5, None),
         (["rows", 0, "attacks", "inversion"], "skipped", "inversion"),
         (["rows", 0, "attacks", "inversion"], 3, "results.rows[0].attacks.inversion"),
-        (["rows", 0, "attacks", "inversion", "interval"], [1.0], None),
+        (
+            ["rows", 0, "attacks", "inversion", "interval"],
+            [1.0],
+            "results.rows[0].attacks.inversion.interval",
+        ),
         (["rows", 0, "attacks", "inversion", "interval"], [2.0, 1.0], "interval"),
         (["rows", 0, "attacks", "label-only", "roc"], {"fpr": [0.0]}, "roc"),
         (["rows", 0, "curve", 0, "round"], 1.5, "results.rows[0].curve[0].round"),
@@ -100,7 +107,7 @@ def test_load_names_what_is_wrong(
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path)
     message = str(caught.value)
-    assert caught.value.field == field if field else "interval" in message
+    assert caught.value.field == field if field else str(path[-2]) in message
     assert "\n" not in message
     assert len(message) < 300
 
@@ -227,4 +234,4 @@ def test_a_stated_p_value_must_agree(p_value: float, *, expected: bool) -> None:
 
 
 def test_schema_constant_is_the_contract() -> None:
-    assert results.SCHEMA == "secure-fd/privacy-compare/1"
+    assert results.SCHEMA == "secure-fd/privacy-compare/2"

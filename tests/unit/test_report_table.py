@@ -143,6 +143,67 @@ def test_summary_says_where_attacks_beat_their_controls() -> None:
     ]
 
 
+SINGLE = "single-contributor proxies"
+
+
+def test_summary_names_the_share_of_votes_that_no_mask_hides() -> None:
+    """Only above one half, and never from a row whose answers carry noise."""
+    results = sample()
+    sparse = with_row(results, 5, diagnostics={SINGLE: 0.617})
+    sentences = [s for s in text.summary(sparse) if "one client alone" in s]
+    assert sentences == [
+        "62 % of the answered proxies were answered by one client alone (Selective-FD hard + "
+        "masks): masks hide the author there, not the vote; only differential privacy helps."
+    ]
+    both = with_row(sparse, 4, diagnostics={SINGLE: 0.9})
+    assert text.summary(both) == text.summary(sparse)
+    clear = with_row(sample(5), 4, diagnostics={SINGLE: 0.9})
+    assert any("90 % of" in s and "(Selective-FD hard)" in s for s in text.summary(clear))
+    private = with_row(results, 6, diagnostics={SINGLE: 0.9})
+    for quiet in (results, private, with_row(results, 5, diagnostics={SINGLE: 0.5})):
+        assert not [s for s in text.summary(quiet) if "alone" in s]
+
+
+@pytest.mark.parametrize(
+    ("releases", "drop", "said", "caveat"),
+    [
+        (None, 0.0, "up to 30 times, once a round", False),
+        (None, 0.1, "up to 30 times, once a round", True),
+        (1, 0.1, "once in the whole run", False),
+        (3, 0.0, "up to 3 times in the whole run", False),
+        (3, 0.1, "up to 3 times in the whole run", True),
+    ],
+)
+def test_summary_says_how_often_a_client_answers(
+    releases: int | None, drop: float, said: str, caveat: bool
+) -> None:
+    settings = {"rounds": 30, "releases": releases, "drop": drop}
+    results = dataclasses.replace(sample(), settings=settings)
+    [sentence] = [s for s in text.summary(results) if "answers the same proxy" in s]
+    assert sentence.startswith(f"A client answers the same proxy {said}")
+    assert ("whose cohorts differ by one client give away" in sentence) is caveat
+
+
+def test_dropouts_are_printed_where_there_are_any() -> None:
+    apart = dataclasses.replace(sample().rows[5].aggregation, void_rounds=2)  # type: ignore[type-var]
+    results = with_row(sample(), 5, aggregation=apart)
+    results = dataclasses.replace(results, settings={"drop": 0.1})
+    printed = _squeezed(_printed(results, 160))
+    assert "Clients that drop out of a round with chance 0.1" in printed
+    lost = "silent from prepare 0, input 2, consistency 10, unmask 0"
+    several = "1, 3, 4, 5, 7, 8, 9 9.8 of 10 clients in a sum, 1 of 90 rounds void;"
+    assert f"{several} {lost} 6 9.8 of 10 clients in a sum, 2 of 90 rounds void; {lost}" in printed
+    assert "drop out" not in _printed(sample(), 160)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0, "0.0 ms"), (0.0042, "4.2 ms"), (0.01, "10 ms"), (0.6, "600 ms"), (1.0, "1.0 s")],
+)
+def test_milliseconds(seconds: float, expected: str) -> None:
+    assert text.milliseconds(seconds) == expected
+
+
 def test_summary_of_one_row_and_of_an_attack_that_fails_everywhere() -> None:
     opening, *_ = text.summary(sample(1))
     assert opening == "1 method over 3 seeds: accuracy 96.8 ± 0.8 %, 66 MB sent by a client."

@@ -1,0 +1,170 @@
+"""The homomorphic sum in one process: real BFV ciphertexts of TenSEAL, over the real bytes."""
+
+import os
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from secure_fd.aggregation.base import Stage, SumResult, Traffic, VoidRoundError
+from secure_fd.aggregation.bfv.client import Client, ClientRound
+from secure_fd.aggregation.bfv.keys import Dealer
+from secure_fd.aggregation.bfv.scheme import MAX_CLIENTS
+from secure_fd.aggregation.bfv.scope import MIN_SURVIVORS, Session
+from secure_fd.aggregation.bfv.server import Server, ServerRound
+from secure_fd.aggregation.cohort import absences, agreed_length, uploaders
+from secure_fd.crypto.keys import IdentityKey
+from secure_fd.crypto.randomness import RandomBytes, draw
+from secure_fd.crypto.secrecy import SecretHolder
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg.session import Roster, RoundTerms
+
+_NONCE_BYTES: Final = 32
+_STAGES: Final = 3
+_SIGNING: Final = (None, Stage.UNMASK)
+"""How late a client may go missing and still consent."""
+
+
+class HomomorphicSum(SecretHolder):
+    """Sums under BFV encryption: the server adds ciphertexts, and a key holder reads the sum.
+
+    n_clients: the cohort, numbered from 0, of 3 to 1024; clients 0, 1 and 2 hold the key.
+    random: the source of identities and tag keys; encryption draws from SEAL's own generator.
+    configuration, proxies: what the session id commits to, beside the roster.
+
+    Raises MissingCapabilityError where tenseal is not installed. A key holder is not kept from
+    studying the noise of the summed ciphertext, which is not flooded.
+    """
+
+    __slots__ = ("_clients", "_server", "caveats", "n_clients")
+
+    name: ClassVar[str] = "he"
+    guarantee: ClassVar[str] = (
+        "Clients 0, 1 and 2 hold one secret key, handed to them where the server cannot read: a "
+        "server that follows the protocol, alone or pooling what it knows with any of the other "
+        "clients, learns the sum and no more about the rest than that gives away, and a server "
+        "that lies, with no client's help, cannot pass off one ciphertext as the sum, since a "
+        "key holder decrypts one sum a round, of at least three clients (and a majority of the "
+        "cohort) that signed the list of them, and checks under the encryption that every "
+        "listed input is in it exactly once. TenSEAL has no threshold decryption: the server "
+        "with any one key holder, or a key holder that overhears the others' connections, reads "
+        "everybody's input, and that the key holder returns the sum it decrypted is trusted."
+    )
+
+    def __init__(
+        self,
+        n_clients: int,
+        *,
+        random: RandomBytes = os.urandom,
+        configuration: bytes = b"",
+        proxies: bytes = b"",
+    ) -> None:
+        if not MIN_SURVIVORS <= n_clients <= MAX_CLIENTS:
+            allowed = f"use {MIN_SURVIVORS} to {MAX_CLIENTS}"
+            raise ConfigurationError("n_clients", n_clients, allowed)
+        self.n_clients = n_clients
+        self.caveats: tuple[str, ...] = ()
+        if random is not os.urandom:
+            self.caveats = (
+                "identities and tag keys come from a caller's randomness, for which this package "
+                "cannot vouch",
+            )
+        identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
+        roster = Roster({k: identity.public.raw for k, identity in identities.items()})
+        session = Session(roster, configuration, proxies, nonce=draw(random, _NONCE_BYTES))
+        dealer = Dealer(session, random)
+        self._server = Server(session)
+        self._clients = {
+            k: Client(k, identities[k], session, dealer.client_keys(k), dealer.holder_keys(k))
+            for k in roster
+        }
+
+    def draw(self, round_index: int, population: int, count: int) -> None:
+        """None: the clients draw nothing together."""
+
+    def sum(
+        self,
+        round_index: int,
+        vectors: Mapping[int, WordArray],
+        bound: int,
+        *,
+        subject: bytes = b"",
+        dropouts: Mapping[int, Stage] | None = None,
+    ) -> SumResult:
+        """See SecureSum.sum. round_index must grow; a round that fails is spent.
+
+        Void with fewer survivors, or consents, than 3 or a majority of the cohort, and where no
+        key holder is left to decrypt. PeerError where the sum is not what it should be.
+        """
+        length = agreed_length(vectors, self.n_clients)
+        missing = absences(vectors, self.n_clients, dropouts)
+        terms = RoundTerms(round_index, length, bound, subject)
+        server = self._server.open_round(terms)
+        rounds = {k: self._clients[k].open_round(terms) for k in vectors}
+        senders = uploaders(missing, self.n_clients)
+        inputs = {k: rounds[k].input(vectors[k]) for k in senders}
+        return _Exchange(server, rounds, missing, self.n_clients).run(inputs)
+
+
+class _Exchange:
+    """Carries one round's messages, counts their bytes, and leaves out who is silent."""
+
+    __slots__ = ("_down", "_missing", "_rounds", "_server", "_up")
+
+    def __init__(
+        self,
+        server: ServerRound,
+        rounds: Mapping[int, ClientRound],
+        missing: Mapping[int, Stage],
+        n_clients: int,
+    ) -> None:
+        self._server = server
+        self._rounds = rounds
+        self._missing = missing
+        self._up = dict.fromkeys(range(n_clients), 0)
+        self._down = dict.fromkeys(range(n_clients), 0)
+
+    def run(self, inputs: Mapping[int, bytes]) -> SumResult:
+        """The three stages; VoidRoundError where one of them has too few clients."""
+        survivors = tuple(inputs)
+        for k, message in inputs.items():
+            self._server.receive_input(k, self._sent(k, message))
+        self._need_quorum(survivors, "inputs")
+        listed = self._server.survivors()
+        for k in survivors:
+            self._down[k] += len(listed)
+        signers = tuple(k for k in survivors if self._missing.get(k) in _SIGNING)
+        for k in signers:
+            self._server.receive_consent(k, self._sent(k, self._rounds[k].consent(listed)))
+        self._need_quorum(signers, "consents")
+        return SumResult(
+            total=self._decrypted(signers),
+            traffic=Traffic(self._up, self._down, _STAGES),
+            payloads={},
+            readable=False,
+            survivors=survivors,
+            missing=self._missing,
+        )
+
+    def _decrypted(self, signers: tuple[int, ...]) -> WordArray:
+        """The sum, from the first key holder that answers; those before it were asked in vain."""
+        opening = self._server.opening()
+        for holder in (k for k in signers if self._rounds[k].holds_key):
+            self._down[holder] += len(opening)
+            if holder not in self._missing:
+                total = self._sent(holder, self._rounds[holder].open(opening))
+                return self._server.receive_total(holder, total)
+        raise self._void("no key holder is left to decrypt the sum")
+
+    def _sent(self, client: int, message: bytes) -> bytes:
+        self._up[client] += len(message)
+        return message
+
+    def _need_quorum(self, clients: tuple[int, ...], what: str) -> None:
+        quorum = self._server.scope.session.quorum
+        if len(clients) < quorum:
+            raise self._void(f"{len(clients)} {what} arrived and {quorum} are needed")
+
+    def _void(self, why: str) -> VoidRoundError:
+        traffic = Traffic(self._up, self._down, _STAGES)
+        index = self._server.scope.terms.index
+        return VoidRoundError(f"round {index} is void: {why}", self._missing, traffic)

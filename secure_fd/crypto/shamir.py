@@ -1,0 +1,133 @@
+"""Shamir's secret sharing over a prime field, on plain integers (Shamir 1979).
+
+A polynomial of degree below the threshold, its constant term the secret and every other
+coefficient uniform, is evaluated at one point a holder: any `threshold` values determine it,
+fewer are uniform and independent of the secret. Python's integers are not constant-time;
+whoever can time a party's process is outside the model.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Final
+
+from secure_fd.crypto.randomness import RandomBytes, draw
+from secure_fd.errors import LocalError, PeerError
+
+PRIME: Final = 2**255 - 19
+"""Of the default field: 19 integers short of 255 bits, so a draw is rejected once in 2^250."""
+ELEMENT_BYTES: Final = 32
+
+
+def draw_element(random: RandomBytes, prime: int = PRIME) -> int:
+    """One element of the field, exactly uniform where the bytes of `random` are."""
+    return _draw_elements(1, random, prime)[0]
+
+
+def encode(element: int) -> bytes:
+    """The 32 bytes, big-endian, of an element of the default field; LocalError for another."""
+    _check_element(element, PRIME)
+    return element.to_bytes(ELEMENT_BYTES, "big")
+
+
+def decode(data: bytes) -> int:
+    """The element that `encode` wrote; PeerError where no element of the field has this code."""
+    if len(data) != ELEMENT_BYTES:
+        raise PeerError(f"a field element has {ELEMENT_BYTES} bytes, not {len(data)}")
+    element = int.from_bytes(data, "big")
+    if element >= PRIME:
+        raise PeerError("a field element is not below the prime of its field")
+    return element
+
+
+def split(
+    secret: int, points: Sequence[int], threshold: int, random: RandomBytes, prime: int = PRIME
+) -> list[int]:
+    """One share of `secret` for each point, in the order of the points.
+
+    points: distinct and non-zero modulo the prime; small ones are fastest. Any `threshold`
+    shares restore the secret, fewer say nothing of it. LocalError for a secret outside the
+    field, such points, or a threshold not in 1..len(points).
+    """
+    _check_element(secret, prime)
+    points = _canonical(points, prime)
+    if not 1 <= threshold <= len(points):
+        raise LocalError(f"threshold: {threshold} of {len(points)} shares; 1 to all are allowed")
+    # Highest power first, as Horner's rule reads them. A leading zero must stay possible:
+    # excluding it would exclude one secret for whoever holds threshold - 1 shares.
+    coefficients = [*_draw_elements(threshold - 1, random, prime), secret]
+    return [_evaluate(coefficients, point) % prime for point in points]
+
+
+def weights_at_zero(points: Sequence[int], prime: int = PRIME) -> tuple[int, ...]:
+    """Lagrange's coefficients at zero: the secret is their inner product with the shares.
+
+    They depend on the points alone, so one call serves every secret that the same holders
+    share. LocalError for points that `split` refuses, or none.
+    """
+    points = _canonical(points, prime)
+    if not points:
+        raise LocalError("points: none; the weights at zero need at least one")
+    # w_i = Π_{j≠i} x_j / (x_j - x_i) = Π_j x_j / d_i. The products d_i are of small integers,
+    # hence exact and cheap, and reduced once.
+    denominators = [at * math.prod([x - at for x in points if x != at]) % prime for at in points]
+    product = math.prod(points) % prime
+    return tuple(product * inverse % prime for inverse in _inverses(denominators, prime))
+
+
+def combine(weights: Sequence[int], shares: Sequence[int], prime: int = PRIME) -> int:
+    """The secret whose shares, in the order of the weights' points, these are.
+
+    Shares of different secrets, or fewer than the threshold, combine to some other element
+    without a sign: check the result against what its owner published.
+    """
+    if len(weights) != len(shares):
+        raise LocalError(f"shares: {len(shares)} for {len(weights)} weights; each needs one")
+    total: int = sum(map(mul, weights, shares))
+    return total % prime
+
+
+def _check_element(element: int, prime: int) -> None:
+    # The sentence leaves the value out: it may be a secret.
+    if not 0 <= element < prime:
+        raise LocalError("a field element must be from 0 to below the prime of its field")
+
+
+def _draw_elements(count: int, random: RandomBytes, prime: int) -> list[int]:
+    """Uniform elements by rejection: one call of `random` unless one is rejected."""
+    size = (prime.bit_length() + 7) // 8
+    mask = (1 << prime.bit_length()) - 1
+    elements: list[int] = []
+    while missing := count - len(elements):
+        data = draw(random, missing * size)
+        starts = range(0, len(data), size)
+        drawn = (int.from_bytes(data[at : at + size], "big") & mask for at in starts)
+        elements += [element for element in drawn if element < prime]
+    return elements
+
+
+def _canonical(points: Sequence[int], prime: int) -> list[int]:
+    reduced = [point % prime for point in points]
+    if 0 in reduced or len(set(reduced)) < len(reduced):
+        raise LocalError("points: they must be distinct and non-zero modulo the prime")
+    return reduced
+
+
+def _evaluate(coefficients: Sequence[int], point: int) -> int:
+    # Unreduced: a small point adds a few bits a step, which costs less than a division.
+    value = 0
+    for coefficient in coefficients:
+        value = value * point + coefficient
+    return value
+
+
+def _inverses(values: Sequence[int], prime: int) -> list[int]:
+    """The inverse of each value at the price of one inversion (Montgomery's trick)."""
+    prefixes = list(accumulate(values, lambda left, right: left * right % prime, initial=1))
+    suffix_inverse = pow(prefixes.pop(), -1, prime)
+    inverses = []
+    for value, prefix in zip(reversed(values), reversed(prefixes), strict=True):
+        inverses.append(suffix_inverse * prefix % prime)
+        suffix_inverse = suffix_inverse * value % prime
+    return inverses[::-1]

@@ -1,0 +1,158 @@
+"""Who masks with whom: the complete graph, or a random k-regular one.
+
+Source: Bell, Bonawitz, Gascón, Lepoint, Raykova, "Secure Single-Server Aggregation with
+(Poly)Logarithmic Overhead", CCS 2020: a Harary graph whose nodes were shuffled.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from secure_fd.crypto.context import fields
+from secure_fd.crypto.kdf import derive_key
+from secure_fd.crypto.prg import Keystream
+from secure_fd.errors import ConfigurationError
+
+COMPLETE_BELOW: Final = 40
+"""Clients from which on a k-regular graph is used: below, it would save little."""
+SEED_BYTES: Final = 32
+_LABEL: Final = b"secure-fd neighbour graph"
+_SECURITY_BITS: Final = 40
+_CORRECTNESS_BITS: Final = 30
+# One client in so many is corrupt, and as many again may drop out.
+_ONE_IN: Final = 10
+
+
+def neighbours(members: Sequence[int], degree: int, seed: bytes) -> dict[int, tuple[int, ...]]:
+    """Each member's neighbours, ascending; the same for every order of the members.
+
+    members: distinct client numbers. degree: n - 1 or more gives the complete graph; below,
+    at least 2, and even unless n is. seed: 32 bytes that no party could choose, and that was
+    unknown when the members were fixed. ConfigurationError for anything else.
+    """
+    _check(members, degree, seed)
+    ordered, n = sorted(members), len(members)
+    if degree >= n - 1:
+        return {member: (*ordered[:at], *ordered[at + 1 :]) for at, member in enumerate(ordered)}
+    info = fields(n.to_bytes(4, "big"), degree.to_bytes(4, "big"))
+    ring = _shuffled(ordered, Keystream(derive_key(seed, salt=_LABEL, info=info)))
+    return _circulant(ring, degree)
+
+
+def threshold(holders: int, lying_server: bool = True) -> int:
+    """How many of a secret's `holders` shares restore it.
+
+    A server that lies can show two survivor sets to two parts of the holders, so an honest
+    one gives a share of one secret each, a corrupt one of both: floor(2h/3) + 1 keeps the two
+    apart while fewer than about a third are corrupt. floor(h/2) + 1 is for a server that
+    follows the protocol.
+    """
+    return (2 * holders // 3 if lying_server else holders // 2) + 1
+
+
+@lru_cache(maxsize=256)
+def default_degree(n: int, roster: int | None = None) -> int:
+    """Neighbours per client for n clients: n - 1 below COMPLETE_BELOW, else about log n.
+
+    roster: of how many clients these n joined, by default n. Whom a lying server leaves out is
+    its choice, so one in ten of the roster is taken to be corrupt, and all those to have joined.
+    The smallest degree for which, one client in ten being corrupt, by union bounds
+
+    - with probability at most 2^-40 a server that lies can collect both secrets of some
+      honest client, or cut the honest survivors into parts whose sums it then sees,
+      whomever it declares dropped once it knows the graph;
+    - with probability at most 2^-30 a client's secrets cannot be restored after one client in
+      ten dropped out; this one takes dropouts that ignore the graph and corrupt clients that
+      answer.
+
+    Both take corrupt clients fixed before the seed, one survivor set that all agree on, and
+    holders that give no share once they are outside it. 62, 152, 194 and 218 for n = 100,
+    1,000, 10,000 and 100,000. Counts after Bell et al. are 42, 110, 144 and 156: fewer,
+    because there dropouts ignore the graph and the threshold is chosen freely.
+    """
+    if n < COMPLETE_BELOW:
+        return n - 1
+    allowed = (degree for degree in range(2, n - 1) if degree % 2 == 0 or n % 2 == 0)
+    return next((degree for degree in allowed if _bounds_hold(n, degree, roster or n)), n - 1)
+
+
+def _check(members: Sequence[int], degree: int, seed: bytes) -> None:
+    n, distinct = len(members), len(set(members))
+    if distinct != n:
+        raise ConfigurationError("members", f"{n - distinct} repeated", "each must stand once")
+    if degree < n - 1 and (degree < 2 or degree * n % 2):
+        raise ConfigurationError(
+            "degree", degree, f"{n} members allow 2 or more, even unless the members are"
+        )
+    if len(seed) != SEED_BYTES:
+        raise ConfigurationError("seed", f"{len(seed)} bytes", f"it has {SEED_BYTES} bytes")
+
+
+def _shuffled(items: Sequence[int], stream: Keystream) -> list[int]:
+    """A uniform permutation (Fisher and Yates; Knuth, volume 2, algorithm P)."""
+    result = list(items)
+    for last in range(len(result) - 1, 0, -1):
+        at = _up_to(last, stream)
+        result[last], result[at] = result[at], result[last]
+    return result
+
+
+def _up_to(last: int, stream: Keystream) -> int:
+    """Uniform in 0..last by rejection: a remainder would favour the small numbers."""
+    mask = (1 << last.bit_length()) - 1
+    while (value := int.from_bytes(stream.read(4), "big") & mask) > last:
+        pass
+    return value
+
+
+def _circulant(ring: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
+    """Each member joined to the degree/2 on either side, and across the ring if degree is odd."""
+    n, half, odd = len(ring), degree // 2, degree % 2
+    thrice = [*ring, *ring, *ring]
+    return {
+        thrice[at]: tuple(
+            sorted(
+                thrice[at - half : at]
+                + thrice[at + 1 : at + 1 + half]
+                + thrice[at + n // 2 : at + n // 2 + odd]
+            )
+        )
+        for at in range(n, 2 * n)
+    }
+
+
+def _bounds_hold(n: int, degree: int, roster: int) -> bool:
+    security, correctness = _failures(n, degree, roster)
+    return security <= 2.0**-_SECURITY_BITS and correctness <= 2.0**-_CORRECTNESS_BITS
+
+
+def _failures(n: int, degree: int, roster: int | None = None) -> tuple[float, float]:
+    """Upper bounds of the two probabilities of `default_degree`: security, correctness."""
+    corrupt, dropped = -(-(roster or n) // _ONE_IN), -(-n // _ONE_IN)
+    holders, half = degree + 1, degree // 2
+    t = threshold(holders)
+    # Both secrets of a client need 2t shares; c corrupt holders give 2 each, the others 1.
+    exposed = n * _tail(n - 1, corrupt, degree, 2 * t - holders)
+    # Survivors fall apart only where at two places of the ring `half` in a row are corrupt or
+    # dropped. The survivor at the edge of each needs t holders that answer, so holders - t of
+    # them at most dropped. Counts in disjoint windows are negatively associated.
+    window = n * _tail(n, corrupt, half, half - (holders - t))
+    # The client itself counts as dropped, which is the worse case.
+    lost = n * _tail(n - 1, dropped, degree, degree - t + 1)
+    return exposed + window**2 / 2, lost
+
+
+def _tail(population: int, marked: int, drawn: int, least: int) -> float:
+    """Probability that `drawn` without replacement hold `least` or more of the marked ones."""
+    logarithms = (
+        _log_choose(marked, hits)
+        + _log_choose(population - marked, drawn - hits)
+        - _log_choose(population, drawn)
+        for hits in range(max(least, drawn - population + marked), min(drawn, marked) + 1)
+    )
+    return math.fsum(map(math.exp, logarithms))
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

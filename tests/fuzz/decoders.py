@@ -1,0 +1,205 @@
+"""A target for every decoder: a value that encodes to the same bytes, or a PeerError."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from secure_fd.crypto import shamir
+from secure_fd.crypto.kem import CIPHERTEXT_BYTES, available
+from secure_fd.crypto.prg import WORD
+from secure_fd.errors import PeerError
+from secure_fd.secagg import round_messages as rounds
+from secure_fd.secagg import setup_messages as setups
+from secure_fd.secagg.packing import LaneLayout
+from secure_fd.secagg.wire import MessageType, body_of, decode_set, encode_set
+from tests.fuzz.honest import PLAIN, Honest
+from tests.vectors.independent import HEADER, SERVER
+
+Value = TypeVar("Value")
+LAYOUT, LENGTH = LaneLayout(10, 4095), 9
+
+
+class BrokenPropertyError(Exception):
+    """A target's property does not hold."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """run: bytes -> a word for what came of them; any exception is a finding. seeds: honest."""
+
+    name: str
+    run: Callable[[bytes], str] = field(repr=False)
+    seeds: tuple[bytes, ...] = field(repr=False)
+
+
+def outcome_of(error: PeerError) -> str:
+    """The sentence without its numbers and names: one outcome for each check."""
+    return re.sub(r"[0-9]+|\[.*?\]|\(.*?\)|\b[A-Z_]{4,}\b", "#", str(error))
+
+
+def decoder(
+    name: str,
+    decode: Callable[[bytes], Value],
+    encode: Callable[[Value], bytes],
+    *seeds: bytes,
+) -> Target:
+    """decode, then encode."""
+
+    def run(data: bytes) -> str:
+        try:
+            value = decode(data)
+        except PeerError as error:
+            return outcome_of(error)
+        if encode(value) != data:
+            raise BrokenPropertyError(f"{name} accepts what it would write otherwise")
+        return "accepted"
+
+    return Target(name, run, seeds)
+
+
+def listed(signatures: Mapping[int, bytes]) -> bytes:
+    return b"".join(rounds.signature_entry(k, mark) for k, mark in signatures.items())
+
+
+def relayed(peers: Mapping[int, rounds.Relayed]) -> bytes:
+    return b"".join(peer.key + peer.sealed for peer in peers.values())
+
+
+def setup_decoders(at: Honest, name: str) -> list[Target]:
+    """Of one session; client 1 speaks, or is spoken to."""
+    session, n = at.session, len(at.members)
+    return [
+        decoder(
+            f"{name} decode_join",
+            lambda data: setups.decode_join(data, session, 1),
+            lambda join: setups.encode_join(join, session),
+            at.sent("JOIN", 1),
+        ),
+        decoder(
+            f"{name} decode_members",
+            lambda data: setups.decode_members(data, session),
+            lambda members: setups.encode_members(members, session),
+            at.sent("MEMBERS", SERVER),
+        ),
+        decoder(
+            f"{name} decode_reveal",
+            lambda data: setups.decode_reveal(data, session, 1),
+            lambda reveal: setups.encode_reveal(reveal, session, 1),
+            at.sent("REVEAL", 1),
+        ),
+        decoder(
+            f"{name} decode_agreed",
+            lambda data: setups.decode_agreed(data, session, n, n - 1),
+            lambda agreed: setups.encode_agreed(*agreed, session),
+            at.sent("AGREED", SERVER),
+        ),
+        decoder(
+            f"{name} decode_capsules",
+            lambda data: setups.decode_capsules(data, session, 1, 2),
+            lambda ciphertexts: setups.encode_capsules(ciphertexts, session, 1),
+            setups.encode_capsules([bytes(CIPHERTEXT_BYTES)] * 2, session, 1),
+        ),
+    ]
+
+
+def round_decoders(at: Honest) -> list[Target]:
+    """Of one round, in which nobody is missing; client 1 speaks, or is spoken to."""
+    group, scope, place, k = at.group, at.scope, at.scope.place, len(at.members) - 1
+    marks = at.sent("SURVIVORS", SERVER)[HEADER + 1 :]
+
+    def here(chosen: Sequence[int]) -> bytes:
+        return encode_set(chosen, group.members)
+
+    return [
+        decoder(
+            "decode_prepare",
+            lambda data: rounds.decode_prepare(data, place, 1, k),
+            lambda prepare: rounds.encode_prepare(prepare, place, 1),
+            at.sent("PREPARE", 1),
+        ),
+        decoder(
+            "decode_cohort",
+            lambda data: rounds.decode_cohort(data, group, place, 1),
+            lambda found: rounds.encode_cohort(here(found[0]), relayed(found[1]), place),
+            at.sent("COHORT", SERVER),
+        ),
+        decoder(
+            "decode_masked",
+            lambda data: rounds.decode_masked(data, scope, 1, k),
+            lambda found: rounds.encode_masked(*found, scope, 1),
+            at.sent("MASKED", 1),
+        ),
+        decoder(
+            "decode_survivors",
+            lambda data: rounds.decode_survivors(data, group, place, 1),
+            lambda found: rounds.encode_survivors(here(found[0]), listed(found[1]), place),
+            at.sent("SURVIVORS", SERVER),
+            rounds.encode_survivors(here([0, 1, 3]), b"", place),
+        ),
+        decoder(
+            "decode_consistent",
+            lambda data: rounds.decode_consistent(data, place, 1),
+            lambda mark: rounds.encode_consistent(mark, place, 1),
+            rounds.encode_consistent(marks[4:68], place, 1),
+        ),
+        decoder(
+            "decode_signatures",
+            lambda data: rounds.decode_signatures(data, group, place, 1),
+            lambda found: rounds.encode_signatures(listed(found), place),
+            rounds.encode_signatures(marks, place),
+        ),
+        decoder(
+            "decode_unmask",
+            lambda data: rounds.decode_unmask(data, place, 1, k + 1),
+            lambda shares: rounds.encode_unmask([shares], place, 1),
+            at.sent("UNMASK", 1),
+        ),
+        decoder(
+            "body_of",
+            lambda data: body_of(data, place, 1, MessageType.MASKED),
+            lambda body: at.sent("MASKED", 1)[:HEADER] + body,
+            at.sent("MASKED", 1),
+        ),
+    ]
+
+
+def unpacked(data: bytes) -> np.ndarray:
+    """Bytes as words, and these as values; what is no whole word is not a sum."""
+    if len(data) % WORD.itemsize:
+        raise PeerError("no whole number of words")
+    return LAYOUT.unpack(np.frombuffer(data, WORD).astype(np.uint64), LENGTH)
+
+
+def plain_decoders() -> list[Target]:
+    """Those that know of no session."""
+    members = [*range(0, 22, 2)]
+    whole = LaneLayout(1, LAYOUT.limit)
+    values = np.arange(LENGTH, dtype=np.uint64) * np.uint64(4000)
+    return [
+        decoder(
+            "decode_set",
+            lambda data: decode_set(data, members),
+            lambda chosen: encode_set(chosen, members),
+            encode_set(members[::3], members),
+        ),
+        decoder("shamir.decode", shamir.decode, shamir.encode, shamir.encode(shamir.PRIME - 1)),
+        decoder(
+            "LaneLayout.unpack",
+            unpacked,
+            lambda found: whole.pack(found).astype(WORD).tobytes(),
+            whole.pack(values).astype(WORD).tobytes(),
+        ),
+    ]
+
+
+def decoders() -> list[Target]:
+    """All of them; hybrid ones where the library has ML-KEM."""
+    return [
+        *setup_decoders(PLAIN, "plain"),
+        *(setup_decoders(Honest(hybrid=True), "hybrid") if available() else []),
+        *round_decoders(PLAIN),
+        *plain_decoders(),
+    ]

@@ -1,0 +1,114 @@
+"""Honest runs that the targets start from: parties at any state, and what was sent till then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_setup import ClientSetup
+from secure_fd.secagg.floors import Floors
+from secure_fd.secagg.group import Group
+from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.server_setup import ServerSetup, SetupStage
+from secure_fd.secagg.session import RoundScope, RoundTerms, Session
+from tests.secagg_cohort import Cohort
+from tests.vectors.independent import SERVER, read_frame
+
+TERMS: Final = RoundTerms(index=3, length=40, bound=4)
+
+
+@dataclass
+class Honest:
+    """Parties that go on stage by stage until `stop` says that they are where they are wanted.
+
+    stop: the type of message that is due and is not delivered, "up" or "down" behind it where
+    both directions have it. without: a client whose input gets lost. sparse: six clients with
+    four neighbours each, where else there are four with three.
+    """
+
+    hybrid: bool = False
+    stop: str = ""
+    without: int | None = None
+    sparse: bool = False
+    messages: list[tuple[str, int, bytes]] = field(default_factory=list)
+    due: Mapping[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, degree, floors = (6, 4, Floors(degree=4)) if self.sparse else (4, None, None)
+        self.cohort = Cohort(
+            n, seed=11, degree=degree, hybrid=self.hybrid, floors=floors, enrolled=False
+        )
+        self.session: Session = self.cohort.session
+        self.members = tuple(self.cohort.clients)
+        self.server_setup: ServerSetup = self.cohort.server.open_setup()
+        self.setups: dict[int, ClientSetup] = {
+            k: client.open_setup() for k, client in self.cohort.clients.items()
+        }
+        self.in_round = self._set_up()
+        if self.in_round:
+            self._round()
+
+    def sent(self, kind: str, sender: int) -> bytes:
+        """The message of a type that a client sent, or that the server sent to client 1."""
+        found = [data for name, party, data in self.messages if (name, party) == (kind, sender)]
+        return found[1 if sender == SERVER else 0]
+
+    def _pass(self, outbound: Mapping[int, bytes], sender: int | None = None) -> bool:
+        """Note one type of message, to be delivered; False where nobody is to get it."""
+        self.due, kind = outbound, ""
+        for k, data in outbound.items():
+            kind = read_frame(data)[0]
+            self.messages.append((kind, k if sender is None else sender, data))
+        return self.stop not in (kind, f"{kind} {'up' if sender is None else 'down'}")
+
+    def _set_up(self) -> bool:
+        up = {k: machine.start() for k, machine in self.setups.items()}
+        while True:
+            if not self._pass(up):
+                return False
+            for k, message in up.items():
+                self.server_setup.receive(k, message)
+            down = self.server_setup.advance()
+            if not self._pass(down, SERVER):
+                return False
+            replies = {k: self.setups[k].receive(message) for k, message in down.items()}
+            up = {k: reply for k, reply in replies.items() if reply is not None}
+            if self.server_setup.stage is SetupStage.DONE:
+                break
+        self.cohort.server.enrol(self.server_setup)
+        for k, client in self.cohort.clients.items():
+            client.enrol(self.setups[k])
+        self.group: Group = self.server_setup.group
+        return True
+
+    def _round(self) -> None:
+        self.scope = RoundScope(self.session, TERMS)
+        self.server: ServerRound = self.cohort.server.open_round(TERMS)
+        self.clients: dict[int, ClientRound] = {
+            k: client.open_round(TERMS) for k, client in self.cohort.clients.items()
+        }
+        for k, machine in self.clients.items():
+            machine.load(values_of(k))
+        up = {k: message for k, machine in self.clients.items() if (message := machine.start())}
+        while not self.server.finished:
+            if self.without is not None and read_frame(up[0])[0] == "MASKED":
+                del up[self.without]
+            if not self._pass(up):
+                return
+            for k, message in up.items():
+                self.server.receive(k, message)
+            down = self.server.advance()
+            if not self._pass(down, SERVER):
+                return
+            up = {k: self.clients[k].receive(message) for k, message in down.items()}
+
+
+def values_of(client: int) -> WordArray:
+    """Any numbers within the bound."""
+    return (np.arange(TERMS.length, dtype=np.uint64) * np.uint64(client + 1)) % np.uint64(5)
+
+
+PLAIN: Final = Honest()

@@ -1,0 +1,205 @@
+"""A target for every state of every machine: it answers, or raises PeerError and is dead.
+
+A machine cannot be copied, so it is put back by hand after each input.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from secure_fd.crypto.kem import available
+from secure_fd.errors import PeerError
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_setup import ClientSetup
+from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.server_setup import ServerSetup
+from tests.fuzz.decoders import BrokenPropertyError, Target, outcome_of
+from tests.fuzz.honest import Honest, values_of
+from tests.vectors.independent import TYPES, read_frame
+
+Machine = ClientSetup | ClientRound | ServerSetup | ServerRound
+CLIENT = 1
+"""Whose machine it is, or who speaks to the server's."""
+
+
+class Bench:
+    """Objects with slots, and what stood in them."""
+
+    def __init__(self, objects: Sequence[object]) -> None:
+        self._saved = [(o, {slot: getattr(o, slot) for slot in slots_of(o)}) for o in objects]
+        for _, slots in self._saved:
+            slots.update({name: fresh(value) for name, value in slots.items()})
+
+    def put_back(self) -> None:
+        """As it was."""
+        for o, slots in self._saved:
+            for name, value in slots.items():
+                setattr(o, name, fresh(value))
+
+
+def slots_of(o: object) -> tuple[str, ...]:
+    return tuple(name for kind in type(o).__mro__ for name in getattr(kind, "__slots__", ()))
+
+
+def fresh(value: object) -> object:
+    """A copy of what a machine changes in place."""
+    if isinstance(value, dict | set | list):
+        return type(value)(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def client_target(name: str, machine: ClientSetup | ClientRound, seeds: Sequence[bytes]) -> Target:
+    """The reply is one message, or none; after a PeerError nothing is left of the machine."""
+    held = machine._held
+    objects: list[object] = [machine, *([held] if held is not None else [])]
+    if isinstance(machine, ClientRound):
+        channels = machine._enrolment.channels.values()
+        objects += [machine._client, *(channel._outbound for channel in channels)]
+    bench, packed = Bench(objects), plain_words(machine)
+
+    def run(data: bytes) -> str:
+        bench.put_back()
+        try:
+            reply = machine.receive(data)
+        except PeerError as error:
+            expect(machine.state.name == "ABORTED", "a machine that failed is not aborted")
+            expect(machine._held is None, "a machine that failed holds secrets")
+            return outcome_of(error)
+        expect(machine.state.name != "ABORTED", "a machine that answered is aborted")
+        if reply is not None:
+            expect(read_frame(reply)[0] in TYPES, "a reply is no message")
+            expect(packed is None or packed not in reply, "a reply has the words in clear")
+        return f"accepted, then {machine.state.name}"
+
+    return Target(name, run, tuple(seeds))
+
+
+def plain_words(machine: ClientSetup | ClientRound) -> bytes | None:
+    if isinstance(machine, ClientSetup):
+        return None
+    return machine.scope.layout.pack(values_of(machine.number)).tobytes()
+
+
+def server_target(
+    name: str,
+    machine: ServerSetup | ServerRound,
+    seeds: Sequence[bytes],
+    after: Callable[[], None] = lambda: None,
+) -> Target:
+    """after: what must hold once the message was taken."""
+    shares = getattr(machine, "_shares", None)
+    bench = Bench([machine, *([shares] if shares is not None else [])])
+
+    def state() -> str:
+        return (machine.stage if isinstance(machine, ServerSetup) else machine.state).name
+
+    before = state()
+
+    def run(data: bytes) -> str:
+        bench.put_back()
+        try:
+            machine.receive(CLIENT, data)
+        except PeerError as error:
+            expect(state() == "ABORTED", "a server that failed is not aborted")
+            return outcome_of(error)
+        expect(state() == before, "a message moved the server to another stage")
+        try:
+            after()
+        except PeerError as error:
+            return f"accepted, then {outcome_of(error)}"
+        return "accepted"
+
+    return Target(name, run, tuple(seeds))
+
+
+def expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise BrokenPropertyError(otherwise)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where to take a machine from: the message that is due, of an honest run."""
+
+    name: str
+    due: str
+    hybrid: bool = False
+    without: int | None = None
+    sparse: bool = False
+
+    def reach(self) -> Honest:
+        """A new run up to there."""
+        return Honest(self.hybrid, self.due, self.without, self.sparse)
+
+
+CLIENT_STATES = [
+    Stop("JOINED", "MEMBERS"),
+    Stop("REVEALED", "AGREED"),
+    Stop("hybrid REVEALED", "AGREED", hybrid=True),
+    Stop("hybrid SENT_CAPSULES", "CAPSULES down", hybrid=True),
+    Stop("PREPARED", "COHORT"),
+    Stop("SENT", "SURVIVORS"),
+    Stop("SENT, somebody missing", "SURVIVORS", without=2),
+    Stop("SIGNED", "SIGNATURES", without=2),
+    Stop("sparse PREPARED", "COHORT", sparse=True),
+    Stop("sparse SENT", "SURVIVORS", sparse=True),
+    Stop("sparse SIGNED", "SIGNATURES", without=2, sparse=True),
+]
+SERVER_STATES = [
+    Stop("JOINS", "JOIN"),
+    Stop("REVEALS", "REVEAL"),
+    Stop("hybrid CAPSULES", "CAPSULES up", hybrid=True),
+    Stop("PREPARE", "PREPARE"),
+    Stop("INPUT", "MASKED"),
+    Stop("CONSISTENCY", "CONSISTENT", without=2),
+    Stop("UNMASK", "UNMASK"),
+    Stop("UNMASK, somebody missing", "UNMASK", without=2),
+    Stop("sparse UNMASK, somebody missing", "UNMASK", without=2, sparse=True),
+]
+
+
+def client_state(stop: Stop) -> Target:
+    run = stop.reach()
+    machine = run.clients[CLIENT] if run.in_round else run.setups[CLIENT]
+    return client_target(f"client {stop.name}", machine, others(run))
+
+
+def server_state(stop: Stop) -> Target:
+    """Where shares are due, those of all others have come."""
+    run, name = stop.reach(), f"server {stop.name}"
+    if not run.in_round:
+        return server_target(name, run.server_setup, others(run))
+    if stop.due != "UNMASK":
+        return server_target(name, run.server, others(run))
+    for k, message in run.due.items():
+        if k != CLIENT:
+            run.server.receive(k, message)
+    return server_target(name, run.server, others(run), closing(run))
+
+
+def others(run: Honest) -> list[bytes]:
+    """The message that is due, then what was sent before: replays, and parts to splice."""
+    return [run.due[CLIENT], *{kind: data for kind, _, data in run.messages}.values()]
+
+
+def closing(run: Honest) -> Callable[[], None]:
+    """Shares that were taken give the exact sum or no sum."""
+    exact = np.sum([values_of(k) for k in run.server.survivors], axis=0).tolist()
+
+    def close() -> None:
+        run.server.advance()
+        expect(run.server.total.tolist() == exact, "altered shares gave another sum")
+
+    return close
+
+
+def machines() -> list[Target]:
+    """All of them; hybrid ones where the library has ML-KEM."""
+    reached = [
+        (make, stop)
+        for make, stops in ((client_state, CLIENT_STATES), (server_state, SERVER_STATES))
+        for stop in stops
+        if available() or not stop.hybrid
+    ]
+    return [make(stop) for make, stop in reached]

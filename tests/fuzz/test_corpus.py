@@ -1,0 +1,151 @@
+"""The fuzz targets over a small corpus, and over a little of what the fuzzer makes.
+
+The corpus has one input for each outcome of each target; `python -m tests.fuzz.run` explores.
+"""
+
+import json
+import random
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from secure_fd.crypto.kem import available
+from secure_fd.errors import LocalError
+from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.wire import decode_set, encode_set
+from tests.fuzz.decoders import Target, decoder
+from tests.fuzz.machines import CLIENT_STATES, client_state
+from tests.fuzz.mutate import mutated
+from tests.fuzz.run import CORPUS, Findings, fuzz, write_crashes
+from tests.fuzz.targets import targets
+from tests.vectors.independent import HEADER
+
+TARGETS = {target.name: target for target in targets()}
+INPUTS: dict[str, dict[str, str]] = {
+    name: found
+    for name, found in json.loads(CORPUS.read_text()).items()
+    if available() or "hybrid" not in name
+}
+ROUNDS = 150
+LARGE = 1 << 20
+
+
+def test_the_corpus_is_small_and_covers_every_target_both_ways() -> None:
+    assert CORPUS.stat().st_size < 100_000
+    assert set(INPUTS) == set(TARGETS)
+    assert len(TARGETS) == (41 if available() else 33)
+    for name, found in INPUTS.items():
+        assert any(not outcome.startswith("accepted") for outcome in found), name
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_every_input_has_the_outcome_that_it_had(name: str) -> None:
+    """Taken or refused, and with what state; sentences may be worded anew."""
+    for outcome, data in INPUTS[name].items():
+        now = TARGETS[name].run(bytes.fromhex(data))
+        assert now.startswith("accepted") is outcome.startswith("accepted"), (outcome, now)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_honest_messages_are_taken_and_altered_ones_break_nothing(name: str) -> None:
+    target = TARGETS[name]
+    rng = random.Random(0)  # noqa: S311 - chooses tests, not keys
+    assert target.run(target.seeds[0]).startswith("accepted")
+    findings = Findings()
+    for _ in range(ROUNDS):
+        findings.add(target, mutated(rng, target.seeds))
+    assert findings.crashes == {}
+    assert findings.executions == ROUNDS
+    assert findings.outcomes > 1
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_long_message_takes_no_more_memory_than_its_own_size(name: str) -> None:
+    """An honest header, then a mebibyte of zeros: nothing is built from a length that it claims."""
+    target = TARGETS[name]
+    data = target.seeds[0][:HEADER] + bytes(LARGE)
+    target.run(target.seeds[0])
+    tracemalloc.start()
+    try:
+        outcome = target.run(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * LARGE
+    assert name == "body_of" or not outcome.startswith("accepted")
+
+
+# The fuzzer finds what is there to find.
+
+
+def test_twins_of_decoders_are_found() -> None:
+    members = range(11)
+    honest = encode_set([1, 5], members)
+
+    def careless(data: bytes) -> tuple[int, ...]:
+        return decode_set(data[:2], members)
+
+    def crashing(data: bytes) -> tuple[int, ...]:
+        return () if data[1] < 8 else decode_set(data, members)
+
+    for broken, error in ((careless, "BrokenPropertyError"), (crashing, "IndexError")):
+        target = decoder("twin", broken, lambda chosen: encode_set(chosen, members), honest)
+        assert any(error in kind for kind in found(target).crashes)
+
+
+def test_twin_of_a_machine_that_survives_a_failure_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ClientRound, "_take", lambda self: (self._state, self._held))
+    crashes = found(prepared_client()).crashes
+    assert any("BrokenPropertyError" in kind for kind in crashes)
+
+
+def test_twin_of_a_machine_that_sends_its_words_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClientRound, "_mask", lambda *_: None)
+    (crash,) = found(prepared_client()).crashes.values()
+    assert "words in clear" in crash[2]
+
+
+def test_twin_that_blames_itself_for_what_a_peer_sent_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def blame(*_: object) -> None:
+        raise LocalError("the cohort is too small")
+
+    monkeypatch.setattr(ClientRound, "_check_reach", blame)
+    assert any("LocalError" in kind for kind in found(prepared_client()).crashes)
+
+
+def prepared_client() -> Target:
+    """A new machine, whose class may be broken by now."""
+    (stop,) = (stop for stop in CLIENT_STATES if stop.name == "PREPARED")
+    return client_state(stop)
+
+
+def found(target: Target) -> Findings:
+    """After one turn."""
+    return next(fuzz([target], 60, seed=0))
+
+
+def test_a_crash_is_written_once(tmp_path: Path) -> None:
+    def crash(data: bytes) -> str:
+        raise ValueError(len(data))
+
+    findings = Findings()
+    for data in (b"one", b"two"):
+        findings.add(Target("twin", crash, ()), data)
+    assert len(write_crashes(findings, tmp_path)) == 1
+    assert write_crashes(findings, tmp_path) == []
+    (stored,) = tmp_path.iterdir()
+    assert json.loads(stored.read_text())["input"] == b"one".hex()
+
+
+def test_a_machine_is_put_back_as_it_was() -> None:
+    """Else an input would be judged by what came before it."""
+    target = TARGETS["client SENT"]
+    honest, bad = target.seeds[0], b""
+    words = [target.run(data) for data in (honest, honest, bad, honest, bad)]
+    assert words[0] == words[1] == words[3] == f"accepted, then {ClientState.DONE.name}"
+    assert words[2] == words[4] != words[0]

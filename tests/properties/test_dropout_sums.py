@@ -1,0 +1,129 @@
+"""Sums when clients fall silent: exact over whoever's input arrived, for every plan of faults."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from secure_fd.aggregation.base import Stage, VoidRoundError
+from secure_fd.aggregation.dropout import Dropouts
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.errors import ConfigurationError, LocalError, MissingClientError
+
+EARLY, LATE = (Stage.PREPARE, Stage.INPUT), (Stage.CONSISTENCY, Stage.UNMASK)
+
+
+@given(
+    data=st.data(),
+    n_clients=st.integers(1, 6),
+    bound=st.sampled_from([1, 4095, 2**27]),
+    length=st.integers(1, 9),
+    seed=st.integers(0, 2**32),
+)
+def test_a_plain_sum_is_exact_over_the_survivors(
+    data: st.DataObject, n_clients: int, bound: int, length: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    everyone = list(range(n_clients))
+    vectors = {k: rng.integers(bound + 1, size=length, dtype=np.uint64) for k in everyone}
+    plan = data.draw(st.dictionaries(st.sampled_from(everyone), st.sampled_from(list(Stage))))
+    absent = data.draw(st.sets(st.sampled_from(everyone), max_size=n_clients - 1))
+    given_ = {k: vector for k, vector in vectors.items() if k not in absent}
+    lost = {k for k, stage in plan.items() if stage in EARLY} | absent
+    left = tuple(k for k in everyone if k not in lost)
+    expected_missing = dict(sorted({**plan, **dict.fromkeys(absent, Stage.PREPARE)}.items()))
+    if not left:
+        with pytest.raises(VoidRoundError, match="round 7") as ended:
+            PlainSum(n_clients).sum(7, given_, bound, dropouts=plan)
+        assert ended.value.missing == expected_missing
+        return
+    result = PlainSum(n_clients).sum(7, given_, bound, dropouts=plan)
+    assert result.survivors == left
+    assert dict(result.missing) == expected_missing
+    assert result.total.tolist() == sum(vectors[k] for k in left).tolist()  # type: ignore[union-attr]
+    assert set(result.payloads) == set(result.traffic.up) == set(left)
+
+
+def test_who_is_silent_only_after_its_input_is_in_the_sum() -> None:
+    vectors = {k: np.array([10**k], dtype=np.uint64) for k in range(4)}
+    for k, stage in enumerate(Stage):
+        result = PlainSum(4).sum(0, vectors, 1000, dropouts={k: stage})
+        assert (k in result.survivors) is (stage in LATE)
+        assert result.missing == {k: stage}
+
+
+def test_a_round_that_nobody_answers_is_void_and_no_other_error() -> None:
+    with pytest.raises(VoidRoundError) as ended:
+        PlainSum(3).sum(0, {}, 1)
+    assert ended.value.missing == dict.fromkeys(range(3), Stage.PREPARE)
+    assert sum(ended.value.traffic.up.values()) == 0
+    assert isinstance(ended.value, MissingClientError)
+
+
+def test_a_dropout_of_a_stranger_is_refused() -> None:
+    with pytest.raises(LocalError, match=r"clients \[3\] are not of the cohort 0 to 2"):
+        PlainSum(3).sum(0, {0: np.ones(1, dtype=np.uint64)}, 1, dropouts={3: Stage.INPUT})
+
+
+# The plan.
+
+ROUNDS, CLIENTS = 400, 25
+
+
+def p_values(plans: list[dict[int, Stage]], rate: float) -> dict[str, float]:
+    """Of the number of dropouts, their stages, and how many fall together in one round."""
+    sizes = np.array([len(plan) for plan in plans])
+    stages = [stage for plan in plans for stage in plan.values()]
+    by_client = np.bincount([k for plan in plans for k in plan], minlength=CLIENTS)
+    total = len(plans) * CLIENTS
+    spread = ((sizes - CLIENTS * rate) ** 2).sum() / (CLIENTS * rate * (1 - rate))
+    return {
+        "rate": float(stats.binomtest(len(stages), total, rate).pvalue),
+        "stages": float(stats.chisquare([stages.count(stage) for stage in Stage]).pvalue),
+        "clients": float(stats.chisquare(by_client).pvalue),
+        "together": float(2 * min(stats.chi2.sf(spread, ROUNDS), stats.chi2.cdf(spread, ROUNDS))),
+    }
+
+
+def test_every_client_drops_out_by_itself_at_any_stage() -> None:
+    """Four tests at 1e-6 each: false-alarm rate of about 4e-6 over seeds."""
+    plan = Dropouts(0.2, seed=3)
+    found = p_values([plan.plan(r, CLIENTS) for r in range(ROUNDS)], 0.2)
+    assert min(found.values()) > 1e-6, found
+
+
+def test_a_plan_that_is_not_independent_or_not_uniform_is_caught() -> None:
+    plan = Dropouts(0.2, seed=3)
+    plans = [plan.plan(r, CLIENTS) for r in range(ROUNDS)]
+    early: list[dict[int, Stage]] = [
+        {k: s for k, s in p.items() if s is not Stage.UNMASK} for p in plans
+    ]
+    rng = np.random.default_rng(0)
+    crowds = [
+        dict.fromkeys(range(CLIENTS) if rng.random() < 0.2 else (), Stage.INPUT) for _ in plans
+    ]
+    first = [{k // 2: s for k, s in p.items()} for p in plans]
+    assert p_values(early, 0.2)["stages"] < 1e-6
+    assert p_values(crowds, 0.2)["together"] < 1e-6
+    assert p_values(first, 0.2)["clients"] < 1e-6
+    assert p_values(plans, 0.25)["rate"] < 1e-6
+
+
+def test_a_plan_is_the_same_again_and_another_for_another_round_or_seed() -> None:
+    plan = Dropouts(0.5, seed=1)
+    assert plan.plan(4, 30) == Dropouts(0.5, seed=1).plan(4, 30)
+    assert plan.plan(4, 30) != plan.plan(5, 30)
+    assert plan.plan(4, 30) != Dropouts(0.5, seed=2).plan(4, 30)
+    assert Dropouts(0.0, seed=1).plan(4, 1000) == {}
+
+
+@pytest.mark.parametrize("rate", [1.0, -0.1, 1.5, float("nan")])
+def test_a_rate_is_a_chance_below_one(rate: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"rate: .* is not allowed; .* 0 to less than 1"):
+        Dropouts(rate, seed=0)
+
+
+def test_a_plan_s_seed_is_not_negative() -> None:
+    with pytest.raises(ConfigurationError, match="seed: -1 is not allowed"):
+        Dropouts(0.1, seed=-1)

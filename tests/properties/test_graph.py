@@ -1,0 +1,322 @@
+"""The neighbour graph has the shape that the bounds take for granted, and the bounds hold.
+
+Statistics: a graph on six members of degree two is one of 60 rings, and four items have 24
+orders; over 6,000 seeds the chi-square of each count is refused below ALPHA, so a sound shuffle
+is refused with probability 2e-6. The seeds are fixed, so a verdict never changes. Power: two
+well-known biased shuffles are refused by both.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare, hypergeom
+
+from secure_fd.crypto.prg import Keystream
+from secure_fd.errors import ConfigurationError
+from secure_fd.secagg import graph
+from secure_fd.secagg.graph import COMPLETE_BELOW, default_degree, neighbours, threshold
+
+ALPHA = 1e-6
+SEED = bytes(range(32))
+Graph = Mapping[int, Sequence[int]]
+
+
+def seed_of(number: int) -> bytes:
+    return hashlib.sha256(str(number).encode()).digest()
+
+
+def parts(edges: Graph, nodes: set[int]) -> list[set[int]]:
+    """The connected parts of the graph on these nodes alone."""
+    left, found = set(nodes), []
+    while left:
+        part, border = set(), {left.pop()}
+        while border:
+            part |= border
+            border = {peer for node in border for peer in edges[node]} & left
+            left -= border
+        found.append(part)
+    return found
+
+
+# Shape
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Members with any numbers, and a degree that they allow."""
+    members = draw(st.lists(st.integers(0, 2**32 - 3), min_size=1, max_size=60, unique=True))
+    n = len(members)
+    degrees = [k for k in range(2, n + 2) if k >= n - 1 or k * n % 2 == 0]
+    return members, draw(st.sampled_from(degrees or [n - 1]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(order=orders(), seed=st.binary(min_size=32, max_size=32))
+def test_it_is_regular_symmetric_connected_and_the_same_for_all(
+    order: tuple[list[int], int], seed: bytes
+) -> None:
+    members, degree = order
+    edges = neighbours(members, degree, seed)
+    assert set(edges) == set(members)
+    for member, peers in edges.items():
+        assert len(peers) == min(degree, len(members) - 1)
+        assert list(peers) == sorted(set(peers))
+        assert member not in peers
+        assert all(member in edges[peer] for peer in peers)
+    assert len(parts(edges, set(members))) == 1
+    assert neighbours(sorted(members, reverse=True), degree, seed) == edges
+
+
+def test_a_seed_gives_one_graph_for_good() -> None:
+    # Parties of two releases must agree: this ring changes only with the protocol's version.
+    assert neighbours(range(8), 2, SEED) == {
+        4: (5, 7),
+        5: (4, 6),
+        6: (1, 5),
+        1: (0, 6),
+        0: (1, 3),
+        3: (0, 2),
+        2: (3, 7),
+        7: (2, 4),
+    }
+
+
+def test_another_seed_gives_another_graph() -> None:
+    graphs = {tuple(neighbours(range(40), 12, seed_of(i)).items()) for i in range(100)}
+    flipped = bytes([SEED[0] ^ 1, *SEED[1:]])
+    assert len(graphs) == 100
+    assert neighbours(range(40), 12, flipped) != neighbours(range(40), 12, SEED)
+
+
+@pytest.mark.parametrize(
+    ("field", "members", "degree", "seed"),
+    [
+        ("members", [1, 2, 2], 2, SEED),
+        ("degree", range(10), -1, SEED),
+        ("degree", range(10), 0, SEED),
+        ("degree", range(10), 1, SEED),
+        ("degree", range(11), 5, SEED),
+        ("seed", range(10), 4, SEED[:31]),
+        ("seed", range(10), 9, SEED + b"\0"),
+    ],
+)
+def test_what_gives_no_such_graph_is_refused(
+    field: str, members: Sequence[int], degree: int, seed: bytes
+) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        neighbours(members, degree, seed)
+    assert error.value.field == field
+
+
+# The shuffle
+
+
+def p_value(samples: Iterable[Hashable], cells: int) -> float:
+    """Of the hypothesis that the samples are uniform over that many values."""
+    counts = Counter(samples)
+    return float(chisquare([*counts.values(), *[0] * (cells - len(counts))]).pvalue)
+
+
+def p_value_of_rings() -> float:
+    rings = (neighbours(range(6), 2, seed_of(number)) for number in range(6000))
+    return p_value((tuple(ring.values()) for ring in rings), 60)
+
+
+def p_value_of_orders() -> float:
+    streams = (Keystream(seed_of(number)) for number in range(6000))
+    return p_value((tuple(graph._shuffled(range(4), stream)) for stream in streams), 24)
+
+
+def test_every_ring_and_every_order_is_equally_likely() -> None:
+    assert p_value_of_rings() >= ALPHA
+    assert p_value_of_orders() >= ALPHA
+
+
+def swaps_with_anyone(items: Sequence[int], stream: Keystream) -> list[int]:
+    result = list(items)
+    for here in range(len(result)):
+        at = graph._up_to(len(result) - 1, stream)
+        result[here], result[at] = result[at], result[here]
+    return result
+
+
+def takes_remainders(items: Sequence[int], stream: Keystream) -> list[int]:
+    result = list(items)
+    for last in range(len(result) - 1, 0, -1):
+        at = (stream.read(1)[0] & 7) % (last + 1)
+        result[last], result[at] = result[at], result[last]
+    return result
+
+
+@pytest.mark.parametrize("biased", [swaps_with_anyone, takes_remainders])
+def test_a_biased_shuffle_is_caught(biased: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "_shuffled", biased)
+    assert p_value_of_rings() < ALPHA
+    assert p_value_of_orders() < ALPHA
+
+
+class Words(Keystream):
+    """A stream of the given words, four bytes each."""
+
+    def __init__(self, *words: int) -> None:
+        self._left = list(words)
+
+    def read(self, size: int) -> bytes:
+        return self._left.pop(0).to_bytes(size, "big")
+
+
+@pytest.mark.parametrize("last", [1, 2, 4, 5, 100, 255])
+def test_a_place_is_exactly_uniform(last: int) -> None:
+    # Every low byte once: what is rejected falls to a second word, which no count includes.
+    marker = 1 << 31
+    drawn = Counter(graph._up_to(last, Words(low, marker)) for low in range(256))
+    rejected = sum(low & ((1 << last.bit_length()) - 1) > last for low in range(256))
+    drawn[0] -= rejected
+    assert set(drawn) == set(range(last + 1))
+    assert len(set(drawn.values())) == 1
+    remainders = Counter(low % (last + 1) for low in range(256))
+    assert (len(set(remainders.values())) > 1) == (256 % (last + 1) != 0)
+
+
+# The degree
+
+
+def exact_tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
+    hits = range(max(least, 0), min(drawn, marked) + 1)
+    ways = sum(comb(marked, i) * comb(population - marked, drawn - i) for i in hits)
+    return Fraction(ways, comb(population, drawn))
+
+
+def bounds(n: int, degree: int) -> tuple[Fraction, Fraction]:
+    """(security, correctness) failure bounds, in exact fractions."""
+    bad, holders, half = (n + 9) // 10, degree + 1, degree // 2
+    t = 2 * holders // 3 + 1
+    spare = holders - t
+    both = n * exact_tail(n - 1, bad, degree, 2 * t - holders)
+    cut = (n * exact_tail(n, bad, half, half - spare)) ** 2 / 2
+    return both + cut, n * exact_tail(n - 1, bad, degree, spare)
+
+
+@pytest.mark.parametrize("n", [40, 41, 50, 75, 100, 101, 250, 1000, 2001])
+def test_the_degree_is_the_smallest_that_meets_both_bounds(n: int) -> None:
+    meets = [
+        degree
+        for degree in range(2, default_degree(n) + 1)
+        if degree * n % 2 == 0
+        and bounds(n, degree)[0] <= Fraction(1, 2**40)
+        and bounds(n, degree)[1] <= Fraction(1, 2**30)
+    ]
+    assert meets == [default_degree(n)]
+
+
+@pytest.mark.parametrize(("n", "degree"), [(40, 10), (100, 20), (101, 32), (1000, 110)])
+def test_failures_are_the_exact_bounds(n: int, degree: int) -> None:
+    expected = [float(bound) for bound in bounds(n, degree)]
+    assert graph._failures(n, degree) == pytest.approx(expected, rel=1e-6)
+    assert min(expected) > 0
+
+
+@pytest.mark.parametrize(
+    ("population", "marked", "drawn", "least"),
+    [(99, 10, 33, 5), (999, 100, 116, 41), (10**5, 10**4, 218, 70), (20, 20, 5, 3), (20, 18, 5, 0)],
+)
+def test_tails_are_scipys(population: int, marked: int, drawn: int, least: int) -> None:
+    expected = hypergeom(population, marked, drawn).sf(least - 1)
+    assert graph._tail(population, marked, drawn, least) == pytest.approx(expected, rel=1e-6)
+
+
+def test_degrees_are_those_of_the_docstring_and_grow_like_a_logarithm() -> None:
+    sizes = (100, 1_000, 10_000, 100_000)
+    degrees = [default_degree(n) for n in sizes]
+    assert degrees == [62, 152, 194, 218]
+    assert all(f"{degree}" in str(default_degree.__doc__) for degree in degrees)
+    steps = np.diff(degrees)
+    assert (np.diff(steps) < 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, COMPLETE_BELOW - 1])
+def test_few_clients_form_a_complete_graph(n: int) -> None:
+    assert default_degree(n) == n - 1
+    edges = neighbours(range(n), default_degree(n), SEED)
+    assert all(set(peers) == set(range(n)) - {one} for one, peers in edges.items())
+
+
+@pytest.mark.parametrize("n", [COMPLETE_BELOW, 41, 99, 100, 1000])
+def test_the_default_degree_gives_a_graph(n: int) -> None:
+    edges = neighbours(range(n), default_degree(n), SEED)
+    assert {len(peers) for peers in edges.values()} == {default_degree(n)}
+
+
+def test_thresholds() -> None:
+    assert [threshold(h) for h in (1, 2, 3, 4, 10, 63)] == [1, 2, 3, 3, 7, 43]
+    assert [threshold(h, lying_server=False) for h in (1, 2, 3, 4, 10)] == [1, 2, 2, 3, 6]
+
+
+@pytest.mark.parametrize("holders", range(1, 40))
+def test_two_survivor_sets_need_a_third_of_the_holders(holders: int) -> None:
+    # Each honest holder serves one of the two secrets, each corrupt one both: the best split.
+    t = threshold(holders)
+    for corrupt in range(holders + 1):
+        honest = holders - corrupt
+        collected = any(
+            min(to_one + corrupt, honest - to_one + corrupt) >= t for to_one in range(honest + 1)
+        )
+        assert collected == (corrupt >= 2 * t - holders)
+        assert not collected or 3 * corrupt >= holders - 1
+
+
+def ring_of(n: int, degree: int, seed: bytes) -> list[int]:
+    """The order in which the members stand on the ring of this graph."""
+    caught: list[list[int]] = []
+
+    def catches(ring: list[int], _degree: int) -> dict[int, tuple[int, ...]]:
+        caught.append(ring)
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph, "_circulant", catches)
+        neighbours(range(n), degree, seed)
+    return caught[0]
+
+
+def cut_has_windows(n: int, degree: int, extra: int, rng: np.random.Generator) -> bool | None:
+    """Whether a cut that the server can read has its two windows; None where there is no cut.
+
+    extra: how many more corrupt clients a window is asked for than the bound asks.
+    """
+    seed, t, half = rng.bytes(32), threshold(degree + 1), degree // 2
+    edges, ring = neighbours(range(n), degree, seed), ring_of(n, degree, seed)
+    kind = rng.choice(["honest", "corrupt", "dropped"], size=n, p=[0.45, 0.3, 0.25])
+    honest = {node for node in range(n) if kind[node] == "honest"}
+    dropped = {node for node in range(n) if kind[node] == "dropped"}
+    readable = [
+        part
+        for part in parts(edges, honest)
+        if all(len({node, *edges[node]} - dropped) >= t for node in part)
+    ]
+    if not any(part < honest for part in readable):
+        return None
+    needed = half - (degree + 1 - t) + extra
+    windows = [{ring[(at + step) % n] for step in range(half)} for at in range(n)]
+    full = [one for one in windows if sum(kind[node] == "corrupt" for node in one) >= needed]
+    return any(not one & other for one, other in combinations(full, 2))
+
+
+@pytest.mark.parametrize(("n", "degree"), [(14, 4), (16, 5), (20, 6), (24, 8)])
+def test_a_cut_that_the_server_can_read_needs_two_corrupt_windows(n: int, degree: int) -> None:
+    def verdicts(extra: int) -> Counter[bool | None]:
+        rng = np.random.default_rng(n)
+        return Counter(cut_has_windows(n, degree, extra, rng) for _ in range(1500))
+
+    assert verdicts(0)[True] > 20
+    assert verdicts(0)[False] == 0
+    # A bound that asked for one corrupt client more would be wrong, and is seen to be.
+    assert verdicts(1)[False] > 0

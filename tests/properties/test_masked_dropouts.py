@@ -1,0 +1,211 @@
+"""Masked sums when clients fall silent: exact over the survivors, or void, and never else.
+
+The expectation is a model of the stages in a few lines, independent of the machines: who has
+prepared, whose input arrives, who signs, who gives shares; each must be a quorum.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_fd.aggregation.base import Stage, VoidRoundError
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import WordArray
+
+Plan = Mapping[int, Stage]
+ORDER = list(Stage)
+BOUND, LENGTH = 5, 7
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """survivors: whose inputs are in the sum, None where there is none. stages: that answered."""
+
+    survivors: tuple[int, ...] | None
+    missing: dict[int, Stage]
+    stages: int
+
+
+def predict(n: int, plan: Plan, ready: set[int], quorum: int) -> Outcome:
+    """ready: clients whose PREPARE came with the last round's input, so they are in the cohort."""
+    missing: dict[int, Stage] = {}
+    stages = 0
+
+    def close(asked: list[int], stage: Stage) -> list[int]:
+        nonlocal stages
+        left = [k for k in asked if k not in plan or ORDER.index(stage) < ORDER.index(plan[k])]
+        if stage is Stage.PREPARE:
+            stages += bool(set(left) - ready)
+            left = sorted({*left, *ready})
+        else:
+            stages += bool(left)
+        missing.update({k: stage for k in asked if k not in left})
+        return left
+
+    cohort = close(list(range(n)), Stage.PREPARE)
+    if len(cohort) < quorum:
+        return Outcome(None, missing, stages)
+    survivors = present = close(cohort, Stage.INPUT)
+    if len(present) >= quorum and survivors != cohort:
+        present = close(present, Stage.CONSISTENCY)
+    if len(present) >= quorum:
+        present = close(present, Stage.UNMASK)
+    arrived = tuple(survivors) if len(present) >= quorum else None
+    return Outcome(arrived, missing, stages)
+
+
+def vectors_of(n: int, seed: int) -> dict[int, WordArray]:
+    rng = np.random.default_rng(seed)
+    return {k: rng.integers(0, BOUND, LENGTH, np.uint64, endpoint=True) for k in range(n)}
+
+
+def total_of(vectors: Mapping[int, WordArray], clients: Iterable[int]) -> list[int]:
+    """Without words, in Python's integers."""
+    return [sum(column) for column in zip(*(vectors[k].tolist() for k in clients), strict=True)]
+
+
+def check_round(
+    method: MaskedSum,
+    index: int,
+    plan: Plan,
+    ready: set[int],
+    quorum: int,
+    left_out: frozenset[int] = frozenset(),
+) -> set[int]:
+    """Run a round against the model; who is ready for the next. left_out: have no vector."""
+    n = method.n_clients
+    everyone = vectors_of(n, index)
+    vectors = {k: v for k, v in everyone.items() if k not in left_out}
+    expected = predict(n, {**plan, **dict.fromkeys(left_out, Stage.PREPARE)}, ready, quorum)
+    if expected.survivors is None:
+        with pytest.raises(VoidRoundError) as ended:
+            method.sum(index, vectors, BOUND, dropouts=plan)
+        assert dict(ended.value.missing) == dict(sorted(expected.missing.items()))
+        traffic = ended.value.traffic
+    else:
+        result = method.sum(index, vectors, BOUND, dropouts=plan)
+        assert result.total.tolist() == total_of(everyone, expected.survivors)
+        assert result.survivors == expected.survivors
+        assert list(result.missing.items()) == sorted(expected.missing.items())
+        assert set(result.payloads) == set(result.survivors)
+        traffic = result.traffic
+    assert traffic.stages == expected.stages
+    early = {k for k, stage in expected.missing.items() if stage in (Stage.PREPARE, Stage.INPUT)}
+    void_at_start = sum(s is Stage.PREPARE for s in expected.missing.values()) > n - quorum
+    return set() if void_at_start else set(range(n)) - early
+
+
+def every_plan(n: int) -> Iterator[Plan]:
+    for stages in product([None, *Stage], repeat=n):
+        yield {k: stage for k, stage in enumerate(stages) if stage is not None}
+
+
+def fresh(n: int, **settings_: int) -> MaskedSum:
+    method = MaskedSum(n, insecure_seed=n, **settings_)  # type: ignore[arg-type]
+    with pytest.raises(VoidRoundError):  # its traffic is the set-up's
+        method.sum(0, {0: np.zeros(1, np.uint64)}, 1, dropouts=dict.fromkeys(range(n), ORDER[0]))
+    return method
+
+
+def test_every_schedule_of_four_clients_that_start_afresh() -> None:
+    """All 625, in rounds of a gap, so that nothing has been prepared: 17 sums, 608 void."""
+    method, sums = fresh(4), 0
+    for at, plan in enumerate(every_plan(4)):
+        check_round(method, 2 * at + 2, plan, set(), quorum=3)
+        sums += predict(4, plan, set(), 3).survivors is not None
+    assert sums == 1 + 4 * 4
+
+
+def test_every_schedule_of_up_to_two_of_four_right_after_a_complete_round() -> None:
+    """113 of them, where the PREPAREs came with the input of the round before."""
+    method = fresh(4)
+    plans_of_two = [plan for plan in every_plan(4) if len(plan) <= 2]
+    assert len(plans_of_two) == 1 + 4 * 4 + 6 * 16
+    for at, plan in enumerate(plans_of_two):
+        ready = check_round(method, 3 * at + 2, {}, set(), quorum=3)
+        assert ready == {0, 1, 2, 3}
+        check_round(method, 3 * at + 3, plan, ready, quorum=3)
+
+
+plans = st.dictionaries(st.integers(0, 6), st.sampled_from(ORDER), max_size=3)
+
+
+@given(st.lists(st.tuples(plans, st.frozensets(st.integers(0, 6), max_size=2)), max_size=5))
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_seven_clients_over_rounds_in_a_row(
+    rounds: list[tuple[Plan, frozenset[int]]],
+) -> None:
+    """Quorum 5 of 7: a client that was away comes back, whatever happened to it or the round."""
+    method = fresh(7)
+    ready: set[int] = set()
+    for index, (plan, left_out) in enumerate(rounds, start=1):
+        ready = check_round(method, index, plan, ready, 5, left_out)
+    check_round(method, len(rounds) + 1, {}, ready, 5)
+
+
+@given(st.integers(3, 12), st.data())
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_any_cohort_and_any_schedule(n: int, data: st.DataObject) -> None:
+    few = st.integers(0, n - 1)
+    plan = data.draw(st.dictionaries(few, st.sampled_from(ORDER), max_size=max(1, n // 3)))
+    check_round(fresh(n), 1, plan, set(), quorum=2 * n // 3 + 1)
+
+
+def test_a_masked_sum_and_a_plain_sum_agree_where_both_have_one() -> None:
+    masked, plain = fresh(7), PlainSum(7)
+    for index, stage in enumerate(Stage, start=1):
+        vectors = vectors_of(7, index)
+        drop = {2: stage, 5: stage}
+        sums = [method.sum(2 * index, vectors, BOUND, dropouts=drop) for method in (masked, plain)]
+        assert sums[0].total.tolist() == sums[1].total.tolist()
+        assert sums[0].survivors == sums[1].survivors
+
+
+def test_a_sparse_graph_recovers_every_client_in_every_stage() -> None:
+    """Forty clients that do not all mask with each other: four fall silent in every round."""
+    n = 40
+    method = MaskedSum(n, insecure_seed=3)
+    neighbours = len(method._group.neighbours(0))
+    assert neighbours < n - 1
+    for index, stage in enumerate(Stage):
+        vectors = vectors_of(n, index)
+        drop = dict.fromkeys(range(4 * index, 4 * index + 4), stage)
+        result = method.sum(2 * index, vectors, BOUND, dropouts=drop)
+        kept = [k for k in range(n) if stage in (Stage.CONSISTENCY, Stage.UNMASK) or k not in drop]
+        assert result.survivors == tuple(kept)
+        assert result.total.tolist() == total_of(vectors, kept)
+        assert set(result.missing) == set(drop)
+
+
+def test_new_keys_for_a_part_of_the_clients_and_for_all_again() -> None:
+    method = fresh(6)
+    vectors = vectors_of(6, 0)
+    method.sum(1, vectors, BOUND)
+    method.rekey([0, 2, 3, 5])
+    part = method.sum(2, vectors, BOUND)
+    assert part.survivors == (0, 2, 3, 5)
+    assert part.missing == {1: Stage.PREPARE, 4: Stage.PREPARE}
+    assert part.total.tolist() == total_of(vectors, part.survivors)
+    one_less = method.sum(3, vectors, BOUND, dropouts={3: Stage.INPUT})
+    assert one_less.survivors == (0, 2, 5)
+    with pytest.raises(ConfigurationError, match="members: 2 is not allowed; use 3 or more"):
+        method.rekey([0, 1, 1])
+    method.rekey(range(6))
+    whole = method.sum(4, vectors, BOUND)
+    assert whole.survivors == tuple(range(6))
+    assert whole.missing == {}
+
+
+def test_a_plan_that_the_model_calls_void_would_be_noticed_as_a_sum() -> None:
+    """The check itself must fail where model and machines disagree."""
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check_round(fresh(4), 1, {}, set(), quorum=5)
+    with pytest.raises(AssertionError):
+        check_round(fresh(4), 1, {}, {0, 1, 2, 3}, quorum=3)

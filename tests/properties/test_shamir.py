@@ -1,0 +1,301 @@
+"""Any threshold of shares restores the secret; fewer say nothing, checked share by share.
+
+Secrecy is exact, not sampled: over a small field every choice of coefficients is fed in once,
+and what threshold - 1 holders see must then be as frequent for one secret as for another.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_fd.crypto import shamir
+from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
+from secure_fd.crypto.shamir import (
+    ELEMENT_BYTES,
+    PRIME,
+    combine,
+    decode,
+    draw_element,
+    encode,
+    split,
+    weights_at_zero,
+)
+from secure_fd.errors import LocalError, PeerError
+
+DRAW_ELEMENTS = shamir._draw_elements
+SMALL_FIELDS = [(5, 2, (1, 2, 3, 4)), (5, 3, (1, 2, 3, 4)), (7, 3, (1, 3, 6)), (5, 4, (4, 1, 2, 3))]
+"""(prime, threshold, points)"""
+
+
+def feeding(data: bytes) -> RandomBytes:
+    """A source that gives these bytes front to back."""
+    stream = iter(data)
+    return lambda size: bytes(next(stream) for _ in range(size))
+
+
+# Correctness
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    secret=st.integers(0, PRIME - 1) | st.sampled_from([0, 1, PRIME - 1]),
+    points=st.lists(st.integers(1, 2000) | st.integers(1, PRIME - 1), min_size=1, unique=True),
+    data=st.data(),
+)
+def test_any_threshold_of_shares_restores(
+    secret: int, points: list[int], data: st.DataObject
+) -> None:
+    threshold = data.draw(st.integers(1, len(points)))
+    shares = dict(zip(points, split(secret, points, threshold, os.urandom), strict=True))
+    held = data.draw(st.permutations(points))[: data.draw(st.integers(threshold, len(points)))]
+    weights = weights_at_zero(held)
+    assert combine(weights, [shares[point] for point in held]) == secret
+    assert all(0 <= share < PRIME for share in shares.values())
+
+
+@pytest.mark.parametrize(("prime", "threshold", "points"), SMALL_FIELDS)
+def test_every_polynomial_and_subset_of_a_small_field_restores(
+    prime: int, threshold: int, points: tuple[int, ...]
+) -> None:
+    for secret, coefficients in product(range(prime), all_coefficients(prime, threshold)):
+        shares = dict(zip(points, split_with(coefficients, secret, points, prime), strict=True))
+        for held in combinations(points, threshold):
+            weights = weights_at_zero(held, prime)
+            assert combine(weights, [shares[point] for point in held], prime) == secret
+
+
+def test_shares_of_a_published_example() -> None:
+    # f(x) = 1234 + 166 x + 94 x^2 over GF(1613), the example of many texts on the scheme.
+    coefficients = feeding((94).to_bytes(2, "big") + (166).to_bytes(2, "big"))
+    shares = split(1234, range(1, 7), 3, coefficients, prime=1613)
+    assert shares == [1494, 329, 965, 176, 1188, 775]
+    assert combine(weights_at_zero([2, 4, 5], 1613), [329, 176, 1188], 1613) == 1234
+
+
+def test_shares_wrap_at_the_prime_of_the_default_field() -> None:
+    # f(x) = 2 - x.
+    random = feeding(encode(PRIME - 1))
+    assert split(2, [1, 2, 3, PRIME - 1], 2, random) == [1, 0, PRIME - 1, 3]
+
+
+@given(
+    points=st.lists(st.integers(1, 500) | st.integers(1, PRIME - 1), min_size=1, unique=True),
+    prime=st.sampled_from([PRIME, 2**31 - 1, 2**127 - 1]),
+)
+def test_weights_are_lagranges(points: list[int], prime: int) -> None:
+    points = list({point % prime: None for point in points if point % prime})
+    if not points:
+        return
+    naive = []
+    for one in points:
+        weight = 1
+        for other in points:
+            if other != one:
+                weight = weight * other * pow(other - one, -1, prime) % prime
+        naive.append(weight)
+    assert weights_at_zero(points, prime) == tuple(naive)
+
+
+# Secrecy
+
+
+def all_coefficients(prime: int, threshold: int) -> Iterator[bytes]:
+    """What a source can give for the threshold - 1 coefficients, each of them once."""
+    return map(bytes, product(range(prime), repeat=threshold - 1))
+
+
+def split_with(coefficients: bytes, secret: int, points: tuple[int, ...], prime: int) -> list[int]:
+    return shamir.split(secret, points, len(coefficients) + 1, feeding(coefficients), prime)
+
+
+def seen(
+    prime: int, threshold: int, points: tuple[int, ...], secret: int
+) -> list[Counter[tuple[int, ...]]]:
+    """For each threshold - 1 holders, how often each tuple of shares occurs, over all draws."""
+    shares = [
+        split_with(coefficients, secret, points, prime)
+        for coefficients in all_coefficients(prime, threshold)
+    ]
+    holders = combinations(range(len(points)), threshold - 1)
+    return [Counter(tuple(row[at] for at in held) for row in shares) for held in holders]
+
+
+def hides(prime: int, threshold: int, points: tuple[int, ...]) -> bool:
+    """Whether every tuple of threshold - 1 shares is equally frequent, whatever the secret."""
+    every = dict.fromkeys(product(range(prime), repeat=threshold - 1), 1)
+    return all(
+        counts == every
+        for secret in range(prime)
+        for counts in seen(prime, threshold, points, secret)
+    )
+
+
+@pytest.mark.parametrize(("prime", "threshold", "points"), SMALL_FIELDS)
+def test_fewer_shares_than_the_threshold_are_uniform_whatever_the_secret(
+    prime: int, threshold: int, points: tuple[int, ...]
+) -> None:
+    assert hides(prime, threshold, points)
+
+
+def leading_never_zero(elements: list[int], _prime: int) -> list[int]:
+    return [max(1, elements[0]), *elements[1:]]
+
+
+def last_is_zero(elements: list[int], _prime: int) -> list[int]:
+    return [*elements[:-1], 0]
+
+
+def one_value_short(elements: list[int], prime: int) -> list[int]:
+    return [min(element, prime - 2) for element in elements]
+
+
+def all_the_same(elements: list[int], _prime: int) -> list[int]:
+    return elements[:1] * len(elements)
+
+
+@pytest.mark.parametrize(
+    "broken", [leading_never_zero, last_is_zero, one_value_short, all_the_same]
+)
+@pytest.mark.parametrize(("prime", "threshold", "points"), SMALL_FIELDS[1:])
+def test_coefficients_short_of_uniform_are_caught(
+    broken: Callable[[list[int], int], list[int]],
+    prime: int,
+    threshold: int,
+    points: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def draws(count: int, random: RandomBytes, prime: int) -> list[int]:
+        return broken(DRAW_ELEMENTS(count, random, prime), prime)
+
+    monkeypatch.setattr(shamir, "_draw_elements", draws)
+    assert not hides(prime, threshold, points)
+
+
+def test_a_threshold_one_too_low_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lower(
+        secret: int, points: Sequence[int], threshold: int, random: RandomBytes, prime: int
+    ) -> list[int]:
+        return split(secret, points, threshold - 1, random, prime)
+
+    monkeypatch.setattr(shamir, "split", lower)
+    assert not hides(5, 3, (1, 2, 3, 4))
+
+
+# Randomness
+
+
+class RejectedError(Exception):
+    """The source was asked a second time."""
+
+
+def first_draws(draw_one: Callable[[RandomBytes], int]) -> Counter[int]:
+    """How often each element comes of a first byte, over all 256, where it is not rejected."""
+
+    def source(first: int) -> RandomBytes:
+        left = [bytes([first])]
+
+        def random(_size: int) -> bytes:
+            if not left:
+                raise RejectedError
+            return left.pop()
+
+        return random
+
+    results: Counter[int] = Counter()
+    for first in range(256):
+        with suppress(RejectedError):
+            results[draw_one(source(first))] += 1
+    return results
+
+
+@pytest.mark.parametrize("prime", [2, 3, 5, 7, 13, 251])
+def test_an_element_is_exactly_uniform(prime: int) -> None:
+    counts = first_draws(lambda random: draw_element(random, prime))
+    assert set(counts) == set(range(prime))
+    assert len(set(counts.values())) == 1
+
+
+def test_a_remainder_instead_of_a_rejection_is_caught() -> None:
+    counts = first_draws(lambda random: random(1)[0] % 5)
+    assert len(set(counts.values())) > 1
+
+
+def test_a_rejected_element_is_drawn_anew() -> None:
+    rejected = [b"\xff" * ELEMENT_BYTES, PRIME.to_bytes(ELEMENT_BYTES, "big")]
+    assert draw_element(feeding(b"".join([*rejected, encode(PRIME - 1)]))) == PRIME - 1
+    # Of the two coefficients of a split, only the rejected one is drawn again: f = 1 + x + 2x^2.
+    random = feeding(encode(2) + rejected[1] + encode(1))
+    assert split(1, [1, 2, 3], 3, random) == [4, 11, 22]
+
+
+def test_a_split_asks_its_source_once_and_draws_anew_each_time() -> None:
+    asked: list[int] = []
+    source = insecure_bytes(0)
+
+    def random(size: int) -> bytes:
+        asked.append(size)
+        return source(size)
+
+    first, second = (split(1, range(1, 101), 51, random) for _ in range(2))
+    assert asked == [50 * ELEMENT_BYTES] * 2
+    assert not set(first) & set(second)
+
+
+def test_a_source_that_gives_too_little_is_refused() -> None:
+    with pytest.raises(LocalError, match="randomness source gave 3 bytes"):
+        split(1, [1, 2, 3], 2, lambda _: b"abc")
+
+
+# Refusals
+
+
+@given(st.integers(0, PRIME - 1))
+def test_encoding_restores(element: int) -> None:
+    assert len(encode(element)) == ELEMENT_BYTES
+    assert decode(encode(element)) == element
+
+
+@pytest.mark.parametrize("data", [b"", bytes(31), bytes(33)])
+def test_an_element_of_another_length_is_refused(data: bytes) -> None:
+    with pytest.raises(PeerError, match=f"32 bytes, not {len(data)}"):
+        decode(data)
+
+
+@pytest.mark.parametrize("number", [PRIME, PRIME + 1, 2**255, 2**256 - 1])
+def test_a_second_code_of_an_element_is_refused(number: int) -> None:
+    with pytest.raises(PeerError, match="not below the prime"):
+        decode(number.to_bytes(32, "big"))
+
+
+@pytest.mark.parametrize("secret", [-1, PRIME, 2**256])
+def test_a_secret_outside_the_field_is_refused_and_not_named(secret: int) -> None:
+    for refused in (lambda: encode(secret), lambda: split(secret, [1, 2], 2, os.urandom)):
+        with pytest.raises(LocalError) as error:
+            refused()
+        assert str(secret) not in str(error.value)
+
+
+@pytest.mark.parametrize("points", [[0, 1], [1, 1], [PRIME, 1], [1, PRIME + 1]])
+def test_points_that_share_a_place_or_show_the_secret_are_refused(points: list[int]) -> None:
+    for refused in (lambda: split(1, points, 2, os.urandom), lambda: weights_at_zero(points)):
+        with pytest.raises(LocalError, match="distinct and non-zero"):
+            refused()
+
+
+@pytest.mark.parametrize("threshold", [-1, 0, 4])
+def test_a_threshold_that_no_holders_can_meet_is_refused(threshold: int) -> None:
+    with pytest.raises(LocalError, match=f"threshold: {threshold} of 3"):
+        split(1, [1, 2, 3], threshold, os.urandom)
+
+
+def test_shares_and_weights_of_different_number_are_refused() -> None:
+    with pytest.raises(LocalError, match="points: none"):
+        weights_at_zero([])
+    with pytest.raises(LocalError, match="shares: 2 for 3 weights"):
+        combine(weights_at_zero([1, 2, 3]), [1, 2])

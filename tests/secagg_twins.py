@@ -1,0 +1,61 @@
+"""Ways to break the masks, for twins that a test must catch."""
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto.kdf import derive_key
+from secure_fd.crypto.keys import AgreementKey
+from secure_fd.crypto.randomness import RandomBytes
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg import client as client_module
+from secure_fd.secagg import masking, secrets
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.secrets import RoundSecrets, round_key
+from secure_fd.secagg.wire import Place
+
+DRAW = RoundSecrets.draw
+
+
+class NoMask:
+    """A stream of zeros."""
+
+    def read_words(self, count: int, _: WordArray) -> WordArray:
+        return np.zeros(count, np.uint64)
+
+
+def leave_out(monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+    """Clients leave out their self masks, or their pair masks."""
+    monkeypatch.setattr(client_module, stream, lambda *_: NoMask())
+
+
+def drop_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derive every mask key under one label and one salt, for all pairs and rounds."""
+    monkeypatch.setattr(
+        masking, "derive_key", lambda secret, **_: derive_key(secret, salt=b"s", info=b"i")
+    )
+
+
+def repeat_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same root, seed, round key and pair secrets in every round."""
+    monkeypatch.setattr(
+        RoundSecrets,
+        "draw",
+        classmethod(lambda _, place, client, __: RoundSecrets(place, client, client + 5, client)),
+    )
+    monkeypatch.setattr(
+        secrets, "round_key", lambda _, __, root: AgreementKey.derive(root.to_bytes(32, "big"))
+    )
+    monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(range(32)))
+
+
+def one_root(_: type, place: Place, client: int, random: RandomBytes) -> RoundSecrets:
+    """RoundSecrets.draw: the seed is fresh, the root the same in every round."""
+    return RoundSecrets(place, client, client + 5, DRAW(place, client, random).seed)
+
+
+def copied_key(_: type, place: Place, client: int, random: RandomBytes) -> RoundSecrets:
+    """RoundSecrets.draw: client 0 gives the round key of client 2 as its own."""
+    drawn = RoundSecrets(place, client, client + 5, DRAW(place, client, random).seed)
+    if client == 0:
+        drawn.key = round_key(place, 2, 2 + 5)
+    return drawn

@@ -1,0 +1,170 @@
+"""Nothing that a later round opens helps with an earlier one, nor does an old set-up with a new.
+
+The trap: were the round's secrets the same in every round, with only the round's number in the
+key derivation, then the root of a client that drops out in one round would open the masks of
+its input in every other.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from secure_fd.aggregation.conversation import Meter, set_up
+from secure_fd.crypto import shamir
+from secure_fd.crypto.context import Purpose
+from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
+from secure_fd.errors import LocalError, PeerError
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg.secrets import RoundSecrets, open_vault, round_key
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secagg.wire import Place
+from tests.secagg_cohort import Cohort, assert_dead
+from tests.secagg_forgery import Clients
+from tests.secagg_lying_server import LyingServer, Told
+from tests.secagg_stage import ALL, LATER, Stage
+
+VICTIM = 1
+Attack = Callable[[LyingServer, LyingServer], WordArray]
+
+
+def two_rounds(cohort: Cohort) -> tuple[LyingServer, LyingServer]:
+    """A complete round, and one in which the victim drops out: what the server has of both."""
+    first = LyingServer(cohort, [], RoundTerms(3, 40, 4))
+    first.run(dict.fromkeys(ALL, Told(ALL, ALL)))
+    second = LyingServer(cohort, [], RoundTerms(5, 40, 4))
+    left: Clients = tuple(k for k in ALL if k != VICTIM)
+    second.run(dict.fromkeys(left, Told(ALL, left)))
+    assert VICTIM in first.seeds.known
+    assert VICTIM in second.roots.known
+    assert VICTIM not in first.roots.known
+    return first, second
+
+
+def with_the_later_root(first: LyingServer, second: LyingServer) -> WordArray:
+    """Take the later root for the earlier one."""
+    first.roots.known[VICTIM] = second.roots.known[VICTIM]
+    return first.read([VICTIM])
+
+
+def with_the_later_pair_secrets(first: LyingServer, second: LyingServer) -> WordArray:
+    """The same, with the pair secrets out of the later vault."""
+    root, place = second.roots.known[VICTIM], second.scope.place
+    secrets = open_vault(second.group, place, VICTIM, root, second.prepared[VICTIM].vault)
+    first.roots.known[VICTIM] = root
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.secagg_lying_server.open_vault", lambda *_: secrets)
+        return first.read([VICTIM])
+
+
+def with_the_later_key(first: LyingServer, second: LyingServer) -> WordArray:
+    """The later round key itself, in the place of the one that was not opened."""
+    root, place = second.roots.known[VICTIM], second.scope.place
+    first.roots.known[VICTIM] = root
+    secrets = open_vault(second.group, place, VICTIM, root, second.prepared[VICTIM].vault)
+    key = round_key(place, VICTIM, root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.secagg_lying_server.open_vault", lambda *_: secrets)
+        patch.setattr("tests.secagg_lying_server.round_key", lambda *_: key)
+        return first.read([VICTIM])
+
+
+@pytest.mark.parametrize(
+    "attack", [with_the_later_root, with_the_later_pair_secrets, with_the_later_key]
+)
+def test_a_root_of_a_later_round_opens_no_input_of_an_earlier_one(
+    attack: Attack,
+) -> None:
+    first, second = two_rounds(Cohort(4))
+    with pytest.raises(PeerError, match=r"does not open|exceeds"):
+        attack(first, second)
+
+
+def repeated(place: Place, client: int, random: RandomBytes) -> RoundSecrets:
+    root = shamir.draw_element(insecure_bytes(client))
+    return RoundSecrets(place, client, root, shamir.draw_element(random))
+
+
+def test_a_root_drawn_once_for_all_rounds_opens_the_earlier_input_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RoundSecrets, "draw", repeated)
+    first, second = two_rounds(Cohort(4))
+    assert (with_the_later_root(first, second) == first.values[VICTIM]).all()
+
+
+@pytest.mark.parametrize("attack", [with_the_later_pair_secrets, with_the_later_key])
+def test_keys_bound_to_no_round_open_the_earlier_input_bit_for_bit(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same secrets in every round, and nothing but the mask key under the round's terms."""
+    bound = Place.context
+
+    def unbound(place: Place, purpose: Purpose, sender: int, receiver: int) -> bytes:
+        return bound(Place(place.session), purpose, sender, receiver)
+
+    monkeypatch.setattr(RoundSecrets, "draw", repeated)
+    monkeypatch.setattr(Place, "context", unbound)
+    first, second = two_rounds(Cohort(4))
+    assert (attack(first, second) == first.values[VICTIM]).all()
+
+
+def test_no_secret_of_a_round_comes_back_in_another() -> None:
+    cohort = Cohort(4)
+    seen: list[object] = []
+    for index in (3, 5, 6):
+        stage = Stage.opened(cohort, RoundTerms(index, 4, 4))
+        for k, machine in stage.machines.items():
+            assert machine._held is not None
+            assert machine._held.prepared is not None
+            secrets = machine._held.prepared.secrets
+            channels = machine._enrolment.channels.values()
+            seen += [secrets.root, secrets.seed, secrets.key.public, stage.prepared[k].commitment]
+            seen += [channel.pair_secret(index) for channel in channels if channel._low == k]
+    assert len(set(seen)) == len(seen) == 3 * (4 * 4 + 6)
+
+
+# New channels.
+
+
+def test_a_new_set_up_takes_nothing_that_an_earlier_one_sealed() -> None:
+    """Shares for the next round, sealed on the old channels, come with this round's input."""
+    cohort = Cohort(4)
+    old = Stage.opened(cohort)
+    old_shares = old.relayed()
+    cohort.group = set_up(cohort.server, cohort.clients, Meter(), {})
+    stage = Stage.opened(cohort, LATER)
+    with pytest.raises(PeerError, match="client 1's shares for client 0 does not open"):
+        stage.tell(stage.relayed() | {1: old_shares[1]})
+    assert_dead(stage.machines[0])
+
+
+def test_a_round_of_an_earlier_set_up_ends_where_a_new_one_is_in_use() -> None:
+    cohort = Cohort(4)
+    stage = Stage.opened(cohort)
+    set_up(cohort.server, cohort.clients, Meter(), {})
+    with pytest.raises(LocalError, match="round 4 belongs to a set-up that client 0 left"):
+        stage.tell(stage.relayed())
+    assert_dead(stage.machines[0])
+    assert cohort.clients[0]._prepared is None
+
+
+def test_what_was_prepared_is_dropped_with_its_set_up() -> None:
+    cohort = Cohort(4)
+    cohort.open(RoundTerms(3, 4, 4)).finish()
+    kept = [client._prepared for client in cohort.clients.values()]
+    assert all(prepared is not None and prepared.index == 4 for prepared in kept)
+    set_up(cohort.server, cohort.clients, Meter(), {})
+    assert all(client._prepared is None for client in cohort.clients.values())
+    assert (cohort.open(RoundTerms(4, 4, 4)).finish() == 0).all()
+
+
+def test_a_set_up_of_the_same_clients_has_another_view_seed_and_pair_secrets() -> None:
+    cohort = Cohort(4)
+    before = cohort.clients[0]._enrolment
+    after_group = set_up(cohort.server, cohort.clients, Meter(), {})
+    after = cohort.clients[0]._enrolment
+    assert before is not None
+    assert after is not None
+    assert before.group.view != after_group.view
+    assert before.group.seed != after_group.seed
+    assert before.channels[1].pair_secret(3) != after.channels[1].pair_secret(3)

@@ -1,0 +1,165 @@
+"""Secrets that come back wrong void the round, too few answers end it, and the next one goes on."""
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto import shamir
+from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.secagg import round_messages as messages
+from secure_fd.secagg.server import ServerState
+from tests.secagg_cohort import TERMS, Cohort, Round, random_values, round_of
+from tests.secagg_forgery import flip
+from tests.secagg_stage import LATER
+
+UNMASK_HEAD, SHARE = 48, shamir.ELEMENT_BYTES
+
+
+def unmasking(cohort: Cohort, lost: tuple[int, ...]) -> tuple[Round, dict[int, bytes]]:
+    """A round whose clients are about to give their shares; the inputs of `lost` do not come."""
+    current = round_of(cohort)
+    inbound = current.deliver(current.masked(), without=lost)
+    while current.server.state is not ServerState.UNMASK:
+        inbound = current.deliver(current.answer(inbound))
+    return current, current.answer(inbound)
+
+
+def assert_void(current: Round, cohort: Cohort) -> None:
+    """No sum, and the next round has one."""
+    assert current.server.state is ServerState.ABORTED
+    with pytest.raises(LocalError, match="no sum in state ABORTED"):
+        _ = current.server.total
+    values = random_values(cohort, LATER, seed=1)
+    total = cohort.open(LATER, values).finish()
+    assert total.tolist() == sum(values[k] for k in cohort.clients).tolist()  # type: ignore[union-attr]
+
+
+def another_share(message: bytes, at: int) -> bytes:
+    """A corrupt holder gives another element of the field."""
+    start = UNMASK_HEAD + SHARE * at
+    share = shamir.decode(message[start : start + SHARE])
+    forged = shamir.encode((share + 1) % shamir.PRIME)
+    return message[:start] + forged + message[start + SHARE :]
+
+
+@pytest.mark.parametrize("owner", [0, 1, 2])
+@pytest.mark.parametrize("lost", [(), (3,)])
+def test_a_wrong_share_of_a_seed_voids_the_round(owner: int, lost: tuple[int, ...]) -> None:
+    cohort = Cohort(4)
+    current, shares = unmasking(cohort, lost)
+    shares[0] = another_share(shares[0], owner)
+    with pytest.raises(PeerError, match=f"client {owner}'s seed restore another secret"):
+        current.deliver(shares)
+    assert_void(current, cohort)
+
+
+def test_a_wrong_share_of_a_root_voids_the_round() -> None:
+    cohort = Cohort(4)
+    current, shares = unmasking(cohort, (3,))
+    shares[0] = another_share(shares[0], 3)
+    with pytest.raises(PeerError, match="client 3's root restore another secret"):
+        current.deliver(shares)
+    assert_void(current, cohort)
+
+
+def test_a_share_that_is_no_field_element_voids_the_round() -> None:
+    cohort = Cohort(4)
+    current, shares = unmasking(cohort, ())
+    shares[1] = shares[1][:UNMASK_HEAD] + b"\xff" * SHARE + shares[1][UNMASK_HEAD + SHARE :]
+    with pytest.raises(PeerError, match="a share is not below the prime"):
+        current.deliver(shares)
+    assert_void(current, cohort)
+
+
+def test_shares_of_roots_where_seeds_are_due_void_the_round() -> None:
+    """A holder that opens the root of a survivor restores nothing with the others' seeds."""
+    cohort = Cohort(4)
+    current = round_of(cohort)
+    inbound = current.deliver(current.masked())
+    held = current.clients[1]._held
+    assert held is not None
+    roots = [held.shares[owner].root for owner in sorted(held.shares)]
+    shares = current.answer(inbound)
+    shares[1] = messages.encode_unmask(roots, current.server.scope.place, 1)
+    with pytest.raises(PeerError, match="client 0's seed restore another secret"):
+        current.deliver(shares)
+    assert_void(current, cohort)
+
+
+# What a client publishes in PREPARE is checked against what is restored.
+
+
+@pytest.mark.parametrize(
+    ("client", "at", "sentence"),
+    [
+        (3, 0, "client 3's root restore another secret"),  # the round key
+        (0, 32, "client 0's seed restore another secret"),  # the commitment
+        (3, 64, "client 3's vault does not open"),
+        (3, 64 + 3 * 32 + 15, "client 3's vault does not open"),  # the end of its tag
+    ],
+)
+def test_what_was_published_and_what_is_restored_must_fit(
+    client: int, at: int, sentence: str
+) -> None:
+    cohort = Cohort(4)
+    current = round_of(cohort)
+    inbound = current.prepare()
+    sent = current.server._prepared[client]
+    body = flip(sent.encode(), at)
+    current.server._prepared[client] = messages._prepare(memoryview(body), 3)
+    inbound = current.deliver(current.answer(inbound), without=(3,))
+    shares = current.answer(current.deliver(current.answer(inbound)))
+    with pytest.raises(PeerError, match=sentence):
+        current.deliver(shares)
+    assert_void(current, cohort)
+
+
+# Too few.
+
+
+@pytest.mark.parametrize(
+    ("stage", "sentence"),
+    [
+        (0, r"clients \[2, 3\] did not answer in round 3; the 3 that are left are too few"),
+        (1, r"clients \[2, 3\] did not answer in round 3; the 3 that are left are too few"),
+        (2, r"clients \[2, 3\] did not answer in round 3; the 2 that are left are too few"),
+        (3, r"2 shares of client 0's secret came in; 4 open it"),
+    ],
+)
+def test_below_the_quorum_nothing_is_unmasked_and_the_next_round_goes_on(
+    stage: int, sentence: str
+) -> None:
+    cohort = Cohort(5)
+    current = round_of(cohort)
+    started = {k: machine.start() for k, machine in current.clients.items()}
+    outbound = {k: message for k, message in started.items() if message is not None}
+    for at in range(stage):
+        lost = (4,) if at == 1 else ()  # a slow round, unless it ends before
+        outbound = current.answer(current.deliver(outbound, without=lost))
+    with pytest.raises(MissingClientError, match=sentence):
+        current.deliver(outbound, without=(2, 3))
+    assert_void(current, cohort)
+
+
+def test_the_sum_is_over_whoever_sent_its_input() -> None:
+    cohort = Cohort(5)
+    values = random_values(cohort)
+    current = cohort.open(TERMS, values)
+    total = current.finish(without=(2,))
+    assert current.server.survivors == (0, 1, 3, 4)
+    assert (total == np.sum([values[k] for k in (0, 1, 3, 4)], axis=0)).all()
+
+
+def test_a_sum_that_no_honest_cohort_can_reach_is_void() -> None:
+    """The bound is 4 and three clients survive: 12 is the most, 13 somebody's lie."""
+    cohort = Cohort(4)
+    current = cohort.open(TERMS)
+    sent = current.masked()
+    scope = current.server.scope
+    words, signature, following = messages.decode_masked(sent[2], scope, 2, 3)
+    lie = words + np.uint64(13)
+    sent[2] = messages.encode_masked(lie, signature, following, scope, 2)
+    inbound = current.deliver(sent, without=(3,))
+    shares = current.answer(current.deliver(current.answer(inbound)))
+    with pytest.raises(PeerError, match="exceeds 12"):
+        current.deliver(shares)
+    assert_void(current, cohort)

@@ -1,0 +1,214 @@
+"""A message that comes twice, out of order, from an earlier round or from another session is
+refused, nothing is answered, and the round stays aborted."""
+
+import pytest
+
+from secure_fd.crypto import kem
+from secure_fd.errors import LocalError, PeerError
+from secure_fd.secagg.client import ClientState
+from secure_fd.secagg.client_setup import SetupState
+from secure_fd.secagg.server import ServerState
+from secure_fd.secagg.wire import MessageType
+from tests.secagg_cohort import (
+    TERMS,
+    Cohort,
+    Round,
+    SetUp,
+    assert_dead,
+    assert_setup_dead,
+    round_of,
+)
+from tests.secagg_stage import LATER, complete_survivors, inbox, reach
+
+STATES = [state for state in ClientState if state is not ClientState.ABORTED]
+DUE = {
+    ClientState.PREPARED: {"COHORT"},
+    ClientState.SENT: {"SURVIVORS", "COMPLETE SURVIVORS"},
+    ClientState.SIGNED: {"SIGNATURES"},
+}
+
+
+def of_this_round() -> dict[str, bytes]:
+    """Cohorts of one seed have the same rounds byte for byte, so these are the round's own."""
+    return inbox(Cohort(4)) | {"COMPLETE SURVIVORS": complete_survivors(Cohort(4))}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_client_takes_a_message_in_its_turn_and_once(state: ClientState) -> None:
+    for name, message in of_this_round().items():
+        machine = reach(state, Cohort(4))
+        if name in DUE.get(state, ()):
+            assert machine.receive(message)
+        with pytest.raises(PeerError, match="not allowed in state"):
+            machine.receive(message)
+        assert_dead(machine)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_client_takes_no_message_of_an_earlier_or_a_later_round(state: ClientState) -> None:
+    other = inbox(Cohort(4), LATER)
+    for message in other.values():
+        machine = reach(state, Cohort(4))
+        with pytest.raises(PeerError, match="belongs to round 5, not round 3"):
+            machine.receive(message)
+        assert_dead(machine)
+    for name in other:
+        cohort = Cohort(4)
+        earlier = inbox(cohort)[name]
+        machine = reach(state, cohort, LATER)
+        with pytest.raises(PeerError, match="belongs to round 3, not round 5"):
+            machine.receive(earlier)
+        assert_dead(machine)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_client_takes_no_message_of_another_session(state: ClientState) -> None:
+    for message in inbox(Cohort(4, nonce=b"other")).values():
+        machine = reach(state, Cohort(4))
+        with pytest.raises(PeerError, match="belongs to another session"):
+            machine.receive(message)
+        assert_dead(machine)
+
+
+# The server.
+
+
+def outbox(n: int = 4) -> list[tuple[Round, dict[int, bytes]]]:
+    """A round before each of its four stages, with what the clients are about to send in it."""
+    found = []
+    for stop in range(4):
+        current = round_of(Cohort(n))
+        started = {k: machine.start() for k, machine in current.clients.items()}
+        outbound = {k: message for k, message in started.items() if message is not None}
+        for stage in range(stop):
+            inbound = current.deliver(outbound, without=(3,) if stage == 1 else ())
+            outbound = current.answer(inbound)
+        found.append((current, outbound))
+    return found
+
+
+STAGES = [ServerState.PREPARE, ServerState.INPUT, ServerState.CONSISTENCY, ServerState.UNMASK]
+
+
+@pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
+def test_the_server_takes_one_message_of_each_client_that_it_asked(at: int) -> None:
+    def twice(current: Round, outbound: dict[int, bytes]) -> None:
+        current.server.receive(1, outbound[1])
+        current.server.receive(1, outbound[1])
+
+    def in_the_name_of_another(current: Round, outbound: dict[int, bytes]) -> None:
+        current.server.receive(2, outbound[1])
+
+    def of_a_stranger(current: Round, outbound: dict[int, bytes]) -> None:
+        current.server.receive(9, outbound[1])
+
+    def of_one_who_dropped_out(current: Round, outbound: dict[int, bytes]) -> None:
+        changed = outbound[1][:4] + (3).to_bytes(4, "big") + outbound[1][8:]
+        current.server.receive(3, changed)
+        current.server.receive(3, changed)
+
+    def torn(current: Round, outbound: dict[int, bytes]) -> None:
+        current.server.receive(1, outbound[1][:-1])
+
+    for misuse, sentence in (
+        (twice, "client 1 sent a second message"),
+        (in_the_name_of_another, "party 2 names party 1"),
+        (of_a_stranger, "client 9 was not asked"),
+        (of_one_who_dropped_out, "client 3 was not asked|client 3 sent a second"),
+        (torn, "bytes, not"),
+    ):
+        current, outbound = outbox()[at]
+        assert current.server.state is STAGES[at]
+        with pytest.raises(PeerError, match=sentence):
+            misuse(current, outbound)
+        assert current.server.state is ServerState.ABORTED
+        with pytest.raises(LocalError, match="no stage to close in state ABORTED"):
+            current.server.advance()
+
+
+@pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
+def test_the_server_takes_a_stages_message_in_that_stage_only(at: int) -> None:
+    for other in range(4):
+        if other == at:
+            continue
+        current, _ = outbox()[at]
+        _, outbound = outbox()[other]
+        with pytest.raises(PeerError, match=f"not allowed in state {STAGES[at].name}"):
+            current.server.receive(0, outbound[0])
+        assert current.server.state is ServerState.ABORTED
+
+
+def test_the_server_takes_no_message_of_another_round_or_session() -> None:
+    for at in range(4):
+        for cohort, sentence in (
+            (Cohort(4, nonce=b"other"), "another session"),
+            (Cohort(4), "belongs to round 5, not round 3"),
+        ):
+            current, outbound = outbox()[at]
+            terms = LATER if "round" in sentence else TERMS
+            foreign = round_of(cohort, terms).clients[0].start()
+            assert foreign is not None
+            message = foreign[:48] + outbound[0][48:]
+            with pytest.raises(PeerError, match=sentence):
+                current.server.receive(0, message)
+            assert current.server.state is ServerState.ABORTED
+
+
+# Set-up.
+
+SETUP_STATES = [state for state in SetupState if state is not SetupState.ABORTED]
+
+
+def setup_in(state: SetupState, setup: SetUp) -> dict[str, bytes]:
+    """Bring client 0 into the state; every message to it so far and the next."""
+    said: dict[str, bytes] = {}
+    if state is SetupState.READY:
+        return said
+    inbound = setup.deliver(setup.start())
+    names = iter(("MEMBERS", "AGREED", "CAPSULES"))
+    while inbound:
+        said[next(names)] = inbound[0]
+        if setup.clients[0].state is state:
+            break
+        outbound = setup.answer(inbound)
+        inbound = setup.deliver(outbound) if outbound else {}
+    return said
+
+
+@pytest.mark.skipif(not kem.available(), reason="no ML-KEM-768 in this cryptography")
+@pytest.mark.parametrize("state", SETUP_STATES)
+def test_a_set_up_takes_a_message_in_its_turn_and_once(state: SetupState) -> None:
+    due = {SetupState.JOINED: "MEMBERS", SetupState.REVEALED: "AGREED",
+           SetupState.SENT_CAPSULES: "CAPSULES"}  # fmt: skip
+    for kind in (MessageType.MEMBERS, MessageType.AGREED, MessageType.CAPSULES):
+        setup = Cohort(3, hybrid=True, enrolled=False).open_setup()
+        said = setup_in(state, setup)
+        machine = setup.clients[0]
+        assert machine.state is state
+        complete = Cohort(3, hybrid=True, enrolled=False).open_setup()
+        message = (setup_in(SetupState.DONE, complete) | said)[kind.name]
+        if due.get(state) == kind.name:
+            machine.receive(message)
+        with pytest.raises(PeerError, match="not allowed in state"):
+            machine.receive(message)
+        assert_setup_dead(machine)
+
+
+@pytest.mark.parametrize("state", [SetupState.JOINED, SetupState.REVEALED])
+def test_a_set_up_takes_no_message_of_an_earlier_one_or_of_another_session(
+    state: SetupState,
+) -> None:
+    name = "MEMBERS" if state is SetupState.JOINED else "AGREED"
+    cohort = Cohort(3, enrolled=False)
+    earlier = setup_in(SetupState.DONE, cohort.open_setup())[name]
+    foreign = setup_in(SetupState.DONE, Cohort(3, nonce=b"other", enrolled=False).open_setup())
+    for message, sentence in (
+        (earlier, "leaves out or alters client 0|member list does not verify"),
+        (foreign[name], "another session"),
+    ):
+        setup = cohort.open_setup()
+        setup_in(state, setup)
+        assert setup.clients[0].state is state
+        with pytest.raises(PeerError, match=sentence):
+            setup.clients[0].receive(message)
+        assert_setup_dead(setup.clients[0])

@@ -1,0 +1,259 @@
+"""What a widely used implementation got wrong, and this one must refuse.
+
+Found in Flower's SecAgg+ (flwr 1.41), and told beside each test. Two more have files of their
+own: masks from short seeds in test_masks, both shares of one client in test_one_share.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto.prg import WORD, Keystream
+from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg import client as client_module
+from secure_fd.secagg import masking
+from secure_fd.secagg import round_messages as messages
+from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.secagg.client_setup import SetupState
+from secure_fd.secagg.floors import MAX_BOUND, Floors
+from secure_fd.secagg.round_messages import Prepare
+from secure_fd.secagg.session import RoundScope, RoundTerms, Session
+from secure_fd.secagg.wire import HEADER_BYTES, MessageType, frame
+from tests.secagg_cohort import TERMS, Cohort, assert_dead, assert_setup_dead, random_values
+from tests.secagg_lying_server import LyingServer, Told
+from tests.secagg_stage import ALL, inbox, reach
+
+# A message type outside the protocol. There it returns the update in plain text.
+
+KINDS = [0, *MessageType, *range(13, 20), 127, 128, 255, 256, 2**15, 2**16 - 1]
+STATES = [state for state in ClientState if state is not ClientState.ABORTED]
+DUE = {
+    (ClientState.PREPARED, MessageType.COHORT),
+    (ClientState.SENT, MessageType.SURVIVORS),
+    (ClientState.SIGNED, MessageType.SIGNATURES),
+}
+
+
+def answers_to_every_other_type(state: ClientState) -> Iterator[bytes]:
+    """What a client answers to each type that is not due, with the body of one that is."""
+    bodies = [message[HEADER_BYTES:] for message in inbox(Cohort(4)).values()]
+    for kind in KINDS:
+        if (state, kind) in DUE:
+            continue
+        machine = reach(state, Cohort(4))
+        header = frame(MessageType.COHORT, machine.scope.place, 2**32 - 2)
+        data = header[:2] + kind.to_bytes(2, "big") + header[4:] + bodies[kind % 3]
+        try:
+            yield machine.receive(data)
+        except PeerError:
+            assert_dead(machine)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_no_other_type_of_message_makes_a_client_speak(state: ClientState) -> None:
+    assert list(answers_to_every_other_type(state)) == []
+
+
+def test_a_client_that_answers_types_it_does_not_know_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sound = ClientRound.receive
+
+    def obliging(machine: ClientRound, data: bytes) -> bytes:
+        held, kind = machine._held, int.from_bytes(data[2:4], "big")
+        if held is not None and held.words is not None and kind not in set(MessageType):
+            return held.words.tobytes()
+        return sound(machine, data)
+
+    monkeypatch.setattr(ClientRound, "receive", obliging)
+    told = list(answers_to_every_other_type(ClientState.PREPARED))
+    cohort = Cohort(4)
+    layout = RoundScope(cohort.session, TERMS).layout
+    plain = layout.pack(random_values(cohort)[0]).tobytes()
+    assert set(told) == {plain}
+
+
+def test_no_other_type_of_message_makes_a_set_up_speak() -> None:
+    for kind in KINDS:
+        setup = Cohort(4, enrolled=False).open_setup()
+        inbound = setup.deliver(setup.start())[0]
+        data = inbound[:2] + kind.to_bytes(2, "big") + inbound[4:]
+        machine = setup.clients[0]
+        if kind == MessageType.MEMBERS:
+            assert machine.receive(data)
+            assert machine.state is SetupState.REVEALED
+            continue
+        with pytest.raises(PeerError, match=r"not allowed in state JOINED|does not exist"):
+            machine.receive(data)
+        assert_setup_dead(machine)
+
+
+# Parameters that the server chooses. There a threshold of 1 and a modulus of 2 are accepted.
+
+
+@pytest.mark.parametrize(
+    ("degree", "threshold", "sentence"),
+    [
+        (None, 1, "threshold: 1 of 5 shares; use 4 to 5"),
+        (None, 3, "threshold: 3 of 5 shares; use 4 to 5"),
+        (None, 6, "threshold: 6 of 5 shares; use 4 to 5"),
+        (2, None, "degree: 2 neighbours of 5 members; use 4"),
+        (2, 1, "degree: 2 neighbours of 5 members; use 4"),
+    ],
+)
+def test_a_session_below_a_clients_floors_is_refused_before_a_round(
+    degree: int | None, threshold: int | None, sentence: str
+) -> None:
+    with pytest.raises(LocalError, match=sentence):
+        Cohort(5, degree=degree, threshold=threshold)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 2, 8, 32, 63, 65, 128])
+def test_another_modulus_is_refused(bits: int) -> None:
+    cohort = Cohort(3)
+    session = Session(cohort.session.roster, b"", b"", b"n", modulus_bits=bits)
+    with pytest.raises(LocalError, match=f"modulus_bits: {bits} is refused; use 64"):
+        Client(0, cohort.identities[0], session)
+
+
+def test_a_client_that_accepts_a_threshold_of_one_is_read_by_one_corrupt_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Floors, "check_group", lambda *_: None)
+    server = LyingServer(Cohort(4, threshold=1), corrupt=[3])
+    server.run(dict.fromkeys(server.honest, Told(ALL, ALL)))
+    assert server.both() == (0, 1, 2)
+    assert (server.read([0]) == server.values[0]).all()
+
+
+@pytest.mark.parametrize("cohort", [2, 1, 0, -1])
+def test_floors_cannot_be_set_below_three_by_accident(cohort: int) -> None:
+    with pytest.raises(ConfigurationError, match="cohort"):
+        Floors(cohort=cohort)
+    with pytest.raises(ConfigurationError, match="cohort"):
+        Floors(cohort=min(cohort, 1), insecure_pair=True)
+
+
+def test_a_bound_above_a_clients_own_is_refused() -> None:
+    client = Cohort(3).clients[0]
+    with pytest.raises(LocalError, match="is above this client's limit"):
+        client.open_round(RoundTerms(3, 4, MAX_BOUND + 1))
+    assert client.open_round(RoundTerms(3, 4, MAX_BOUND)).state is ClientState.READY
+
+
+# A client that drops out before it has shared its keys. There it ends the round of all.
+
+
+@pytest.mark.parametrize("silent", [0, 2, 4])
+def test_a_client_that_never_prepares_ends_no_round(silent: int) -> None:
+    cohort = Cohort(5)
+    values = random_values(cohort)
+    current = cohort.open(TERMS, values)
+    del current.clients[silent]
+    total = current.finish()
+    left = tuple(k for k in range(5) if k != silent)
+    assert current.server.survivors == left
+    assert (total == np.sum([values[k] for k in left], axis=0)).all()
+    later = RoundTerms(TERMS.index + 1, TERMS.length, TERMS.bound)
+    assert (cohort.open(later, values).finish() == np.sum(list(values.values()), axis=0)).all()
+
+
+def test_too_many_that_never_prepare_end_the_round_and_not_the_next() -> None:
+    cohort = Cohort(5)
+    current = cohort.open(TERMS, random_values(cohort))
+    for k in (1, 3):
+        del current.clients[k]
+    with pytest.raises(MissingClientError, match=r"clients \[1, 3\] did not answer"):
+        current.finish()
+    later = RoundTerms(TERMS.index + 2, TERMS.length, TERMS.bound)
+    assert (cohort.open(later).finish() == 0).all()
+
+
+# Counts and metrics. There they travel in clear beside the masked vector.
+
+
+def dialogue(values: WordArray) -> list[bytes]:
+    """Every message to and from the clients of two rounds, where client 0 has these values;
+    the words, which are masked, are cut out."""
+    cohort = Cohort(4)
+    said: list[bytes] = []
+    for index in (3, 4):
+        terms = RoundTerms(index, TERMS.length, TERMS.bound)
+        current = cohort.open(terms, random_values(cohort) | {0: values})
+        started = {k: machine.start() for k, machine in current.clients.items()}
+        outbound = {k: message for k, message in started.items() if message is not None}
+        while True:
+            said += outbound.values()
+            inbound = current.deliver(outbound, without=(3,) if index == 4 else ())
+            said += inbound.values()
+            if not inbound:
+                break
+            outbound = current.answer(inbound)
+    width = current.server.scope.words * WORD.itemsize
+    masked = MessageType.MASKED.to_bytes(2, "big")
+    return [m[:HEADER_BYTES] + m[HEADER_BYTES + width :] if m[2:4] == masked else m for m in said]
+
+
+FEW, MANY = np.zeros(40, np.uint64), np.full(40, 4, np.uint64)
+
+
+def test_no_message_but_the_masked_words_depends_on_the_values() -> None:
+    few = dialogue(FEW)
+    assert few == dialogue(MANY)
+    assert len(few) == 40
+
+
+def test_a_count_beside_the_masked_words_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, encode = masking.mask_input, messages.encode_masked
+    counts: list[int] = []
+
+    def counting(
+        words: WordArray, client: int, pairs: Mapping[int, Keystream], own: Keystream
+    ) -> None:
+        counts.append(int(np.count_nonzero(words)))
+        mask(words, client, pairs, own)
+
+    def with_count(
+        words: WordArray, signature: bytes, following: Prepare, scope: RoundScope, client: int
+    ) -> bytes:
+        if client == 0:
+            vault = counts[-1].to_bytes(8, "big") + following.vault[8:]
+            following = replace(following, vault=vault)
+        return encode(words, signature, following, scope, client)
+
+    monkeypatch.setattr(client_module, "mask_input", counting)
+    monkeypatch.setattr(messages, "encode_masked", with_count)
+    assert dialogue(FEW) != dialogue(MANY)
+
+
+# Overflow. There a value above the range wraps silently.
+
+
+@pytest.mark.parametrize("value", [5, 15, 16, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("at", [0, 39])
+def test_a_value_above_the_bound_is_refused_before_anything_is_sent(value: int, at: int) -> None:
+    machine = Cohort().clients[0].open_round(TERMS)
+    values = np.zeros(40, np.uint64)
+    values[at] = value
+    with pytest.raises(LocalError, match="exceeds the agreed bound of 4") as refused:
+        machine.load(values)
+    assert str(refused.value) == "a value exceeds the agreed bound of 4"
+    assert_dead(machine)
+
+
+def test_values_of_another_length_are_refused() -> None:
+    machine = Cohort().clients[0].open_round(TERMS)
+    with pytest.raises(LocalError, match="where 40 are agreed"):
+        machine.load(np.zeros(39, np.uint64))
+    assert_dead(machine)
+
+
+def test_the_sum_of_all_clients_at_the_bound_does_not_wrap() -> None:
+    for bound in (1, 3, 2**20, MAX_BOUND):
+        cohort = Cohort(4)
+        values = {k: np.full(7, bound, np.uint64) for k in cohort.clients}
+        total = cohort.open(RoundTerms(3, 7, bound), values).finish()
+        assert total.tolist() == [4 * bound] * 7

@@ -1,0 +1,236 @@
+"""Who may form a group: what a client demands of a member list, and a server of its clients."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from secure_fd.aggregation.conversation import Meter, set_up
+from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.secagg import graph
+from secure_fd.secagg import setup_messages as messages
+from secure_fd.secagg.client_setup import SetupState
+from secure_fd.secagg.floors import Floors
+from secure_fd.secagg.server_setup import SetupStage
+from secure_fd.secagg.session import Roster, Session
+from secure_fd.secagg.setup_messages import Member
+from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead
+from tests.secagg_forgery import flip, forged_member
+from tests.secagg_lying_server import LyingServer, Told
+
+Members = tuple[Member, ...]
+
+
+def fresh(n: int = 4, *, hybrid: bool = False) -> tuple[Cohort, SetUp]:
+    cohort = Cohort(n, hybrid=hybrid, enrolled=False)
+    return cohort, cohort.open_setup()
+
+
+def test_a_set_up_ends_with_one_group_and_equal_channels() -> None:
+    cohort, setup = fresh()
+    setup.answer(setup.until_agreed())
+    enrolments = {k: machine.enrolment for k, machine in setup.clients.items()}
+    group = setup.server.group
+    for k, enrolment in enrolments.items():
+        mine = enrolment.group
+        assert (mine.members, mine.view, mine.seed) == (group.members, group.view, group.seed)
+        assert setup.clients[k]._held is None
+        for peer in group.neighbours(k):
+            secrets = [enrolments[a].channels[b].pair_secret(3) for a, b in ((k, peer), (peer, k))]
+            assert secrets[0] == secrets[1]
+    assert cohort.session.id not in {group.view, group.seed}
+
+
+# The member list.
+
+
+def listed(change: Callable[[Members, Cohort], Sequence[Member]]) -> tuple[SetUp, bytes]:
+    """The member list for client 0 after the server changed it; client 3 has not joined."""
+    cohort, setup = fresh()
+    del setup.clients[3]
+    inbound = setup.deliver(setup.start())
+    members = messages.decode_members(inbound[0], cohort.session)
+    return setup, messages.encode_members(change(members, cohort), cohort.session)
+
+
+MEMBER_LISTS: dict[str, tuple[Callable[[Members, Cohort], Sequence[Member]], str]] = {
+    "leaves it out": (lambda m, c: [m[1], m[2], forged_member(c, 3)], "leaves out or alters"),
+    "its own key": (lambda m, c: [forged_member(c, 0), *m[1:]], "leaves out or alters"),
+    "its own nonce": (
+        lambda m, _: [replace(m[0], commitment=m[1].commitment), *m[1:]],
+        "leaves out or alters",
+    ),
+    "not ascending": (lambda m, _: [m[0], m[2], m[1]], "not an ascending part"),
+    "one twice": (lambda m, _: [m[0], m[1], m[1]], "not an ascending part"),
+    "an invented client": (lambda m, c: [*m, forged_member(c, 9)], "not an ascending part"),
+    "the server as a client": (lambda m, c: [*m, forged_member(c, 2**32 - 2)], "not an ascending"),
+    "too few": (lambda m, _: m[:2], "2 members are fewer than the 3"),
+    "itself alone": (lambda m, _: m[:1], "1 members are fewer than the 3"),
+    "nobody": (lambda _, __: [], "leaves out"),
+}
+
+
+@pytest.mark.parametrize(("change", "sentence"), MEMBER_LISTS.values(), ids=MEMBER_LISTS)
+def test_a_client_refuses_a_member_list(
+    change: Callable[[Members, Cohort], Sequence[Member]], sentence: str
+) -> None:
+    setup, message = listed(change)
+    with pytest.raises(PeerError, match=sentence):
+        setup.clients[0].receive(message)
+    assert_setup_dead(setup.clients[0])
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_client_refuses_half_a_line_and_more_lines_than_the_roster(longer: bool) -> None:
+    setup, message = listed(lambda members, _: members)
+    with pytest.raises(PeerError, match="is not of 4 lines"):
+        setup.clients[0].receive(message + message[48:] if longer else message[:-1])
+    assert_setup_dead(setup.clients[0])
+
+
+def test_a_client_takes_the_list_that_was_not_changed() -> None:
+    setup, message = listed(lambda members, _: members)
+    assert setup.clients[0].receive(message)
+    assert setup.clients[0].state is SetupState.REVEALED
+
+
+# Who must be there.
+
+
+def test_whoever_does_not_join_keeps_nobody_from_it() -> None:
+    cohort = Cohort(5, enrolled=False)
+    setup = cohort.open_setup([0, 1, 2, 4])
+    setup.answer(setup.until_agreed())
+    assert setup.server.group.members == (0, 1, 2, 4)
+    assert setup.server.group.threshold == 4
+
+
+def test_a_member_that_vanishes_ends_this_set_up_and_not_the_next() -> None:
+    cohort, setup = fresh()
+    answers = setup.answer(setup.deliver(setup.start()))
+    del answers[2]
+    with pytest.raises(MissingClientError, match=r"clients \[2\] joined and then went missing"):
+        setup.deliver(answers)
+    assert setup.server.stage is SetupStage.ABORTED
+    again = cohort.open_setup([0, 1, 3])
+    again.answer(again.until_agreed())
+    assert again.clients[0].enrolment.group.members == (0, 1, 3)
+
+
+def test_a_client_takes_part_in_eight_draws_of_the_graph() -> None:
+    client = Cohort(enrolled=False).clients[0]
+    for _ in range(8):
+        client.open_setup()
+    with pytest.raises(LocalError, match="8 were begun"):
+        client.open_setup()
+
+
+# A server that leaves honest clients out.
+
+
+def read_0_among_its_own(n: int, corrupt: tuple[int, ...]) -> LyingServer:
+    """The server says that only client 0 and those it has corrupted have joined."""
+    cohort = Cohort(n, enrolled=False)
+    cohort.clients = {k: cohort.clients[k] for k in (0, *corrupt)}
+    cohort.group = set_up(cohort.server, cohort.clients, Meter(), {})
+    server = LyingServer(cohort, corrupt)
+    everybody = cohort.group.members
+    server.run({0: Told(everybody, everybody)})
+    return server
+
+
+def test_two_corrupt_clients_of_ten_are_no_group_for_a_third() -> None:
+    with pytest.raises(PeerError, match="3 members are fewer than the 7 that client 0 insists on"):
+        read_0_among_its_own(10, (8, 9))
+
+
+def test_clients_content_with_any_three_members_give_away_one_of_ten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Floors, "members", lambda self, _: self.cohort)
+    monkeypatch.setattr(Session, "basis_of", lambda _, members: members)
+    server = read_0_among_its_own(10, (8, 9))
+    assert list(server.readable()) == [frozenset({0})]
+    assert (server.read([0]) == server.values[0]).all()
+
+
+@pytest.mark.parametrize("n", range(3, 14))
+def test_clients_left_out_make_no_coalition_stronger(n: int) -> None:
+    """Those tolerated of the roster are tolerated of every group that its clients accept."""
+    cohort = Cohort(n, enrolled=False)
+    floors = Floors()
+    full = cohort.session.threshold_of(n)
+    tolerated = 2 * full - n - 1
+    for members in range(floors.members(cohort.session), n + 1):
+        assert 2 * cohort.session.threshold_of(members) - members - 1 >= tolerated
+
+
+@pytest.mark.parametrize("n", [60, 100, 300])
+def test_clients_left_out_make_no_graph_weaker(n: int) -> None:
+    """A server leaves out a third, all of them honest: its tenth of the roster is 15 % of the rest.
+
+    Below 2^-40 all the same; with neighbours for 10 % it would be above 2^-20.
+    """
+    session = Cohort(3, enrolled=False).session
+    roster = Roster({k: k.to_bytes(32, "big") for k in range(1, n + 1)})
+    large = Session(roster, session.configuration, session.proxies, session.nonce)
+    members = Floors().members(large)
+    assert members == 2 * n // 3 + 1
+    degree = large.degree_of(members)
+    assert degree == members - 1 or graph._failures(members, degree, n)[0] <= 2**-40
+    naive = graph.default_degree(members)
+    assert naive < degree
+    assert graph._failures(members, naive, n)[0] > 2**-20
+
+
+# What the server demands: the client at fault is named, and the set-up is over.
+
+
+def test_the_server_takes_one_signed_join_of_each_client_of_the_roster() -> None:
+    def in_the_name_of_another(setup: SetUp, outbound: dict[int, bytes]) -> None:
+        setup.server.receive(2, outbound[1])
+
+    def changed(setup: SetUp, outbound: dict[int, bytes]) -> None:
+        setup.server.receive(1, flip(outbound[1], 48))
+
+    def twice(setup: SetUp, outbound: dict[int, bytes]) -> None:
+        setup.server.receive(1, outbound[1])
+        setup.server.receive(1, outbound[1])
+
+    def stranger(setup: SetUp, outbound: dict[int, bytes]) -> None:
+        setup.server.receive(9, outbound[1])
+
+    def too_early(setup: SetUp, outbound: dict[int, bytes]) -> None:
+        answers = setup.answer(setup.deliver(outbound))
+        setup.server.receive(1, outbound[1])
+        setup.server.receive(1, answers[1])
+
+    for misuse, sentence in (
+        (in_the_name_of_another, "party 2 names party 1"),
+        (changed, "client 1's join does not verify"),
+        (twice, "client 1 sent a second message"),
+        (stranger, "client 9 is not on the pinned roster"),
+        (too_early, "JOIN message is not allowed in stage REVEALS"),
+    ):
+        _, setup = fresh()
+        outbound = setup.start()
+        with pytest.raises(PeerError, match=sentence):
+            misuse(setup, outbound)
+        assert setup.server.stage is SetupStage.ABORTED
+        with pytest.raises(LocalError, match="no stage to close in stage ABORTED"):
+            setup.server.advance()
+
+
+def test_the_server_takes_one_reveal_of_each_member_and_checks_it() -> None:
+    for sender, tampered, sentence in (
+        (1, lambda message: flip(message, 48), "client 1's member list does not verify"),
+        (1, lambda message: flip(message, -1), "client 1's member list does not verify"),
+        (3, lambda message: message, "client 3 reveals a nonce without having joined"),
+    ):
+        _, setup = fresh()
+        del setup.clients[3]
+        answers = setup.answer(setup.deliver(setup.start()))
+        answers[3] = answers[1][:4] + (3).to_bytes(4, "big") + answers[1][8:]
+        with pytest.raises(PeerError, match=sentence):
+            setup.server.receive(sender, tampered(answers[sender]))
+        assert setup.server.stage is SetupStage.ABORTED

@@ -1,0 +1,185 @@
+"""A server that tells each client another story never opens more than one sum over a quorum.
+
+The claim (docs/protocol.md): with c <= 2t - n - 1 corrupt clients, whatever each honest client
+is told of cohort and survivors, the server never has both secrets of an honest client, and
+reads one sum a round at most, over a quorum of clients, the corrupt ones counted. Every story
+here is told to the real machines; a corrupt client is in every cohort and every survivor set,
+since leaving one out costs the server a signature and gains nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, combinations, combinations_with_replacement, product
+from random import Random
+
+import pytest
+
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.floors import Floors
+from secure_fd.secagg.graph import threshold
+from secure_fd.secagg.session import RoundTerms
+from tests.secagg_cohort import Cohort
+from tests.secagg_forgery import Clients
+from tests.secagg_lying_server import LyingServer, Told
+
+LENGTH, BOUND = 8, 4
+Stories = Mapping[int, Told]
+
+
+def parts(whole: Clients, least: int, of: int) -> Iterator[Clients]:
+    """The subsets of at least so many clients that contain this one."""
+    rest = [k for k in whole if k != of]
+    sizes = range(max(least - 1, 0), len(rest) + 1)
+    for chosen in chain.from_iterable(combinations(rest, size) for size in sizes):
+        yield tuple(sorted((of, *chosen)))
+
+
+def stories_for(client: int, honest: Clients, corrupt: Clients, quorum: int) -> list[Told]:
+    """All that a client would go along with."""
+    least = quorum - len(corrupt)
+    return [
+        Told(cohort + corrupt, survivors + corrupt)
+        for cohort in parts(honest, least, client)
+        for survivors in parts(cohort, least, client)
+    ]
+
+
+class Attack:
+    """Many rounds of one cohort, in which a server with c corrupt clients lies."""
+
+    def __init__(self, n: int, c: int, cohort: Cohort | None = None) -> None:
+        self.cohort = cohort or Cohort(n)
+        self.honest, self.corrupt = tuple(range(n - c)), tuple(range(n - c, n))
+        self.quorum = self.cohort.group.quorum
+        self.sums = 0
+        self._index = 0
+
+    def every_choice(self) -> Iterator[Stories]:
+        """Each honest client told each of its stories."""
+        each = [stories_for(k, self.honest, self.corrupt, self.quorum) for k in self.honest]
+        return (dict(zip(self.honest, told, strict=True)) for told in product(*each))
+
+    def random_choices(self, count: int, seed: int) -> Iterator[Stories]:
+        """Each honest client told a random one of its stories."""
+        each = {k: stories_for(k, self.honest, self.corrupt, self.quorum) for k in self.honest}
+        rng = Random(seed)  # noqa: S311 - it chooses test cases, not keys
+        return ({k: rng.choice(told) for k, told in each.items()} for _ in range(count))
+
+    def two_stories(self) -> Iterator[Stories]:
+        """Honest clients in two camps, up to a permutation of clients: all pairs of stories."""
+        for places in combinations_with_replacement(CAMPS, len(self.honest)):
+            told = [
+                Told(*(self._with_corrupt(places, story, rank) for rank in (1, 2)))
+                for story in (0, 1)
+            ]
+            if all(len(story.survivors) >= self.quorum for story in told):
+                camps = ((k, camp) for k, (camp, _) in enumerate(places) if camp is not None)
+                yield {k: told[camp] for k, camp in camps}
+
+    def _with_corrupt(self, places: Sequence["Place"], story: int, rank: int) -> Clients:
+        there = (k for k, (_, ranks) in enumerate(places) if ranks[story] >= rank)
+        return tuple(there) + self.corrupt
+
+    def broken_by(self, told: Stories) -> list[str]:
+        """What of the claim fails when these stories are told."""
+        self._index += 2  # a gap, so that every round starts with a PREPARE
+        server = LyingServer(self.cohort, self.corrupt, RoundTerms(self._index, LENGTH, BOUND))
+        server.run(told)
+        read = list(server.readable())
+        for chosen in read:
+            expected = sum(server.values[k] for k in chosen)
+            assert (server.read(chosen) == expected).all(), "the harness opens what it says"
+        self.sums += bool(read)
+        found = [f"both secrets of {server.both()}"] if server.both() else []
+        found += [f"{len(read)} sums"] if len(read) > 1 else []
+        small = [chosen for chosen in read if len(chosen) + len(self.corrupt) < self.quorum]
+        return found + [f"the sum of {sorted(chosen)} alone" for chosen in small]
+
+
+# What a client is to two stories: whose camp it is in, if any, and in each story whether it is
+# outside (0), in the cohort only (1), or a survivor (2). A client falls silent unless it survives
+# in its own camp's story; one that could be in a camp is, since it then gives more.
+Place = tuple[int | None, tuple[int, int]]
+CAMPS: list[Place] = [
+    *((0, (2, other)) for other in (0, 1, 2)),
+    *((1, (other, 2)) for other in (0, 1, 2)),
+    *((None, (one, other)) for one, other in product((0, 1), repeat=2)),
+]
+
+
+def most_corrupt(n: int) -> int:
+    """What the document allows; two honest clients must be left."""
+    return min(2 * threshold(n) - n - 1, threshold(n) - 2)
+
+
+@pytest.mark.parametrize("n", [4, 5, 6])
+def test_whatever_each_client_is_told_one_sum_over_a_quorum_opens_at_most(n: int) -> None:
+    attack = Attack(n, most_corrupt(n))
+    found = [attack.broken_by(told) for told in attack.every_choice()]
+    assert not any(found)
+    assert len(found) == 125
+    assert 0 < attack.sums < len(found)
+
+
+def test_two_camps_of_seven_open_one_sum_over_a_quorum_at_most() -> None:
+    attack = Attack(7, most_corrupt(7))
+    found = [attack.broken_by(told) for told in attack.two_stories()]
+    assert not any(found)
+    assert attack.sums > 30
+
+
+def test_seven_clients_told_at_random_open_one_sum_over_a_quorum_at_most() -> None:
+    attack = Attack(7, most_corrupt(7))
+    assert not any(attack.broken_by(told) for told in attack.random_choices(60, seed=1))
+
+
+# The same attacks where they must succeed: the claim is tight, and each part of it is needed.
+
+
+@pytest.mark.parametrize("n", [5, 6])
+def test_one_corrupt_client_more_than_claimed_and_the_attack_reads_one_client(n: int) -> None:
+    attack = Attack(n, 2 * threshold(n) - n)
+    found = [what for told in attack.every_choice() for what in attack.broken_by(told)]
+    assert "both secrets of (0,)" in found
+    assert "3 sums" in found
+
+
+ISOLATES_0 = {
+    0: Told((0, 1, 2, 5, 6), (0, 1, 2, 5, 6)),
+    1: Told((0, 1, 2, 3, 4, 5, 6), (0, 1, 3, 4, 5, 6)),
+    2: Told((0, 1, 2, 3, 4, 5, 6), (0, 2, 3, 4, 5, 6)),
+    3: Told((0, 1, 2, 3, 4, 5, 6), (0, 3, 4, 5, 6)),
+    4: Told((0, 1, 2, 3, 4, 5, 6), (0, 3, 4, 5, 6)),
+}
+"""Client 0 masks with two honest clients, whom the rest then declare dropped."""
+
+
+def test_clients_that_check_no_signature_give_away_one_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Attack(7, 2).broken_by(ISOLATES_0) == []
+    monkeypatch.setattr(ClientRound, "_check_signatures", lambda *_: None)
+    assert Attack(7, 2).broken_by(ISOLATES_0) == ["the sum of [0] alone"]
+
+
+EVERYONE = (0, 1, 2, 3, 4, 5, 6)
+NOBODY_OR_0_IS_MISSING = {
+    **dict.fromkeys((0, 1, 2), Told(EVERYONE, EVERYONE)),
+    **dict.fromkeys((3, 4, 5), Told(EVERYONE, EVERYONE[1:])),
+}
+"""Some unmask at once, under the cohort's signatures; others sign that client 0 has dropped."""
+
+
+def test_the_fast_path_and_the_slow_one_never_meet_on_one_client() -> None:
+    server = LyingServer(Cohort(7), corrupt=[6])
+    server.run(NOBODY_OR_0_IS_MISSING)
+    assert (len(server.seeds.shares[0]), len(server.roots.shares[0])) == (4, 1)
+    assert server.group.threshold == 5
+    assert not server.both()
+    assert not list(server.readable())
+
+
+def test_a_threshold_for_an_honest_server_gives_both_secrets_to_a_lying_one() -> None:
+    few = threshold(7, lying_server=False)
+    attack = Attack(7, 1, Cohort(7, threshold=few, floors=Floors(lying_server=False)))
+    found = attack.broken_by(NOBODY_OR_0_IS_MISSING)
+    assert {"both secrets of (0,)", "the sum of [0] alone"} <= set(found)

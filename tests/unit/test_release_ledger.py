@@ -1,0 +1,146 @@
+"""How often a client answers about one proxy: counted in time, whole or not at all, for good."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.data.federated import FederatedData
+from secure_fd.draw import draw_indices, joint_seed, public_nonces
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.federation import Federation
+from secure_fd.knowledge import IntArray
+from secure_fd.ledger import ReleaseLedger
+from secure_fd.proxy_choice import ProxyChoice
+from tests.small_federation import BRIEF, faults, federation, run
+
+
+def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent() -> None:
+    ledger = ReleaseLedger(6, limit=2)
+    ledger.spend(np.array([0, 1, 2]))
+    ledger.spend(np.array([0, 1, 5]))
+    assert ledger.open.tolist() == [False, False, True, True, True, True]
+    with pytest.raises(BudgetError, match=r"2 of 3 proxies were already released .* \(2\)"):
+        ledger.spend(np.array([0, 1, 3]))
+
+
+def test_a_refusal_leaves_nothing_half_counted() -> None:
+    ledger = ReleaseLedger(4, limit=1)
+    ledger.spend(np.array([3]))
+    for wrong, error in [
+        ([0, 1, 3], BudgetError),
+        ([0, 1, 4], LocalError),
+        ([-1, 0], LocalError),
+        ([0, 1, 1], LocalError),
+    ]:
+        with pytest.raises(error):
+            ledger.spend(np.array(wrong))
+        assert ledger.open.tolist() == [True, True, True, False]
+    ledger.spend(np.array([0, 1, 2]))
+    assert not ledger.open.any()
+
+
+def test_without_a_limit_it_counts_and_refuses_one_proxy_twice_in_one_round() -> None:
+    ledger = ReleaseLedger(3, limit=None)
+    for _ in range(5):
+        ledger.spend(np.array([0, 2]))
+    assert ledger.most == 5
+    assert ledger.open.all()
+    with pytest.raises(LocalError, match="twice in one round"):
+        ledger.spend(np.array([1, 1]))
+    assert ReleaseLedger(3, limit=None).most == 0
+
+
+@pytest.mark.parametrize(
+    ("n_proxies", "limit", "field"), [(0, 1, "n_proxies"), (3, 0, "releases_per_pair")]
+)
+def test_a_ledger_says_what_is_wrong(n_proxies: int, limit: int, field: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{field}: 0 is not allowed; use 1 or more"):
+        ReleaseLedger(n_proxies, limit)
+
+
+# In a federation.
+
+
+def asked(made: Federation) -> IntArray:
+    """[P] how often each proxy was asked about, as the transcript has it."""
+    rounds = [seen.proxy_indices for seen in made.transcript.distillation]
+    return np.bincount(np.concatenate(rounds), minlength=200)
+
+
+def test_no_proxy_is_asked_about_more_often_than_agreed(digits: FederatedData) -> None:
+    """Nine rounds of 32 among 200: without a limit, some proxy is drawn three times and more."""
+    held = run(federation(digits, releases_per_pair=2), rounds=9)
+    free = run(federation(digits), rounds=9)
+    assert asked(held).max() == held.most_released == 2
+    assert asked(free).max() == free.most_released > 2
+    assert asked(held).sum() == asked(free).sum() == 9 * 32
+
+
+def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(
+    digits: FederatedData,
+) -> None:
+    made = federation(digits, releases_per_pair=1)
+    rounds = made.rounds(9)
+    for _ in range(7):
+        next(rounds)
+    sizes = [len(seen.proxy_indices) for seen in made.transcript.distillation]
+    assert sizes == [32] * 6 + [8]
+    assert asked(made).tolist() == [1] * 200
+    sent = made.transcript.up.copy(), made.transcript.down.copy()
+    with pytest.raises(BudgetError, match=r"every proxy was released as often as agreed \(1\)"):
+        next(rounds)
+    assert np.array_equal(sent, (made.transcript.up, made.transcript.down))
+    with pytest.raises(BudgetError):
+        run(made, rounds=1)  # a later call has the same ledgers
+
+
+def test_a_void_round_and_a_lost_client_count_as_well(digits: FederatedData) -> None:
+    gone = dict.fromkeys(range(4), Stage.PREPARE)
+    every = replace(BRIEF, proxies_per_round=200)
+    made = federation(digits, releases_per_pair=1, dropouts=faults({0: gone}), schedule=every)
+    rounds = made.rounds(2)
+    assert next(rounds).void
+    with pytest.raises(BudgetError):
+        next(rounds)
+
+
+# The draw.
+
+
+@dataclass
+class Drawing(PlainSum):
+    """A sum whose clients draw together: the highest numbers, and it notes what it was asked."""
+
+    n_clients: int = 4
+    calls: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def draw(self, round_index: int, population: int, count: int) -> IntArray:  # type: ignore[override]
+        self.calls.append((round_index, population, count))
+        return np.arange(population - count, population)
+
+
+def test_clients_that_draw_together_are_asked(digits: FederatedData) -> None:
+    drawing = Drawing()
+    made = run(federation(digits, aggregation=drawing, releases_per_pair=1), rounds=2)
+    assert drawing.calls == [(0, 200, 32), (1, 168, 32)]
+    chosen = [seen.proxy_indices.tolist() for seen in made.transcript.distillation]
+    assert chosen == [list(range(168, 200)), list(range(136, 168))]
+
+
+def test_without_a_joint_draw_the_seed_s_public_nonces_decide(digits: FederatedData) -> None:
+    """What a sum whose clients hold those nonces would draw as well."""
+    made = run(federation(digits, seed=9), rounds=3)
+    seed = joint_seed(public_nonces(9, 4))
+    for seen in made.transcript.distillation:
+        assert seen.proxy_indices.tolist() == draw_indices(seed, seen.index, 200, 32).tolist()
+
+
+def test_a_limit_maps_a_draw_to_the_proxies_that_are_left() -> None:
+    choice = ProxyChoice(PlainSum(3), n_proxies=10, per_round=4, seed=0, limit=1)
+    drawn = [choice.draw(index).tolist() for index in range(3)]
+    assert [len(part) for part in drawn] == [4, 4, 2]
+    assert sorted(i for part in drawn for i in part) == list(range(10))
+    assert all(part == sorted(part) for part in drawn)
