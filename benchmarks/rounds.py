@@ -18,7 +18,8 @@ from secure_fd.crypto import kem
 from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.randomness import insecure_bytes
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.client import Client
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.floors import Floors
 from secure_fd.secagg.server import Server, ServerRound, ServerState

@@ -11,7 +11,8 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.secagg.client import Client
+from secure_fd.secagg.client_round import ClientRound, ClientState
 from secure_fd.secagg.client_setup import ClientSetup, SetupState
 from secure_fd.secagg.floors import Floors
 from secure_fd.secagg.group import Group

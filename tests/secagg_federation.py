@@ -23,7 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from secure_fd.aggregation.conversation import Meter, set_up
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState
+from secure_fd.secagg.client import MAX_SETUPS
+from secure_fd.secagg.client_round import ClientRound, ClientState
 from secure_fd.secagg.server import ServerRound, ServerState
 from secure_fd.secagg.session import RoundTerms
 from tests.altered_bytes import altered
@@ -56,7 +57,7 @@ class Federation(RuleBasedStateMachine):
         self.inputs: set[int] = set()
         self.sent_up: dict[int, list[bytes]] = defaultdict(list)
         self.sent_down: dict[int, list[bytes]] = defaultdict(list)
-        self.round_keys: set[bytes] = set()
+        self.round_keys: dict[bytes, tuple[int, int]] = {}
         self.cohort_marks: dict[int, bytes] = {}
         self.seen: dict[int, frozenset[int]] = {}
 
@@ -121,7 +122,10 @@ class Federation(RuleBasedStateMachine):
             self._end("sum of all" if self.inputs == self.members else "sum of some")
 
     def _note_upload(self, state: ServerState, client: int, message: bytes) -> None:
-        """Every round key is new. Of an input, keep the signature of the cohort."""
+        """A round key is of one client and one round, for which it may be sent twice.
+
+        Of an input, keep the signature of the cohort.
+        """
         assert self.server is not None
         key_at = HEADER
         if state is ServerState.INPUT:
@@ -130,8 +134,8 @@ class Federation(RuleBasedStateMachine):
             self.cohort_marks[client] = message[signature_at:key_at]
         if state in (ServerState.PREPARE, ServerState.INPUT):
             key = message[key_at : key_at + 32]
-            assert key not in self.round_keys, "a round key came twice"
-            self.round_keys.add(key)
+            owner = (client, self.index + (state is ServerState.INPUT))
+            assert self.round_keys.setdefault(key, owner) == owner, "a round key came twice"
 
     @precondition(lambda self: self.inbox)
     @rule()

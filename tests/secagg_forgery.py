@@ -6,7 +6,7 @@ from typing import Final
 from secure_fd.crypto.keys import AgreementKey, IdentityKey
 from secure_fd.crypto.randomness import insecure_bytes
 from secure_fd.secagg import round_messages as messages
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.group import Group
 from secure_fd.secagg.round_messages import Prepare, Relayed
 from secure_fd.secagg.session import RoundScope

@@ -12,7 +12,7 @@ from secure_fd.crypto.prg import Keystream
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import round_messages as messages
-from secure_fd.secagg.client import ClientState
+from secure_fd.secagg.client_round import ClientState
 from secure_fd.secagg.group import Group
 from secure_fd.secagg.masking import mask_words, pair_stream, self_stream
 from secure_fd.secagg.secrets import Shares, open_shares, open_vault, point_of, round_key

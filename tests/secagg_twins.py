@@ -7,7 +7,7 @@ from secure_fd.crypto.kdf import derive_key
 from secure_fd.crypto.keys import AgreementKey
 from secure_fd.crypto.randomness import RandomBytes
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import client as client_module
+from secure_fd.secagg import client_round as round_module
 from secure_fd.secagg import masking, secrets
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.secrets import RoundSecrets, round_key
@@ -25,7 +25,7 @@ class NoMask:
 
 def leave_out(monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
     """Clients leave out their self masks, or their pair masks."""
-    monkeypatch.setattr(client_module, stream, lambda *_: NoMask())
+    monkeypatch.setattr(round_module, stream, lambda *_: NoMask())
 
 
 def drop_contexts(monkeypatch: pytest.MonkeyPatch) -> None:

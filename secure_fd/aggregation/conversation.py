@@ -10,7 +10,8 @@ from secure_fd.aggregation.base import Stage, Traffic, VoidRoundError
 from secure_fd.crypto.prg import WORD
 from secure_fd.errors import MissingClientError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.client import Client
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.group import Group
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.server_setup import SetupStage
@@ -91,8 +92,10 @@ class Conversation:
 
     def run(self) -> None:
         """Carry messages until the server has the sum; VoidRoundError where too few are left."""
+        wanted = set(self.server.waiting)
         for k, client in self.clients.items():
-            if self._answers(k) and (message := client.start()) is not None:
+            # What the server has from the last round's inputs it does not ask for again.
+            if self._answers(k) and (message := client.start()) is not None and k in wanted:
                 self._deliver(k, message)
         while not self.server.finished:
             for k, message in self._advance().items():

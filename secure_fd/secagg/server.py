@@ -88,6 +88,7 @@ class ServerRound:
         "_routes",
         "_shares",
         "_signatures",
+        "_spoke",
         "_state",
         "_sum",
         "_total",
@@ -109,6 +110,7 @@ class ServerRound:
         self._state = ServerState.PREPARE
         self._asked = dict.fromkeys(routes.group.members)
         self._answered: set[int] = set(prepared)
+        self._spoke: set[int] = set()
         self._prepared = prepared
         self._following = following
         self._sum = np.zeros(scope.words, dtype=np.uint64)
@@ -147,10 +149,11 @@ class ServerRound:
         kind = message_type(data, self.scope.place, sender)
         if (state, kind) not in _INBOUND:
             raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
-        if sender in self._answered:
+        if sender in self._spoke:
             raise PeerError(f"client {sender} sent a second message in one stage")
         _INBOUND[state, kind](self, sender, data)
         self._answered.add(sender)
+        self._spoke.add(sender)
         self._state = state
 
     def advance(self) -> Mapping[int, bytes]:
@@ -169,7 +172,7 @@ class ServerRound:
                 f"needs or near one of them, so nothing is revealed"
             )
         outbound, successor = _ADVANCE[state](self, present)
-        self._asked, self._answered = dict.fromkeys(present), set()
+        self._asked, self._answered, self._spoke = dict.fromkeys(present), set(), set()
         self._state = successor
         return outbound
 
@@ -180,7 +183,10 @@ class ServerRound:
 
     def _add_prepare(self, sender: int, data: bytes) -> None:
         degree = self._group.degree
-        self._prepared[sender] = messages.decode_prepare(data, self.scope.place, sender, degree)
+        prepare = messages.decode_prepare(data, self.scope.place, sender, degree)
+        # A client that cannot know whether its last input arrived sends the same once more.
+        if self._prepared.setdefault(sender, prepare) != prepare:
+            raise PeerError(f"client {sender} prepared the round twice, and differently")
 
     def _add_masked(self, sender: int, data: bytes) -> None:
         degree = self._group.degree

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.floors import Floors
 from secure_fd.secagg.group import Group

@@ -10,7 +10,7 @@ import numpy as np
 
 from secure_fd.crypto.kem import available
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.server_setup import ServerSetup

@@ -14,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from secure_fd.crypto import shamir
 from secure_fd.crypto.randomness import RandomBytes
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client import ClientRound, _Held
+from secure_fd.secagg.client_round import ClientRound, _Held
 from secure_fd.secagg.recovery import Unmasking
 from secure_fd.secagg.secrets import RoundSecrets
 from secure_fd.secagg.wire import Place

@@ -8,7 +8,7 @@ import pytest
 from secure_fd.crypto.keys import AgreementKey
 from secure_fd.errors import PeerError
 from secure_fd.secagg import secrets as round_secrets
-from secure_fd.secagg.client import ClientState
+from secure_fd.secagg.client_round import ClientState
 from secure_fd.secagg.floors import Floors
 from secure_fd.secagg.round_messages import Relayed
 from secure_fd.secagg.wire import Place

@@ -13,7 +13,7 @@ import pytest
 
 from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.client_round import ClientRound, ClientState
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secagg.wire import HEADER_BYTES, MessageType
 from tests.secagg_cohort import Cohort

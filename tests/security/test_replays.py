@@ -5,7 +5,7 @@ import pytest
 
 from secure_fd.crypto import kem
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.secagg.client import ClientState
+from secure_fd.secagg.client_round import ClientState
 from secure_fd.secagg.client_setup import SetupState
 from secure_fd.secagg.server import ServerState
 from secure_fd.secagg.wire import MessageType

@@ -12,7 +12,8 @@ from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import client as client_module
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client import Client, ClientState
+from secure_fd.secagg.client import Client
+from secure_fd.secagg.client_round import ClientState
 from secure_fd.secagg.client_setup import SetupState
 from secure_fd.secagg.floors import Floors
 from secure_fd.secagg.group import Group
@@ -245,3 +246,36 @@ def test_the_secrets_of_a_round_that_was_skipped_are_lost() -> None:
     assert machine._held.prepared is None
     assert cohort.clients[0]._prepared is None
     assert machine.start() is not None
+
+
+def test_what_a_lost_input_carried_is_sent_again_and_the_same() -> None:
+    cohort = Cohort(4)
+    first = cohort.open(RoundTerms(3, 40, 4))
+    first.masked()  # every upload is lost on the way
+    second = cohort.open(RoundTerms(4, 40, 4), {k: np.full(40, k, np.uint64) for k in range(4)})
+    assert second.finish().tolist() == [6] * 40
+
+
+def test_the_server_takes_a_prepare_again_once() -> None:
+    cohort = Cohort(4)
+    first = cohort.open(RoundTerms(3, 40, 4))
+    first.deliver(first.masked())  # inputs arrive, and the round breaks off
+    second = cohort.open(RoundTerms(4, 40, 4))
+    again = second.clients[0].start()
+    assert again is not None
+    second.server.receive(0, again)
+    with pytest.raises(PeerError, match="second message"):
+        second.server.receive(0, again)
+
+
+def test_a_prepare_that_differs_from_the_last_rounds_is_refused() -> None:
+    cohort = Cohort(4)
+    first = cohort.open(RoundTerms(3, 40, 4))
+    first.deliver(first.masked())
+    second = cohort.open(RoundTerms(4, 40, 4))
+    again = second.clients[0].start()
+    assert again is not None
+    altered = bytearray(again)
+    altered[-1] ^= 1
+    with pytest.raises(PeerError, match="twice, and differently"):
+        second.server.receive(0, bytes(altered))

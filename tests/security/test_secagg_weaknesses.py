@@ -13,10 +13,11 @@ import pytest
 from secure_fd.crypto.prg import WORD, Keystream
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import client as client_module
+from secure_fd.secagg import client_round as round_module
 from secure_fd.secagg import masking
 from secure_fd.secagg import round_messages as messages
-from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.secagg.client import Client
+from secure_fd.secagg.client_round import ClientRound, ClientState
 from secure_fd.secagg.client_setup import SetupState
 from secure_fd.secagg.floors import MAX_BOUND, Floors
 from secure_fd.secagg.round_messages import Prepare
@@ -224,7 +225,7 @@ def test_a_count_beside_the_masked_words_is_caught(monkeypatch: pytest.MonkeyPat
             following = replace(following, vault=vault)
         return encode(words, signature, following, scope, client)
 
-    monkeypatch.setattr(client_module, "mask_input", counting)
+    monkeypatch.setattr(round_module, "mask_input", counting)
     monkeypatch.setattr(messages, "encode_masked", with_count)
     assert dialogue(FEW) != dialogue(MANY)
 

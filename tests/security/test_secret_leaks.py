@@ -16,7 +16,7 @@ from secure_fd.crypto.aead import Sealer
 from secure_fd.crypto.keys import AgreementKey
 from secure_fd.crypto.randomness import insecure_bytes
 from secure_fd.errors import LocalError, PeerError, SecureFDError
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.secrets import RoundSecrets
 from tests.secagg_cohort import Cohort, Round, round_of

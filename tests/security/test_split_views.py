@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.floors import Floors
 from secure_fd.secagg.graph import threshold
 from secure_fd.secagg.session import RoundTerms

@@ -11,7 +11,7 @@ from secure_fd.crypto.keys import AgreementKey
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import masking
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.secrets import RoundSecrets, round_key
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from secure_fd.secagg.wire import HEADER_BYTES, Place

@@ -26,7 +26,7 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.server import ServerRound

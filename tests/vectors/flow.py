@@ -16,7 +16,8 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
 from secure_fd.errors import SecureFDError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.client import Client
+from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.secrets import RoundSecrets, Shares
 from secure_fd.secagg.server import Server, ServerRound, ServerState
