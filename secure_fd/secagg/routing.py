@@ -4,6 +4,7 @@ The number of sealed shares and of opened ones is clients times neighbours, whic
 graph grows with the square of the clients; so they are gathered by index.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -124,29 +125,40 @@ class OpenedShares:
     def gather(self, owners: Sequence[int], threshold: int) -> tuple[IntArray, Bytes]:
         """For each owner, `threshold` of the shares of its secret, and who gave them.
 
-        Columns [o, t] among the owner's holders, encoded shares [o, t, 32].
-        MissingClientError where fewer came in.
+        Columns [o, t] among the owner's holders, or [1, t] where they are the same for all;
+        encoded shares [o, t, 32]. MissingClientError where fewer came in.
         """
         rows = [self._routes.places[owner] for owner in owners]
         held = self._routes.holders[rows]
+        if len(self._given) == len(self._routes.members):
+            columns = np.arange(threshold)[None]
+        else:
+            columns = self._columns(owners, held, threshold)
+        line = np.arange(len(rows))[:, None]
+        givers, slots = held[line, columns], self._routes.slots[rows][line, columns]
+        return columns, self._table()[givers, slots]
+
+    def _columns(self, owners: Sequence[int], held: IntArray, threshold: int) -> IntArray:
+        """[o, t] the first holders that answered."""
         there = self._routes._mask(self._given)[held]
         for owner, count in zip(owners, there.sum(axis=1).tolist(), strict=True):
             if count < threshold:
                 raise MissingClientError(
                     f"{count} shares of client {owner}'s secret came in; {threshold} open it"
                 )
-        columns = np.argsort(~there, axis=1, kind="stable")[:, :threshold]
-        line = np.arange(len(rows))[:, None]
-        givers, slots = held[line, columns], self._routes.slots[rows][line, columns]
-        return columns, self._table()[givers, slots]
+        return np.argsort(~there, axis=1, kind="stable")[:, :threshold]
 
     def _table(self) -> Bytes:
         """[n, k + 1, 32], the share that the row's member gave of each secret it holds."""
-        table = np.zeros((*self._owners.shape, _SHARE), dtype=np.uint8)
         # Assignment by a mask runs row by row, so the shares must come in the members' order.
         shares = b"".join(self._given[holder] for holder in sorted(self._given))
+        flat = np.frombuffer(shares, np.uint8)
+        shape = (*self._owners.shape, _SHARE)
+        if flat.size == math.prod(shape):
+            return flat.reshape(shape)
+        table = np.zeros(shape, dtype=np.uint8)
         given = self._owners & self._routes._mask(self._given)[:, None]
-        table[given] = np.frombuffer(shares, np.uint8).reshape(-1, _SHARE)
+        table[given] = flat.reshape(-1, _SHARE)
         return table
 
 

@@ -147,11 +147,12 @@ class ServerRound:
         if sender not in self._asked:
             raise PeerError(f"client {sender} was not asked in state {state.name}")
         kind = message_type(data, self.scope.place, sender)
-        if (state, kind) not in _INBOUND:
+        take = _INBOUND.get((state, kind))
+        if take is None:
             raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
         if sender in self._spoke:
             raise PeerError(f"client {sender} sent a second message in one stage")
-        _INBOUND[state, kind](self, sender, data)
+        take(self, sender, data)
         self._answered.add(sender)
         self._spoke.add(sender)
         self._state = state

@@ -61,9 +61,10 @@ class ServerSetup:
         if sender not in self.session.roster:
             raise PeerError(f"client {sender} is not on the pinned roster")
         kind = message_type(data, self.session.place, sender)
-        if (stage, kind) not in _INBOUND:
+        take = _INBOUND.get((stage, kind))
+        if take is None:
             raise PeerError(f"a {kind.name} message is not allowed in stage {stage.name}")
-        _INBOUND[stage, kind](self, sender, data)
+        take(self, sender, data)
         self._stage = stage
 
     def advance(self) -> Mapping[int, bytes]:
