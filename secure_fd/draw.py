@@ -1,7 +1,8 @@
-"""A round's proxies, drawn by all clients together: no single party can choose them.
+"""A round's proxies, drawn by all clients together: no single party can choose the seed.
 
 Every client gives a nonce that it has committed to before it sees another's, so one honest
-client makes the seed uniform. Whoever knows all nonces finds the same proxies.
+client makes the seed uniform. Whoever knows all nonces finds the same proxies, of coming rounds
+as well: a server that makes rounds void can skip draws, in sight of every client.
 """
 
 import hashlib

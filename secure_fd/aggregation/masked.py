@@ -172,8 +172,8 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
     with_whom = (
         f"together with up to {corrupt} of the {n} clients"
         if group.degree == n - 1
-        else f"together with a tenth of the {n} clients, chosen without knowing the graph "
-        f"({group.degree} neighbours each, failure below 2^-40)"
+        else f"together with a tenth of the {n} clients, fixed before the graph is drawn "
+        f"({group.degree} neighbours each, failure below 2^-40 a set-up)"
     )
     agreement = (
         "X25519 and ML-KEM-768, so that a later quantum computer does not open them"

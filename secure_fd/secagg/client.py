@@ -3,6 +3,8 @@
 1. Its roster is pinned, and its group is what every member signed; see client_setup.py.
 2. A round's number only grows; a round that began is spent, whether it ended well or not. The
    secrets of a round are drawn for that round; see client_round.py for what becomes of them.
+ 3. Its channels last as long as the session: whoever reads its memory, and has recorded the
+    traffic, has its inputs of that session.
 """
 
 import os

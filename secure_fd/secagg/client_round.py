@@ -6,9 +6,10 @@ Rules it keeps, whatever the server sends:
  2. Bound, lanes, modulus and thresholds are its own; no message carries them.
  3. It sends one input a round. No message makes it send its words unmasked.
  4. It gives away one share a round for every neighbour: of the seed where the neighbour is a
-    survivor, of the root where it is not, never both. Before that, a threshold of holders must
-    have signed the very cohort that it masked for (nobody is missing), or the very cohort and
-    survivors (somebody is). A client signs one cohort and one set of survivors a round.
+    survivor, of the root where it is not, never both. Before that, a threshold of the group's
+    committee must have signed the very cohort that it masked for (nobody is missing), or the
+    very cohort and survivors (somebody is). A client signs one cohort and one set of survivors
+    a round.
  5. Any failure, ours or theirs, leaves the round aborted, for good, and its secrets dropped.
 """
 
@@ -189,7 +190,7 @@ class ClientRound(SecretHolder):
     def _answer_survivors(self, data: bytes, held: _Held) -> "_Step":
         """Nobody is missing: check the cohort's signatures and unmask. Else sign who is left."""
         group, place = self._enrolment.group, self.scope.place
-        survivors, signatures = messages.decode_survivors(data, group, place, self.number)
+        survivors, signatures = messages.decode_survivors(data, group, place)
         if not set(survivors) <= set(held.cohort) or self.number not in survivors:
             raise PeerError(f"the survivors are not of the cohort, or leave out {self.number}")
         self._check_reach(survivors, "survivors")
@@ -197,13 +198,15 @@ class ClientRound(SecretHolder):
         if survivors == held.cohort:
             self._check_signatures(signatures, held)
             return self._unmask(held), ClientState.DONE
+        if signatures:
+            raise PeerError("signatures of a cohort came although some of it is missing")
         signature = self._client.sign(self._signed_text(self.number, held))
         message = messages.encode_consistent(signature, place, self.number)
         return message, ClientState.SIGNED
 
     def _answer_signatures(self, data: bytes, held: _Held) -> "_Step":
         group, place = self._enrolment.group, self.scope.place
-        signatures = messages.decode_signatures(data, group, place, self.number)
+        signatures = messages.decode_signatures(data, group, place)
         self._check_signatures(signatures, held)
         return self._unmask(held), ClientState.DONE
 
@@ -218,7 +221,9 @@ class ClientRound(SecretHolder):
             raise PeerError(f"{what}: {near} holders are below the threshold {group.threshold}")
 
     def _check_signatures(self, signatures: messages.Signatures, held: _Held) -> None:
-        """PeerError unless a threshold of holders signed what this client saw.
+        """PeerError unless a threshold of the committee signed what this client saw.
+
+        The committee is one for all, so all that unmask agree; holders would differ by client.
 
         One that does not verify is passed over: it is one corrupt client's, or the server's.
         """
@@ -236,7 +241,7 @@ class ClientRound(SecretHolder):
             if valid == group.threshold:
                 return
         raise PeerError(
-            f"{valid} holders signed the survivors that client {self.number} saw; "
+            f"{valid} of the committee signed the survivors that client {self.number} saw; "
             f"{group.threshold} are needed"
         )
 

@@ -15,7 +15,8 @@ class Group:
     members: ascending. view: the hash of the member list that all of them signed. seed: 32
     bytes that all of them drew together, public once set-up is over. degree: neighbours of every
     member. threshold: shares that open a secret of a member, of which it and its neighbours hold
-    one each. quorum: the fewest members that any sum may have.
+    one each. quorum: the fewest members that any sum may have. committee: whose signatures,
+    `threshold` of them, say which cohort and which survivors all members speak of.
     """
 
     session: Session
@@ -25,6 +26,7 @@ class Group:
     degree: int = field(init=False)
     threshold: int = field(init=False)
     quorum: int = field(init=False)
+    committee: tuple[int, ...] = field(init=False, repr=False)
     _neighbours: Mapping[int, tuple[int, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -35,6 +37,8 @@ class Group:
         object.__setattr__(self, "threshold", threshold)
         quorum = threshold if degree == n - 1 else graph.threshold(n)
         object.__setattr__(self, "quorum", quorum)
+        signers = graph.committee(self.members, degree + 1, self.seed)
+        object.__setattr__(self, "committee", signers)
         object.__setattr__(self, "_neighbours", _graph(self.members, degree, self.seed))
 
     def neighbours(self, client: int) -> tuple[int, ...]:
@@ -46,9 +50,11 @@ class Group:
         return tuple(sorted((client, *self._neighbours[client])))
 
     def reaches(self, present: Sequence[int]) -> bool:
-        """Whether every one of `present` has a threshold of its holders among them."""
+        """Whether `present` are a quorum, and every one of them has a threshold of its holders
+        among them, and so has the committee of its own.
+        """
         there = set(present)
-        if len(there) < self.quorum:
+        if len(there) < self.quorum or len(there.intersection(self.committee)) < self.threshold:
             return False
         return self.degree == len(self.members) - 1 or all(
             len(there.intersection(self.holders(client))) >= self.threshold for client in there

@@ -12,7 +12,8 @@
 
 P is round key 32, commitment 32, vault 32 k + 16, and for every neighbour, ascending, sealed
 shares 80, where k is the number of neighbours. S is a list of (number u32, signature 64) of
-holders, ascending, one to k + 1 of them. Every other length is fixed before the message comes.
+the committee, ascending, none to k + 1 of them. Every other length follows from what was agreed
+and from the message's own set of members.
 """
 
 import struct
@@ -152,12 +153,10 @@ def encode_survivors(survivors: bytes, signatures: bytes, place: Place) -> bytes
     return frame(MessageType.SURVIVORS, place, SERVER, survivors, signatures)
 
 
-def decode_survivors(
-    data: bytes, group: Group, place: Place, client: int
-) -> tuple[tuple[int, ...], Signatures]:
-    """Message -> survivors, and signatures of holders of `client`'s; none is checked here."""
+def decode_survivors(data: bytes, group: Group, place: Place) -> tuple[tuple[int, ...], Signatures]:
+    """Message -> survivors, and signatures of the committee; none is checked here."""
     body, head = body_of(data, place, SERVER, MessageType.SURVIVORS), set_bytes(group.members)
-    return decode_set(body[:head], group.members), _signatures(body[head:], group, client)
+    return decode_set(body[:head], group.members), _signatures(body[head:], group)
 
 
 def encode_consistent(signature: bytes, place: Place, client: int) -> bytes:
@@ -180,10 +179,10 @@ def encode_signatures(signatures: bytes, place: Place) -> bytes:
     return frame(MessageType.SIGNATURES, place, SERVER, signatures)
 
 
-def decode_signatures(data: bytes, group: Group, place: Place, client: int) -> Signatures:
-    """Message -> signatures of holders of `client`'s secrets; none is checked here."""
+def decode_signatures(data: bytes, group: Group, place: Place) -> Signatures:
+    """Message -> signatures of the committee; none is checked here."""
     body = body_of(data, place, SERVER, MessageType.SIGNATURES)
-    return _signatures(body, group, client)
+    return _signatures(body, group)
 
 
 def encode_unmask(shares: Sequence[bytes], place: Place, client: int) -> bytes:
@@ -208,12 +207,14 @@ def _prepare(body: memoryview, neighbours: int) -> Prepare:
     )
 
 
-def _signatures(body: memoryview, group: Group, client: int) -> Signatures:
-    holders = group.holders(client)
-    if len(body) % _SIGNED.size or len(body) > _SIGNED.size * len(holders):
-        raise PeerError(f"a signature list of {len(body)} bytes is not of {len(holders)} holders")
+def _signatures(body: memoryview, group: Group) -> Signatures:
+    signers = group.committee
+    if len(body) % _SIGNED.size or len(body) > _SIGNED.size * len(signers):
+        raise PeerError(f"a signature list of {len(body)} bytes is not of {len(signers)} signers")
     entries = list(_SIGNED.iter_unpack(body))
     named = [signer for signer, _ in entries]
-    if named != sorted(set(named)) or not set(named) <= set(holders):
-        raise PeerError(f"a signature list names clients {named}, not an ascending part of holders")
+    if named != sorted(set(named)) or not set(named) <= set(signers):
+        raise PeerError(
+            f"a signature list names clients {named}, not an ascending part of the committee"
+        )
     return dict(entries)

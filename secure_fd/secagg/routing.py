@@ -17,7 +17,7 @@ from secure_fd.crypto.keys import PUBLIC_BYTES
 from secure_fd.errors import MissingClientError
 from secure_fd.knowledge import IntArray
 from secure_fd.secagg.group import Group
-from secure_fd.secagg.round_messages import SEALED_BYTES, Prepare, signature_entry
+from secure_fd.secagg.round_messages import SEALED_BYTES, Prepare
 
 Bytes = NDArray[np.uint8]
 _SHARE: Final = shamir.ELEMENT_BYTES
@@ -80,22 +80,6 @@ class Routes:
                 elif client in prepared:
                     relayed[client] = row[there[near]].tobytes()
         return relayed
-
-    def signature_lists(
-        self, clients: Sequence[int], signatures: Mapping[int, bytes]
-    ) -> dict[int, bytes]:
-        """By client, the list of its holders' signatures; one list where all hold for all."""
-        entries = [signature_entry(client, signatures[client]) for client in sorted(signatures)]
-        if self.group.degree == len(self.group.members) - 1:
-            return dict.fromkeys(clients, b"".join(entries))
-        there = self._mask(signatures)
-        table = np.zeros((len(there), len(entries[0])), np.uint8)
-        table[there] = np.frombuffer(b"".join(entries), np.uint8).reshape(-1, table.shape[1])
-        lists = {}
-        for client in clients:
-            held = self.holders[self.places[client]]
-            lists[client] = table[held[there[held]]].tobytes()
-        return lists
 
     def _mask(self, clients: Mapping[int, object]) -> NDArray[np.bool_]:
         there = np.zeros(len(self.group.members), dtype=np.bool_)

@@ -220,20 +220,18 @@ class ServerRound:
         if len(survivors) < len(self._prepared):
             message = messages.encode_survivors(there, b"", place)
             return dict.fromkeys(survivors, message), ServerState.CONSISTENCY
-        lists = self._routes.signature_lists(survivors, self._cohort_signatures)
-        outbound = {
-            client: messages.encode_survivors(there, signed, place)
-            for client, signed in lists.items()
-        }
-        return outbound, self._ask_shares()
+        signed = self._listed(self._cohort_signatures)
+        message = messages.encode_survivors(there, signed, place)
+        return dict.fromkeys(survivors, message), self._ask_shares()
 
     def _close_consistency(self, signers: tuple[int, ...]) -> "_Step":
-        lists = self._routes.signature_lists(signers, self._signatures)
-        outbound = {
-            client: messages.encode_signatures(signed, self.scope.place)
-            for client, signed in lists.items()
-        }
-        return outbound, self._ask_shares()
+        message = messages.encode_signatures(self._listed(self._signatures), self.scope.place)
+        return dict.fromkeys(signers, message), self._ask_shares()
+
+    def _listed(self, signatures: Mapping[int, bytes]) -> bytes:
+        """The committee's, for everybody the same."""
+        signers = (client for client in self._group.committee if client in signatures)
+        return b"".join(messages.signature_entry(k, signatures[k]) for k in signers)
 
     def _ask_shares(self) -> ServerState:
         self._shares = OpenedShares(self._routes, self._prepared)

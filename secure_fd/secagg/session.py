@@ -99,8 +99,8 @@ class Session:
     def __post_init__(self) -> None:
         for name in ("degree", "threshold"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(name, value, "use 1 or more")
+            if value is not None and not 1 <= value <= MAX_CLIENT:
+                raise ConfigurationError(name, value, f"use 1 to {MAX_CLIENT}")
         label = context(
             Purpose.SESSION, session=self.nonce, terms=b"", sender=EVERYONE, receiver=EVERYONE
         )

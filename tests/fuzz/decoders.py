@@ -134,7 +134,7 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_survivors",
-            lambda data: rounds.decode_survivors(data, group, place, 1),
+            lambda data: rounds.decode_survivors(data, group, place),
             lambda found: rounds.encode_survivors(here(found[0]), listed(found[1]), place),
             at.sent("SURVIVORS", SERVER),
             rounds.encode_survivors(here([0, 1, 3]), b"", place),
@@ -147,7 +147,7 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_signatures",
-            lambda data: rounds.decode_signatures(data, group, place, 1),
+            lambda data: rounds.decode_signatures(data, group, place),
             lambda found: rounds.encode_signatures(listed(found), place),
             rounds.encode_signatures(marks, place),
         ),

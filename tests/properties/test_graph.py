@@ -202,7 +202,9 @@ def bounds(n: int, degree: int) -> tuple[Fraction, Fraction]:
     spare = holders - t
     both = n * exact_tail(n - 1, bad, degree, 2 * t - holders)
     cut = (n * exact_tail(n, bad, half, half - spare)) ** 2 / 2
-    return both + cut, n * exact_tail(n - 1, bad, degree, spare)
+    split = exact_tail(n, bad, holders, 2 * t - holders)
+    silent = exact_tail(n, bad, holders, spare + 1)
+    return both + split + cut, n * exact_tail(n - 1, bad, degree, spare) + silent
 
 
 @pytest.mark.parametrize("n", [40, 41, 50, 75, 100, 101, 250, 1000, 2001])

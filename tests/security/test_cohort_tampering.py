@@ -160,14 +160,14 @@ def test_a_client_masks_in_no_cohort_that_leaves_it_too_few_neighbours() -> None
     assert_dead(stage.machines[0])
 
 
-def test_a_client_counts_no_signature_of_one_who_holds_none_of_its_shares() -> None:
+def test_a_client_counts_no_signature_from_outside_the_committee() -> None:
     stage = sparse()
     everyone, machine = tuple(range(7)), stage.machines[0]
     stage.tell(stage.relayed(cohort=everyone), everyone)
-    far = next(k for k in everyone if k not in stage.cohort.group.holders(0))
     keys, scope, group = stage.cohort.identities, machine.scope, stage.cohort.group
-    signers = (*group.holders(0)[:3], far)
+    far = next(k for k in everyone if k not in group.committee)
+    signers = (*group.committee[:3], far)
     signed = {k: sign_story(keys[k], scope, group, k, everyone, everyone) for k in signers}
-    with pytest.raises(PeerError, match="not an ascending part of holders"):
+    with pytest.raises(PeerError, match="not an ascending part of the committee"):
         machine.receive(survivors_message(everyone, signed, machine))
     assert_dead(machine)

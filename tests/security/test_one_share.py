@@ -40,10 +40,14 @@ def tell_cohort(cohort: Clients) -> Send:
 
 
 def tell_survivors(chosen: Clients) -> Send:
-    """With the signatures that serve where nobody is missing; elsewhere they are passed over."""
+    """With the signatures that serve where nobody is missing, and must not come elsewhere."""
     return lambda stage: survivors_message(
         chosen, signatures(stage, chosen, chosen), stage.machines[0]
     )
+
+
+def tell_some_missing(chosen: Clients) -> Send:
+    return lambda stage: survivors_message(chosen, {}, stage.machines[0])
 
 
 def tell_signatures(cohort: Clients, survivors: Clients) -> Send:
@@ -53,6 +57,7 @@ def tell_signatures(cohort: Clients, survivors: Clients) -> Send:
 ALPHABET: list[Send] = [
     *map(tell_cohort, SETS),
     *map(tell_survivors, SETS),
+    *map(tell_some_missing, SETS[1:]),
     *(tell_signatures(ALL, survivors) for survivors in SETS[1:]),
     *(tell_signatures(chosen, chosen) for chosen in SETS),
 ]
@@ -114,7 +119,7 @@ def test_no_sequence_of_messages_gives_both_shares_of_anybody() -> None:
     unmasked = [each for each in tried if each.answers]
     assert {frozenset(each.given) for each in unmasked} == set(map(frozenset, SETS))
     assert sum("root" in each.given.get(3, ()) for each in tried) > 0
-    assert len(tried) == 15 * 15
+    assert len(tried) == 15 * len(ALPHABET) == 15 * 18
 
 
 def test_a_client_that_answers_once_more_gives_both_shares_and_is_caught(

@@ -1,4 +1,4 @@
-"""A client gives its shares only when a threshold of holders signed exactly what it saw."""
+"""A client gives its shares only when a threshold of the committee signed exactly what it saw."""
 
 from collections.abc import Callable
 
@@ -123,7 +123,7 @@ def test_a_client_unmasks_under_signatures_of_what_it_saw_only(
 ) -> None:
     stage = masked()
     machine, signatures = stage.machines[0], forged(stage, fast)
-    with pytest.raises(PeerError, match=r"[012] holders signed .* 3 are needed"):
+    with pytest.raises(PeerError, match=r"[012] of the committee signed .* 3 are needed"):
         tell_signatures(machine, signatures, fast)
     assert_dead(machine)
 
@@ -144,14 +144,14 @@ def test_survivors_are_signed_together_with_the_cohort_that_they_are_left_of() -
     machine.receive(survivors_message(left, {}, machine))
     keys, scope, group = stage.cohort.identities, machine.scope, stage.cohort.group
     signed = {k: sign_story(keys[k], scope, group, k, everyone[:6], left) for k in left}
-    with pytest.raises(PeerError, match="0 holders signed"):
+    with pytest.raises(PeerError, match="0 of the committee signed"):
         machine.receive(signatures_message(signed, machine))
     assert_dead(machine)
 
 
 def test_a_client_that_dropped_out_signs_no_survivors() -> None:
     stage = masked()
-    with pytest.raises(PeerError, match="2 holders signed"):
+    with pytest.raises(PeerError, match="2 of the committee signed"):
         tell_signatures(stage.machines[0], stage.signatures((0, 1, 3), SLOW), fast=False)
     assert_dead(stage.machines[0])
 
@@ -171,15 +171,15 @@ def test_a_threshold_of_signatures_is_enough_beside_a_bad_one(fast: bool) -> Non
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda entries: [entries[0], entries[0], entries[2]], "not an ascending part of holders"),
-        (lambda entries: [entries[1], entries[0], entries[2]], "not an ascending part of holders"),
+        (lambda entries: [entries[0], entries[0], entries[2]], "not an ascending part"),
+        (lambda entries: [entries[1], entries[0], entries[2]], "not an ascending part"),
         (lambda entries: [*entries, b"\0\0\0\x09" + entries[0][4:]], "not an ascending part"),
-        (lambda entries: [*entries, b"\0\0\0\x03" + entries[0][4:], entries[0]], "of 4 holders"),
-        (lambda entries: [*entries, b"\0"], "of 4 holders"),
+        (lambda entries: [*entries, b"\0\0\0\x03" + entries[0][4:], entries[0]], "of 4 signers"),
+        (lambda entries: [*entries, b"\0"], "of 4 signers"),
     ],
-    ids=["one twice", "not ascending", "of a stranger", "more than holders", "torn"],
+    ids=["one twice", "not ascending", "of a stranger", "more than signers", "torn"],
 )
-def test_a_list_of_signatures_names_each_holder_once(
+def test_a_list_of_signatures_names_each_signer_once(
     change: Callable[[list[bytes]], list[bytes]], sentence: str, fast: bool
 ) -> None:
     stage = masked()
@@ -217,6 +217,6 @@ def test_clients_that_were_given_other_proxies_give_no_share() -> None:
     words = machines[0].scope.words * 8
     signatures = {k: data[48 + words : 48 + words + 64] for k, data in inputs.items()}
     for machine in machines.values():
-        with pytest.raises(PeerError, match=r"2 holders signed .* 3 are needed"):
+        with pytest.raises(PeerError, match=r"2 of the committee signed .* 3 are needed"):
             machine.receive(survivors_message(ALL, signatures, machine))
         assert_dead(machine)
