@@ -191,8 +191,8 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
         f"{group.quorum} clients (which carries the count) and nothing more about any one input "
         f"than that sum gives away, if the identities are pinned; keys are agreed with "
         f"{agreement}. Not covered: a value that only one client contributes to, what two "
-        f"rounds' sums give away together, lying inputs, and a server that corrupts the sum. "
-        f"{draws}"
+        f"rounds' sums give away together, a client whose memory is read while the session lasts, "
+        f"lying inputs, and a server that corrupts the sum. {draws}"
     )
 
 

@@ -169,8 +169,8 @@ class ServerRound:
         if state is not ServerState.UNMASK and not self._group.reaches(present):
             raise MissingClientError(
                 f"clients {list(self.waiting)} did not answer in round {self.scope.terms.index}; "
-                f"the {len(present)} that are left are too few, of {self._group.quorum} that a sum "
-                f"needs or near one of them, so nothing is revealed"
+                f"the {len(present)} that are left are too few (a sum needs {self._group.quorum}, "
+                f"and enough of them around each client), so nothing is revealed"
             )
         outbound, successor = _ADVANCE[state](self, present)
         self._asked, self._answered, self._spoke = dict.fromkeys(present), set(), set()
