@@ -53,13 +53,23 @@ class Enrolment(SecretHolder):
 class _Held(SecretHolder):
     """What a set-up must forget when it ends."""
 
-    __slots__ = ("capsules", "channel_key", "group", "kem_key", "members", "nonce", "peer_keys")
+    __slots__ = (
+        "capsules",
+        "channel_key",
+        "group",
+        "kem_key",
+        "members",
+        "nonce",
+        "peer_keys",
+        "view",
+    )
 
     def __init__(self, session: Session, nonce: bytes, random: RandomBytes) -> None:
         self.nonce = nonce
         self.channel_key = AgreementKey.generate(random)
         self.kem_key = kem.KemKey.generate(random) if session.hybrid else None
         self.members: tuple[messages.Member, ...] = ()
+        self.view = b""
         self.group: Group | None = None
         self.peer_keys: dict[int, bytes] = {}
         self.capsules: dict[int, tuple[bytes, bytes]] = {}
@@ -151,19 +161,20 @@ class ClientSetup(SecretHolder):
                 f"{len(held.members)} members are fewer than the {least} that "
                 f"client {self.number} insists on"
             )
-        view = messages.view_of(self.session, held.members)
-        reveal = messages.Reveal.signed(self.session, self.number, view, held.nonce, self._identity)
+        held.view = messages.view_of(self.session, held.members)
+        reveal = messages.Reveal.signed(
+            self.session, self.number, held.view, held.nonce, self._identity
+        )
         return messages.encode_reveal(reveal, self.session, self.number), SetupState.REVEALED
 
     def _answer_agreed(self, data: bytes, held: _Held) -> "_Step":
         neighbours = self.session.degree_of(len(held.members))
         reveals, keys = messages.decode_agreed(data, self.session, len(held.members), neighbours)
-        view = messages.view_of(self.session, held.members)
         for member, reveal in zip(held.members, reveals, strict=True):
-            reveal.verify(self.session, member, view)
+            reveal.verify(self.session, member, held.view)
         numbers = tuple(member.client for member in held.members)
         seed = joint_seed([reveal.nonce for reveal in reveals])
-        held.group = Group(self.session, numbers, view, seed)
+        held.group = Group(self.session, numbers, held.view, seed)
         self._floors.check_group(held.group)
         held.peer_keys = dict(zip(held.group.neighbours(self.number), keys, strict=True))
         digests = {member.client: member.digest for member in held.members}

@@ -33,12 +33,23 @@ class SetupStage(Enum):
 class ServerSetup:
     """One attempt at a set-up: receive a stage's messages, then advance to the next stage."""
 
-    __slots__ = ("_capsules", "_group", "_joins", "_reveals", "_stage", "session")
+    __slots__ = (
+        "_capsules",
+        "_group",
+        "_joins",
+        "_members",
+        "_reveals",
+        "_stage",
+        "_view",
+        "session",
+    )
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._stage = SetupStage.JOINS
         self._joins: dict[int, messages.Join] = {}
+        self._members: dict[int, messages.Member] = {}
+        self._view = b""
         self._reveals: dict[int, messages.Reveal] = {}
         self._capsules: dict[int, tuple[bytes, ...]] = {}
         self._group: Group | None = None
@@ -94,7 +105,7 @@ class ServerSetup:
             raise PeerError(f"client {sender} reveals a nonce without having joined")
         reveal = messages.decode_reveal(data, self.session, sender)
         _refuse_repeat(sender, self._reveals)
-        reveal.verify(self.session, self._joins[sender].member, self._view)
+        reveal.verify(self.session, self._members[sender], self._view)
         self._reveals[sender] = reveal
 
     def _add_capsules(self, sender: int, data: bytes) -> None:
@@ -105,23 +116,18 @@ class ServerSetup:
         _refuse_repeat(sender, self._capsules)
         self._capsules[sender] = ciphertexts
 
-    @property
-    def _members(self) -> tuple[messages.Member, ...]:
-        return tuple(self._joins[client].member for client in sorted(self._joins))
-
-    @property
-    def _view(self) -> bytes:
-        return messages.view_of(self.session, self._members)
-
     def _close_joins(self) -> "_Step":
         if len(self._joins) < 2:
             raise MissingClientError(f"{len(self._joins)} clients joined; a sum needs more")
-        message = messages.encode_members(self._members, self.session)
-        return dict.fromkeys(sorted(self._joins), message), SetupStage.REVEALS
+        self._members = {client: self._joins[client].member for client in sorted(self._joins)}
+        listed = tuple(self._members.values())
+        self._view = messages.view_of(self.session, listed)
+        message = messages.encode_members(listed, self.session)
+        return dict.fromkeys(self._members, message), SetupStage.REVEALS
 
     def _close_reveals(self) -> "_Step":
         self._require_all(self._reveals)
-        numbers = tuple(sorted(self._joins))
+        numbers = tuple(self._members)
         reveals = [self._reveals[client] for client in numbers]
         seed = joint_seed([reveal.nonce for reveal in reveals])
         group = self._group = Group(self.session, numbers, self._view, seed)

@@ -54,8 +54,8 @@ class Place:
         return context(purpose, session=self.session, terms=terms, sender=sender, receiver=receiver)
 
 
-def frame(kind: MessageType, place: Place, sender: int, *body: bytes | memoryview) -> bytes:
-    """One message: the header, then the parts of its body."""
+def frame(kind: IntEnum, place: Place, sender: int, *body: bytes | memoryview) -> bytes:
+    """One message of this protocol or another: the header, then the parts of its body."""
     return b"".join((_HEADER.pack(VERSION, kind, sender, place.index, place.session), *body))
 
 
@@ -81,8 +81,7 @@ def body_of(
     data: bytes, place: Place, sender: int, expected: MessageType, size: int | None = None
 ) -> memoryview:
     """The body, a view; PeerError for another type, or another size where one is given."""
-    due = _HEADER.pack(VERSION, expected, sender, place.index, place.session)
-    if data[:HEADER_BYTES] != due:
+    if data[:HEADER_BYTES] != frame(expected, place, sender):
         kind = message_type(data, place, sender)  # says what is wrong with it
         raise PeerError(f"a message is {kind.name} where {expected.name} is due")
     body = memoryview(data)[HEADER_BYTES:]

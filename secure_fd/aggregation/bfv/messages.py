@@ -1,6 +1,6 @@
 """The messages of an encrypted sum, byte by byte.
 
-Header, 48 bytes, big-endian: version u16, type u16, sender u32, round u64, session id 32 bytes.
+The frame is that of the masked sum (secagg/wire.py), with types of its own.
 
     INPUT      client -> server      ciphertexts, 73,728 bytes each; signature 64
     SURVIVORS  server -> client      set of clients 1 bit each
@@ -12,24 +12,20 @@ Header, 48 bytes, big-endian: version u16, type u16, sender u32, round u64, sess
 Every length is fixed before the message comes; what is not exactly such a message is a PeerError.
 """
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
 
 import numpy as np
 
 from secure_fd.aggregation.bfv import scheme
 from secure_fd.aggregation.bfv.scope import Purpose, Scope
-from secure_fd.crypto.context import SERVER, VERSION
+from secure_fd.crypto.context import SERVER
 from secure_fd.crypto.keys import SIGNATURE_BYTES, IdentityKey
 from secure_fd.crypto.prg import WORD
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.wire import decode_set, encode_set, set_bytes
-
-_HEADER: Final = struct.Struct(">HHIQ32s")
+from secure_fd.secagg.wire import Place, decode_set, encode_set, frame, set_bytes
 
 
 class MessageType(IntEnum):
@@ -138,8 +134,7 @@ def decode_total(data: bytes, scope: Scope, client: int) -> WordArray:
 
 
 def _frame(kind: MessageType, scope: Scope, sender: int, *body: bytes) -> bytes:
-    header = _HEADER.pack(VERSION, kind, sender, scope.terms.index, scope.session.id)
-    return b"".join((header, *body))
+    return frame(kind, Place(scope.session.id, scope.terms.index), sender, *body)
 
 
 def _body(
