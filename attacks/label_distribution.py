@@ -16,7 +16,7 @@ from attacks.metrics import mean, total_variation
 from attacks.result import AttackResult, FloatArray
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.packing import LaneLayout
 
 Debias = Callable[[FloatArray, int], FloatArray]
@@ -101,14 +101,14 @@ class LabelDistribution:
             },
         )
 
-    def _class_totals(self, words: WordArray, seen: ObservedRound, asked: int) -> FloatArray:
+    def _class_totals(self, words: UnitArray, seen: ObservedRound, asked: int) -> FloatArray:
         """[C] votes a class in integers [m * C], free of the bias of known noise."""
         units = words.reshape(len(seen.ensemble.indices), -1).astype(np.float64).sum(axis=0)
         votes = np.asarray(units / seen.levels)
         return votes if self.debias is None else self.debias(votes, asked)
 
 
-def _readable(seen: ObservedRound, public: Public) -> Mapping[int, WordArray]:
+def _readable(seen: ObservedRound, public: Public) -> Mapping[int, UnitArray]:
     """Every client's integers [m * C] that this attacker can read in one round."""
     if seen.uploads is not None:
         return seen.uploads
@@ -118,7 +118,7 @@ def _readable(seen: ObservedRound, public: Public) -> Mapping[int, WordArray]:
     return {client: values for client, values in tried.items() if values is not None}
 
 
-def _unmasked(words: WordArray, seen: ObservedRound, public: Public) -> WordArray | None:
+def _unmasked(words: WordArray, seen: ObservedRound, public: Public) -> UnitArray | None:
     """The integers of a payload in clear; None where it holds anything that no client may send."""
     layout = LaneLayout(public.n_clients, seen.levels)
     try:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attacks.oracle import LabelOracle
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.knowledge import Ensemble, WordArray
+from secure_fd.knowledge import Ensemble, UnitArray, WordArray
 from secure_fd.transcript import DistillationRound, Float32Array, ParameterRound, Transcript
 
 
@@ -80,9 +80,9 @@ class ObservedRound:
     levels: int
     survivors: tuple[int, ...]
     ensemble: Ensemble = field(repr=False)
-    uploads: Mapping[int, WordArray] | None = field(default=None, repr=False)
+    uploads: Mapping[int, UnitArray] | None = field(default=None, repr=False)
     payloads: Mapping[int, WordArray] | None = field(default=None, repr=False)
-    total: WordArray | None = field(default=None, repr=False)
+    total: UnitArray | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,19 +21,20 @@ from secure_fd.aggregation.plain import sum_for
 from secure_fd.config import Schedule
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
     FloatArray,
     IntArray,
     KnowledgeCodec,
-    WordArray,
+    Released,
+    UnitArray,
 )
 from secure_fd.memory import Memory
 from secure_fd.messages import ensemble_bytes, proxy_bytes
 from secure_fd.methods.base import Method, Opinion, levels
-from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
 from secure_fd.proxy_choice import ProxyChoice
 from secure_fd.round_report import RoundReport
 from secure_fd.stopwatch import Stopwatch
@@ -81,9 +82,7 @@ class Federation:
         self._method = method
         self._sum = sum_for(len(participants), aggregation)
         self._protection = protection or NoProtection()
-        self._codec = KnowledgeCodec(
-            self._n_classes, self._protection.levels(levels(method.labels))
-        )
+        self._protection.check_sum(self._sum)
         self._dropouts = dropouts or Dropouts(0.0, seed=0)
         wanted = self._schedule.proxies_per_round
         self._choice = ProxyChoice(self._sum, len(proxies), wanted, seed, releases_per_pair)
@@ -138,6 +137,8 @@ class Federation:
             trainer.local_steps(self._schedule.warmup_steps)
         records = [concatenate([d.train, d.validation]) for d in self._data]
         self._protection.prepare(self._proxies, self._n_classes, records)
+        units = self._protection.levels(levels(self._method.labels))  # may hang on the classes held
+        self._codec = KnowledgeCodec(self._n_classes, units)
         self.transcript.broadcast(proxy_bytes(self._proxies))
         self._begun = True
 
@@ -179,13 +180,17 @@ class Federation:
     def _share(self, index: int, chosen: IntArray, dropouts: Mapping[int, Stage]) -> "_Sent":
         """From answers to the ensemble: everything in a round that crosses the boundary."""
         released = {
-            k: self._protection.release(k, chosen, partial(self._answer, k))
+            k: self._release(k, chosen)
             for k in range(len(self._data))
             if dropouts.get(k) is not Stage.PREPARE
         }
-        vectors = {k: self._codec.encode(given) for k, given in released.items()}
+        vectors = {
+            k: self._protection.perturb(k, self._codec.encode(given))
+            for k, given in released.items()
+        }
         result = self._add_up(index, chosen, vectors, dropouts)
-        votes = self._codec.decode(result.total, len(result.survivors))
+        room = self._protection.noise_terms.room
+        votes = self._codec.decode(result.total, len(result.survivors), room)
         sums = self._protection.debias(votes, result.survivors)
         ensemble = self._method.ensemble(chosen, sums)
         self.transcript.count(result)
@@ -204,17 +209,34 @@ class Federation:
         answered = sum((released[k].weights > 0).astype(np.int64) for k in result.survivors)
         return _Sent(ensemble, np.asarray(answered), result.survivors, result.missing)
 
+    def _release(self, client: int, chosen: IntArray) -> Released:
+        """What a client lets go; a network-free protection gets no way to the network."""
+        match self._protection:
+            case NetworkFree() as heads:
+                return heads.release(client, chosen)
+            case FromAnswers() as answers:
+                return answers.release(client, chosen, partial(self._answer, client))
+            case unknown:
+                raise LocalError(f"a {unknown.name} protection releases nothing")
+
     def _add_up(
         self,
         index: int,
         chosen: IntArray,
-        vectors: Mapping[int, WordArray],
+        vectors: Mapping[int, UnitArray],
         dropouts: Mapping[int, Stage],
     ) -> SumResult:
         subject = hashlib.sha256(chosen.astype("<u4").tobytes()).digest()
         levels = self._codec.levels
         with self.aggregation_time:
-            return self._sum.sum(index, vectors, levels, subject=subject, dropouts=dropouts)
+            return self._sum.sum(
+                index,
+                vectors,
+                levels,
+                subject=subject,
+                dropouts=dropouts,
+                noise=self._protection.noise_terms,
+            )
 
     def _train_locally(self, missing: Mapping[int, Stage]) -> list[int]:
         """Local steps at every client that is there; returns who that is."""

@@ -17,6 +17,8 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 WordArray = NDArray[np.uint64]
+UnitArray = WordArray | IntArray
+"""Votes in whole units: signed where noise is in them."""
 
 HARD_LEVELS = 1
 """One unit a vote: a hard label is a whole number."""
@@ -46,6 +48,17 @@ class Contribution:
             raise LocalError("a weight is outside [0, 1]")
 
 
+class Released(Contribution):
+    """What a client lets go of: a contribution after its protection, and the only thing encoded."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, contribution: Contribution) -> "Released":
+        """The contribution as it is: for a protection that has nothing left to hide in it."""
+        return cls(contribution.weights, contribution.predictions)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
     """What an honest server learns of a round: count [m] and sum [m, C], in votes."""
@@ -69,7 +82,7 @@ class Ensemble:
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeCodec:
-    """Contribution <-> non-negative integers that may be summed exactly.
+    """What clients release <-> non-negative integers that may be summed exactly.
 
     levels: integer units in one whole vote; no encoded value exceeds it.
     """
@@ -83,13 +96,16 @@ class KnowledgeCodec:
         if self.levels < 1:
             raise ConfigurationError("levels", self.levels, "use 1 or more")
 
-    def encode(self, contribution: Contribution) -> WordArray:
+    def encode(self, released: Released) -> WordArray:
         """[m * C] integers; each proxy's C integers total round(w * levels) exactly.
 
         Largest-remainder rounding, so that the class total carries the count without error.
+        Raises LocalError for a contribution that no protection has let go.
         """
-        target = np.rint(contribution.weights * self.levels)
-        exact = target[:, None] * _simplex(contribution.predictions)
+        if not isinstance(released, Released):
+            raise LocalError("only what a protection released may leave a client")
+        target = np.rint(released.weights * self.levels)
+        exact = target[:, None] * _simplex(released.predictions)
         low = np.floor(exact)
         short = (target - low.sum(axis=1)).astype(np.int64)
         order = np.argsort(low - exact, axis=1, kind="stable")
@@ -98,14 +114,16 @@ class KnowledgeCodec:
         units = low + (rank < short[:, None])
         return np.asarray(units.reshape(-1), dtype=np.uint64)
 
-    def decode(self, total: WordArray, contributors: int) -> Sums:
+    def decode(self, total: UnitArray, contributors: int, room: int = 0) -> Sums:
         """Sums, in votes, of the [m * C] summed integers of so many contributors.
 
-        PeerError where a proxy has more votes than contributors: one of them did not keep to one
-        vote a proxy, and the round is void.
+        room: how far noise may have moved each integer. PeerError where a proxy has more votes
+        than contributors and noise can give: one did not keep to one vote a proxy, and the round
+        is void.
         """
         units = total.reshape(-1, self.n_classes)
-        if units.size and int(units.sum(axis=1).max()) > contributors * self.levels:
+        most = contributors * self.levels + self.n_classes * room
+        if units.size and int(units.sum(axis=1).max()) > most:
             raise PeerError(f"a proxy has more votes than its {contributors} contributors can cast")
         votes = units.astype(np.float64) / self.levels
         return Sums(count=votes.sum(axis=1), total=votes)

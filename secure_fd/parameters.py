@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import FloatArray, WordArray
+from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.transcript import Float32Array
 
 
@@ -41,13 +41,13 @@ class ParameterCodec:
         steps = np.rint((weighted + self.limit) * self.resolution)
         return np.asarray(steps, dtype=np.uint64)
 
-    def decode(self, total: WordArray, survivors: Sequence[int]) -> FloatArray:
+    def decode(self, total: UnitArray, survivors: Sequence[int]) -> FloatArray:
         """[m] weighted mean over the clients in the sum, from the exact sum of their integers."""
         offset = len(survivors) * self.limit
         summed = total.astype(np.float64) / self.resolution - offset
         return np.asarray(summed / sum(self.shares[client] for client in survivors))
 
-    def decode_one(self, client: int, values: WordArray) -> Float32Array:
+    def decode_one(self, client: int, values: UnitArray) -> Float32Array:
         """[m] parameters of one client, for whoever may read its upload."""
         summed = values.astype(np.float64) / self.resolution - self.limit
         return np.asarray(summed / self.shares[client], dtype=np.float32)

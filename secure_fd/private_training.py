@@ -10,7 +10,6 @@ import math
 import os
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -19,9 +18,11 @@ from torch.nn import functional
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.float_gaussian import FloatGaussian
 from secure_fd.privacy.guarantees import dp_sgd_guarantee
+from secure_fd.privacy.plans import TrainingPlan
 from secure_fd.privacy.units import Guarantee
 
 
@@ -45,33 +46,6 @@ class PrivateSGD:
                 raise ConfigurationError(name, value, "use a finite number above 0")
 
 
-@lru_cache(maxsize=64)
-def noise_multiplier(settings: PrivateSGD, sample_rate: float) -> float:
-    """The least noise at which Opacus' PRV accountant grants the settings' epsilon.
-
-    Raises ConfigurationError where none does.
-    """
-    from opacus.accountants.utils import get_noise_multiplier
-
-    # At a sampling rate of one the accountant takes log(0), whose -inf is the right limit.
-    with warnings.catch_warnings(), np.errstate(divide="ignore"):
-        # The search brackets its answer with an RDP bound whose tightness does not matter.
-        warnings.filterwarnings("ignore", message="Optimal order is the largest alpha")
-        try:
-            found = get_noise_multiplier(
-                target_epsilon=settings.epsilon,
-                target_delta=settings.delta,
-                sample_rate=sample_rate,
-                steps=settings.steps,
-                accountant="prv",
-            )
-        except ValueError:  # "The privacy budget is too low."
-            raise ConfigurationError(
-                "epsilon", settings.epsilon, "no noise is enough for the accountant: use a larger"
-            ) from None
-    return float(found)
-
-
 class PrivateTrainer:
     """One client's network under DP-SGD. Has the local half of `Trainer`'s interface."""
 
@@ -89,8 +63,10 @@ class PrivateTrainer:
         self.model = model.to(device)
         self._train = train.to(device)
         self._settings = settings
-        self._rate = min(1.0, settings.batch / len(train))
-        self._noise_multiplier = noise_multiplier(settings, self._rate)
+        plan = TrainingPlan(len(train), settings.batch, settings.steps)
+        noise = calibrate(settings.epsilon, settings.delta, plan)
+        self._plan = plan.with_noise(noise)
+        self._rate, self._noise_multiplier = plan.sample_rate, noise
         self._wrapped = GradSampleModule(self.model)
         self._chance = FloatGaussian(random)
         self._optimiser = DPOptimizer(
@@ -132,14 +108,8 @@ class PrivateTrainer:
 
     def guarantee(self) -> Guarantee:
         """What the steps that were calibrated for carry; more steps than those void it."""
-        made = dp_sgd_guarantee(
-            epsilon=self._settings.epsilon,
-            delta=self._settings.delta,
-            noise_multiplier=self._noise_multiplier,
-            sample_rate=self._rate,
-            steps=self._settings.steps,
-            poisson=True,
-        )
+        epsilon, delta = self._settings.epsilon, self._settings.delta
+        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta, poisson=True)
         over = self._taken - self._settings.steps
         excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
         return made.voided_by([*excess, *self._chance.unmet])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.aggregation.base import Stage, SumResult, Traffic, VoidRoundError
-from secure_fd.knowledge import Ensemble, IntArray, WordArray
+from secure_fd.knowledge import Ensemble, IntArray, UnitArray, WordArray
 
 Float32Array = NDArray[np.float32]
 
@@ -26,9 +26,9 @@ class DistillationRound:
     index: int
     proxy_indices: IntArray
     levels: int
-    uploads: Mapping[int, WordArray] | None = field(repr=False)
+    uploads: Mapping[int, UnitArray] | None = field(repr=False)
     payloads: Mapping[int, WordArray] = field(repr=False)
-    total: WordArray = field(repr=False)
+    total: UnitArray = field(repr=False)
     ensemble: Ensemble = field(repr=False)
     survivors: tuple[int, ...]
 
@@ -101,7 +101,7 @@ class Transcript:
 
 
 def readable_uploads(
-    result: SumResult, values: Mapping[int, WordArray]
-) -> Mapping[int, WordArray] | None:
+    result: SumResult, values: Mapping[int, UnitArray]
+) -> Mapping[int, UnitArray] | None:
     """The survivors' values where the wire shows them, None where masks hide them."""
     return {k: values[k] for k in result.survivors} if result.readable else None

@@ -10,7 +10,7 @@ from secure_fd.aggregation.conversation import Meter, set_up
 from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.client_round import ClientRound, ClientState
 from secure_fd.secagg.client_setup import ClientSetup, SetupState
@@ -23,6 +23,7 @@ from secure_fd.secagg.session import Roster, RoundTerms, Session
 from secure_fd.secagg.setup_messages import encode_members
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
+Values = Mapping[int, WordArray | IntArray]
 
 
 class Cohort:
@@ -64,17 +65,17 @@ class Cohort:
         """A set-up of all clients, or another one."""
         self.group: Group = set_up(self.server, self.clients, Meter(), {})
 
-    def open(self, terms: RoundTerms, values: Mapping[int, WordArray] | None = None) -> "Round":
+    def open(self, terms: RoundTerms, values: Values | None = None) -> "Round":
         """A round with values loaded: zeros where none are given."""
         return Round(self.server.open_round(terms), self.open_clients(terms, values))
 
     def open_clients(
-        self, terms: RoundTerms, values: Mapping[int, WordArray] | None = None
+        self, terms: RoundTerms, values: Values | None = None
     ) -> dict[int, ClientRound]:
         """The clients' part of a round."""
         clients = {k: client.open_round(terms) for k, client in self.clients.items()}
         for k, machine in clients.items():
-            machine.load(np.zeros(terms.length, np.uint64) if values is None else values[k])
+            machine.load(zeros(terms) if values is None else values[k])
         return clients
 
     def open_setup(self, members: Collection[int] | None = None) -> "SetUp":
@@ -142,7 +143,7 @@ class Round:
                 self.server.receive(k, message)
         return dict(self.server.advance())
 
-    def finish(self, without: Collection[int] = ()) -> WordArray:
+    def finish(self, without: Collection[int] = ()) -> WordArray | IntArray:
         """The sum of all clients but those whose inputs get lost."""
         inbound = self.deliver(self.masked(), without)
         while not self.server.finished:
@@ -150,11 +151,20 @@ class Round:
         return self.server.total
 
 
-def random_values(cohort: Cohort, terms: RoundTerms = TERMS, seed: int = 0) -> dict[int, WordArray]:
-    """Values of every client within the bound."""
+def zeros(terms: RoundTerms) -> WordArray | IntArray:
+    """What a client may send that has nothing to say."""
+    nothing = np.zeros(terms.length, np.int64)
+    return nothing if terms.noise.room else nothing.astype(np.uint64)
+
+
+def random_values(
+    cohort: Cohort, terms: RoundTerms = TERMS, seed: int = 0
+) -> dict[int, WordArray | IntArray]:
+    """Values of every client within the bound, and beyond by its part of the room for noise."""
     rng = np.random.default_rng(seed)
-    size = (terms.length,)
-    return {k: rng.integers(0, terms.bound + 1, size, np.uint64) for k in cohort.clients}
+    share, size = terms.noise.room // len(cohort.clients), (terms.length,)
+    kind = np.int64 if terms.noise.room else np.uint64
+    return {k: rng.integers(-share, terms.bound + share + 1, size, kind) for k in cohort.clients}
 
 
 def round_of(cohort: Cohort | None = None, terms: RoundTerms = TERMS) -> Round:

@@ -10,7 +10,7 @@ import numpy as np
 from secure_fd.crypto import shamir
 from secure_fd.crypto.prg import Keystream
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import round_messages as messages
 from secure_fd.secagg.client_round import ClientState
 from secure_fd.secagg.group import Group
@@ -102,7 +102,7 @@ class LyingServer:
                 if seeds_there and all(opened.intersection(pair) for pair in self._left(chosen)):
                     yield chosen
 
-    def read(self, chosen: Collection[int]) -> WordArray:
+    def read(self, chosen: Collection[int]) -> WordArray | IntArray:
         """The summed inputs of a readable set."""
         total = np.zeros(self.scope.words, dtype=np.uint64)
         for k in chosen:

@@ -104,7 +104,8 @@ def _undoing(response: RandomizedResponse) -> Debias:
     """Votes [C] of `asked` answers with the public noise taken off, as any attacker would."""
 
     def debias(votes: FloatArray, asked: int) -> FloatArray:
-        return (votes - asked * response.q) / (response.p - response.q)
+        named = votes * response.subset_size  # a vote is split between the symbols of an answer
+        return (named - asked * response.q) / (response.p - response.q)
 
     return debias
 

@@ -17,7 +17,7 @@ class RowSpec:
     kind: Kind
     labels: Labels = "hard"
     secure: Literal["masks", "he"] | None = None
-    unit: Literal["label", "record"] | None = None
+    unit: Literal["label", "record", "client"] | None = None
 
     @property
     def key(self) -> str:
@@ -77,4 +77,6 @@ def _every_row(plan: Plan) -> tuple[RowSpec, ...]:
         if "record" in plan.units:
             rows += [RowSpec("selective-fd", protected, secure, "record")]
             rows += [RowSpec("fedavg", unit="record")]
+        if "client" in plan.units:
+            rows.append(RowSpec("selective-fd", protected, secure, "client"))
     return tuple(rows)

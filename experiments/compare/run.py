@@ -32,10 +32,12 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.protection.client_unit import ClientUnit
 from secure_fd.protection.label_unit import LabelUnit
 from secure_fd.protection.record_unit import RecordUnit
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
@@ -123,9 +125,17 @@ def warm_up(plan: Plan, seed: int, progress: Progress) -> WarmUp:
 
 
 def run_row(
-    plan: Plan, spec: RowSpec, seed: int, warm: WarmUp | None, progress: Progress
+    plan: Plan,
+    spec: RowSpec,
+    seed: int,
+    warm: WarmUp | None,
+    progress: Progress,
+    chosen: Protection | None = None,
 ) -> RowRun:
-    """Train one row. warm is needed by every kind but FedAvg."""
+    """Train one row. warm is needed by every kind but FedAvg.
+
+    chosen: the protection of a distilling row, where it is not what the plan gives the row.
+    """
     start = time.process_time()
     data = data_of(plan, seed)
     if spec.kind == "fedavg" or warm is None:
@@ -147,7 +157,7 @@ def run_row(
             data.proxies.pixels,
             _method(plan, spec),
             aggregation=aggregation,
-            protection=_protection(plan, spec),
+            protection=chosen or _protection(plan, spec),
             schedule=steps,
             dropouts=Dropouts(plan.settings.drop, seed),
             releases_per_pair=plan.settings.releases,
@@ -234,7 +244,8 @@ def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> S
     if spec.secure is None:
         return PlainSum(clients)
     chosen = plan.settings
-    privacy = (spec.unit, plan.epsilon, chosen.dp_delta, chosen.label_alphabet)
+    label = (chosen.label_alphabet, chosen.label_subsets)
+    privacy = (spec.unit, plan.epsilon, chosen.dp_delta, label)
     rounds = (plan.schedule, plan.rounds, chosen.releases)
     agreed = repr((data.n_classes, spec.labels, chosen.selector, rounds, privacy)).encode()
     proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))
@@ -250,8 +261,27 @@ def _protection(plan: Plan, spec: RowSpec) -> Protection:
     if spec.unit is None or plan.epsilon is None:
         return NoProtection()
     if spec.unit == "label":
-        return LabelUnit(plan.epsilon, plan.settings.dp_delta, plan.settings.label_alphabet)
+        chosen = plan.settings
+        size = None if chosen.label_subsets else 1
+        return LabelUnit(plan.epsilon, chosen.dp_delta, chosen.label_alphabet, subset_size=size)
+    if spec.unit == "client":
+        return _client_unit(plan, plan.epsilon)
     return RecordUnit(plan.epsilon, plan.settings.dp_delta)
+
+
+def _client_unit(plan: Plan, epsilon: float) -> ClientUnit:
+    """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
+    clients = plan.settings.clients
+    votes = ClientPlan(
+        clients=clients,
+        proxies=plan.schedule.proxies_per_round,
+        rounds=plan.rounds,
+        classes=plan.image_set.n_classes,
+        absent=clients // 3,
+        corrupt=clients // 10,
+    )
+    delta, small = plan.settings.dp_delta, plan.settings.dp_small_fleet
+    return ClientUnit(epsilon, delta, votes, small_fleet=small)
 
 
 def _response(runner: Federation | Independent) -> RandomizedResponse | None:

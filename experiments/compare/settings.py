@@ -14,8 +14,9 @@ from attacks.registry import ATTACKS
 from secure_fd.config import IMAGE_SETS, ImageSet, Schedule, image_set, schedule
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.plans import LEAST_CLIENTS
 
-_UNITS = ("label", "record")
+_UNITS = ("label", "record", "client")
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
 FIRST_SEED = 10
@@ -62,11 +63,15 @@ class Settings:
     dp_eps: float | None = None
     """Epsilon of differential privacy, from 0.01 to 100; inf switches every noise off."""
     dp_delta: float = 1e-5
-    """Delta of the record unit, and of what the label unit composes to."""
+    """Delta of the record and client units, and of what the label unit composes to."""
     dp_unit: str = "label,record"
-    """Units to show: label, record, or both with a comma."""
+    """Units to show, with commas: label, record, client (which needs --secure-agg and a fleet)."""
+    dp_small_fleet: bool = False
+    """Client unit: go on below 300 clients, where its noise drowns the votes."""
     label_alphabet: Literal["full", "declared"] = "full"
     """Label unit: answer over all classes, or over those that a client declares in public."""
+    label_subsets: bool = False
+    """Label unit: answer with random subsets where they err less; they add up to a larger total."""
     rows: str = "all"
     """Rows to run: all, or their keys with commas (fedavg, selective-fd-hard-masks, ...)."""
     attacks: str = "all"
@@ -124,6 +129,8 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     if settings.quick:
         steps = replace(steps, warmup_steps=_QUICK_WARMUP)
         rounds = settings.rounds or _QUICK_ROUNDS
+    units = _listed("dp_unit", settings.dp_unit, _UNITS)
+    _check_client_unit(settings, units)
     _check_releases(settings, known, rounds * steps.proxies_per_round)
     return Plan(
         settings=settings,
@@ -131,7 +138,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         split=split,
         schedule=steps,
         rounds=rounds,
-        units=_listed("dp_unit", settings.dp_unit, _UNITS),
+        units=units,
         attacks=_attacks(settings.attacks),
         data_dir=_data_dir(settings, environment_dir),
         out=_out(settings),
@@ -181,6 +188,20 @@ def _check_releases(settings: Settings, known: ImageSet, answers: int) -> None:
             settings.releases,
             f"{answers:,} answers about {known.proxies:,} proxies take {least} or more, "
             f"fewer rounds or fewer --proxies-per-round",
+        )
+
+
+def _check_client_unit(settings: Settings, units: tuple[str, ...]) -> None:
+    if "client" not in units or settings.dp_eps is None:
+        return
+    if not settings.secure_agg:
+        raise ConfigurationError("dp_unit", "client", "it hides in the sum: add --secure-agg")
+    if settings.clients < LEAST_CLIENTS and not settings.dp_small_fleet:
+        raise ConfigurationError(
+            "clients",
+            settings.clients,
+            f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
+            f"add --dp-small-fleet to go on all the same",
         )
 
 

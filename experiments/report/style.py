@@ -35,11 +35,13 @@ def new_figure(width: float, height: float) -> "Figure":
 
 def row_styles(results: Results) -> dict[str, tuple[str, str]]:
     """Colour and marker by row key, the same in every figure."""
+    return {row.key: line_style(i) for i, row in enumerate(results.rows)}
+
+
+def line_style(i: int) -> tuple[str, str]:
+    """Colour and marker of the i-th row or line; no pair comes twice before the 81st."""
     count = len(_COLOURS)
-    return {
-        row.key: (_COLOURS[i % count], _MARKERS[(i + i // count) % count])
-        for i, row in enumerate(results.rows)
-    }
+    return _COLOURS[i % count], _MARKERS[(i + i // count) % count]
 
 
 def plain(axes: "Axes", grid: str = "both") -> None:

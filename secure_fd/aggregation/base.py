@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from secure_fd.errors import MissingClientError
-from secure_fd.knowledge import IntArray, WordArray
+from secure_fd.knowledge import IntArray, UnitArray, WordArray
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 
 
 class Stage(StrEnum):
@@ -34,7 +35,8 @@ class Traffic:
 class SumResult:
     """What a secure sum gave, and exactly what the server saw on the way.
 
-    total: [m] exact integer sums over the survivors. survivors: the clients whose vectors are in
+    total: [m] exact integer sums over the survivors, int64 where the sum had room for noise and
+    uint64 else. survivors: the clients whose vectors are in
     the sum, ascending. missing: by client, the first stage that it did not answer; one that
     went missing after its input is a survivor all the same.
     payloads: by client, the words its payload held on the wire: packed values where nothing is
@@ -42,7 +44,7 @@ class SumResult:
     readable: whether the payloads are the clients' packed values in clear.
     """
 
-    total: WordArray
+    total: UnitArray
     traffic: Traffic
     payloads: Mapping[int, WordArray] = field(repr=False)
     readable: bool
@@ -78,6 +80,10 @@ class SecureSum(Protocol):
         """What the server learns, whom that trusts and what is assumed, in one sentence."""
 
     @property
+    def hides(self) -> bool:
+        """Whether the server sees sums only; noise that clients share is enough only then."""
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         """Insecure settings in force, for the report; empty by default."""
 
@@ -90,18 +96,22 @@ class SecureSum(Protocol):
     def sum(
         self,
         round_index: int,
-        vectors: Mapping[int, WordArray],
+        vectors: Mapping[int, UnitArray],
         bound: int,
         *,
         subject: bytes = b"",
         dropouts: Mapping[int, Stage] | None = None,
+        noise: NoiseTerms = NO_NOISE,
     ) -> SumResult:
         """Sum vectors whose entries are integers in [0, bound].
 
         subject: a digest of what the vectors speak of (the round's proxies); clients that were
         given different subjects do not sum. dropouts: by client, the stage from which on it is
-        silent; a client of the cohort without a vector is silent from the start.
+        silent; a client of the cohort without a vector is silent from the start. noise: where it
+        has room, vectors are int64, each entry in [-room, bound + room] and each sum of k clients
+        in [-room, k * bound + room], and where fewer inputs than its survivors arrive, the round
+        is void.
 
-        Raises LocalError for a value above bound, before anything is sent, and VoidRoundError
+        Raises LocalError for a value beyond that, before anything is sent, and VoidRoundError
         where too few clients are left.
         """

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from secure_fd.aggregation.base import Stage, Traffic, VoidRoundError
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import UnitArray
 
 _BEFORE_INPUT = (Stage.PREPARE, Stage.INPUT)
 
 
-def agreed_length(vectors: Mapping[int, WordArray], n_clients: int) -> int:
+def agreed_length(vectors: Mapping[int, UnitArray], n_clients: int) -> int:
     """The one length of all vectors; LocalError for an unknown client, or lengths that differ.
 
     Raises VoidRoundError where there is no vector at all.
@@ -25,7 +25,9 @@ def agreed_length(vectors: Mapping[int, WordArray], n_clients: int) -> int:
 
 
 def absences(
-    vectors: Mapping[int, WordArray], n_clients: int, dropouts: Mapping[int, Stage] | None
+    vectors: Mapping[int, UnitArray],
+    n_clients: int,
+    dropouts: Mapping[int, Stage] | None,
 ) -> dict[int, Stage]:
     """By client, ascending, the first stage that it does not answer.
 

@@ -15,8 +15,8 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.randomness import RandomBytes, draw
 from secure_fd.crypto.secrecy import SecretHolder
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import WordArray
-from secure_fd.secagg.session import Roster, RoundTerms
+from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Roster, RoundTerms
 
 _NONCE_BYTES: Final = 32
 _STAGES: Final = 3
@@ -38,6 +38,7 @@ class HomomorphicSum(SecretHolder):
     __slots__ = ("_clients", "_server", "caveats", "n_clients")
 
     name: ClassVar[str] = "he"
+    hides: ClassVar[bool] = True
     guarantee: ClassVar[str] = (
         "Clients 0, 1 and 2 hold one secret key, handed to them where the server cannot read: a "
         "server that follows the protocol, alone or pooling what it knows with any of the other "
@@ -84,20 +85,22 @@ class HomomorphicSum(SecretHolder):
     def sum(
         self,
         round_index: int,
-        vectors: Mapping[int, WordArray],
+        vectors: Mapping[int, UnitArray],
         bound: int,
         *,
         subject: bytes = b"",
         dropouts: Mapping[int, Stage] | None = None,
+        noise: NoiseTerms = NO_NOISE,
     ) -> SumResult:
         """See SecureSum.sum. round_index must grow; a round that fails is spent.
 
         Void with fewer survivors, or consents, than 3 or a majority of the cohort, and where no
-        key holder is left to decrypt. PeerError where the sum is not what it should be.
+        key holder is left to decrypt. PeerError where the sum is not what it should be,
+        ConfigurationError for any noise, which an encrypted sum does not carry.
         """
         length = agreed_length(vectors, self.n_clients)
         missing = absences(vectors, self.n_clients, dropouts)
-        terms = RoundTerms(round_index, length, bound, subject)
+        terms = RoundTerms(round_index, length, bound, subject, noise)
         server = self._server.open_round(terms)
         rounds = {k: self._clients[k].open_round(terms) for k in vectors}
         senders = uploaders(missing, self.n_clients)

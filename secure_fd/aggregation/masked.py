@@ -14,13 +14,20 @@ from secure_fd.crypto.randomness import RandomBytes, draw, insecure_bytes
 from secure_fd.crypto.secrecy import SecretHolder
 from secure_fd.draw import draw_indices, public_nonces
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import IntArray, WordArray
+from secure_fd.knowledge import IntArray, UnitArray
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.floors import MIN_COHORT, Floors
 from secure_fd.secagg.graph import COMPLETE_BELOW
 from secure_fd.secagg.group import Group
 from secure_fd.secagg.server import Server
-from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms, Session
+from secure_fd.secagg.session import (
+    NO_NOISE,
+    SESSION_BYTES,
+    NoiseTerms,
+    Roster,
+    RoundTerms,
+    Session,
+)
 
 
 class MaskedSum(SecretHolder):
@@ -50,6 +57,7 @@ class MaskedSum(SecretHolder):
     )
 
     name: ClassVar[str] = "masks"
+    hides: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -123,11 +131,12 @@ class MaskedSum(SecretHolder):
     def sum(
         self,
         round_index: int,
-        vectors: Mapping[int, WordArray],
+        vectors: Mapping[int, UnitArray],
         bound: int,
         *,
         subject: bytes = b"",
         dropouts: Mapping[int, Stage] | None = None,
+        noise: NoiseTerms = NO_NOISE,
     ) -> SumResult:
         """See SecureSum.sum. round_index must grow; a round that fails is spent.
 
@@ -135,7 +144,7 @@ class MaskedSum(SecretHolder):
         """
         length = agreed_length(vectors, self.n_clients)
         silent = absences(vectors, self.n_clients, dropouts)
-        terms = RoundTerms(round_index, length, bound, subject)
+        terms = RoundTerms(round_index, length, bound, subject, noise)
         clients = {k: c.open_round(terms) for k, c in self._clients.items() if k in vectors}
         for k, client in clients.items():
             client.load(vectors[k])

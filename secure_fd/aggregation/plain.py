@@ -8,8 +8,9 @@ import numpy as np
 from secure_fd.aggregation.base import SecureSum, Stage, SumResult, Traffic, VoidRoundError
 from secure_fd.aggregation.cohort import absences, agreed_length, uploaders
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import UnitArray
 from secure_fd.secagg.packing import LaneLayout
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 
 
 class PlainSum:
@@ -19,6 +20,7 @@ class PlainSum:
     """
 
     name: ClassVar[str] = "plain"
+    hides: ClassVar[bool] = False
     guarantee: ClassVar[str] = (
         "None: the server reads every client's values, and adds them up as it is trusted to do."
     )
@@ -33,20 +35,22 @@ class PlainSum:
     def sum(
         self,
         round_index: int,
-        vectors: Mapping[int, WordArray],
+        vectors: Mapping[int, UnitArray],
         bound: int,
         *,
         subject: bytes = b"",  # noqa: ARG002 - nothing binds a sum in clear
         dropouts: Mapping[int, Stage] | None = None,
+        noise: NoiseTerms = NO_NOISE,
     ) -> SumResult:
-        """See SecureSum.sum. One input is enough; of the stages only INPUT sends anything."""
+        """See SecureSum.sum. One input is enough without noise; only INPUT sends anything."""
         length = agreed_length(vectors, self.n_clients)
-        layout = LaneLayout(self.n_clients, bound)
+        layout = LaneLayout(self.n_clients, bound, noise.room)
         missing = absences(vectors, self.n_clients, dropouts)
         survivors = uploaders(missing, self.n_clients)
-        if not survivors:
-            nothing = Traffic({}, {}, 1)
-            raise VoidRoundError(f"no input arrived in round {round_index}", missing, nothing)
+        least = max(1, noise.survivors)
+        if len(survivors) < least:
+            why = f"{len(survivors)} inputs arrived in round {round_index} and {least} are needed"
+            raise VoidRoundError(why, missing, Traffic({}, {}, 1))
         payloads = {client: layout.pack(vectors[client]) for client in survivors}
         total = np.zeros(layout.words(length), dtype=np.uint64)
         for words in payloads.values():

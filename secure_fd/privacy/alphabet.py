@@ -7,6 +7,7 @@ import numpy as np
 
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
+from secure_fd.privacy.subsets import BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,11 @@ class Alphabet:
         code[list(self.classes)] = np.arange(len(self.classes))
         return code[symbols]
 
-    def decode(self, codes: IntArray, size: int) -> IntArray:
-        """Codes in [0, size) as symbols; a code of no declared class becomes abstain."""
-        symbol = np.full(size, self.abstain, dtype=np.int64)
-        symbol[: len(self.classes)] = self.classes
-        return symbol[codes]
+    def decode(self, members: BoolArray) -> BoolArray:
+        """[m, C] the declared classes among codes [m, size]; abstain and spare ones are dropped."""
+        named = np.zeros((len(members), self.n_classes), dtype=np.bool_)
+        named[:, list(self.classes)] = members[:, : len(self.classes)]
+        return named
 
 
 def declaring(alphabets: Sequence[Alphabet]) -> IntArray:

@@ -10,47 +10,49 @@ magnitude as x = kQ + R with k a power of two and 0 <= R < k;
 3. draw a sign, and reject "minus zero".
 
 k is at most sigma / 8, so the table has at most 225 entries and 19 in 20 proposals are accepted.
+Below sigma = 16 there is nothing to split: one table has all of -14 sigma .. 14 sigma, and every
+draw from it is a sample.
 
-Distance to the ideal. Both steps compare a uniform number of 128 bits with a threshold correct to
+Distance to the ideal. All steps compare a uniform number of 128 bits with a threshold correct to
 2^-127. The first 64 bits are compared on the whole array; only where they do not settle it (once
-in 2^43) are the other 64 drawn and compared in big integers. The table leaves out a tail below
-2^-139. So a sample is within 2^-110 of the ideal in total variation, and m samples add at most
+in 2^43) are the other 64 drawn and compared as well. The tables leave out a tail below 2^-139. So
+a sample is within 2^-110 of the ideal in total variation, and m samples add at most
 (1 + e^eps) m 2^-110 to delta: for 2^20 samples at epsilon 8, 2^-78.
 
 Running time depends on what is drawn; a local observer with a clock is out of scope.
 """
 
 import math
-from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, IntArray, WordArray
 from secure_fd.privacy.entropy import Random, words
+from secure_fd.privacy.inverse_cdf import BITS, DIGITS, Table
 
-TOTAL_VARIATION = 2.0**-110
+TOTAL_VARIATION: Final = 2.0**-110
 """Bound on the distance of one sample to the ideal distribution."""
-MAX_SIGMA = 2.0**28
+MAX_SIGMA: Final = 2.0**28
 """Up to here every exponent is an exact 64-bit integer."""
 
-_BITS = 128
-_DIGITS = 60  # 128 bits are 39 digits
-_TAIL = 14  # exp(-14^2 / 2) < 2^-141
-_DOUBT = 2.0**-44  # float error of a threshold is below 2^-48
+_SPLIT: Final = 16.0
+_TAIL: Final = 14  # exp(-14^2 / 2) < 2^-141
+_DOUBT: Final = 2.0**-44  # float error of a threshold is below 2^-48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Proposal:
-    """log2 k, twice the variance, and the cumulative distribution of Q at 128 and at 64 bits."""
+    """log2 k, twice the variance, and the distribution of Q."""
 
     shift: int
     twice_variance: Decimal
-    cumulative: tuple[int, ...]
-    leading: WordArray
+    table: Table
 
 
 def discrete_gaussian(sigma: float, size: int, random: Random) -> IntArray:
@@ -60,9 +62,11 @@ def discrete_gaussian(sigma: float, size: int, random: Random) -> IntArray:
     """
     if not 0 <= sigma <= MAX_SIGMA:
         raise ConfigurationError("sigma", sigma, f"use a number in [0, {MAX_SIGMA:g}]")
-    samples = np.zeros(size, dtype=np.int64)
     if sigma == 0:
-        return samples
+        return np.zeros(size, dtype=np.int64)
+    if sigma < _SPLIT:
+        return _whole(float(sigma)).draw(size, random) - _reach(sigma)
+    samples = np.empty(size, dtype=np.int64)
     proposal, filled = _proposal(float(sigma)), 0
     while filled < size:
         missing = size - filled
@@ -74,7 +78,7 @@ def discrete_gaussian(sigma: float, size: int, random: Random) -> IntArray:
 
 def _accepted(proposal: _Proposal, count: int, random: Random) -> IntArray:
     """The accepted ones of `count` proposals."""
-    coarse = _bucket(proposal, words(random, count), random) << proposal.shift
+    coarse = proposal.table.draw(count, random) << proposal.shift
     bits = words(random, count)
     fine = (bits & np.uint64((1 << proposal.shift) - 1)).astype(np.int64)
     negative = (bits >> np.uint64(63)).astype(np.bool_)
@@ -82,15 +86,6 @@ def _accepted(proposal: _Proposal, count: int, random: Random) -> IntArray:
     magnitude = coarse + fine
     keep &= ~(negative & (magnitude == 0))
     return np.where(negative, -magnitude, magnitude)[keep]
-
-
-def _bucket(proposal: _Proposal, leading: WordArray, random: Random) -> IntArray:
-    """[n] draws of Q: how many cumulative thresholds a uniform 128-bit number has reached."""
-    bucket = np.searchsorted(proposal.leading, leading, side="left").astype(np.int64)
-    tied = np.searchsorted(proposal.leading, leading, side="right") != bucket
-    for i in np.flatnonzero(tied):
-        bucket[i] = bisect_right(proposal.cumulative, _extended(leading[i], random))
-    return bucket
 
 
 def _below_exp(
@@ -118,22 +113,37 @@ def _extended(leading: np.uint64, random: Random) -> int:
 def _scaled_exp(numerator: Decimal, denominator: Decimal) -> int:
     """2^128 exp(numerator / denominator), rounded down."""
     with localcontext() as context:
-        context.prec = _DIGITS
-        return int((numerator / denominator).exp() * (1 << _BITS))
+        context.prec = DIGITS
+        return int((numerator / denominator).exp() * (1 << BITS))
+
+
+def _reach(sigma: float) -> int:
+    """Beyond it nothing is ever drawn."""
+    return math.ceil(_TAIL * sigma)
+
+
+@lru_cache(maxsize=64)
+def _whole(sigma: float) -> Table:
+    """All of -reach .. reach."""
+    return _table(range(-_reach(sigma), _reach(sigma) + 1), _twice_variance(sigma))
 
 
 @lru_cache(maxsize=64)
 def _proposal(sigma: float) -> _Proposal:
-    """The table for one sigma; weights to 60 digits, thresholds to 128 bits."""
-    shift = max(0, math.floor(math.log2(sigma / 8))) if sigma > 8 else 0
-    entries = math.ceil(_TAIL * sigma / (1 << shift)) + 1
+    """sigma is 16 or more."""
+    shift = math.floor(math.log2(sigma / 8))
+    coarse = range(0, _reach(sigma) + (1 << shift), 1 << shift)
+    twice_variance = _twice_variance(sigma)
+    return _Proposal(shift, twice_variance, _table(coarse, twice_variance))
+
+
+def _twice_variance(sigma: float) -> Decimal:
     with localcontext() as context:
-        context.prec = _DIGITS
-        twice_variance = 2 * Decimal(sigma) ** 2
-        weights = [(-Decimal((q << shift) ** 2) / twice_variance).exp() for q in range(entries)]
-        total, reach, cumulative = sum(weights), Decimal(0), []
-        for weight in weights[:-1]:  # the last threshold is 1, which no uniform number reaches
-            reach += weight
-            cumulative.append(min(int(reach / total * (1 << _BITS)), (1 << _BITS) - 1))
-    leading = np.array([c >> 64 for c in cumulative], dtype=np.uint64)
-    return _Proposal(shift, twice_variance, tuple(cumulative), leading)
+        context.prec = DIGITS
+        return 2 * Decimal(sigma) ** 2
+
+
+def _table(support: Iterable[int], twice_variance: Decimal) -> Table:
+    with localcontext() as context:
+        context.prec = DIGITS
+        return Table.of([(-Decimal(x * x) / twice_variance).exp() for x in support])

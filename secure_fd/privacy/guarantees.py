@@ -3,13 +3,12 @@
 import math
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.accounting import (
-    REPLACE_ONE,
-    gaussian_epsilon,
-    response_epsilon,
-)
+from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.events import Event, Repeated
+from secure_fd.privacy.odometer import Bill
+from secure_fd.privacy.plans import ClientPlan, RecordPlan, TrainingPlan
 from secure_fd.privacy.randomized_response import RandomizedResponse
-from secure_fd.privacy.units import Composed, Guarantee, PrivacyUnit, figure
+from secure_fd.privacy.units import Composed, Guarantee, Part, PrivacyUnit, figure
 
 _NEVER_COVERED = (
     "who takes part and when",
@@ -19,18 +18,19 @@ _NEVER_COVERED = (
 NETWORK_RELEASED = ("something computed from a network trained on the raw records was released",)
 SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples",)
 
+_QUERIED = "the client's network, if others may query it: it learns from raw records"
 _DECLARED = "which classes a client holds (it declares them)"
 
 
 def label_guarantee(
     mechanism: RandomizedResponse, *, releases: int, delta: float, declared: bool
 ) -> Guarantee:
-    """Randomised response on each answer, released once: deniability of a single answer.
+    """A noisy subset of symbols for each answer, released once: deniability of a single answer.
 
     releases: answers of the busiest client. delta: of the composition only; the label unit has
     none. declared: whether clients answer over declared classes.
     """
-    total = response_epsilon(mechanism.epsilon, mechanism.alphabet_size, releases, delta)
+    total = _cost(Repeated(mechanism.event(), releases), delta)
     levels = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
     return Guarantee(
         unit=PrivacyUnit.LABEL,
@@ -40,13 +40,14 @@ def label_guarantee(
         covers=("the class that a client answered for one proxy", "whether it abstained there"),
         not_covered=(
             "a record or a client, whose effect on all answers adds up as stated",
-            "the client's network, if others may query it: it learns from raw records",
+            _QUERIED,
             *((_DECLARED,) if declared else ()),
             *_NEVER_COVERED,
         ),
         composes_to=tuple(Composed(level, total, delta) for level in levels),
-        sampler="randomised response by 64-bit integer thresholds, exact for this epsilon",
+        sampler=f"{_response(mechanism)} by 64-bit integer thresholds, exact for this epsilon",
         accountant=f"pure for one answer, exact Renyi over {releases:,} answers",
+        parts=(Part("answers, each about another proxy", releases, mechanism.epsilon),),
         assumptions=(
             "each (client, proxy) pair is released once and remembered",
             "for the larger units, that nothing but these answers leaves the client",
@@ -54,6 +55,11 @@ def label_guarantee(
         ),
         caveats=("this is deniability of a single answer and nothing more",),
     )
+
+
+def _response(mechanism: RandomizedResponse) -> str:
+    size = mechanism.subset_size
+    return "randomised response" if size == 1 else f"random subsets of {size} symbols"
 
 
 def record_guarantee(
@@ -72,12 +78,12 @@ def record_guarantee(
         raise ConfigurationError(
             "delta", delta, f"use less than 1 / {n_records}, one over the number of records"
         )
-    swapped = gaussian_epsilon(noise_multiplier, delta, REPLACE_ONE)
+    plan = RecordPlan(n_records, noise=noise_multiplier)
+    epsilon, swapped = _cost(plan.event(), delta), _cost(plan.replaced(), delta)
     return Guarantee(
         unit=PrivacyUnit.RECORD,
-        neighbours="one record of one client, present or zeroed out, its number of records "
-        "and its set of classes public and unchanged",
-        epsilon=gaussian_epsilon(noise_multiplier, delta),
+        neighbours=plan.neighbours,
+        epsilon=epsilon,
         delta=delta,
         covers=("every label and abstention of every round, all computed from one release",),
         not_covered=(
@@ -86,14 +92,11 @@ def record_guarantee(
             "accuracies that an evaluation reads off the client's network",
             *_NEVER_COVERED,
         ),
-        composes_to=(
-            Composed(
-                PrivacyUnit.CLIENT, gaussian_epsilon(noise_multiplier, delta, n_records), delta
-            ),
-        ),
+        composes_to=(Composed(PrivacyUnit.CLIENT, _cost(plan.whole_client(), delta), delta),),
         sampler=f"discrete Gaussian on integers, within 2^-110 of exact, "
         f"noise multiplier {noise_multiplier:.4g}",
-        accountant="zero-concentrated, converted by Canonne, Kamath and Steinke (2020)",
+        accountant=accountant_for(plan.event()).name,
+        parts=(Part("class-conditional feature means", 1, epsilon),),
         assumptions=(
             "the features were fitted on public data",
             "nothing computed from a network trained on the raw records leaves the client",
@@ -104,22 +107,16 @@ def record_guarantee(
 
 
 def dp_sgd_guarantee(
-    *,
-    epsilon: float,
-    delta: float,
-    noise_multiplier: float,
-    sample_rate: float,
-    steps: int,
-    poisson: bool,
+    plan: TrainingPlan, *, epsilon: float, delta: float, poisson: bool
 ) -> Guarantee:
-    """A network trained by Opacus, whose figures are passed in.
+    """A network trained by DP-SGD under a plan that was calibrated to `epsilon`.
 
     poisson: whether batches were drawn by Poisson sampling, as the accountant assumes; shuffled
     batches void the claim.
     """
     return Guarantee(
         unit=PrivacyUnit.RECORD,
-        neighbours="one record of one client, present or zeroed out, its number of records public",
+        neighbours=plan.neighbours,
         epsilon=epsilon,
         delta=delta,
         covers=("everything computed from the trained network alone",),
@@ -131,13 +128,48 @@ def dp_sgd_guarantee(
         ),
         composes_to=(Composed(PrivacyUnit.CLIENT, math.inf, delta),),
         sampler=(
-            f"floating-point Gaussian, noise multiplier {noise_multiplier:.4g}, "
+            f"floating-point Gaussian, noise multiplier {plan.noise:.4g}, "
             "and Poisson batches, from AES-256-CTR under a key of the operating system"
         ),
-        accountant=f"Opacus PRV, {steps:,} steps at sampling rate {sample_rate:.4g}",
+        accountant=f"{accountant_for(plan.event()).name}, {plan.steps:,} steps "
+        f"at sampling rate {plan.sample_rate:.4g}",
+        parts=(Part("all gradient steps", 1, epsilon),),
         assumptions=(
             "batches are Poisson samples that nobody else can predict",
             "every gradient is clipped by record",
         ),
         caveats=("floating-point noise voids the claim against an attacker who reads low bits",),
     ).voided_by(() if poisson else SHUFFLED)
+
+
+def client_guarantee(plan: ClientPlan, bill: Bill) -> Guarantee:
+    """Noise shares inside masked sums. bill: of the rounds that were released so far."""
+    replaced = _cost(plan.replaced(), bill.delta)
+    made = Guarantee(
+        unit=PrivacyUnit.CLIENT,
+        neighbours=plan.neighbours,
+        epsilon=bill.epsilon,
+        delta=bill.delta,
+        covers=("everything that the sums, and whatever is computed from them, tell of a client",),
+        not_covered=(_QUERIED, *_NEVER_COVERED),
+        composes_to=(Composed(PrivacyUnit.RECORD, bill.epsilon, bill.delta),),
+        sampler=f"{plan.mechanism}, {plan.clients:,} shares of variance {plan.share_variance:.4g} "
+        f"on votes of {plan.scale:,} units",
+        accountant=bill.accountant,
+        parts=bill.parts,
+        assumptions=(
+            "the server sees nothing but the masked sums",
+            f"a sum holds {plan.survivors:,} of {plan.clients:,} clients or more, "
+            f"and at most {plan.corrupt:,} of these tell the server their noise",
+            *(("who was drawn by its own coin stays secret",) if plan.sample_rate < 1 else ()),
+        ),
+        caveats=(
+            f"for a client that votes otherwise instead of abstaining, all {plan.rounds:,} rounds "
+            f"together are epsilon {figure(replaced)}",
+        ),
+    )
+    return made.voided_by(bill.unaccounted)
+
+
+def _cost(event: Event, delta: float) -> float:
+    return accountant_for(event).epsilon(event, delta)

@@ -1,4 +1,4 @@
-"""k-ary randomised response: the noise of the label unit, pure epsilon, exact in integers."""
+"""Randomised response and subset selection: the label unit's noise, pure epsilon, in integers."""
 
 import math
 from collections.abc import Sequence
@@ -12,25 +12,42 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy.alphabet import Alphabet
 from secure_fd.privacy.entropy import Random, words
+from secure_fd.privacy.events import Response
+from secure_fd.privacy.subsets import BoolArray, fits, subsets_of
 
 WORD = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
 class RandomizedResponse:
-    """Answers the truth with p = e^eps / (e^eps + A - 1), each other symbol with q = p / e^eps.
+    """Answers a random subset of d of A symbols, each with the truth e^eps times as likely.
 
-    One 64-bit word decides an answer, so probabilities are multiples of 2^-64: q is rounded up
-    to Q / 2^64 and p is what remains, P / 2^64. Then P / Q <= e^eps **exactly**: the sampler
-    adds nothing to epsilon or delta. Each probability is within A 2^-64 of its ideal, and
-    `debias` uses the rounded ones, so it has no bias at all. An infinite epsilon is the identity.
+    With d = 1 that is k-ary randomised response. Of the subsets, I = C(A-1, d-1) hold the truth
+    and O = C(A-1, d) do not. One 64-bit word decides an answer: each subset without the truth
+    has Q words, each with it P, and the fewer than I words that remain mean the empty subset.
+
+    The ratio is at most e^eps **exactly**, so the sampler adds nothing to epsilon or delta: Q is
+    rounded up, Q >= 2^64 / (I e^eps + O), and P = floor((2^64 - O Q) / I), so that
+    P / Q <= (2^64 / Q - O) / I <= e^eps; the empty subset has as many words whatever the truth.
+    It is the ideal mechanism with some answers redrawn blindly or emptied, hence post-processing
+    of it: what any accountant finds for `event()` holds for the rounded one.
+
+    p and q are the chances of a symbol to be in the answer where it is the truth and where it is
+    not. They are those of the rounded words, so `debias` has no bias at all. An infinite epsilon
+    is the identity.
 
     alphabet_size: A, abstain included; where clients declare classes, of the largest alphabet.
+    subset_size: d; `best_subset_size` gives the one of least variance.
     Kairouz, Bonawitz, Ramage, "Discrete distribution estimation under local privacy", 2016.
+    Ye, Barg, "Optimal schemes for discrete distribution estimation under locally differential
+    privacy", 2018; Wang et al., "Mutual information optimally local private discrete distribution
+    estimation", 2016.
     """
 
     epsilon: float
     alphabet_size: int
+    subset_size: int = 1
+    _told: int = field(init=False, repr=False)
     _wrong: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -38,14 +55,39 @@ class RandomizedResponse:
             raise ConfigurationError("alphabet_size", self.alphabet_size, "use 2 or more symbols")
         if not self.epsilon > 0:
             raise ConfigurationError("epsilon", self.epsilon, "use a number above 0, or inf")
-        object.__setattr__(self, "_wrong", _wrong_weight(self.epsilon, self.alphabet_size))
+        largest = 1 if self.is_identity else self.alphabet_size - 1
+        if not 1 <= self.subset_size <= largest:
+            allowed = (
+                f"use 1 to {largest} at epsilon {self.epsilon} and {self.alphabet_size} symbols"
+            )
+            raise ConfigurationError("subset_size", self.subset_size, allowed)
+        subsets_of(self.alphabet_size, self.subset_size)
+        wrong = _wrong_weight(self.epsilon, self._with_truth, self._without)
+        object.__setattr__(self, "_wrong", wrong)
+        object.__setattr__(self, "_told", (WORD - self._without * wrong) // self._with_truth)
         if self.p <= self.q:
             raise ConfigurationError("epsilon", self.epsilon, "too small for 64-bit probabilities")
 
     @classmethod
-    def over(cls, epsilon: float, alphabets: Sequence[Alphabet]) -> "RandomizedResponse":
-        """The one mechanism of a cohort: sized by the largest alphabet that a client declares."""
-        return cls(epsilon, max(alphabet.size for alphabet in alphabets))
+    def over(
+        cls, epsilon: float, alphabets: Sequence[Alphabet], subset_size: int | None = None
+    ) -> "RandomizedResponse":
+        """The one mechanism of a cohort: sized by the largest alphabet that a client declares.
+
+        subset_size: None for the one of least variance.
+        """
+        size = max(alphabet.size for alphabet in alphabets)
+        if subset_size is None:
+            subset_size = best_subset_size(epsilon, size)
+        return cls(epsilon, size, subset_size)
+
+    @property
+    def _with_truth(self) -> int:
+        return math.comb(self.alphabet_size - 1, self.subset_size - 1)
+
+    @property
+    def _without(self) -> int:
+        return math.comb(self.alphabet_size - 1, self.subset_size)
 
     @property
     def is_identity(self) -> bool:
@@ -54,19 +96,30 @@ class RandomizedResponse:
 
     @property
     def q(self) -> float:
-        """Probability of each symbol that is not the truth."""
-        return self._wrong / WORD
+        """Probability that the answer holds a given symbol which is not the truth."""
+        alone = math.comb(self.alphabet_size - 2, self.subset_size - 1)  # subsets without the truth
+        return ((self._with_truth - alone) * self._told + alone * self._wrong) / WORD
 
     @property
     def p(self) -> float:
-        """Probability of the truth."""
-        return (WORD - (self.alphabet_size - 1) * self._wrong) / WORD
+        """Probability that the answer holds the truth."""
+        return self._with_truth * self._told / WORD
+
+    @property
+    def variance(self) -> float:
+        """Of one debiased answer, all A symbols added up: the expected squared error."""
+        noise = self.p * (1 - self.p) + (self.alphabet_size - 1) * self.q * (1 - self.q)
+        return noise / (self.p - self.q) ** 2
+
+    def event(self) -> Response:
+        """One answer, as an accountant sees it."""
+        return Response(self.epsilon, self.alphabet_size, self.subset_size)
 
     def respond(self, symbols: IntArray, random: Random) -> IntArray:
-        """Noisy symbols in [0, A), each drawn with fresh noise of 8 bytes.
+        """Codes of subsets, as `members` reads them, for symbols in [0, A): 8 fresh bytes each.
 
-        The word u falls below (A - 1) Q and names the (u // Q)-th of the other symbols, or it
-        does not, and the truth is told.
+        The word u falls below O Q and names the (u // Q)-th of the subsets without the truth, or
+        it does not, and names one with it. With d = 1 codes are symbols.
         """
         if symbols.size and not 0 <= symbols.min() <= symbols.max() < self.alphabet_size:
             raise LocalError(f"a symbol is outside the alphabet [0, {self.alphabet_size})")
@@ -74,35 +127,43 @@ class RandomizedResponse:
         if self.is_identity:
             return truth
         word = words(random, truth.size).reshape(truth.shape)
-        other = (word // np.uint64(self._wrong)).astype(np.int64)
-        lie = word < np.uint64((self.alphabet_size - 1) * self._wrong)
-        return np.where(lie, other + (other >= truth), truth)
+        lies = np.uint64(self._without * self._wrong)
+        # Where the word lies, the second branch wraps around, and is not taken.
+        told = np.uint64(self._without) + (word - lies) // np.uint64(self._told)
+        slot = np.where(word < lies, word // np.uint64(self._wrong), told).astype(np.int64)
+        return subsets_of(self.alphabet_size, self.subset_size).order[truth, slot]
 
-    def respond_within(self, symbols: IntArray, alphabet: Alphabet, random: Random) -> IntArray:
-        """Noisy symbols of a client that answers over its own declared alphabet only.
+    def members(self, codes: IntArray) -> BoolArray:
+        """[..., A] whether the answers hold each symbol."""
+        return subsets_of(self.alphabet_size, self.subset_size).members[codes]
 
-        Symbols are as in `Alphabet`; one that the client did not declare counts as abstain.
+    def respond_within(self, symbols: IntArray, alphabet: Alphabet, random: Random) -> BoolArray:
+        """[m, C] the classes named by a client that answers over its own declared alphabet only.
 
-        Proof that the ratio stays at most e^eps. Let the client declare a classes, a + 1 <= A.
-        It runs the A-ary mechanism on codes and maps the A - 1 - a spare codes to abstain, which
-        is post-processing. In numbers, with L = (A - 1 - a) q: each declared class is answered
-        with p where it is the truth and q where it is not, a ratio of p / q; abstain with p + L
-        where it is the truth and q + L where it is not, and (p + L) / (q + L) <= p / q as p >= q.
-        Each declared class keeps the common p and q, so the server debiases class by class.
+        Symbols [m] are as in `Alphabet`; one that the client did not declare counts as abstain.
+        A row that names no class is an abstention.
+
+        Why the ratio stays at most e^eps: the client runs the A-ary mechanism on codes, and then
+        drops from the subset the abstain code and the spare ones, of which there are as many as
+        its alphabet is smaller than the largest. What is dropped depends on the declared
+        alphabet alone, so it is post-processing. A declared class is in the answer exactly if
+        its code is in the subset, with the common p and q: the server debiases class by class.
         """
-        if alphabet.size > self.alphabet_size:
+        if alphabet.size > self.alphabet_size and not self.is_identity:
             raise LocalError(
                 f"an alphabet of {alphabet.size} symbols exceeds the agreed {self.alphabet_size}"
             )
         if self.is_identity:
-            return symbols.astype(np.int64)
+            full = Alphabet.full(alphabet.n_classes)
+            return full.decode(np.eye(full.size, dtype=np.bool_)[full.encode(symbols, full.size)])
         codes = self.respond(alphabet.encode(symbols, self.alphabet_size), random)
-        return alphabet.decode(codes, self.alphabet_size)
+        return alphabet.decode(self.members(codes))
 
     def debias(self, sums: FloatArray, n_clients: int | IntArray) -> FloatArray:
         """[m, C] unbiased true counts n_c = (S_c - K_c q) / (p - q); they may be negative.
 
-        sums: [m, C] noisy votes. n_clients: K, or [C] the number of clients declaring each class.
+        sums: [m, C] how many answers hold each class. n_clients: K, or [C] the number of clients
+        declaring each class.
         """
         votes = np.asarray(sums, dtype=np.float64)
         if self.is_identity:
@@ -113,6 +174,18 @@ class RandomizedResponse:
         if not ((votes >= 0) & (votes <= clients)).all():
             raise PeerError("a class has fewer votes than none or more votes than clients")
         return np.asarray((votes - clients * self.q) / (self.p - self.q), dtype=np.float64)
+
+
+def best_subset_size(epsilon: float, alphabet_size: int) -> int:
+    """The d of least `variance`, from public numbers: near A / (e^eps + 1), 1 if that is less.
+
+    It is the best for one answer of this epsilon. Many answers of larger subsets compose to more
+    than as many of one symbol. Sizes whose tables would be too large are passed over.
+    """
+    if math.isinf(epsilon):
+        return 1
+    sizes = [d for d in range(1, max(2, alphabet_size)) if d == 1 or fits(alphabet_size, d)]
+    return min(sizes, key=lambda d: RandomizedResponse(epsilon, alphabet_size, d).variance)
 
 
 def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random) -> IntArray:
@@ -139,12 +212,14 @@ def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random)
     return passed
 
 
-def _wrong_weight(epsilon: float, alphabet_size: int) -> int:
-    """Q = ceil(2^64 q), to 60 digits, so that rounding is always towards more noise."""
+def _wrong_weight(epsilon: float, with_truth: int, without: int) -> int:
+    """Q > 2^64 / (I e^eps + O): rounding is always towards more noise."""
     if math.isinf(epsilon):
         return 0
     with localcontext() as context:
         context.prec = 60
-        # From epsilon 45 up Q is 1, whatever epsilon is.
-        ideal = Decimal(WORD) / (Decimal(min(epsilon, 100.0)).exp() + alphabet_size - 1)
+        # From epsilon 45 up Q is 1, whatever epsilon is. The exponential is taken low by more
+        # than all that 60 digits can lose.
+        low = Decimal(min(epsilon, 100.0)).exp() * (1 - Decimal(10) ** -50)
+        ideal = Decimal(WORD) / (with_truth * low + without)
         return int(ideal.to_integral_value(ROUND_FLOOR)) + 1

@@ -9,32 +9,45 @@ from numpy.typing import NDArray
 
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy.accounting import gaussian_noise_multiplier
 from secure_fd.privacy.alphabet import Alphabet
-from secure_fd.privacy.discrete_gaussian import discrete_gaussian
+from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.entropy import Random, unmet_by
+from secure_fd.privacy.events import DiscreteGaussian
 from secure_fd.privacy.guarantees import record_guarantee
+from secure_fd.privacy.mechanisms import Bounded, add_discrete_gaussian
+from secure_fd.privacy.plans import RecordPlan
 from secure_fd.privacy.units import Guarantee
 
 UNIT = 1 << 16
-"""Integer units in a feature of 1, and the L2 sensitivity of the integer sums."""
+"""Integer units in a feature of 1."""
 
 Features = NDArray[np.float64] | NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyClassMeans:
-    """What a client may publish of its records, with the claim that was made with the noise.
+    """What a client may publish of its records, with the event and the claim made with the noise.
 
     means: [C, D], noisy sums of each class's features over n_records; zero where not released.
-    classes: the released blocks. n_records: of all classes, public. noise_multiplier: z.
+    classes: the released blocks. n_records: of all classes, public.
     """
 
     means: FloatArray = field(repr=False)
     classes: tuple[int, ...]
     n_records: int
-    noise_multiplier: float
+    event: DiscreteGaussian
     guarantee: Guarantee = field(repr=False)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """z, the noise's standard deviation over the L2 sensitivity."""
+        return self.event.noise_multiplier
+
+
+def record_plan(epsilon: float, delta: float, n_records: int) -> RecordPlan:
+    """The release that a client of so many records makes for this budget; reads no record."""
+    plan = RecordPlan(n_records)
+    return plan.with_noise(calibrate(epsilon, delta, plan))
 
 
 def release_class_means(
@@ -53,9 +66,6 @@ def release_class_means(
     above it is an error, for no noise would cover it. labels: [n] in [0, n_classes).
     declared_classes: release these blocks only; they are public then, and records of other
     classes are left out. An infinite epsilon adds no noise.
-
-    A record touches one block, by a vector of norm at most UNIT (see `to_units`), so zeroing it
-    out moves all entries together by at most UNIT in L2, and sigma = z UNIT has noise multiplier z.
     """
     if len(features) == 0 or features.ndim != 2 or labels.shape != (len(features),):
         raise LocalError(
@@ -67,30 +77,34 @@ def release_class_means(
         if declared_classes is None
         else Alphabet(n_classes, declared_classes)
     )
-    noise_multiplier = gaussian_noise_multiplier(epsilon, delta)
-    sums = class_sums(features, labels, n_classes)[list(blocks.classes)]
-    noise = discrete_gaussian(noise_multiplier * UNIT, sums.size, random)
+    plan = record_plan(epsilon, delta, len(features))
+    sums = class_sums(features, labels, n_classes).rows(blocks.classes)
+    noisy = add_discrete_gaussian(sums, plan.noise, random)
     means = np.zeros((n_classes, features.shape[1]))
-    means[list(blocks.classes)] = (sums + noise.reshape(sums.shape)) / (len(features) * UNIT)
+    means[list(blocks.classes)] = noisy.values / (len(features) * UNIT)
     claim = record_guarantee(
-        noise_multiplier=noise_multiplier,
+        noise_multiplier=noisy.event.noise_multiplier,
         delta=delta,
         n_records=len(features),
         declared=declared_classes is not None,
     )
     if math.isfinite(epsilon):
         claim = claim.voided_by(unmet_by(random))
-    return NoisyClassMeans(means, blocks.classes, len(features), noise_multiplier, claim)
+    return NoisyClassMeans(means, blocks.classes, len(features), noisy.event, claim)
 
 
-def class_sums(features: Features, labels: IntArray, n_classes: int) -> IntArray:
-    """[C, D] exact sums of each class's rows, in units; private: no noise is in them."""
+def class_sums(features: Features, labels: IntArray, n_classes: int) -> Bounded:
+    """[C, D] exact sums of each class's rows, in units, and their sensitivity.
+
+    A record touches one block, by a vector of norm at most UNIT (see `to_units`), so zeroing it
+    out moves all entries together by at most UNIT in L2.
+    """
     if labels.size and not 0 <= labels.min() <= labels.max() < n_classes:
         raise LocalError(f"labels: one is outside [0, {n_classes})")
     sums = np.zeros((n_classes, features.shape[1]), dtype=np.int64)
     for label in range(n_classes):
         sums[label] = to_units(features[labels == label]).sum(axis=0)
-    return sums
+    return Bounded(sums, l2=UNIT)
 
 
 def to_units(features: Features) -> IntArray:

@@ -26,12 +26,22 @@ class Composed:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One part of what was released: how often, and what it would cost were it all there is."""
+
+    name: str
+    times: int
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
 class Guarantee:
     """A claim of (epsilon, delta) differential privacy with everything needed to judge it.
 
     epsilon: infinite where nothing is protected; always so where `unmet` is not empty, so that
     no reader of this object can print a number whose assumptions failed.
     neighbours: the relation. covers, not_covered: what the epsilon speaks of, and what it does not.
+    parts: the releases that epsilon was accounted from; a finite one comes from nowhere else.
     composes_to: the cost at larger units. sampler, accountant: how noise and epsilon were made.
     assumptions: what must hold. caveats: what weakens the claim. unmet: what did not hold.
     """
@@ -45,6 +55,7 @@ class Guarantee:
     composes_to: tuple[Composed, ...]
     sampler: str
     accountant: str
+    parts: tuple[Part, ...] = ()
     assumptions: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
@@ -56,6 +67,8 @@ class Guarantee:
             raise ConfigurationError("delta", self.delta, "use a number in [0, 1)")
         if self.unmet and self.holds:
             raise LocalError("a guarantee whose assumptions are unmet cannot carry an epsilon")
+        if self.holds and not self.parts:
+            raise LocalError("an epsilon that no release was accounted for cannot be printed")
 
     @property
     def holds(self) -> bool:
@@ -67,7 +80,7 @@ class Guarantee:
         if not reasons:
             return self
         unmet = (*self.unmet, *reasons)
-        return replace(self, epsilon=math.inf, composes_to=(), caveats=(), unmet=unmet)
+        return replace(self, epsilon=math.inf, parts=(), composes_to=(), caveats=(), unmet=unmet)
 
     def sentence(self) -> str:
         """The claim as one plain sentence; epsilons are rounded up."""
@@ -77,6 +90,7 @@ class Guarantee:
         parts = [
             f"The {self.unit} unit has epsilon {figure(self.epsilon)} at delta {self.delta:g}, "
             f"where neighbours differ in {self.neighbours}",
+            f"the budget was spent on {_listed([_spent(part) for part in self.parts])}",
             *(f"at the {c.unit} level this is {_cost(c)}" for c in self.composes_to),
             f"it covers {_listed(self.covers)}",
             f"it does not cover {_listed(self.not_covered)}",
@@ -95,6 +109,7 @@ class Guarantee:
             {"unit": str(c.unit), "epsilon": _finite(c.epsilon), "delta": c.delta}
             for c in self.composes_to
         ]
+        plain["parts"] = [{**asdict(p), "epsilon": _finite(p.epsilon)} for p in self.parts]
         lists = {k: list(v) for k, v in plain.items() if isinstance(v, tuple)}
         return {**plain, **lists, "unit": str(self.unit), "holds": self.holds}
 
@@ -107,6 +122,11 @@ def figure(epsilon: float) -> str:
     if epsilon >= 100:
         return f"{math.ceil(epsilon * (1 - 1e-12)):,}"
     return f"{math.ceil(epsilon * 100 - 1e-6) / 100:g}"
+
+
+def _spent(part: Part) -> str:
+    times = "once" if part.times == 1 else f"{part.times:,} times"
+    return f"{part.name} ({times}, epsilon {figure(part.epsilon)} alone)"
 
 
 def _cost(composed: Composed) -> str:

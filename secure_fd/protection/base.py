@@ -1,18 +1,26 @@
-"""The interface between a client's honest answer and what it lets go."""
+"""What stands between a client's private data and the wire, and what its type rules out.
 
+A `FromAnswers` protection changes what the client's selector and network answer. A `NetworkFree`
+one is never given them: its `release` has no such argument, so nothing computed from a network
+that was trained on raw records can leave by mistake. Both make `Released`, the only thing that
+the codec turns into integers.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ClassVar
 
 from torch import Tensor
 
+from secure_fd.aggregation.base import SecureSum
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import Contribution, IntArray, Sums
+from secure_fd.knowledge import Contribution, IntArray, Released, Sums, UnitArray, WordArray
 from secure_fd.privacy.units import Guarantee
+from secure_fd.secagg.session import NoiseTerms
 
 Answer = Callable[[IntArray], Contribution]
-"""Asks a client's selector and network about proxies; a protection that needs no network must
-not call it, so that nothing computed from raw records can leave by mistake."""
+"""Asks a client's selector and network about proxies."""
 
 
 def check_budget(epsilon: float, delta: float) -> None:
@@ -23,49 +31,61 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
 
 
-class Protection(Protocol):
+class Protection(ABC):
     """Decides what a client releases about proxies, and undoes its bias at the server."""
 
-    @property
-    def name(self) -> str:
-        """The word that the report uses."""
+    name: ClassVar[str]
+    """The word that the report uses."""
 
     def levels(self, wanted: int) -> int:
         """Integer units in a vote, where the method would use `wanted`."""
+        return wanted
 
-    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
+    def check_sum(self, aggregation: SecureSum) -> None:  # noqa: B027 - most hold under any
+        """Raise ConfigurationError where the protection does not hold under this sum."""
+
+    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:  # noqa: B027 - most need nothing
         """Before round one: the public proxies [P, ...] and every client's private records."""
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
-        """What `client` sends about the proxies at `indices` [m]."""
+    @property
+    def noise_terms(self) -> NoiseTerms:
+        """What noise in the vectors asks of a sum; nothing by default."""
+        return NoiseTerms()
 
-    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
+    def perturb(self, client: int, units: WordArray) -> UnitArray:  # noqa: ARG002 - no noise
+        """The integers [m * C] that `client` hands to the sum, from those of what it released."""
+        return units
+
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - no bias
         """Unbiased sums at the server, from what these clients released."""
+        return sums
 
     def guarantee(self) -> Guarantee | None:
         """What has been promised for everything released so far; None where nothing is."""
+        return None
 
 
-class NoProtection:
+class FromAnswers(Protection):
+    """A protection of what the client's selector and network say."""
+
+    @abstractmethod
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
+        """What `client` sends about the proxies at `indices` [m]."""
+
+
+class NetworkFree(Protection):
+    """A protection whose releases were made before round one, without any network."""
+
+    @abstractmethod
+    def release(self, client: int, indices: IntArray) -> Released:
+        """What `client` sends about the proxies at `indices` [m]."""
+
+
+class NoProtection(FromAnswers):
     """Answers leave as they are."""
 
     name = "none"
 
-    def levels(self, wanted: int) -> int:
-        """As the method wants."""
-        return wanted
-
-    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
-        """Nothing to prepare."""
-
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:  # noqa: ARG002 - the same for every client
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:  # noqa: ARG002 - the same for every client
         """The answer itself."""
-        return answer(indices)
-
-    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - no noise, no bias
-        """The sums themselves."""
-        return sums
-
-    def guarantee(self) -> Guarantee | None:
-        """None: nothing is promised."""
-        return None
+        return Released.of(answer(indices))

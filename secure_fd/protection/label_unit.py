@@ -1,4 +1,4 @@
-"""The label unit: every answer passes randomised response once, and is remembered."""
+"""The label unit: every answer is made noisy once, and is remembered."""
 
 import math
 import os
@@ -11,20 +11,22 @@ from torch import Tensor
 
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import HARD_LEVELS, Contribution, IntArray, Sums, one_hot
+from secure_fd.knowledge import IntArray, Released, Sums
 from secure_fd.privacy.alphabet import Alphabet, declaring
 from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.ledger import LabelLedger
 from secure_fd.privacy.randomized_response import RandomizedResponse, sample_symbols
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import Answer, check_budget
+from secure_fd.protection.base import Answer, FromAnswers, check_budget
 
 
-class LabelUnit:
-    """Randomised response over all classes and abstain, or over the classes a client declares.
+class LabelUnit(FromAnswers):
+    """A noisy subset of all classes and abstain, or of the classes that a client declares.
 
     epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
-    larger units, which the guarantee states. One object serves one federation.
+    larger units, which the guarantee states. subset_size: symbols in an answer; 1 is randomised
+    response, None the size of least variance. More than one symbol makes an answer less noisy at
+    the same epsilon, but costs a record or a client more. One object serves one federation.
     """
 
     name = "label unit"
@@ -35,26 +37,36 @@ class LabelUnit:
         delta: float,
         alphabet: Literal["full", "declared"] = "full",
         random: Random = os.urandom,
+        *,
+        subset_size: int | None = 1,
     ) -> None:
         check_budget(epsilon, delta)
         if alphabet not in ("full", "declared"):
             raise ConfigurationError("alphabet", alphabet, "use full or declared")
+        if subset_size is not None and subset_size < 1:
+            raise ConfigurationError("subset_size", subset_size, "use 1 or more, or None")
         self._epsilon = epsilon
         self._delta = delta
         self._declared = alphabet == "declared"
         self._random = random
+        self._subset_size = 1 if math.isinf(epsilon) else subset_size
         self._ledgers: list[LabelLedger] = []
 
     @property
     def mechanism(self) -> RandomizedResponse:
-        """The randomised response in force, public; LocalError before `prepare`."""
+        """The noise in force, public; LocalError before `prepare`."""
         if not self._ledgers:
             raise LocalError("a label unit has no mechanism before it is prepared")
         return self._mechanism
 
     def levels(self, wanted: int) -> int:
-        """One unit, as a response is a class or an abstention; without noise, as wanted."""
-        return wanted if math.isinf(self._epsilon) else HARD_LEVELS
+        """One unit for each symbol that an answer holds; without noise, as wanted.
+
+        LocalError where the size is to be the best one and the alphabets are not known yet.
+        """
+        if math.isinf(self._epsilon):
+            return wanted
+        return self._subset_size or self.mechanism.subset_size
 
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
         """Open one ledger a client; only the set of classes is read from the records.
@@ -68,34 +80,39 @@ class LabelUnit:
             Alphabet(n_classes, tuple(torch.unique(r.labels).tolist())) if self._declared else full
             for r in records
         ]
-        self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets)
-        self._n_classes = n_classes
+        self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets, self._subset_size)
         self._ledgers = [
             LabelLedger(self._mechanism, alphabet, len(proxies)) for alphabet in self._alphabets
         ]
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:
-        """One-hot noisy symbols, a zero row for abstain; a pair released before keeps its own.
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
+        """The classes that each noisy answer names, as a vote split evenly between them.
+
+        Of an answer's d symbols, k are classes: the vote has weight k / d, so that the codec
+        makes one unit of each. A pair released before keeps its answer.
 
         A pair counts as released from here on, even where the upload never arrives: nobody can
         tell a lost message from one that somebody kept.
         """
         honest = answer(indices)
         if math.isinf(self._epsilon):
-            return honest  # drawing symbols from soft labels would be noise of its own
+            return Released.of(honest)  # drawing symbols from soft labels would be noise of its own
         symbols = sample_symbols(honest.weights, honest.predictions, self._random)
-        noisy = self._ledgers[client].release(indices, symbols, self._random)
-        said = noisy < self._n_classes
-        rows = one_hot(np.where(said, noisy, 0), self._n_classes) * said[:, None]
-        return Contribution(said.astype(np.float64), rows)
+        named = self._ledgers[client].release(indices, symbols, self._random)
+        count = np.count_nonzero(named, axis=1)
+        rows = named / np.maximum(count, 1)[:, None]
+        return Released(count / self._mechanism.subset_size, rows)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
 
         Only the survivors' answers carry noise into the sum, so K_c counts those that declare c.
         """
+        if math.isinf(self._epsilon):
+            return sums
         answering = declaring([self._alphabets[client] for client in survivors])
-        votes = np.clip(self._mechanism.debias(sums.total, answering), 0.0, None)
+        named = np.rint(sums.total * self._mechanism.subset_size)  # back to whole units
+        votes = np.clip(self._mechanism.debias(named, answering), 0.0, None)
         return Sums(votes.sum(axis=1), votes)
 
     def guarantee(self) -> Guarantee | None:

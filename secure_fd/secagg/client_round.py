@@ -1,9 +1,10 @@
 """One round of a client: its machine and all of its transitions. Bytes in, bytes out.
 
 Rules it keeps, whatever the server sends:
- 1. It masks for a cohort that reaches the quorum and, in its neighbourhood, the threshold, and
-    only with round keys that came sealed from the neighbours themselves.
- 2. Bound, lanes, modulus and thresholds are its own; no message carries them.
+ 1. It masks for a cohort that reaches the quorum, the floor of its noise and, in its
+    neighbourhood, the threshold, and only with round keys that came sealed from the neighbours
+    themselves; and it helps to open no sum of fewer.
+ 2. Bound, lanes, modulus, noise and thresholds are its own; no message carries them.
  3. It sends one input a round. No message makes it send its words unmasked.
  4. It gives away one share a round for every neighbour: of the seed where the neighbour is a
     survivor, of the root where it is not, never both. Before that, a threshold of the group's
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from secure_fd.crypto.context import SERVER
 from secure_fd.crypto.secrecy import SecretHolder
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg import round_messages as messages
 from secure_fd.secagg.client_setup import Enrolment
 from secure_fd.secagg.masking import mask_input, pair_stream, self_stream
@@ -90,10 +91,11 @@ class ClientRound(SecretHolder):
         """Where the round stands; ABORTED never changes again."""
         return self._state
 
-    def load(self, values: WordArray) -> None:
+    def load(self, values: UnitArray) -> None:
         """Take the private values [m]: once, any time before the cohort is answered.
 
-        LocalError for another length than agreed or a value above the bound.
+        int64 where the terms have room for noise, else uint64. LocalError for another length than
+        agreed, or a value beyond bound and room.
         """
         state, held = self._take()
         if held is None or held.words is not None:
@@ -211,9 +213,9 @@ class ClientRound(SecretHolder):
         return self._unmask(held), ClientState.DONE
 
     def _check_reach(self, present: tuple[int, ...], what: str) -> None:
-        """A set that is too small to hide in, or from which secrets cannot be restored, ends it."""
-        group = self._enrolment.group
-        least = max(group.quorum, self._client.floors.cohort)
+        """Too small a set ends it: to hide in, for the noise, or to restore secrets from."""
+        group, noise = self._enrolment.group, self.scope.terms.noise
+        least = max(group.quorum, self._client.floors.cohort, noise.survivors)
         if len(present) < least:
             raise PeerError(f"{what}: {len(present)} clients are below the quorum of {least}")
         near = len(set(group.holders(self.number)) & set(present))

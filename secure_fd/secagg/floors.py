@@ -21,7 +21,7 @@ class Floors:
     input from the sum, so fewer than three need insecure_pair, and one is never allowed.
     lying_server: whether thresholds must hold against a server that lies, not only against one
     that is curious. degree: the fewest neighbours; by default what the group's size needs.
-    bound: the largest value that it will ever send.
+    bound: the largest value that it will ever send, noise included.
     """
 
     cohort: int = MIN_COHORT
@@ -71,6 +71,10 @@ class Floors:
             )
 
     def check_terms(self, terms: RoundTerms) -> None:
-        """Refuse a bound above this client's own."""
+        """Refuse a bound, or a bound and room for noise, above this client's own."""
         if terms.bound > self.bound:
             raise LocalError(f"bound: {terms.bound} is above this client's limit of {self.bound}")
+        room = terms.noise.room
+        if room > self.bound - terms.bound:
+            allowed = f"{self.bound} with the bound of {terms.bound}"
+            raise LocalError(f"room: {room} is above this client's limit of {allowed}")

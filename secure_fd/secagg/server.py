@@ -3,11 +3,12 @@
 Rules:
  1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
     the transport vouches for who sent it.
- 2. A stage that is closed goes on with whoever answered, down to the quorum; below it the round
-    ends, nothing is unmasked, and MissingClientError says who was missing.
+ 2. A stage that is closed goes on with whoever answered, down to the quorum and, until the inputs
+    are in, the floor of their noise; below, the round ends, nothing is unmasked, and
+    MissingClientError says who was missing.
  3. Inputs are added as they come: the memory is one vector, however many clients there are.
  4. Every restored secret is checked against what its owner published. A decoded sum must lie in
-    0 .. survivors * bound in every lane; otherwise the round is void.
+    -room .. survivors * bound + room in every lane; otherwise the round is void.
  5. A round's number only grows. Any failure leaves the round aborted, for good; what clients
     have prepared for the next round stays.
 """
@@ -19,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import UnitArray
 from secure_fd.secagg import round_messages as messages
 from secure_fd.secagg.recovery import Unmasking
 from secure_fd.secagg.routing import OpenedShares, Routes
@@ -117,7 +118,7 @@ class ServerRound:
         self._cohort_signatures: dict[int, bytes] = {}
         self._signatures: dict[int, bytes] = {}
         self._shares: OpenedShares | None = None
-        self._total: WordArray | None = None
+        self._total: UnitArray | None = None
 
     @property
     def state(self) -> ServerState:
@@ -135,8 +136,11 @@ class ServerRound:
         return tuple(client for client in self._asked if client not in self._answered)
 
     @property
-    def total(self) -> WordArray:
-        """The exact sums [m] over the survivors; LocalError before the round is done."""
+    def total(self) -> UnitArray:
+        """The exact sums [m] over the survivors; LocalError before the round is done.
+
+        int64 where the terms have room for noise, else uint64.
+        """
         if self._total is None or not self.finished:
             raise LocalError(f"there is no sum in state {self._state.name}")
         return self._total
@@ -166,16 +170,25 @@ class ServerRound:
         if state not in _ADVANCE:
             raise LocalError(f"there is no stage to close in state {state.name}")
         present = tuple(client for client in self._asked if client in self._answered)
-        if state is not ServerState.UNMASK and not self._group.reaches(present):
-            raise MissingClientError(
-                f"clients {list(self.waiting)} did not answer in round {self.scope.terms.index}; "
-                f"the {len(present)} that are left are too few (a sum needs {self._group.quorum}, "
-                f"and enough of them around each client), so nothing is revealed"
-            )
+        self._check_reach(state, present)
         outbound, successor = _ADVANCE[state](self, present)
         self._asked, self._answered, self._spoke = dict.fromkeys(present), set(), set()
         self._state = successor
         return outbound
+
+    def _check_reach(self, state: ServerState, present: tuple[int, ...]) -> None:
+        """MissingClientError where too few are left; in the last stage every secret has its own."""
+        least = self._group.quorum
+        if state in (ServerState.PREPARE, ServerState.INPUT):
+            # Who answers later does not change whose noise is in the sum.
+            least = max(least, self.scope.terms.noise.survivors)
+        if state is ServerState.UNMASK or (len(present) >= least and self._group.reaches(present)):
+            return
+        raise MissingClientError(
+            f"clients {list(self.waiting)} did not answer in round {self.scope.terms.index}; "
+            f"the {len(present)} that are left are too few (a sum needs {least}, "
+            f"and enough of them around each client), so nothing is revealed"
+        )
 
     def _take(self) -> ServerState:
         """Leave the round aborted; whoever succeeds puts the state back."""

@@ -49,17 +49,40 @@ class Roster:
 
 
 @dataclass(frozen=True, slots=True)
+class NoiseTerms:
+    """What noise that clients put into their vectors asks of a sum; by default there is none.
+
+    room: how far noise may carry a value, or a sum, below 0 and above what it could be without.
+    survivors: the fewest inputs that a sum may have; the noise of fewer would be too little.
+    """
+
+    room: int = 0
+    survivors: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.room < 2**63:
+            raise ConfigurationError("room", self.room, "use 0 to 2**63 - 1")
+        if not 0 <= self.survivors <= MAX_CLIENT:
+            raise ConfigurationError("survivors", self.survivors, f"use 0 to {MAX_CLIENT}")
+
+
+NO_NOISE: Final = NoiseTerms()
+
+
+@dataclass(frozen=True, slots=True)
 class RoundTerms:
     """What one round sums, fixed by every party for itself and bound into every mask key.
 
     index: the round, never repeated in a session. length: values of a vector. bound: the
     largest value. subject: a hash of what the values are about (the round's proxy indices).
+    noise: what is added to the values, and how many inputs it takes.
     """
 
     index: int
     length: int
     bound: int
     subject: bytes = b""
+    noise: NoiseTerms = NO_NOISE
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < 2**63:
@@ -71,7 +94,8 @@ class RoundTerms:
 
     def encode(self) -> bytes:
         """Injective: the part of a context that stands for the round."""
-        numbers = (self.index, self.length, self.bound)
+        noise = self.noise
+        numbers = (self.index, self.length, self.bound, noise.room, noise.survivors)
         return fields(*(number.to_bytes(8, "big") for number in numbers), self.subject)
 
 
@@ -173,7 +197,10 @@ class RoundScope:
     _terms: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        layout = LaneLayout(len(self.session.roster), self.terms.bound)
+        clients, noise = len(self.session.roster), self.terms.noise
+        if noise.survivors > clients:
+            raise ConfigurationError("survivors", noise.survivors, f"use up to {clients} clients")
+        layout = LaneLayout(clients, self.terms.bound, noise.room)
         words = layout.words(self.terms.length)
         if words > MAX_WORDS:
             raise ConfigurationError("length", self.terms.length, f"pack into {MAX_WORDS} words")

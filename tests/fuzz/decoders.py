@@ -11,6 +11,7 @@ from secure_fd.crypto import shamir
 from secure_fd.crypto.kem import CIPHERTEXT_BYTES, available
 from secure_fd.crypto.prg import WORD
 from secure_fd.errors import PeerError
+from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import round_messages as rounds
 from secure_fd.secagg import setup_messages as setups
 from secure_fd.secagg.packing import LaneLayout
@@ -19,7 +20,7 @@ from tests.fuzz.honest import PLAIN, Honest
 from tests.vectors.independent import HEADER, SERVER
 
 Value = TypeVar("Value")
-LAYOUT, LENGTH = LaneLayout(10, 4095), 9
+LENGTH = 9
 
 
 class BrokenPropertyError(Exception):
@@ -166,18 +167,28 @@ def round_decoders(at: Honest) -> list[Target]:
     ]
 
 
-def unpacked(data: bytes) -> np.ndarray:
+def unpacker(layout: LaneLayout) -> Target:
     """Bytes as words, and these as values; what is no whole word is not a sum."""
-    if len(data) % WORD.itemsize:
-        raise PeerError("no whole number of words")
-    return LAYOUT.unpack(np.frombuffer(data, WORD).astype(np.uint64), LENGTH)
+    whole = LaneLayout(1, layout.limit, layout.room)
+    values = np.arange(LENGTH) * 4000 - layout.room
+    honest = values if layout.room else values.astype(np.uint64)
+
+    def unpacked(data: bytes) -> WordArray | IntArray:
+        if len(data) % WORD.itemsize:
+            raise PeerError("no whole number of words")
+        return layout.unpack(np.frombuffer(data, WORD).astype(np.uint64), LENGTH)
+
+    return decoder(
+        f"LaneLayout.unpack, room {layout.room}",
+        unpacked,
+        lambda found: whole.pack(found).astype(WORD).tobytes(),
+        whole.pack(honest).astype(WORD).tobytes(),
+    )
 
 
 def plain_decoders() -> list[Target]:
     """Those that know of no session."""
     members = [*range(0, 22, 2)]
-    whole = LaneLayout(1, LAYOUT.limit)
-    values = np.arange(LENGTH, dtype=np.uint64) * np.uint64(4000)
     return [
         decoder(
             "decode_set",
@@ -186,12 +197,8 @@ def plain_decoders() -> list[Target]:
             encode_set(members[::3], members),
         ),
         decoder("shamir.decode", shamir.decode, shamir.encode, shamir.encode(shamir.PRIME - 1)),
-        decoder(
-            "LaneLayout.unpack",
-            unpacked,
-            lambda found: whole.pack(found).astype(WORD).tobytes(),
-            whole.pack(values).astype(WORD).tobytes(),
-        ),
+        unpacker(LaneLayout(10, 4095)),
+        unpacker(LaneLayout(10, 4095, room=5000)),
     ]
 
 

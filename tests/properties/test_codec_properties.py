@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.knowledge import HARD_LEVELS, SOFT_LEVELS, Contribution, KnowledgeCodec, one_hot
+from secure_fd.knowledge import HARD_LEVELS, SOFT_LEVELS, KnowledgeCodec, Released, one_hot
 from secure_fd.parameters import ParameterCodec
 
 
 @st.composite
-def contributions(draw: st.DrawFn, n_classes: int, m: int) -> Contribution:
+def contributions(draw: st.DrawFn, n_classes: int, m: int) -> Released:
     """Simplex rows from flat to one-hot to denormal, zero rows where the client abstains."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     concentration = draw(st.sampled_from([1e-3, 0.1, 1.0, 100.0]))
@@ -26,7 +26,7 @@ def contributions(draw: st.DrawFn, n_classes: int, m: int) -> Contribution:
         rows[:, 1:] = 5e-324
         rows[:, 0] = 1.0
     rows[weights == 0] = 0.0
-    return Contribution(weights, rows)
+    return Released(weights, rows)
 
 
 @settings(max_examples=200, deadline=None)
@@ -72,12 +72,24 @@ def test_hard_votes_are_a_histogram(seed: int, m: int, n_clients: int) -> None:
     answers = rng.random((n_clients, m)) < 0.5
     total = np.zeros(5 * m, dtype=np.uint64)
     for chosen, answered in zip(classes, answers, strict=True):
-        total += codec.encode(Contribution(answered.astype(np.float64), one_hot(chosen, 5)))
+        total += codec.encode(Released(answered.astype(np.float64), one_hot(chosen, 5)))
     sums = codec.decode(total, n_clients)
     for i in range(m):
         own = np.bincount(classes[answers[:, i], i], minlength=5)
         assert sums.total[i].tolist() == own.tolist()
         assert sums.count[i] == answers[:, i].sum()
+
+
+@settings(max_examples=200, deadline=None)
+@given(bits=st.lists(st.booleans(), min_size=2, max_size=70), more=st.integers(0, 9))
+def test_a_vote_split_between_classes_is_one_unit_of_each(bits: list[bool], more: int) -> None:
+    """k of d symbols as a vote of k / d, split evenly: no rounding moves a unit."""
+    named = np.array(bits)
+    k = int(named.sum())
+    levels = max(1, k + more)
+    row = named[None, :] / max(1, k)
+    units = KnowledgeCodec(len(bits), levels).encode(Released(np.array([k / levels]), row))
+    assert units.tolist() == named.astype(int).tolist()
 
 
 @settings(max_examples=100, deadline=None)

@@ -13,7 +13,7 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.aggregation.plain import PlainSum
 from secure_fd.crypto.randomness import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import Contribution, KnowledgeCodec, WordArray, one_hot
+from secure_fd.knowledge import KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.secagg.floors import MAX_BOUND
 
 CODEC = KnowledgeCodec(n_classes=10, levels=4095)
@@ -56,10 +56,10 @@ def test_masks_cancel_across_blocks(words: int) -> None:
     assert (total == 3).all()
 
 
-def votes(seed: int, n: int = 5, m: int = 40) -> dict[int, Contribution]:
+def votes(seed: int, n: int = 5, m: int = 40) -> dict[int, Released]:
     rng = np.random.default_rng(seed)
     return {
-        k: Contribution(
+        k: Released(
             weights=rng.integers(0, 2, m).astype(np.float64),
             predictions=one_hot(rng.integers(0, 10, m), 10)
             if k % 2

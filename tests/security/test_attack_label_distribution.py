@@ -14,10 +14,10 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.aggregation.plain import PlainSum
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import (
-    Contribution,
     Ensemble,
     FloatArray,
     KnowledgeCodec,
+    Released,
     WordArray,
     one_hot,
 )
@@ -39,7 +39,7 @@ LAYOUT = LaneLayout(len(LABELS), bound=1)
 
 def votes() -> dict[int, WordArray]:
     return {
-        k: CODEC.encode(Contribution(np.ones(M), one_hot(classes, C)))
+        k: CODEC.encode(Released(np.ones(M), one_hot(classes, C)))
         for k, classes in enumerate(LABELS)
     }
 
@@ -135,7 +135,7 @@ def test_an_attacker_who_knows_the_noise_undoes_it() -> None:
         for k, classes in enumerate(LABELS):
             honest = rng.random(M) < p
             said = np.where(honest, classes, (classes + rng.integers(1, C, M)) % C)
-            noisy[k] = CODEC.encode(Contribution(np.ones(M), one_hot(said, C)))
+            noisy[k] = CODEC.encode(Released(np.ones(M), one_hot(said, C)))
         total = np.stack(list(noisy.values())).sum(axis=0, dtype=np.uint64)
         history.distillation.append(
             DistillationRound(index, np.arange(M), 1, noisy, {}, total, answer, (0, 1, 2))

@@ -17,7 +17,7 @@ from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
 from secure_fd.secagg import masking
 from secure_fd.secagg.masking import pair_stream, self_stream
 from secure_fd.secagg.round_messages import decode_masked
-from secure_fd.secagg.session import RoundScope, RoundTerms, Session
+from secure_fd.secagg.session import NoiseTerms, RoundScope, RoundTerms, Session
 from tests.secagg_cohort import TERMS, Cohort, random_values
 from tests.secagg_lying_server import LyingServer, Told
 
@@ -68,8 +68,9 @@ class ByHand:
     def __init__(self, session: bytes, terms: RoundTerms, draws: Mapping[int, list[bytes]]) -> None:
         self.session, self.draws = session, draws
         self.index = terms.index.to_bytes(8, "big")
-        numbers = (n.to_bytes(8, "big") for n in (terms.index, terms.length, terms.bound))
-        self.terms = fields(*numbers, terms.subject)
+        noise = (terms.noise.room, terms.noise.survivors)
+        numbers = (terms.index, terms.length, terms.bound, *noise)
+        self.terms = fields(*(n.to_bytes(8, "big") for n in numbers), terms.subject)
         lines = b"".join(map(self._member, sorted(draws)))
         header = label(b"member list", session, b"", SERVER, EVERYONE)
         self.view = hashlib.sha256(header + lines).digest()
@@ -227,6 +228,8 @@ def streams() -> dict[str, bytes]:
         "length": RoundScope(session, replace(TERMS, length=41)),
         "bound": RoundScope(session, replace(TERMS, bound=5)),
         "subject": RoundScope(session, replace(TERMS, subject=b"other proxies")),
+        "room": RoundScope(session, replace(TERMS, noise=NoiseTerms(room=1))),
+        "floor": RoundScope(session, replace(TERMS, noise=NoiseTerms(survivors=1))),
     }
     secret = bytes(32)
     made = {name: pair_stream(scope, 0, 1, KEY, OTHER.public, secret)
@@ -258,10 +261,10 @@ def test_a_mask_is_bound_to_session_round_terms_pair_purpose_and_keys() -> None:
     ("loose", "merged"),
     [
         (lambda salt, _: (salt, b"info"), {"itself", "round", "length", "bound", "subject", "pair"}
-         | {"self", "client"}),
+         | {"room", "floor", "self", "client"}),
         (lambda _, info: (b"salt", info), set()),  # the info names the session as well
         (lambda _, __: (b"salt", b"info"), {"itself", "session", "round", "length", "bound"}
-         | {"subject", "pair", "self", "client"}),
+         | {"subject", "room", "floor", "pair", "self", "client"}),
     ],
     ids=["no info", "no salt", "neither"],
 )  # fmt: skip

@@ -1,37 +1,46 @@
-"""Randomised response: its frequencies, its debiasing, and twins with the protection broken.
+"""Noisy answers: their frequencies, their debiasing, and twins with the protection broken.
 
 Every test here has a fixed seed and a false-alarm rate of at most 1e-6 over seeds.
 """
+
+import itertools
+import math
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from secure_fd.knowledge import FloatArray, IntArray
+from secure_fd.aggregation.base import Stage, SumResult
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released
 from secure_fd.privacy.alphabet import Alphabet, declaring
 from secure_fd.privacy.entropy import Random, SeededRandom
 from secure_fd.privacy.ledger import LabelLedger
 from secure_fd.privacy.randomized_response import RandomizedResponse, sample_symbols
+from secure_fd.privacy.subsets import BoolArray
 
 FALSE_ALARM = 1e-6
 SIX_SIGMA = 6.0  # 2e-9 for one normal value
 
 
 def fit(answers: IntArray, truth: int, mechanism: RandomizedResponse) -> float:
-    """p-value that answers to one truth have the frequencies p and q."""
-    expected = np.full(mechanism.alphabet_size, mechanism.q)
-    expected[truth] = mechanism.p
-    observed = np.bincount(answers, minlength=mechanism.alphabet_size)
+    """p-value that answers to one truth have the frequencies of an ideal mechanism."""
+    size, d = mechanism.alphabet_size, mechanism.subset_size
+    holds = np.array([truth in chosen for chosen in itertools.combinations(range(size), d)])
+    expected = np.where(holds, math.exp(mechanism.epsilon), 1.0)
+    observed = np.bincount(answers, minlength=len(expected))
     return float(chisquare(observed, expected / expected.sum() * len(answers)).pvalue)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
+@pytest.mark.parametrize(
+    ("epsilon", "d"), [(0.5, 1), (0.5, 4), (1.0, 3), (2.0, 1), (2.0, 2), (4.0, 1)]
+)
 @pytest.mark.parametrize("truth", [0, 4, 10])
-def test_frequencies_are_p_and_q(epsilon: float, truth: int) -> None:
-    mechanism, truths = RandomizedResponse(epsilon, 11), np.full(40_000, truth)
+def test_frequencies_are_those_of_the_ideal(epsilon: float, d: int, truth: int) -> None:
+    mechanism, truths = RandomizedResponse(epsilon, 11, d), np.full(60_000, truth)
     answers = mechanism.respond(truths, SeededRandom(1))
     assert fit(answers, truth, mechanism) > FALSE_ALARM
-    louder = RandomizedResponse(epsilon * 1.2, 11).respond(truths, SeededRandom(2))
+    louder = RandomizedResponse(epsilon * 1.3, 11, d).respond(truths, SeededRandom(2))
     assert fit(louder, truth, mechanism) < FALSE_ALARM
 
 
@@ -52,41 +61,78 @@ def test_an_unprotected_abstention_is_caught() -> None:
         assert fit(answers, truth, mechanism) < FALSE_ALARM
 
 
-def votes(answers: IntArray, n_classes: int) -> FloatArray:
-    """[m, C] sums of clients' answers [K, m]."""
-    classes = np.arange(n_classes)
-    counts: IntArray = np.count_nonzero(answers[:, :, None] == classes, axis=0)
-    return counts.astype(np.float64)
+def within_six_errors(estimates: FloatArray, truth: FloatArray) -> BoolArray:
+    """[C] whether the mean of estimates [m, C] is six standard errors or less from the truth."""
+    limit = SIX_SIGMA * estimates.std(axis=0) / np.sqrt(len(estimates))
+    return np.asarray(np.abs(estimates.mean(axis=0) - truth) <= limit)
 
 
-def test_debiased_counts_are_unbiased_where_clients_declare() -> None:
+@pytest.mark.parametrize("d", [1, 2])
+def test_debiased_counts_are_unbiased_where_clients_declare(d: int) -> None:
     """Ten clients, three alphabets: the mean over 20,000 proxies is within six standard errors."""
     kinds = [Alphabet(4, (0,)), Alphabet(4, (0, 2)), Alphabet(4, (1, 2, 3))]
     alphabets = [kinds[k % 3] for k in range(10)]
     truths = [(0, 4, 3)[k % 3] for k in range(10)]
-    mechanism, random, m = RandomizedResponse.over(1.0, alphabets), SeededRandom(4), 20_000
-    answers = np.array([
-        mechanism.respond_within(np.full(m, truth), alphabet, random)
-        for truth, alphabet in zip(truths, alphabets, strict=True)
-    ])  # fmt: skip
-    sums = votes(answers, 4)
-    estimates = mechanism.debias(sums, declaring(alphabets))
-    error = estimates.mean(axis=0) - np.array([4.0, 0.0, 0.0, 3.0])
-    limit = SIX_SIGMA * estimates.std(axis=0) / np.sqrt(m)
-    assert (np.abs(error) < limit).all()
-    wrong = mechanism.debias(sums, 10).mean(axis=0) - np.array([4.0, 0.0, 0.0, 3.0])
-    assert (np.abs(wrong) > limit).all()
+    mechanism, random, m = RandomizedResponse.over(1.0, alphabets, d), SeededRandom(4), 20_000
+    sums = np.zeros((m, 4))
+    for truth, alphabet in zip(truths, alphabets, strict=True):
+        sums += mechanism.respond_within(np.full(m, truth), alphabet, random)
+    expected = np.array([4.0, 0.0, 0.0, 3.0])
+    assert within_six_errors(mechanism.debias(sums, declaring(alphabets)), expected).all()
+    assert not within_six_errors(mechanism.debias(sums, 10), expected).any()
 
 
-def test_soft_labels_survive_sampling_and_noise_without_bias() -> None:
+@pytest.mark.parametrize("d", [1, 3])
+def test_soft_labels_survive_sampling_and_noise_without_bias(d: int) -> None:
+    """Power: an error of 0.06 in any class is seen, and so is a weight of one instead of 0.7."""
     weight, row = 0.7, np.array([0.5, 0.3, 0.2, 0.0])
-    m, random, mechanism = 60_000, SeededRandom(5), RandomizedResponse(2.0, 5)
+    m, random, mechanism = 60_000, SeededRandom(5), RandomizedResponse(2.0, 5, d)
     symbols = sample_symbols(np.full(m, weight), np.tile(row, (m, 1)), random)
-    answers = mechanism.respond(symbols, random)
-    estimates = mechanism.debias(votes(answers[None, :], 4), 1)
-    limit = SIX_SIGMA * estimates.std(axis=0) / np.sqrt(m)
-    assert (np.abs(estimates.mean(axis=0) - weight * row) < limit).all()
-    assert (limit < 0.04).all()
+    named = mechanism.respond_within(symbols, Alphabet.full(4), random)
+    estimates = mechanism.debias(named.astype(np.float64), 1)
+    assert within_six_errors(estimates, weight * row).all()
+    assert (SIX_SIGMA * estimates.std(axis=0) / np.sqrt(m) < 0.06).all()
+    assert not within_six_errors(estimates, row)[:3].any()
+
+
+M, LOST = 8_000, {1: Stage.PREPARE, 4: Stage.INPUT, 5: Stage.UNMASK}
+"""Of ten clients, 1 and 4 are not in the sum; 5 fell silent too late to be out of it."""
+
+
+def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, SumResult]:
+    """[M, C] answers that hold a class, of who survived; and [C] what the survivors meant.
+
+    Each client has a weight and a soft label of its own, all go through the ledger, the codec and
+    the real masks.
+    """
+    random, rng = SeededRandom(7), np.random.default_rng(8)
+    codec, meant, vectors = KnowledgeCodec(4, mechanism.subset_size), [], {}
+    for k in range(10):
+        weight, row = rng.uniform(0.3, 1.0), rng.dirichlet(np.ones(4))
+        meant.append(weight * row)
+        ledger = LabelLedger(mechanism, Alphabet.full(4), M)
+        symbols = sample_symbols(np.full(M, weight), np.tile(row, (M, 1)), random)
+        named = ledger.release(np.arange(M), symbols, random)
+        count = named.sum(axis=1)
+        rows = named / np.maximum(count, 1)[:, None]
+        vectors[k] = codec.encode(Released(count / mechanism.subset_size, rows))
+        assert np.array_equal(vectors[k].reshape(M, 4), named)
+    absent = vectors.pop(1)
+    assert absent.any()
+    result = MaskedSum(10, insecure_seed=9).sum(0, vectors, codec.levels, dropouts=LOST)
+    named_in_all = codec.decode(result.total, len(result.survivors)).total * codec.levels
+    return np.rint(named_in_all), np.sum([meant[k] for k in result.survivors], axis=0), result
+
+
+@pytest.mark.parametrize(("epsilon", "d"), [(2.0, 1), (1.0, 2)])
+def test_under_masks_and_dropouts_debiasing_is_unbiased(epsilon: float, d: int) -> None:
+    """The twin that takes off the noise of all ten clients, not of the eight in the sum, fails."""
+    mechanism = RandomizedResponse(epsilon, 5, d)
+    sums, meant, result = masked_sums(mechanism)
+    assert result.survivors == (0, 2, 3, 5, 6, 7, 8, 9)
+    assert not result.readable
+    assert within_six_errors(mechanism.debias(sums, 8), meant).all()
+    assert not within_six_errors(mechanism.debias(sums, 10), meant).any()
 
 
 class ForgetfulLedger:
@@ -95,21 +141,39 @@ class ForgetfulLedger:
     def __init__(self, mechanism: RandomizedResponse) -> None:
         self._mechanism = mechanism
 
-    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> IntArray:
-        return self._mechanism.respond(symbols[np.arange(len(indices))], random)
+    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
+        return self._mechanism.respond_within(
+            symbols[np.arange(len(indices))], Alphabet.full(10), random
+        )
 
 
 def recovered(ledger: LabelLedger | ForgetfulLedger, truths: IntArray, rounds: int) -> float:
-    """Share of truths that an observer of all rounds gets by the most frequent answer."""
+    """Share of classes that an observer of all rounds gets as one of those named most often."""
     random, indices = SeededRandom(6), np.arange(len(truths))
-    seen = np.array([ledger.release(indices, truths, random) for _ in range(rounds)])
-    counts = (seen[:, :, None] == np.arange(11)).sum(axis=0)
-    return float((counts.argmax(axis=1) == truths).mean())
+    counts = np.sum([ledger.release(indices, truths, random) for _ in range(rounds)], axis=0)
+    best = counts.max(axis=1)
+    winners = np.count_nonzero(counts == best[:, None], axis=1)
+    hit = counts[indices, truths] == best
+    return float((hit / winners).mean())
 
 
-def test_asking_again_teaches_nothing_and_a_forgetful_ledger_gives_all() -> None:
-    mechanism, truths = RandomizedResponse(1.0, 11), np.arange(2000) % 11
-    ours = recovered(LabelLedger(mechanism, Alphabet.full(10), 2000), truths, 200)
-    deviation = np.sqrt(mechanism.p * (1 - mechanism.p) / 2000)
-    assert abs(ours - mechanism.p) < SIX_SIGMA * deviation
+def guessed_from_one(mechanism: RandomizedResponse) -> float:
+    """Chance to guess class 0 right from one answer; symbol 10, the last, abstains."""
+    chosen = list(itertools.combinations(range(11), mechanism.subset_size))
+    weights = np.where([0 in answer for answer in chosen], math.exp(mechanism.epsilon), 1.0)
+    classes = [answer[:-1] if answer[-1] == 10 else answer for answer in chosen]
+    hits = [(0 in named) / len(named) if named else 0.1 for named in classes]
+    return float(np.average(hits, weights=weights))
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_asking_again_teaches_nothing_and_a_forgetful_ledger_gives_all(d: int) -> None:
+    """The observer of one answer guesses among the classes that it names, or among all ten."""
+    mechanism, truths = RandomizedResponse(1.0, 11, d), np.arange(2000) % 10
+    once, often = (
+        recovered(LabelLedger(mechanism, Alphabet.full(10), 2000), truths, rounds)
+        for rounds in (1, 200)
+    )
+    assert once == often
+    assert abs(often - guessed_from_one(mechanism)) < SIX_SIGMA * np.sqrt(0.25 / 2000) < 0.07
     assert recovered(ForgetfulLedger(mechanism), truths, 200) > 0.95

@@ -54,7 +54,19 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("dp_eps", "-inf", "a number from 0.01 to 100, or inf", ["--dp-eps=-inf"]),
         ("dp_eps", "1000.0", "a number from 0.01 to 100, or inf", ["--dp-eps", "1000"]),
         ("dp_delta", "1.0", "between 0 and 1", ["--dp-delta", "1"]),
-        ("dp_unit", "'client'", "label, record", ["--dp-unit", "client"]),
+        ("dp_unit", "'house'", "label, record, client", ["--dp-unit", "house"]),
+        (
+            "dp_unit",
+            "'client'",
+            "add --secure-agg",
+            ["--dp-unit", "record,client", "--dp-eps", "4"],
+        ),
+        (
+            "clients",
+            "10",
+            "300 or more for its noise to leave a signal; add --dp-small-fleet",
+            ["--dp-unit", "client", "--dp-eps", "4", "--secure-agg"],
+        ),
         ("attacks", "'bogus'", "all, none, or one or more of label-dist", ["--attacks", "bogus"]),
         ("attacks", "''", "all, none, or one or more of label-dist", ["--attacks", ""]),
         ("rounds", "0", "1 or more", ["--rounds", "0"]),
@@ -99,6 +111,14 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) 
     assert planned("--out", str(new)).out == new
     assert not new.parent.exists()
     assert planned("--out", str(tmp_path)).out == tmp_path
+
+
+def test_a_small_fleet_gets_its_client_row_when_asked_for_twice() -> None:
+    asked = planned("--dp-unit", "client", "--dp-eps", "4", "--secure-agg", "--dp-small-fleet")
+    assert [spec.key for spec in row_specs(asked)] == [
+        *MASKED_ROWS,
+        "selective-fd-hard-masks-dp-client",
+    ]
 
 
 def test_defaults_are_those_of_the_image_set() -> None:

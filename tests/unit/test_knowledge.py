@@ -14,6 +14,7 @@ from secure_fd.knowledge import (
     Contribution,
     Ensemble,
     KnowledgeCodec,
+    Released,
     one_hot,
 )
 from secure_fd.messages import ensemble_bytes, ensemble_message, proxy_bytes
@@ -26,7 +27,7 @@ def test_hard_labels_are_counted_exactly() -> None:
     votes = [[0, 1, 3], [0, 2, 3], [0, 2, 1]]
     weights = [[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
     encoded = [
-        codec.encode(Contribution(np.array(w), one_hot(v, 4)))
+        codec.encode(Released(np.array(w), one_hot(v, 4)))
         for v, w in zip(votes, weights, strict=True)
     ]
     sums = codec.decode(np.sum(encoded, axis=0, dtype=np.uint64), 3)
@@ -37,20 +38,20 @@ def test_hard_labels_are_counted_exactly() -> None:
 def test_rounding_is_by_largest_remainder() -> None:
     """10 units at (.55, .33, .12): floors 5, 3, 1 leave one unit, and .5 is the largest rest."""
     codec = KnowledgeCodec(3, 10)
-    assert codec.encode(Contribution(np.ones(1), np.array([[0.55, 0.33, 0.12]]))).tolist() == [
+    assert codec.encode(Released(np.ones(1), np.array([[0.55, 0.33, 0.12]]))).tolist() == [
         6,
         3,
         1,
     ]
     # Half the weight: 5 units at (2.75, 1.65, 0.6); floors 2, 1, 0 leave two, to .75 and .65.
-    half = codec.encode(Contribution(np.full(1, 0.5), np.array([[0.55, 0.33, 0.12]])))
+    half = codec.encode(Released(np.full(1, 0.5), np.array([[0.55, 0.33, 0.12]])))
     assert half.tolist() == [3, 2, 0]
 
 
 def test_an_abstention_is_zeros_whatever_the_network_says() -> None:
     codec = KnowledgeCodec(3, SOFT_LEVELS)
-    assert not codec.encode(Contribution(np.zeros(2), ROWS)).any()
-    assert not codec.encode(Contribution(np.zeros(2), np.zeros((2, 3)))).any()
+    assert not codec.encode(Released(np.zeros(2), ROWS)).any()
+    assert not codec.encode(Released(np.zeros(2), np.zeros((2, 3)))).any()
 
 
 @pytest.mark.parametrize("weight", [-1e-9, 1 + 1e-9, -1.0, 2.0])
@@ -79,7 +80,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 
 def test_no_proxies_are_no_integers() -> None:
     codec = KnowledgeCodec(3, 5)
-    encoded = codec.encode(Contribution(np.zeros(0), np.zeros((0, 3))))
+    encoded = codec.encode(Released(np.zeros(0), np.zeros((0, 3))))
     assert encoded.shape == (0,)
     assert codec.decode(encoded, 1).total.shape == (0, 3)
 

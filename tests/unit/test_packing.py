@@ -1,8 +1,10 @@
+from itertools import product
+
 import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg.packing import LaneLayout
 
 
@@ -104,3 +106,108 @@ def test_the_wrong_number_of_words_is_refused(words: WordArray) -> None:
 def test_layouts_that_cannot_hold_the_sum_are_refused(n: int, bound: int) -> None:
     with pytest.raises(ConfigurationError):
         LaneLayout(n, bound)
+
+
+# Room for noise.
+
+
+def signed(*numbers: int) -> IntArray:
+    return np.array(numbers, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("n", "bound", "room", "bits", "lanes"),
+    [
+        (10, 1, 0, 4, 16),
+        (10, 1, 3, 5, 12),
+        (10, 1, 60, 8, 8),
+        (1_000, 1, 100, 11, 5),
+        (10_000, 1, 300, 14, 4),  # ten times the clients: 3 or 4 bits more
+        (10_000, 1, 10_000, 15, 4),
+        (10_000, 20, 50_000, 19, 3),
+        (1, 1, 2**62 - 1, 63, 1),
+    ],
+)
+def test_lanes_have_twice_the_room(n: int, bound: int, room: int, bits: int, lanes: int) -> None:
+    layout = LaneLayout(n, bound, room)
+    assert (layout.bits, layout.lanes, layout.limit) == (bits, lanes, n * bound)
+
+
+@pytest.mark.parametrize("room", [1, 7, 1000])
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 100])
+def test_signed_values_come_back(length: int, room: int) -> None:
+    layout = LaneLayout(10, 7, room)
+    rng = np.random.default_rng(length)
+    values = rng.integers(-room, 7 + room, length, endpoint=True)
+    found = layout.unpack(layout.pack(values), length)
+    assert found.dtype == np.int64
+    assert found.tolist() == values.tolist()
+
+
+def test_every_total_of_a_small_layout_comes_back_beside_every_other() -> None:
+    """Three clients of bound 1 and room 2 reach -2 to 5; all pairs, in neighbouring lanes."""
+    layout = LaneLayout(3, 1, 2)
+    reach = range(-2, 6)
+    assert layout.bits == 3
+    for pair in product(reach, reach):
+        totals = [*pair, *pair]
+        word = sum(total << 3 * lane for lane, total in enumerate(totals)) % 2**64
+        assert layout.unpack(words_of(word), 4).tolist() == totals
+
+
+def sign_extended(layout: LaneLayout, words: WordArray, length: int) -> list[int]:
+    """A twin that adds no offset: each lane by itself, its upper half taken as negative."""
+    width, size = words.size, 1 << layout.bits
+    lanes = [int(words[i % width]) >> i // width * layout.bits & (size - 1) for i in range(length)]
+    return [lane - size if lane >= size // 2 else lane for lane in lanes]
+
+
+def test_twin_without_the_offset_takes_borrows_for_values() -> None:
+    layout = LaneLayout(3, 1, 2)
+    fine, borrowing = signed(1, 0, 1, 2), signed(-1, 0, 1, 2)
+    for values, right in ((fine, True), (borrowing, False)):
+        words = layout.pack(values)
+        assert layout.unpack(words, 4).tolist() == values.tolist()
+        assert (sign_extended(layout, words, 4) == values.tolist()) is right
+    lanes_of_one_word = layout.pack(signed(-1, *[0] * (layout.lanes - 1)))
+    assert sign_extended(layout, lanes_of_one_word, layout.lanes) == [-1] * layout.lanes
+
+
+@pytest.mark.parametrize(("value", "says"), [(9, "exceeds"), (100, "exceeds"), (-6, "below zero")])
+def test_a_value_beyond_the_room_is_refused_and_not_named(value: int, says: str) -> None:
+    layout = LaneLayout(10, 3, 5)
+    layout.pack(signed(-5, 8))
+    with pytest.raises(LocalError, match=f"{says}.* room of 5") as caught:
+        layout.pack(signed(0, value))
+    assert str(value) not in str(caught.value)
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 2), np.int64), np.zeros(4, np.uint64)])
+def test_only_flat_int64_is_packed_where_there_is_room(values: WordArray) -> None:
+    with pytest.raises(LocalError, match=r"int64 \[m\]"):
+        LaneLayout(3, 1, 1).pack(values)
+
+
+@pytest.mark.parametrize(("total", "survivors"), [(-6, 3), (15, 3), (12, 2), (9, 1)])
+def test_a_total_beyond_survivors_and_room_voids_the_sum(total: int, survivors: int) -> None:
+    layout, limit = LaneLayout(3, 3, 5), 3 * survivors
+    for edge in (-5, limit + 5):
+        assert layout.unpack(words_of(edge % 2**64), 1, limit).tolist() == [edge]
+    with pytest.raises(PeerError):
+        layout.unpack(words_of(total % 2**64), 1, limit)
+
+
+def test_noise_beyond_the_room_costs_its_neighbour_one_and_no_more() -> None:
+    """What docs/protocol.md says of the sums that a chosen room does not hold."""
+    layout = LaneLayout(3, 1, 2)
+    totals = [6, 0, -2, 5]  # six is one above what the lane holds
+    words = words_of(sum(total << 3 * lane for lane, total in enumerate(totals)) % 2**64)
+    assert layout.unpack(words, 4).tolist() == [-2, 1, -2, 5]
+
+
+@pytest.mark.parametrize(
+    ("n", "bound", "room"), [(3, 1, -1), (1, 1, 2**62), (2, 2**61, 2**61), (4, 2**61, 1)]
+)
+def test_rooms_that_no_lane_holds_are_refused(n: int, bound: int, room: int) -> None:
+    with pytest.raises(ConfigurationError, match="room"):
+        LaneLayout(n, bound, room)

@@ -10,8 +10,16 @@ from hypothesis.extra.numpy import arrays
 
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray, IntArray
+from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.privacy.record_release import UNIT, class_sums, release_class_means, to_units
+from secure_fd.privacy.events import DiscreteGaussian
+from secure_fd.privacy.record_release import (
+    UNIT,
+    class_sums,
+    record_plan,
+    release_class_means,
+    to_units,
+)
 
 DELTA = 1e-5
 
@@ -44,14 +52,16 @@ def test_any_record_moves_one_block_by_at_most_the_sensitivity(
     features[at], labels[at] = row / norm if norm > 1e-9 else row, label
     present = class_sums(features, labels, 3)
     features[at] = 0
-    moved = present - class_sums(features, labels, 3)
-    assert int((moved**2).sum()) <= UNIT**2
+    moved = present.values - class_sums(features, labels, 3).values
+    assert int((moved**2).sum()) <= present.l2**2
     assert set(np.flatnonzero(moved.any(axis=1))) <= {label}
 
 
 def test_the_worst_record_uses_the_whole_sensitivity() -> None:
+    """So a twin that declares a unit less is caught, and one that declares more wastes noise."""
     moved = class_sums(np.array([[0.0, -1.0]]), np.array([1]), 2)
-    assert moved.tolist() == [[0, 0], [0, -UNIT]]
+    assert moved.values.tolist() == [[0, 0], [0, -UNIT]]
+    assert int((moved.values**2).sum()) == moved.l2**2 > (moved.l2 - 1) ** 2
 
 
 def test_rounding_to_nearest_would_break_the_sensitivity() -> None:
@@ -80,7 +90,7 @@ def test_infinite_epsilon_gives_the_exact_means() -> None:
     released = release_class_means(
         features, LABELS, 3, epsilon=math.inf, delta=DELTA, random=forbidden
     )
-    exact = class_sums(features, LABELS, 3) / (60 * UNIT)
+    exact = class_sums(features, LABELS, 3).values / (60 * UNIT)
     assert released.means.tobytes() == exact.tobytes()
     means = [features[c == LABELS].sum(axis=0) / 60 for c in range(3)]
     np.testing.assert_allclose(released.means, means, atol=1 / UNIT)
@@ -97,6 +107,8 @@ def test_float32_features_are_taken_as_they_are() -> None:
 def test_the_claim_is_made_with_the_noise() -> None:
     released = release_class_means(unit_rows(60, 5), LABELS, 3, epsilon=4.0, delta=DELTA)
     assert released.noise_multiplier == pytest.approx(1.158, abs=1e-3)
+    assert released.event == DiscreteGaussian(released.noise_multiplier)
+    assert released.guarantee.epsilon == epsilon(record_plan(4.0, DELTA, 60), DELTA)
     assert released.guarantee.epsilon == pytest.approx(4.0)
     assert released.guarantee.delta == DELTA
     assert released.n_records == 60
@@ -147,7 +159,7 @@ def test_bad_input_is_refused(features: FloatArray, labels: IntArray) -> None:
         release_class_means(features, labels, 2, epsilon=1.0, delta=DELTA)
 
 
-def test_bad_budgets_are_refused_before_any_noise() -> None:
-    for epsilon, delta in [(0.0, DELTA), (-1.0, DELTA), (1.0, 0.0), (1.0, 0.1)]:
+def test_bad_budgets_are_refused() -> None:
+    for budget, delta in [(0.0, DELTA), (-1.0, DELTA), (1.0, 0.0), (1.0, 0.1)]:
         with pytest.raises(ConfigurationError):
-            release_class_means(unit_rows(60, 5), LABELS, 3, epsilon=epsilon, delta=delta)
+            release_class_means(unit_rows(60, 5), LABELS, 3, epsilon=budget, delta=delta)

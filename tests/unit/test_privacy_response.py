@@ -4,21 +4,26 @@ import copy
 import itertools
 import math
 import os
-import pickle
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import IntArray, one_hot
+from secure_fd.knowledge import one_hot
+from secure_fd.privacy.accountants.curves import divergence
 from secure_fd.privacy.alphabet import Alphabet, declaring
-from secure_fd.privacy.entropy import Random, SeededRandom, words
+from secure_fd.privacy.entropy import Random, words
+from secure_fd.privacy.events import Response
 from secure_fd.privacy.ledger import LabelLedger
-from secure_fd.privacy.randomized_response import RandomizedResponse, sample_symbols
+from secure_fd.privacy.randomized_response import (
+    RandomizedResponse,
+    best_subset_size,
+    sample_symbols,
+)
 
 WORD = 1 << 64
 
@@ -35,47 +40,160 @@ def forbidden(count: int) -> bytes:
 
 def exact_distribution(
     mechanism: RandomizedResponse, truth: int, alphabet: Alphabet
-) -> dict[int, Fraction]:
+) -> dict[frozenset[int], Fraction]:
     """Exact probability of every answer, by asking at both ends of each interval of words."""
-    wrong = mechanism._wrong
-    edges = [i * wrong for i in range(mechanism.alphabet_size)] + [WORD]
-    answers: dict[int, Fraction] = {}
-    for low, high in itertools.pairwise(edges):
-        first, last = mechanism.respond_within(
-            np.array([truth, truth]), alphabet, fixed(low, high - 1)
-        )
-        assert first == last
-        answers[int(first)] = answers.get(int(first), Fraction(0)) + Fraction(high - low, WORD)
+    size, d = mechanism.alphabet_size, mechanism.subset_size
+    without, held = math.comb(size - 1, d), math.comb(size - 1, d - 1)
+    edges = [i * mechanism._wrong for i in range(without)]
+    edges += [without * mechanism._wrong + i * mechanism._told for i in range(held + 1)]
+    answers: dict[frozenset[int], Fraction] = {}
+    for low, high in itertools.pairwise([*edges, WORD]):
+        if low < high:
+            rows = mechanism.respond_within(
+                np.array([truth, truth]), alphabet, fixed(low, high - 1)
+            )
+            first, last = (frozenset(np.flatnonzero(row).tolist()) for row in rows)
+            assert first == last
+            answers[first] = answers.get(first, Fraction(0)) + Fraction(high - low, WORD)
+    assert sum(answers.values()) == 1
     return answers
 
 
+def e_to(epsilon: float) -> Fraction:
+    with localcontext() as context:
+        context.prec = 60
+        return Fraction(Decimal(epsilon).exp())
+
+
+@settings(deadline=None)
 @given(
     epsilon=st.floats(0.01, 44),
-    spare=st.integers(0, 4),
+    spare=st.integers(0, 3),
     declared=st.sets(st.integers(0, 5), min_size=1),
+    data=st.data(),
 )
 def test_no_answer_is_ever_more_telling_than_epsilon(
-    epsilon: float, spare: int, declared: set[int]
+    epsilon: float, spare: int, declared: set[int], data: st.DataObject
 ) -> None:
     """Exact rational arithmetic over all words: no tolerance."""
     alphabet = Alphabet(6, tuple(sorted(declared)))
-    mechanism = RandomizedResponse(epsilon, alphabet.size + spare)
+    size = alphabet.size + spare
+    d = data.draw(st.integers(1, size - 1))
+    mechanism = RandomizedResponse(epsilon, size, d)
     worlds = [exact_distribution(mechanism, truth, alphabet) for truth in range(7)]
-    with localcontext() as context:
-        context.prec = 60
-        limit = Fraction(Decimal(epsilon).exp())
+    limit = e_to(epsilon)
     for one, other in itertools.permutations(worlds, 2):
-        assert one.keys() == other.keys() == {*declared, 6}
+        assert one.keys() == other.keys()
         assert all(one[s] <= limit * other[s] for s in one)
+    if d == 1:
+        assert worlds[0].keys() == {frozenset(), *(frozenset({c}) for c in declared)}
+
+
+def generous(mechanism: RandomizedResponse) -> RandomizedResponse:
+    """The twin that rounds towards less noise: two words fewer for a subset without the truth."""
+    bent = copy.copy(mechanism)
+    wrong = mechanism._wrong - 2
+    size, d = mechanism.alphabet_size, mechanism.subset_size
+    told = (WORD - math.comb(size - 1, d) * wrong) // math.comb(size - 1, d - 1)
+    object.__setattr__(bent, "_wrong", wrong)
+    object.__setattr__(bent, "_told", told)
+    return bent
+
+
+@pytest.mark.parametrize(("size", "d"), [(11, 1), (4, 2), (7, 3), (5, 4)])
+def test_two_words_less_of_2_to_the_64_are_caught(size: int, d: int) -> None:
+    mechanism, alphabet = RandomizedResponse(1.0, size, d), Alphabet.full(size - 1)
+
+    def keeps(made: RandomizedResponse) -> bool:
+        one, other = (exact_distribution(made, truth, alphabet) for truth in (0, size - 1))
+        return all(one[s] <= e_to(1.0) * other[s] for s in one)
+
+    assert keeps(mechanism)
+    assert not keeps(generous(mechanism))
+
+
+@pytest.mark.parametrize(("size", "d"), [(11, 1), (11, 3), (7, 4), (6, 2), (2, 1), (5, 4)])
+def test_p_and_q_are_the_chances_of_the_words(size: int, d: int) -> None:
+    """Within the rounding of one division, for every class and every truth."""
+    mechanism = RandomizedResponse(0.7, size, d)
+    for truth in range(size):
+        world = exact_distribution(mechanism, truth, Alphabet.full(size - 1))
+        for c in range(size - 1):
+            chance = sum(p for answer, p in world.items() if c in answer)
+            assert float(chance) == (mechanism.p if c == truth else mechanism.q)
+        sizes = {len(answer) for answer, p in world.items() if p > Fraction(1, 1 << 50)}
+        assert sizes <= {d - 1, d}
+
+
+def test_leftover_words_are_the_empty_answer_whatever_the_truth() -> None:
+    """11 symbols, 4 of them named: 120 subsets hold the truth, and 2^64 does not share out."""
+    mechanism = RandomizedResponse(0.5, 11, 4)
+    used = 210 * mechanism._wrong + 120 * mechanism._told
+    assert 0 < WORD - used < 120
+    for word in (used, WORD - 1):
+        codes = mechanism.respond(np.arange(11), fixed(*[word] * 11))
+        assert not mechanism.members(codes).any()
+    assert mechanism.members(mechanism.respond(np.arange(11), fixed(*[used - 1] * 11))).any()
 
 
 def test_probabilities_are_the_textbook_ones() -> None:
     mechanism = RandomizedResponse(4.0, 11)
     assert mechanism.p == pytest.approx(math.exp(4) / (math.exp(4) + 10), rel=1e-15)
     assert mechanism.q == pytest.approx(1 / (math.exp(4) + 10), rel=1e-15)
-    world = exact_distribution(mechanism, 3, Alphabet.full(10))
-    assert float(world[3]) == mechanism.p
-    assert {float(world[s]) for s in world if s != 3} == {mechanism.q}
+    # Ye and Barg, 2018: an answer holds the truth with d e^eps / (d e^eps + A - d).
+    mechanism, e, a, d = RandomizedResponse(1.0, 11, 3), math.exp(1), 11, 3
+    assert mechanism.p == pytest.approx(d * e / (d * e + a - d), rel=1e-14)
+    assert mechanism.q == pytest.approx(d / a + (d / a - mechanism.p) / (a - 1), rel=1e-14)
+
+
+@pytest.mark.parametrize(("size", "d"), [(11, 1), (7, 3), (11, 3)])
+def test_the_accountant_s_curve_is_that_of_the_words(size: int, d: int) -> None:
+    """The Renyi divergence of exact worlds; that of another subset size is not it."""
+    mechanism, alphabet = RandomizedResponse(1.0, size, d), Alphabet.full(size - 1)
+    one, other = (exact_distribution(mechanism, truth, alphabet) for truth in (2, size - 1))
+    orders = np.array([1.5, 2.0, 8.0, 64.0])
+    ratios = np.array([float(one[s] / other[s]) for s in one])
+    moments = np.array([np.dot(ratios**a, [float(other[s]) for s in one]) for a in orders])
+    exact = np.log(moments) / (orders - 1)
+    np.testing.assert_allclose(divergence(mechanism.event(), orders), exact, rtol=1e-10)
+    wrong = divergence(Response(1.0, size, 3 if d == 1 else 1), orders)
+    assert abs(wrong[1] / exact[1] - 1) > 0.1
+
+
+def test_an_answer_of_one_symbol_is_randomised_response_word_by_word() -> None:
+    """Known answers: 3 of 11 at epsilon 4, by the rule u // Q, whoever wrote the sampler."""
+    q = math.floor(WORD / (math.exp(4) + 10)) // 10**6 * 10**6  # double precision, rounded down
+    words_ = [0, q // 2, q + 10**9, 3 * q - 10**9, 3 * q + 10**9, 9 * q + 10**9, WORD - 1]
+    answers = RandomizedResponse(4.0, 11).respond(np.full(7, 3), fixed(*words_))
+    assert answers.tolist() == [0, 0, 1, 2, 4, 10, 3]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "size", "best"),
+    [(0.5, 11, 4), (1.0, 11, 3), (2.0, 11, 1), (4.0, 11, 1), (0.5, 2, 1), (0.1, 4, 2),
+     (math.inf, 11, 1), (1.0, 1001, 1)],
+)  # fmt: skip
+def test_the_best_size_has_the_least_variance(epsilon: float, size: int, best: int) -> None:
+    assert best_subset_size(epsilon, size) == best
+    chosen = RandomizedResponse.over(epsilon, [Alphabet.full(size - 1), Alphabet(size - 1, (0,))])
+    assert (chosen.alphabet_size, chosen.subset_size) == (size, best)
+    assert chosen.event() == Response(epsilon, size, best)
+    if math.isfinite(epsilon) and size < 20:
+        others = [RandomizedResponse(epsilon, size, d).variance for d in range(1, size)]
+        assert chosen.variance == min(others)
+
+
+def test_variance_is_that_of_the_exact_distribution() -> None:
+    for d in (1, 2, 4):
+        mechanism, clients = RandomizedResponse(1.3, 6, d), 1
+        world = exact_distribution(mechanism, 2, Alphabet(6, tuple(range(6))[:5]))
+        error = 0.0
+        for answer, chance in world.items():
+            votes = np.array([[float(c in answer) for c in range(5)]])
+            found = mechanism.debias(votes, clients)[0]
+            error += float(chance) * float(((found - (np.arange(5) == 2)) ** 2).sum())
+        abstain = mechanism.q * (1 - mechanism.q) / (mechanism.p - mechanism.q) ** 2
+        assert error + abstain == pytest.approx(mechanism.variance, rel=1e-12)
 
 
 def test_a_very_large_epsilon_still_leaves_one_word_of_doubt() -> None:
@@ -88,8 +206,9 @@ def test_a_declared_class_keeps_the_common_p_and_q() -> None:
     mechanism = RandomizedResponse.over(2.0, [small, large])
     assert mechanism.alphabet_size == 4
     for alphabet in (small, large):
-        assert float(exact_distribution(mechanism, 3, alphabet)[3]) == mechanism.p
-        assert float(exact_distribution(mechanism, 10, alphabet)[3]) == mechanism.q
+        for truth, chance in ((3, mechanism.p), (10, mechanism.q)):
+            world = exact_distribution(mechanism, truth, alphabet)
+            assert float(world[frozenset({3})]) == chance
     undeclared = exact_distribution(mechanism, 5, small)
     assert undeclared == exact_distribution(mechanism, small.abstain, small)
     assert declaring([small, large]).tolist() == [1, 0, 0, 2, 0, 0, 0, 1, 0, 0]
@@ -101,7 +220,7 @@ def test_infinite_epsilon_is_the_identity_and_draws_nothing() -> None:
     assert (mechanism.respond(symbols, forbidden) == symbols).all()
     ledger = LabelLedger(mechanism, Alphabet(10, (1,)), 11)
     for answers in (symbols, symbols[::-1]):
-        assert (ledger.release(symbols, answers, forbidden) == answers).all()
+        assert (ledger.release(symbols, answers, forbidden) == one_hot(answers, 11)[:, :10]).all()
     assert ledger.released == 11
     assert mechanism.debias(sums, 3).tobytes() == sums.tobytes()
 
@@ -154,6 +273,11 @@ def test_bad_settings_and_symbols_are_refused() -> None:
     for classes in [(), (10,), (-1,), (2, 1), (1, 1)]:
         with pytest.raises(ConfigurationError, match="classes"):
             Alphabet(10, classes)
+    for epsilon, size, d in [(1.0, 11, 0), (1.0, 11, 11), (1.0, 2, 2), (math.inf, 11, 2)]:
+        with pytest.raises(ConfigurationError, match=f"subset_size: {d} is not allowed; use 1 to"):
+            RandomizedResponse(epsilon, size, d)
+    with pytest.raises(ConfigurationError, match="184,756 subsets of 20 are too many"):
+        RandomizedResponse(1.0, 20, 10)
     mechanism = RandomizedResponse(1.0, 3)
     with pytest.raises(LocalError, match="outside the alphabet"):
         mechanism.respond(np.array([3]), os.urandom)
@@ -163,59 +287,3 @@ def test_bad_settings_and_symbols_are_refused() -> None:
         mechanism.respond_within(np.array([-1]), Alphabet.full(2), os.urandom)
     with pytest.raises(LocalError, match="gave 7 bytes"):
         words(lambda count: bytes(count - 1), 1)
-
-
-def fresh_ledger(epsilon: float = 0.5, n_proxies: int = 50) -> LabelLedger:
-    return LabelLedger(RandomizedResponse(epsilon, 11), Alphabet.full(10), n_proxies)
-
-
-def test_a_pair_is_answered_once_and_for_good() -> None:
-    ledger, random = fresh_ledger(), SeededRandom(1)
-    first = ledger.release(np.arange(30), np.zeros(30, dtype=np.int64), random)
-    assert ledger.released == 30
-    again = ledger.release(np.arange(30), np.full(30, 9), forbidden)
-    assert (again == first).all()
-    drawn: list[int] = []
-
-    def counting(count: int) -> bytes:
-        drawn.append(count)
-        return random(count)
-
-    mixed: IntArray = np.array([40, 3, 41, 3, 40])
-    answers = ledger.release(mixed, np.array([1, 2, 3, 4, 5]), counting)
-    assert drawn == [16]
-    assert answers[1] == answers[3] == first[3]
-    assert answers[0] == answers[4]
-    assert ledger.released == 32
-
-
-def test_a_failed_release_leaves_no_trace() -> None:
-    ledger = fresh_ledger()
-    for indices, symbols in [([50], [0]), ([-1], [0]), ([0], [11]), ([0, 1], [0])]:
-        with pytest.raises(LocalError):
-            ledger.release(np.array(indices), np.array(symbols), os.urandom)
-    with pytest.raises(LocalError):
-        ledger.release(np.array([0]), np.array([0]), lambda _: b"")
-    assert ledger.released == 0
-
-
-def test_the_ledger_shows_nothing_and_cannot_be_copied() -> None:
-    ledger = fresh_ledger()
-    ledger.release(np.arange(5), np.full(5, 7), os.urandom)
-    assert repr(ledger) == "LabelLedger(n_proxies=50, released=5)"
-    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(LocalError, match="cannot be pickled or copied"):
-            attempt(ledger)
-
-
-def test_the_ledger_composes_over_what_it_released_and_knows_seeded_noise() -> None:
-    ledger = fresh_ledger(epsilon=4.0)
-    ledger.release(np.arange(20), np.zeros(20, dtype=np.int64), os.urandom)
-    claim = ledger.guarantee(1e-5)
-    assert claim.epsilon == 4
-    assert "20 answers" in claim.accountant
-    assert all(40 < c.epsilon < 80 for c in claim.composes_to)
-    ledger.release(np.arange(20), np.zeros(20, dtype=np.int64), SeededRandom(0))
-    assert ledger.guarantee(1e-5) == claim
-    ledger.release(np.arange(20, 21), np.zeros(1, dtype=np.int64), SeededRandom(0))
-    assert ledger.guarantee(1e-5).unmet == ("the noise was drawn from a seeded generator",)

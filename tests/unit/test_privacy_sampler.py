@@ -1,38 +1,69 @@
-"""The discrete Gaussian's exact arithmetic: the table, and every comparison at 128 bits."""
+"""The samplers' exact arithmetic: the tables, and every comparison at 128 bits."""
 
 import math
-from decimal import Decimal
+from bisect import bisect_right
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import partial
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Final
 
 import numpy as np
 import pytest
+from scipy.special import ive
 
 from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import FloatArray, IntArray
+from secure_fd.privacy import discrete_gaussian as gaussian_module
+from secure_fd.privacy import skellam as skellam_module
 from secure_fd.privacy.discrete_gaussian import (
     MAX_SIGMA,
     _accepted,
     _below_exp,
-    _bucket,
     _proposal,
+    _reach,
     _scaled_exp,
+    _whole,
     discrete_gaussian,
 )
 from secure_fd.privacy.entropy import Random, SeededRandom, words
+from secure_fd.privacy.inverse_cdf import Table
+from secure_fd.privacy.shares import summed_shares
+from secure_fd.privacy.skellam import MAX_VARIANCE, _poisson, skellam
 
-FULL = 1 << 128
+FULL: Final = 1 << 128
+
+
+def edges_of(table: Table) -> list[int]:
+    """Where the entries of a table begin and end, in units of 2^-128."""
+    upper, lower = table.leading.tolist(), table.trailing.tolist()
+    return [0, *(high << 64 | low for high, low in zip(upper, lower, strict=True)), FULL]
+
+
+def law_of(table: Table) -> FloatArray:
+    """[n] the probabilities that a table gives its entries."""
+    return np.array([(b - a) / FULL for a, b in pairwise(edges_of(table))])
 
 
 def low_word(value: int) -> Random:
     return lambda _: value.to_bytes(8, "little")
 
 
-@pytest.mark.parametrize("sigma", [0.4, 3.0, 20.3, 300.0])
+@pytest.mark.parametrize("sigma", [0.05, 0.4, 3.0, 15.99])
+def test_one_table_is_the_distribution_of_a_small_sigma(sigma: float) -> None:
+    x = np.arange(-_reach(sigma), _reach(sigma) + 1)
+    ideal = np.exp(-(x**2) / (2 * sigma**2))
+    np.testing.assert_allclose(law_of(_whole(sigma)), ideal / ideal.sum(), rtol=1e-10, atol=1e-35)
+
+
+@pytest.mark.parametrize("sigma", [16.0, 20.3, 300.0])
 def test_table_times_acceptance_is_the_distribution(sigma: float) -> None:
     """The law that the two steps give, worked out without sampling, against the definition."""
     proposal = _proposal(sigma)
     k = 1 << proposal.shift
-    edges = [0, *proposal.cumulative, FULL]
-    buckets = np.array([(b - a) / FULL for a, b in pairwise(edges)])
+    buckets = law_of(proposal.table)
     x = np.arange(len(buckets) * k)
     fine = x % k
     accepted = np.exp(-fine * (fine + 2 * (x - fine)) / (2 * sigma**2))
@@ -60,7 +91,7 @@ def test_a_proposal_is_accepted_with_what_its_exponent_lacks(
     sigma, k = 300.0, 32
     proposal, x = _proposal(sigma), k * bucket + fine
     assert proposal.shift == 5
-    edges = [0, *proposal.cumulative]
+    edges = edges_of(proposal.table)
     inside = (edges[bucket] + edges[bucket + 1] >> 1) >> 64
     limit = math.exp(-(x**2 - (k * bucket) ** 2) / (2 * sigma**2)) * 2**64
     outcomes = []
@@ -72,20 +103,36 @@ def test_a_proposal_is_accepted_with_what_its_exponent_lacks(
     assert outcomes == [kept, [] if fine else kept]
 
 
-@pytest.mark.parametrize("sigma", [0.1, 8.0, 8.1, 1000.0, 2.0**19, MAX_SIGMA])
+@pytest.mark.parametrize("sigma", [16.0, 17.1, 1000.0, 2.0**19, MAX_SIGMA])
 def test_the_table_stays_small_and_reaches_the_tail(sigma: float) -> None:
     proposal = _proposal(sigma)
-    assert len(proposal.cumulative) <= 225
-    assert (len(proposal.cumulative) + 1 << proposal.shift) > 13.9 * sigma
-    assert list(proposal.cumulative) == sorted(proposal.cumulative)
+    edges = edges_of(proposal.table)
+    assert len(edges) <= 227
+    assert (len(edges) - 1 << proposal.shift) > 13.9 * sigma
+    assert edges == sorted(edges)
 
 
-def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest() -> None:
-    proposal = _proposal(20.0)
-    for j, threshold in enumerate(proposal.cumulative[:40]):
-        tied, low = proposal.leading[j : j + 1], threshold % 2**64
-        assert _bucket(proposal, tied, low_word(low)) == [j + 1]
-        assert _bucket(proposal, tied, low_word(low - 1)) == [j]
+@pytest.mark.parametrize(
+    "table", [_whole(3.0), _proposal(20.0).table, _poisson(9.0), _poisson(2.0**26)]
+)
+def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest(table: Table) -> None:
+    """At every threshold: the number itself has reached it, the one below has not."""
+    edges = edges_of(table)
+    for threshold in edges[1:-1][:: 1 + len(edges) // 400]:
+        upper, lower = np.array([threshold >> 64], dtype=np.uint64), threshold % 2**64
+        for low in (lower, lower - 1) if lower else (lower,):
+            reached = bisect_right(edges, (threshold >> 64 << 64) + low) - 1
+            assert table.look_up(upper, low_word(low)) == [reached]
+
+
+def test_thresholds_that_share_their_first_64_bits_are_told_apart() -> None:
+    """Three entries of 2^-127 each after 0.3; only the lower halves of the thresholds differ."""
+    tiny = Decimal(2) ** -127
+    table = Table.of([Decimal("0.3"), tiny, tiny, tiny, Decimal("0.7") - 3 * tiny])
+    assert len(set(table.leading.tolist())) == 1
+    upper, first = table.leading[:1], int(table.trailing[0])
+    reached = [table.look_up(upper, low_word(first + more)).item() for more in range(-1, 8)]
+    assert reached == [0, 1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_a_uniform_next_to_the_exponential_is_settled_exactly() -> None:
@@ -120,24 +167,122 @@ def test_the_fast_comparison_agrees_with_the_exact_one() -> None:
 
 def test_certain_acceptance_is_certain() -> None:
     top, none = np.array([2**64 - 1], dtype=np.uint64), np.array([0])
-    assert _below_exp(top, none, _proposal(3.0), low_word(2**64 - 1))[0]
+    assert _below_exp(top, none, _proposal(30.0), low_word(2**64 - 1))[0]
 
 
-def test_no_noise_and_no_samples_draw_nothing() -> None:
+Sampler = Callable[[float, int, Random], IntArray]
+SAMPLERS: Final[list[Sampler]] = [discrete_gaussian, skellam]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_no_noise_and_no_samples_draw_nothing(sampler: Sampler) -> None:
     def forbidden(count: int) -> bytes:
         raise AssertionError(f"{count} bytes drawn")
 
-    assert discrete_gaussian(0.0, 7, forbidden).tolist() == [0] * 7
-    assert discrete_gaussian(5.0, 0, forbidden).size == 0
+    assert sampler(0.0, 7, forbidden).tolist() == [0] * 7
+    for parameter in (5.0, 500.0):
+        assert sampler(parameter, 0, forbidden).size == 0
 
 
-def test_the_bytes_decide_everything() -> None:
-    one, other = (discrete_gaussian(1e5, 1000, SeededRandom(4)) for _ in range(2))
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("parameter", [7.0, 1e5])
+def test_the_bytes_decide_everything(sampler: Sampler, parameter: float) -> None:
+    one, other = (sampler(parameter, 1000, SeededRandom(4)) for _ in range(2))
     assert (one == other).all()
-    assert (one != discrete_gaussian(1e5, 1000, SeededRandom(5))).any()
+    assert (one != sampler(parameter, 1000, SeededRandom(5))).any()
+    assert one.dtype == np.int64
 
 
-@pytest.mark.parametrize("sigma", [-1.0, math.nan, math.inf, MAX_SIGMA * 1.01])
-def test_impossible_sigmas_are_refused(sigma: float) -> None:
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("tiny", [5e-324, 1e-160, 1e-9])
+def test_noise_far_below_one_unit_is_none(sampler: Sampler, tiny: float) -> None:
+    assert not sampler(tiny, 1000, SeededRandom(6)).any()
+
+
+@pytest.mark.parametrize("parameter", [-1.0, math.nan, math.inf, MAX_SIGMA * 1.01])
+def test_impossible_parameters_are_refused(parameter: float) -> None:
     with pytest.raises(ConfigurationError, match="sigma"):
-        discrete_gaussian(sigma, 1, SeededRandom(0))
+        discrete_gaussian(parameter, 1, SeededRandom(0))
+    with pytest.raises(ConfigurationError, match="variance"):
+        skellam(parameter, 1, SeededRandom(0))
+
+
+# The Poisson numbers whose difference is Skellam.
+
+
+@pytest.mark.parametrize("variance", [0.02, 1.0, 9.0, 1000.3])
+def test_the_difference_of_two_draws_is_the_skellam_distribution(variance: float) -> None:
+    """The law of the table with itself, reversed, against Bessel functions."""
+    law = law_of(_poisson(variance))
+    ours = np.convolve(law, law[::-1])
+    x = np.arange(len(ours)) - (len(law) - 1)
+    np.testing.assert_allclose(ours, ive(np.abs(x), variance), rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("variance", [0.5, 30.0, 5000.0, MAX_VARIANCE])
+def test_what_the_poisson_table_leaves_out_is_below_its_bound(
+    variance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a table that goes on to 2^-200, where nothing is left that could matter.
+
+    Its outer entries are below 2^-128 and vanish in thresholds, so the weights are compared.
+    """
+    weights: list[list[Decimal]] = []
+
+    def kept(given_: list[Decimal]) -> Table:
+        weights.append(given_)
+        return Table.of(given_)
+
+    monkeypatch.setattr(skellam_module, "Table", SimpleNamespace(of=kept))
+    table = _poisson.__wrapped__(variance)
+    monkeypatch.setattr(skellam_module, "_LEAST", Decimal(2) ** -200)
+    _poisson.__wrapped__(variance)
+    with localcontext() as context:
+        context.prec = 80
+        short, whole = (sum(one, Decimal(0)) for one in weights)
+        assert 0 < (whole - short) / whole < Decimal(2) ** -139
+    assert len(table.leading) < 2**17.4
+
+
+def test_the_stated_distances_cover_thresholds_and_tails() -> None:
+    """n 2^-129 for every table that is drawn from, and its tails, in sum."""
+    tables = _whole(15.999), _poisson(MAX_VARIANCE)
+    gaussian, poisson = (
+        Fraction(len(table.leading) + 1, 2**129) + Fraction(1, 2**139) for table in tables
+    )
+    assert gaussian < Fraction(gaussian_module.TOTAL_VARIATION)
+    assert 2 * poisson < Fraction(skellam_module.TOTAL_VARIATION)
+
+
+# Sums of shares.
+
+
+@pytest.mark.parametrize(("shares", "size"), [(0, 3), (1, 5), (7, 0), (40, 1000), (3, 2**20 + 1)])
+def test_shares_are_summed_one_by_one_whatever_the_blocks(shares: int, size: int) -> None:
+    """Share k of value i is 1000 k + i, in the order in which they are asked for."""
+    drawn = 0
+
+    def draw_one(count: int, _: Random) -> IntArray:
+        nonlocal drawn
+        assert count <= max(2**20, size)
+        at = np.arange(drawn, drawn + count)
+        drawn += count
+        return at // max(1, size) * 1000 + at % max(1, size)
+
+    total = summed_shares(draw_one, shares, size, SeededRandom(0))
+    assert drawn == shares * size
+    assert (total == shares * np.arange(size) + 1000 * (shares * (shares - 1) // 2)).all()
+
+
+def test_shares_of_noise_are_independent_of_each_other() -> None:
+    """50 shares: the variance is 50 times one share's; were they one draw, 2500 times (here z)."""
+    for one, variance in ((partial(discrete_gaussian, 3.0), 9.0), (partial(skellam, 9.0), 9.0)):
+        total = summed_shares(one, 50, 20_000, SeededRandom(7))
+        z = (total.var() / (50 * variance) - 1) / math.sqrt(2 / 20_000)
+        assert abs(z) < 5  # 6e-7
+
+
+@pytest.mark.parametrize(("shares", "size"), [(-1, 3), (3, -1)])
+def test_negative_counts_are_refused(shares: int, size: int) -> None:
+    with pytest.raises(ConfigurationError, match="use 0 or more"):
+        summed_shares(partial(skellam, 1.0), shares, size, SeededRandom(0))

@@ -6,13 +6,14 @@ import math
 import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.privacy.accounting import gaussian_noise_multiplier
+from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.guarantees import (
     NETWORK_RELEASED,
     dp_sgd_guarantee,
     label_guarantee,
     record_guarantee,
 )
+from secure_fd.privacy.plans import RecordPlan, TrainingPlan
 from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee, PrivacyUnit, figure
 
@@ -21,7 +22,7 @@ DELTA = 1e-5
 
 def record(epsilon: float = 4.0, *, declared: bool = False) -> Guarantee:
     return record_guarantee(
-        noise_multiplier=gaussian_noise_multiplier(epsilon, DELTA),
+        noise_multiplier=calibrate(epsilon, DELTA, RecordPlan(5400)),
         delta=DELTA,
         n_records=5400,
         declared=declared,
@@ -34,14 +35,8 @@ def label(epsilon: float = 4.0) -> Guarantee:
 
 
 def dp_sgd(*, poisson: bool) -> Guarantee:
-    return dp_sgd_guarantee(
-        epsilon=3.83,
-        delta=DELTA,
-        noise_multiplier=0.72,
-        sample_rate=64 / 5400,
-        steps=500,
-        poisson=poisson,
-    )
+    plan = TrainingPlan(5400, batch=64, steps=500, noise=0.72)
+    return dp_sgd_guarantee(plan, epsilon=3.83, delta=DELTA, poisson=poisson)
 
 
 def test_the_label_unit_says_what_it_adds_up_to() -> None:
@@ -94,6 +89,19 @@ def test_a_claim_is_kept_where_nothing_speaks_against_it() -> None:
     assert record().voided_by(()) == record()
     with pytest.raises(LocalError, match="unmet"):
         Guarantee(PrivacyUnit.RECORD, "x", 1.0, 0.0, (), (), (), "s", "a", unmet=("why",))
+
+
+def test_an_epsilon_that_was_not_accounted_for_is_refused() -> None:
+    with pytest.raises(LocalError, match="no release was accounted for"):
+        Guarantee(PrivacyUnit.RECORD, "x", 1.0, 0.0, (), (), (), "s", "a")
+
+
+def test_the_sentence_says_what_the_budget_was_spent_on() -> None:
+    assert "spent on class-conditional feature means (once, epsilon 4 alone)" in record().sentence()
+    assert "answers, each about another proxy (6,000 times, epsilon 4 alone)" in label().sentence()
+    assert record().to_json()["parts"] == [
+        {"name": "class-conditional feature means", "times": 1, "epsilon": pytest.approx(4)}
+    ]
 
 
 def test_no_noise_is_no_privacy() -> None:

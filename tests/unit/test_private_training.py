@@ -14,8 +14,10 @@ from secure_fd import private_training
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.models import build, flatten
+from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.entropy import Random, SeededRandom
 from secure_fd.privacy.float_gaussian import FloatGaussian
+from secure_fd.privacy.plans import TrainingPlan
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 from secure_fd.training import accuracy, predict
 from tests.unit.toy import network, toy
@@ -29,7 +31,7 @@ given_noise = pytest.mark.usefixtures("uncalibrated")
 
 @pytest.fixture
 def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_training, "noise_multiplier", lambda _settings, _rate: 1.1)
+    monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
 
 
 def private(
@@ -52,14 +54,14 @@ def noiseless(made: PrivateTrainer) -> PrivateTrainer:
 @pytest.mark.parametrize(("epsilon", "steps", "rate"), [(4.0, 50, 0.128), (1.0, 20, 0.2)])
 def test_the_noise_keeps_the_promised_epsilon(epsilon: float, steps: int, rate: float) -> None:
     """By an accountant that takes the steps one by one; a tenth less noise must break it."""
-    settings = PrivateSGD(epsilon, 1e-5, steps)
-    found = private_training.noise_multiplier(settings, rate)
+    plan = TrainingPlan(1000, round(1000 * rate), steps)
+    found = calibrate(epsilon, 1e-5, plan)
 
     def spent(noise: float) -> float:
         accountant = PRVAccountant()
         for _ in range(steps):
             accountant.step(noise_multiplier=noise, sample_rate=rate)
-        return float(accountant.get_epsilon(delta=1e-5))
+        return float(accountant.get_epsilon(delta=1e-5, eps_error=1e-3))
 
     assert spent(found) <= epsilon
     assert spent(0.9 * found) > epsilon
@@ -78,7 +80,7 @@ def test_the_noise_is_right_where_the_truth_is_known(epsilon: float, steps: int)
         inner = norm.cdf(m / 2 - epsilon / m), norm.cdf(-m / 2 - epsilon / m)
         return float(inner[0] - math.exp(epsilon) * inner[1])
 
-    found = private_training.noise_multiplier(PrivateSGD(epsilon, 1e-5, steps), 1.0)
+    found = calibrate(epsilon, 1e-5, TrainingPlan(100, 100, steps))
     assert delta(found) <= 1e-5
     assert delta(0.9 * found) > 1e-5
 
@@ -88,7 +90,7 @@ def test_the_guarantee_is_that_of_the_calibration() -> None:
     claim = made.guarantee()
     assert claim.holds
     assert (claim.epsilon, claim.delta) == (4.0, 1e-5)
-    assert made._noise_multiplier == private_training.noise_multiplier(SETTINGS, 0.16)
+    assert made._noise_multiplier == calibrate(4.0, 1e-5, TrainingPlan(100, 16, 30))
     assert "30 steps at sampling rate 0.16" in claim.accountant
 
 

@@ -1,9 +1,10 @@
 """The real machines over one fixed set-up and two fixed rounds, every message on record.
 
-Four clients, a complete graph, three shares. Round 5 is complete; in round 6 the input of client
-4 is lost. Their numbers have gaps, so that no number is taken for a place. Each client draws from
-a stream of its own, so what it draws does not depend on the order of the others. A delivery can
-be replaced, to see what the receiver makes of it.
+Four clients, a complete graph, three shares. Round 5 asks for four inputs and is complete; round 6
+has room for noise and asks for three, and the input of client 4 is lost. Their numbers have gaps,
+so that no number is taken for a place. Each client draws from a stream of its own, so what it
+draws does not depend on the order of the others. A delivery can be replaced, to see what the
+receiver makes of it.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,19 +16,23 @@ from secure_fd.crypto.context import SERVER
 from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
 from secure_fd.errors import SecureFDError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.secrets import RoundSecrets, Shares
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.server_setup import ServerSetup, SetupStage
-from secure_fd.secagg.session import Roster, RoundTerms, Session
+from secure_fd.secagg.session import NoiseTerms, Roster, RoundTerms, Session
 from secure_fd.secagg.wire import MessageType
 
 SEEDS = {1: 1001, 4: 1004, 6: 1006, 9: 1009}
 NONCE, CONFIGURATION, PROXIES = b"a session's nonce", b"what else was agreed", bytes(range(32))
-TERMS = tuple(RoundTerms(index, 40, 1000, b"subject of round %d" % index) for index in (5, 6))
+NOISE = {5: NoiseTerms(survivors=4), 6: NoiseTerms(room=500, survivors=3)}
+TERMS = tuple(
+    RoundTerms(index, 40, 1000, b"subject of round %d" % index, noise)
+    for index, noise in NOISE.items()
+)
 LOST = {5: (), 6: (4,)}
 
 
@@ -155,10 +160,12 @@ class Flow:
             raise RefusedError(SERVER, "close", error) from error
 
 
-def values_of(client: int, terms: RoundTerms) -> WordArray:
-    """Any numbers up to the bound, the bound among them."""
-    steps = np.arange(terms.length, dtype=np.uint64) * np.uint64(37 * client + terms.index)
-    return steps % np.uint64(terms.bound + 1)
+def values_of(client: int, terms: RoundTerms) -> WordArray | IntArray:
+    """Any numbers within the bound, and beyond it by a part of the room that all may take up."""
+    share = terms.noise.room // len(SEEDS)
+    steps = np.arange(terms.length) * (37 * client + terms.index)
+    values = steps % (terms.bound + 2 * share + 1) - share
+    return values if share else values.astype(np.uint64)
 
 
 def instead_of(

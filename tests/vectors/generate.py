@@ -44,9 +44,11 @@ COMMENT: Final = [
     "digits of its seed), the context being that of 'insecure seed' with session and round empty "
     "and both ends 0.",
     "setup, rounds: all messages in the order of arrival; 'lost' never arrived. In round 5 nobody "
-    "is missing, in round 6 the input of client 4. A list of one item a client is in the order of "
-    "their numbers. prepared: what every client drew for a round; root_shares, seed_shares: what "
-    "each holder got, at the points 1 to 4. pairs: low adds the mask, high subtracts it.",
+    "is missing, in round 6 the input of client 4. room, least: what the round's noise asks for, "
+    "head room and survivors; words hold negative values modulo 2^64. A list of one item a "
+    "client is in the order of their numbers. prepared: what every client drew for a round; "
+    "root_shares, seed_shares: what each holder got, at the points 1 to 4. pairs: low adds the "
+    "mask, high subtracts it.",
     "graph: of the members in ascending order, place i from the last down to 1 is exchanged with "
     "place j, uniform in 0..i: of four bytes, big-endian, of the stream as many low bits as i has, "
     "drawn again while above i. The stream is AES-256-CTR under HKDF(seed, salt 'secure-fd "
@@ -157,6 +159,8 @@ def round_of(flow: Flow, keys: Mapping[bytes, bytes], terms: RoundTerms) -> dict
         "index": terms.index,
         "length": terms.length,
         "bound": terms.bound,
+        "room": terms.noise.room,
+        "least": terms.noise.survivors,
         "subject": terms.subject.hex(),
         "values": [values_of(k, terms).tolist() for k in members],
         "packed": [hexed(scope.layout.pack(values_of(k, terms))) for k in members],

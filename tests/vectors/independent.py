@@ -46,8 +46,11 @@ def eight(number: int) -> bytes:
     return struct.pack(">Q", number)
 
 
-def terms_of(index: int, length: int, bound: int, subject: bytes) -> bytes:
-    return fields(eight(index), eight(length), eight(bound), subject)
+def terms_of(
+    index: int, length: int, bound: int, subject: bytes, room: int = 0, least: int = 0
+) -> bytes:
+    """least: the fewest survivors."""
+    return fields(*map(eight, (index, length, bound, room, least)), subject)
 
 
 def sha(*parts: bytes) -> bytes:
@@ -242,22 +245,25 @@ def combine(shares: dict[int, int]) -> int:
     return total % PRIME
 
 
-def lane_bits(clients: int, bound: int) -> int:
-    return (clients * bound).bit_length()
+def lane_bits(clients: int, bound: int, room: int) -> int:
+    return (clients * bound + 2 * room).bit_length()
 
 
-def pack(values: Sequence[int], clients: int, bound: int) -> list[int]:
-    bits = lane_bits(clients, bound)
+def pack(values: Sequence[int], clients: int, bound: int, room: int) -> list[int]:
+    bits = lane_bits(clients, bound, room)
     width = -(-len(values) // (64 // bits))
     words = [0] * width
     for at, value in enumerate(values):
-        words[at % width] |= value << at // width * bits
+        words[at % width] = (words[at % width] + (value << at // width * bits)) % WORD
     return words
 
 
-def unpack(words: Sequence[int], length: int, clients: int, bound: int) -> list[int]:
-    bits, width = lane_bits(clients, bound), len(words)
-    return [words[at % width] >> at // width * bits & ((1 << bits) - 1) for at in range(length)]
+def unpack(words: Sequence[int], length: int, clients: int, bound: int, room: int) -> list[int]:
+    bits, width = lane_bits(clients, bound, room), len(words)
+    offset = pack([room] * length, clients, bound, room)
+    shifted = [(word + more) % WORD for word, more in zip(words, offset, strict=True)]
+    lanes = [shifted[at % width] >> at // width * bits for at in range(length)]
+    return [lane % (1 << bits) - room for lane in lanes]
 
 
 # Frames.

@@ -45,17 +45,20 @@ def recorded_keys() -> Iterator[dict[bytes, bytes]]:
 
 def lanes() -> list[dict[str, Any]]:
     found = []
-    for n, bound, length in ((10, 1, 33), (10, 4095, 9), (3, 2**40, 3), (50, 6, 25)):
-        layout = LaneLayout(n, bound)
-        values = (np.arange(length, dtype=np.uint64) * np.uint64(7919)) % np.uint64(bound + 1)
+    shapes = ((10, 1, 0, 33), (10, 4095, 0, 9), (3, 2**40, 0, 3), (50, 6, 0, 25))
+    noisy = ((10, 1, 60, 33), (10, 4095, 9000, 9), (3, 2**40, 2**44, 3), (10_000, 6, 7000, 25))
+    for n, bound, room, length in (*shapes, *noisy):
+        layout = LaneLayout(n, bound, room)
+        values = (np.arange(length) * 7919) % (bound + 2 * room + 1) - room
         found.append(
             {
                 "clients": n,
                 "bound": bound,
+                "room": room,
                 "bits": layout.bits,
                 "lanes": layout.lanes,
                 "values": values.tolist(),
-                "words": hexed(layout.pack(values)),
+                "words": hexed(layout.pack(values if room else values.astype(np.uint64))),
             }
         )
     return found

@@ -24,12 +24,12 @@ def check(content: Json) -> None:
 
 
 def check_lanes(case: Json) -> None:
-    n, bound, values = case["clients"], case["bound"], case["values"]
-    assert case["bits"] == plain.lane_bits(n, bound)
+    shape, values = (case["clients"], case["bound"], case["room"]), case["values"]
+    assert case["bits"] == plain.lane_bits(*shape)
     assert case["lanes"] == 64 // case["bits"]
     words = plain.words_of(raw(case["words"]))
-    assert plain.pack(values, n, bound) == words
-    assert plain.unpack(words, len(values), n, bound) == values
+    assert plain.pack(values, *shape) == words
+    assert plain.unpack(words, len(values), *shape) == values
 
 
 def check_sharing(case: Json) -> None:

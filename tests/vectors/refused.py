@@ -104,7 +104,7 @@ def other_nonce(data: bytes) -> bytes:
 
 def other_survivors(data: bytes) -> bytes:
     """Signatures of what nobody saw: survivors 1, 6 and 9 of a cohort without 4."""
-    session, terms = data[16:HEADER], plain.terms_of(6, 40, 1000, b"subject of round 6")
+    session, terms = data[16:HEADER], plain.terms_of(6, 40, 1000, b"subject of round 6", 500, 3)
     there = plain.member_set([1, 6, 9], [1, 4, 6, 9])
     view = honest().group.view
     return data[:HEADER] + plain.signature_list(
@@ -189,6 +189,10 @@ CASES: Final = [
     Case("a value above the bound", MASKED, add_to_word(HEADER, 4001), "limit"),
     Case("survivors without the receiver", SURVIVORS, flip(HEADER, 0x02), "own place"),
     Case("two survivors", SURVIVORS, flip(HEADER, 0x0C), "quorum"),
+    Case("three survivors where the noise asks for four", SURVIVORS,
+         lambda data: flip(HEADER, 0x08)(data[: HEADER + 1]), "quorum"),
+    Case("a cohort of three where the noise asks for four", COHORT,
+         lambda data: cut(PEER)(flip(HEADER, 0x08)(data)), "quorum"),
     Case("two cohort signatures", SURVIVORS, lines(SIGNED, lambda s: s[:2], head=1), "signatures"),
     Case("two cohort signatures altered", SURVIVORS,
          lambda data: flip(len(data) - 1)(flip(HEADER + 1 + 4)(data)), "signatures"),
@@ -200,7 +204,9 @@ CASES: Final = [
     Case("one share too few", UNMASK, cut(32), "length"),
     Case("a share that was altered", UNMASK, flip(HEADER + 31), "secret"),
     Case("a share that is no field element", UNMASK, flip(HEADER, 0x80), "field"),
-    # A round with a dropout.
+    # A round with a dropout, and room for noise.
+    Case("a value above the bound and the room", (6, "MASKED", 6, SERVER),
+         add_to_word(HEADER, 4001), "limit"),
     Case("cohort signatures asked for as if nobody were missing", LESS,
          lambda data: data[:HEADER] + b"\x0f" + sent(*SURVIVORS)[HEADER + 1 :], "signatures"),
     Case("a survivor signature too long", CONSISTENT, longer(1), "length"),

@@ -58,9 +58,10 @@ class RoundReader:
         self.session, self.case, self.first = session, case, first
         self.index = case["index"]
         self.drawn = {client: session.draw(self.index, client) for client in session.members}
+        self.shape = (len(session.members), case["bound"], case["room"])
         self.place = {client: at for at, client in enumerate(session.members)}
-        numbers = (self.index, case["length"], case["bound"])
-        self.terms = plain.terms_of(*numbers, raw(case["subject"]))
+        numbers, noise = (self.index, case["length"], case["bound"]), (case["room"], case["least"])
+        self.terms = plain.terms_of(*numbers, raw(case["subject"]), *noise)
         self.came = session.read(case["messages"], self.index)
         self.lost = session.read(case["lost"], self.index)
         self.survivors = [k for k in session.members if ("MASKED", k, SERVER) in self.came]
@@ -68,6 +69,7 @@ class RoundReader:
     def check(self) -> None:
         """See reader.check."""
         assert self.case["survivors"] == self.survivors
+        assert len(self.survivors) >= self.case["least"]
         self._check_masks()
         self._check_cohort()
         self._check_inputs()
@@ -140,11 +142,10 @@ class RoundReader:
         return body[len(raw(before["packed"][0])) + 64 :]
 
     def _check_inputs(self) -> None:
-        n, bound = len(self.session.members), self.case["bound"]
         self.signatures = {}
         masks = [plain.words_of(raw(case["mask"])) for case in self.case["self_masks"]]
         for at, client in enumerate(self.session.members):
-            words = plain.pack(self.case["values"][at], n, bound)
+            words = plain.pack(self.case["values"][at], *self.shape)
             assert words == plain.words_of(raw(self.case["packed"][at]))
             total = [a + b for a, b in zip(words, masks[at], strict=True)]
             for case in self.case["pairs"]:
@@ -198,10 +199,9 @@ class RoundReader:
             assert secret == (drawn.seed if alive else drawn.root)
             for sign, mask in self._masks_to_remove(owner):
                 total = [(a - sign * b) % WORD for a, b in zip(total, mask, strict=True)]
-        n, bound, length = len(members), self.case["bound"], self.case["length"]
         values = [self.case["values"][self.place[k]] for k in self.survivors]
         exact = [sum(column) for column in zip(*values, strict=True)]
-        assert plain.unpack(total, length, n, bound) == self.case["sum"] == exact
+        assert plain.unpack(total, self.case["length"], *self.shape) == self.case["sum"] == exact
 
     def _masks_to_remove(self, owner: int) -> list[tuple[int, list[int]]]:
         """A survivor's self mask; of a dropped client, what survivors did with its pairs."""

@@ -23,14 +23,14 @@ SCOPE = RoundScope(
 TERMS = plain.terms_of(7, 1000, 4095, b"subject")
 
 PAIRS = {
-    (0, 1): "82dbb7098459b3ef40521ea1ad1b8db38b05d0f63a569927",
-    (0, 2): "fc88407e679fd6f0cb6ef1dc439893fedfaa309dbbcd8fbd",
-    (1, 2): "4cff882c3c2e00838dfd45fd5faad6a2a856301218d49858",
+    (0, 1): "29fac2cb5d7490b4fc0759ef6ad2387e73b29a6286ece3e2",
+    (0, 2): "48bccd57de7af8c29517fa44bac47417544fad5abf3d2e5a",
+    (1, 2): "b777e87c5e32a51a02577df42594706c3a4ae49d5541ce7c",
 }
 SELVES = {
-    0: "cb887544620ba1529ac5e71ee706dc1570f38152750547f6",
-    1: "7f82e7bc0aaa15540766ae41fe590d1ad7a4b5da643851a7",
-    2: "d2316b1478d719dc942d1f0cbc5dd41f49558c48e043b5e2",
+    0: "38cf32d077742780e2b746ffaa1f563b4938808b14f53fa0",
+    1: "0d9e7f571f40bb6b99b79ff221fbd584c49b60815cb96557",
+    2: "0539bdf09f78abe3032601e6f75232f38ccf5b98a6b16c13",
 }
 
 

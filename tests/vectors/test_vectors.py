@@ -46,7 +46,7 @@ def test_the_other_implementation_knows_nothing_of_this_one(name: str) -> None:
 
 
 Path_ = tuple[str | int, ...]
-SEVERAL = {("lanes", "clients"), ("lanes", "bound")}
+SEVERAL = {("lanes", "clients"), ("lanes", "bound"), ("lanes", "room")}
 
 
 def leaves(value: object, path: Path_ = ()) -> Iterator[Path_]:

@@ -24,7 +24,7 @@ from secure_fd.aggregation.bfv.scope import Scope, Session
 from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.secrecy import SecretHolder
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.session import RoundCounter, RoundTerms
 
 
@@ -80,7 +80,7 @@ class ClientRound(SecretHolder):
         """Whether this client could decrypt."""
         return self._client.holder is not None
 
-    def input(self, values: WordArray) -> bytes:
+    def input(self, values: UnitArray) -> bytes:
         """Encrypt, tag and sign [length] values; LocalError for a value above the bound."""
         self._begin(ClientState.READY)
         scope, client = self.scope, self._client

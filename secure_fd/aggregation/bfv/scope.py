@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+import numpy as np
+
 from secure_fd.aggregation.bfv import scheme
 from secure_fd.aggregation.bfv.tags import DATA_SLOTS
 from secure_fd.crypto.context import EVERYONE, VERSION, fields
@@ -12,7 +14,7 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.packing import LaneLayout
-from secure_fd.secagg.session import Roster, RoundTerms
+from secure_fd.secagg.session import NO_NOISE, Roster, RoundTerms
 
 MIN_SURVIVORS: Final = 3
 MAX_CIPHERTEXTS: Final = 1024
@@ -95,6 +97,9 @@ class Scope:
     layout: SlotLayout = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.terms.noise != NO_NOISE:
+            allowed = "an encrypted sum carries none; use the masked sum"
+            raise ConfigurationError("noise", self.terms.noise, allowed)
         layout = SlotLayout(len(self.session.roster), self.terms.bound)
         object.__setattr__(self, "layout", layout)
         if self.ciphertexts > MAX_CIPHERTEXTS:
@@ -122,7 +127,7 @@ class Scope:
         limit = len(survivors) * self.terms.bound
         if int(values.max()) > limit:
             raise PeerError(f"a summed value exceeds {limit}, survivors times bound")
-        return values
+        return values.astype(np.uint64, copy=False)
 
     def context(self, purpose: Purpose, party: int) -> bytes:
         """The context of one purpose and party in this round, under all its terms."""

@@ -1,0 +1,75 @@
+"""A cell of few clients: the comparison's own row, at the cell's unit and epsilon."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.compare import run
+from experiments.compare.rows import RowSpec
+from experiments.compare.settings import Plan, Settings, plan
+from experiments.utility.cells import Cell
+from experiments.utility.results import CellResult
+from secure_fd.errors import LocalError
+from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.record_unit import RecordUnit
+
+_HARD = RowSpec("selective-fd", "hard")
+
+
+def prepare(data_dir: Path | None, cell: Cell, progress: run.Progress) -> run.WarmUp:
+    """The warm-up that all rows of a seed share."""
+    share = 100 / cell.clients
+    return run.warm_up(_plan(data_dir, cell), cell.seed, lambda done: progress(int(share * done)))
+
+
+def run_cell(
+    data_dir: Path | None, cell: Cell, warm: run.WarmUp, progress: run.Progress
+) -> CellResult:
+    """Train and test one cell. Sums are in clear: masks change no bit of them."""
+    share = 100 / cell.rounds
+    made = run.run_row(
+        _plan(data_dir, cell),
+        _HARD,
+        cell.seed,
+        warm,
+        lambda done: progress(int(share * done)),
+        chosen=_protection(cell),
+    )
+    return CellResult(
+        cell=cell,
+        accuracy=float(np.mean(made.accuracies)),
+        per_client=list(made.accuracies),
+        figures={**made.diagnostics, "bytes up a client": float(made.transcript.up.mean())},
+        guarantee=made.guarantee,
+        privacy=None if made.privacy is None else made.privacy.to_json(),
+        seconds=made.seconds - warm.seconds,
+    )
+
+
+def _plan(data_dir: Path | None, cell: Cell) -> Plan:
+    """The comparison's plan with the cell's own schedule in place of the default one."""
+    if cell.schedule is None:
+        raise LocalError("a cell of a fleet has no federation")
+    wanted = Settings(
+        dataset=cell.image_set,
+        data_dir=data_dir,
+        split=cell.split,
+        clients=cell.clients,
+        rounds=cell.rounds,
+        labels="hard",
+        dp_delta=cell.delta,
+        attacks="none",
+    )
+    return replace(plan(wanted, None), schedule=cell.schedule)
+
+
+def _protection(cell: Cell) -> Protection:
+    epsilon = math.inf if cell.epsilon is None else cell.epsilon
+    if cell.unit == "record":
+        return RecordUnit(epsilon, cell.delta)
+    if cell.unit == "label":
+        return LabelUnit(epsilon, cell.delta, "declared" if cell.alphabet == "declared" else "full")
+    return NoProtection()

@@ -1,0 +1,57 @@
+"""Finished cells on disk, one file each, found again by everything that they depend on."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from experiments.report.codec import encode
+from experiments.utility.cells import Cell
+from experiments.utility.results import CellResult, read, write
+from secure_fd.errors import ConfigurationError
+
+SCHEMA = "secure-fd/dp-utility-cell/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A cell's file. version: of this package, as results may change with it."""
+
+    schema: str
+    version: str
+    result: CellResult
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The cells of a folder. A file that is there is whole, and is the cell's that names it."""
+
+    folder: Path
+    version: str = version("secure-fd")
+
+    def path(self, cell: Cell) -> Path:
+        """A readable name, and a hash of cell, version and schema."""
+        content = json.dumps(encode([SCHEMA, self.version, cell], "cell"), sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return self.folder / f"{re.sub(r'[^a-z0-9.]+', '-', cell.label.lower())}-{digest}.json"
+
+    def save(self, result: CellResult) -> None:
+        """Keep a finished cell."""
+        write(self.path(result.cell), Stored(SCHEMA, self.version, result), "cell")
+
+    def find(self, cell: Cell) -> CellResult | None:
+        """The cell's result, or None where it has not been run.
+
+        Raises ConfigurationError for a file that is not what its name says.
+        """
+        path = self.path(cell)
+        if not path.exists():
+            return None
+        stored = read(path, Stored, "cell")
+        if (stored.schema, stored.version, stored.result.cell) != (SCHEMA, self.version, cell):
+            raise ConfigurationError(
+                "cell", path.name, "it holds another cell: remove it to run this one again"
+            )
+        return stored.result

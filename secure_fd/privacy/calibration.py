@@ -1,0 +1,112 @@
+"""From a plan to its epsilon, and from an epsilon to the least noise that keeps it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.accountants import IntegerRenyi, accountant_for
+from secure_fd.privacy.accountants.base import Accountant
+from secure_fd.privacy.plans import Plan
+
+_TRIES = 300
+_STRIDE = 4.0  # the most that one try may change the noise by
+_MOST_NOISE = 1e12
+_SLOW = 1e-6  # an accountant of a coarser resolution than this takes its time
+
+
+def epsilon(plan: Plan, delta: float) -> float:
+    """What the plan's release costs at delta; infinite without noise. Delta may be 0 if pure."""
+    event = plan.event()
+    return accountant_for(event).epsilon(event, delta)
+
+
+@lru_cache(maxsize=256)
+def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
+    """The least noise with which the plan costs at most `epsilon`; 0 where that is infinite.
+
+    `epsilon(plan.with_noise(calibrate(e, delta, plan)), delta)` is at most e, and below it by no
+    more than the accountant's resolution. The plan's own noise does not matter.
+    Raises ConfigurationError for an epsilon or a delta that no noise serves.
+    """
+    if not epsilon > 0:
+        raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf for no noise")
+    if math.isinf(epsilon):
+        return 0.0
+    start = min(1.0, plan.most_noise / 2)
+    accountant = accountant_for(plan.with_noise(start).event())
+    if accountant.resolution > _SLOW:
+        start = _least_noise(IntegerRenyi(), epsilon, delta, plan, start)
+    return _least_noise(accountant, epsilon, delta, plan, start)
+
+
+def _least_noise(
+    accountant: Accountant, epsilon: float, delta: float, plan: Plan, start: float
+) -> float:
+    def cost(noise: float) -> float:
+        return accountant.epsilon(plan.with_noise(noise).event(), delta)
+
+    target = _Target(epsilon * (1 - accountant.resolution), epsilon)
+    enough = _search(cost, target, start, min(plan.most_noise, _MOST_NOISE))
+    if enough is None:
+        raise ConfigurationError("epsilon", epsilon, "no noise is enough for it: use a larger one")
+    return enough
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Costs in [least, most] end a search."""
+
+    least: float
+    most: float
+
+
+def _search(
+    cost: Callable[[float], float], target: _Target, start: float, most_noise: float
+) -> float | None:
+    """A noise whose cost meets the target, or the dearest found below it; None where none is."""
+    too_little: _Try | None = None
+    enough: _Try | None = None
+    noise = start
+    for step in range(_TRIES):
+        tried = _Try(noise, cost(noise))
+        if tried.cost > target.most:
+            too_little = tried
+        else:
+            enough = tried
+        if target.least <= tried.cost <= target.most:
+            break
+        aim = (target.least + target.most) / 2
+        noise = min(_next(too_little, enough, aim, step), most_noise)
+        if noise in (0.0, *(end.noise for end in (too_little, enough) if end)):
+            break
+    return None if enough is None else enough.noise
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    noise: float
+    cost: float
+
+    @property
+    def usable(self) -> bool:
+        return 0 < self.cost < math.inf
+
+
+def _next(too_little: _Try | None, enough: _Try | None, aim: float, step: int) -> float:
+    """Where a power law through what is known meets the aim; now and then the middle instead.
+
+    Epsilon falls nearly as a power of the noise, so a line between logarithms is soon right; the
+    middle keeps the interval shrinking where it is not.
+    """
+    if too_little is None or enough is None:
+        (end,) = (tried for tried in (too_little, enough) if tried)
+        return end.noise * min(max(end.cost / aim, 1 / _STRIDE), _STRIDE)
+    low, high = too_little.noise, enough.noise
+    if too_little.usable and enough.usable and step % 3 < 2:
+        share = math.log(too_little.cost / aim) / math.log(too_little.cost / enough.cost)
+        met = low * math.pow(high / low, share)
+        if low < met < high:
+            return met
+    return low * math.sqrt(high / low)

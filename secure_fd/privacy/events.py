@@ -1,0 +1,183 @@
+"""What was released, in the terms that an accountant needs: noise against sensitivity, no data.
+
+Events are hashable values. They say what happened; what it costs is an accountant's business.
+Throughout, a noise multiplier is the noise's standard deviation over the L2 sensitivity, 0 is no
+noise, and a distributed sum counts in integer units.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from secure_fd.errors import ConfigurationError
+
+_LEAST_SHARE = 0.25  # units squared: what is proved of sums starts at a deviation of 1/2
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian:
+    """One release of real numbers under continuous Gaussian noise."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _at_least("noise_multiplier", self.noise_multiplier, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteGaussian:
+    """One integer vector, independent discrete Gaussian noise on every entry.
+
+    noise_multiplier: the noise's parameter sigma over the vector's L2 sensitivity.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _at_least("noise_multiplier", self.noise_multiplier, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledGaussian:
+    """One step of DP-SGD: Gaussian noise on the sum over a Poisson sample of the records."""
+
+    noise_multiplier: float
+    sample_rate: float
+
+    def __post_init__(self) -> None:
+        _at_least("noise_multiplier", self.noise_multiplier, 0)
+        _rate("sample_rate", self.sample_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer by a random subset of symbols; with subsets of one symbol, randomised response.
+
+    A subset of `subset_size` of the `alphabet_size` symbols is drawn, one that holds the truth
+    with e^epsilon times the probability of one that does not.
+    """
+
+    epsilon: float
+    alphabet_size: int
+    subset_size: int = 1
+
+    def __post_init__(self) -> None:
+        _at_least("epsilon", self.epsilon, 0)
+        _at_least("alphabet_size", self.alphabet_size, 2)
+        if not 1 <= self.subset_size < self.alphabet_size:
+            raise ConfigurationError(
+                "subset_size", self.subset_size, f"use 1 to {self.alphabet_size - 1}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedGaussian:
+    """An integer vector and the sum of independent discrete Gaussians, one share a client.
+
+    variance: sigma^2 of one share, in units squared. shares: those that honest clients added.
+    l2: sensitivity, in units. dimension: entries of the vector.
+    """
+
+    variance: float
+    shares: int
+    l2: float
+    dimension: int
+
+    def __post_init__(self) -> None:
+        _at_least("variance", self.variance, 0)
+        _at_least("shares", self.shares, 1)
+        if self.shares > 1 and 0 < self.variance < _LEAST_SHARE:
+            raise ConfigurationError(
+                "variance", self.variance, "use 0, or 1/4 or more: below, no bound is known"
+            )
+        _at_least("l2", self.l2, 0)
+        _at_least("dimension", self.dimension, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedSkellam:
+    """An integer vector and the sum of independent symmetric Skellam shares, one a client.
+
+    variance: of one share, in units squared. shares: those that honest clients added.
+    l1, l2: sensitivities, in units.
+    """
+
+    variance: float
+    shares: int
+    l1: float
+    l2: float
+
+    def __post_init__(self) -> None:
+        _at_least("variance", self.variance, 0)
+        _at_least("shares", self.shares, 1)
+        _at_least("l1", self.l1, 0)
+        _at_least("l2", self.l2, 0)
+
+
+IntegerSum: TypeAlias = DiscreteGaussian | DistributedGaussian | DistributedSkellam
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A Poisson sample in front of a noisy sum: each unit enters with probability `rate`.
+
+    Who was drawn must stay hidden from whoever sees the sum.
+    """
+
+    event: IntegerSum
+    rate: float
+
+    def __post_init__(self) -> None:
+        _rate("rate", self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The same event so many times on the same data, each with noise of its own."""
+
+    event: "Event"
+    times: int
+
+    def __post_init__(self) -> None:
+        _at_least("times", self.times, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Several events on the same data; none at all costs nothing."""
+
+    events: tuple["Event", ...]
+
+
+Primitive: TypeAlias = Gaussian | SampledGaussian | Response | IntegerSum | Sampled
+Event: TypeAlias = Primitive | Repeated | Composed
+
+
+def primitives(event: Event) -> Counter[Primitive]:
+    """How often each kind of release happened, all nesting undone."""
+    counted: Counter[Primitive] = Counter()
+    for primitive, times in _flat(event, 1):
+        counted[primitive] += times
+    return counted
+
+
+def _flat(event: Event, times: int) -> Iterator[tuple[Primitive, int]]:
+    if isinstance(event, Repeated):
+        yield from _flat(event.event, times * event.times)
+    elif isinstance(event, Composed):
+        for part in event.events:
+            yield from _flat(part, times)
+    elif times:
+        yield event, times
+
+
+def _at_least(field: str, value: float, least: int) -> None:
+    if not value >= least:
+        raise ConfigurationError(field, value, f"use {least} or more")
+
+
+def _rate(field: str, value: float) -> None:
+    if not 0 < value <= 1 or math.isnan(value):
+        raise ConfigurationError(field, value, "use a number in (0, 1]")

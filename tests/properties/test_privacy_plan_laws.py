@@ -1,0 +1,114 @@
+"""Laws of every plan: noise buys privacy, releases spend it, and calibration inverts the price."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
+
+law = settings(max_examples=60, deadline=None)
+
+DELTAS = st.floats(1e-12, 1e-2)
+SIZES = st.integers(1, 5000)
+RECORDS = st.builds(RecordPlan, SIZES)
+WHOLE_BATCHES = st.builds(lambda n, steps: TrainingPlan(n, n, steps), SIZES, st.integers(1, 2000))
+LABELS = st.integers(2, 40).flatmap(
+    lambda size: st.builds(
+        LabelPlan, st.just(size), st.integers(1, size - 1), st.one_of(st.just(1), SIZES)
+    )
+)
+FLEETS = st.builds(
+    ClientPlan,
+    clients=st.integers(10, 10_000),
+    proxies=st.integers(1, 6000),
+    rounds=st.integers(1, 300),
+    classes=st.integers(2, 20),
+    absent=st.integers(0, 5),
+    corrupt=st.integers(0, 4),
+)
+SKELLAM = FLEETS.map(lambda plan: replace(plan, noise_kind="skellam"))
+DRAWN = st.builds(
+    lambda plan, rate: replace(plan, sample_rate=rate), FLEETS, st.sampled_from([0.01, 0.1, 0.5])
+)
+CLOSED = st.one_of(RECORDS, WHOLE_BATCHES, LABELS, FLEETS)
+PLANS = st.one_of(CLOSED, SKELLAM)
+
+
+@given(plan=PLANS, claimed=st.floats(0.05, 30), delta=DELTAS)
+@law
+def test_calibration_inverts_the_price_and_never_overspends(
+    plan: Plan, claimed: float, delta: float
+) -> None:
+    spent = epsilon(plan.with_noise(calibrate(claimed, delta, plan)), delta)
+    assert 0.999 * claimed < spent <= claimed
+
+
+@given(plan=DRAWN, claimed=st.floats(0.1, 10))
+@settings(max_examples=10, deadline=None)
+def test_calibration_of_samples_inverts_too(plan: ClientPlan, claimed: float) -> None:
+    spent = epsilon(plan.with_noise(calibrate(claimed, 1e-5, plan)), 1e-5)
+    assert 0.999 * claimed < spent <= claimed
+
+
+@given(plan=CLOSED, level=st.floats(0.02, 0.98), more=st.floats(1.001, 10), delta=DELTAS)
+@law
+def test_more_noise_never_costs_more(plan: Plan, level: float, more: float, delta: float) -> None:
+    """Shares are drawn anew in other units; of Gaussians that shows below 1e-9."""
+    most = min(plan.most_noise, 40.0)
+    less, greater = plan.with_noise(level * most), plan.with_noise(min(level * more, 1) * most)
+    assert epsilon(greater, delta) <= epsilon(less, delta) * (1 + 1e-9)
+    assert epsilon(less, delta) <= epsilon(less, delta / 10)
+
+
+@given(plan=SKELLAM, noise=st.floats(0.3, 40), more=st.floats(1.001, 10))
+@law
+def test_more_skellam_noise_never_costs_more(plan: ClientPlan, noise: float, more: float) -> None:
+    """To within what one unit more or less a vote changes, a few parts in the sum's variance."""
+    less, greater = plan.with_noise(noise), plan.with_noise(noise * more)
+    slack = 1 + 4 / less.honest
+    assert epsilon(greater, 1e-5) <= epsilon(less, 1e-5) * slack
+    assert epsilon(less.with_noise(noise * 10), 1e-5) < 0.9 * epsilon(less, 1e-5)
+
+
+GROWING: list[tuple[str, st.SearchStrategy[Plan]]] = [
+    ("releases", LABELS.filter(lambda plan: plan.releases > 1)),
+    ("steps", WHOLE_BATCHES),
+    ("rounds", FLEETS),
+    ("rounds", SKELLAM),
+]
+
+
+@pytest.mark.parametrize(("field", "plans"), GROWING)
+@given(data=st.data(), level=st.floats(0.1, 0.9), times=st.integers(2, 20))
+@law
+def test_more_releases_never_cost_less(
+    field: str, plans: st.SearchStrategy[Plan], data: st.DataObject, level: float, times: int
+) -> None:
+    plan = data.draw(plans)
+    plan = plan.with_noise(level * min(plan.most_noise, 40.0))
+    longer: Plan = replace(plan, **{field: times * getattr(plan, field)})  # type: ignore[type-var]
+    assert epsilon(plan, 1e-5) < epsilon(longer, 1e-5)
+    assert epsilon(longer, 1e-5) < times * epsilon(plan, 1e-5) * 1.05 + 0.1
+
+
+@given(plan=st.one_of(FLEETS, SKELLAM), noise=st.floats(0.3, 40), times=st.integers(2, 20))
+@law
+def test_more_proxies_under_the_same_votes_noise_cost_more(
+    plan: ClientPlan, noise: float, times: int
+) -> None:
+    """The noise on each sum stays as it is, so it is less of the sensitivity."""
+    more = replace(plan, proxies=times * plan.proxies, noise=noise / times**0.5)
+    assert epsilon(plan.with_noise(noise), 1e-5) < epsilon(more, 1e-5)
+
+
+@pytest.mark.parametrize("change", [lambda z: 2 * z, lambda z: 1.05 * z])
+def test_dp_sgd_falls_with_noise_and_grows_with_steps(change: Callable[[float], float]) -> None:
+    plan = TrainingPlan(300, 64, 330, noise=4.0)
+    spent = epsilon(plan, 1e-5)
+    assert epsilon(plan.with_noise(change(4.0)), 1e-5) < spent
+    assert epsilon(replace(plan, steps=round(change(330))), 1e-5) > spent
+    assert epsilon(replace(plan, batch=round(change(64))), 1e-5) > spent

@@ -1,0 +1,260 @@
+"""The simulated fleet: dealing, votes against a loop, the sum against its parts, the rule."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images, concatenate
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.fleet import release, votes
+from secure_fd.fleet.deal import Dealt, deal, expected_classes
+from secure_fd.fleet.lesson import learnt
+from secure_fd.fleet.release import Fleet, one_vote_each, planned, released_sums
+from secure_fd.fleet.votes import ABSTAIN, ACCEPTED, FleetVotes, cast_votes
+from secure_fd.privacy.calibration import epsilon as price
+from secure_fd.privacy.entropy import SeededRandom
+from secure_fd.protection.client_unit import ClientUnit
+from secure_fd.selection.density import ProxyReference, ReferenceSettings
+
+DELTA = 1e-5
+LABELS = np.repeat(np.arange(10), 30)
+
+
+@pytest.fixture(scope="module")
+def records(digits: FederatedData) -> Images:
+    return concatenate([c.train for c in digits.clients])
+
+
+@pytest.fixture(scope="module")
+def reference(digits: FederatedData) -> ProxyReference:
+    return ProxyReference.fit(digits.proxies.pixels, ReferenceSettings((20, 10), 60))
+
+
+# Dealing.
+
+
+def test_a_strong_deal_gives_every_client_one_class_and_nearly_equal_numbers() -> None:
+    owners = deal(LABELS, "strong", 50, 10, np.random.default_rng(0))
+    assert all(np.array_equal(np.unique(LABELS[owners == k]), [k % 10]) for k in range(50))
+    assert np.array_equal(np.bincount(owners), np.full(50, 6))
+
+
+def test_an_iid_deal_is_even_and_mixes_classes() -> None:
+    owners = deal(LABELS, "iid", 7, 10, np.random.default_rng(0))
+    counts = np.bincount(owners)
+    assert counts.sum() == 300
+    assert counts.max() - counts.min() <= 1
+    # 43 records of ten classes: at least 8 of them but for a chance below 1e-4 a client.
+    assert min(len(np.unique(LABELS[owners == k])) for k in range(7)) >= 8
+
+
+@pytest.mark.parametrize("split", ["strong", "iid"])
+def test_a_client_without_records_is_refused(split: Dealt) -> None:
+    with pytest.raises(ConfigurationError, match="clients: 301"):
+        deal(LABELS, split, 301, 10, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("clients", [30, 100])
+def test_the_expected_number_of_classes_is_that_of_a_deal(clients: int) -> None:
+    """Mean over the clients of 20 deals, within 0.15 of the formula; one class more is refused.
+
+    Records are dealt without replacement, which moves the mean by less than 0.1 here.
+    """
+    rng = np.random.default_rng(0)
+    deals = [deal(LABELS, "iid", clients, 10, rng) for _ in range(20)]
+    held = [len(np.unique(LABELS[own == k])) for own in deals for k in range(clients)]
+    expected = expected_classes("iid", len(LABELS) / clients, 10)
+    assert abs(np.mean(held) - expected) < 0.15
+    assert abs(np.mean(held) - expected - 1) > 0.15
+    assert expected_classes("strong", len(LABELS) / clients, 10) == 1
+
+
+# Votes.
+
+
+def by_hand(
+    records: Images, owners: np.ndarray, reference: ProxyReference, indices: np.ndarray
+) -> np.ndarray:
+    """One client after another, with the means and the solver of the selector itself."""
+    labels = records.labels.numpy()
+    n_clients = int(owners.max()) + 1
+    ridge = max(1 / len(reference.proxy_features), n_clients / (20 * len(labels)))
+    solver = reference.solver(ridge)
+    made = np.full((n_clients, len(indices)), ABSTAIN)
+    for k in range(n_clients):
+        own = owners == k
+        classes = tuple(np.unique(labels[own]).tolist())
+        features = reference.features(records.pixels[torch.from_numpy(own)])
+        means = np.stack([(features * (labels[own] == c)[:, None]).mean(axis=0) for c in classes])
+        ratios = solver.head(means, classes).ratios(reference.proxy_features[indices])
+        share = len(classes) / (labels.max() + 1)
+        best = np.argsort(-ratios.max(axis=1))[: round(ACCEPTED * share * len(indices))]
+        made[k, best] = np.asarray(classes)[ratios[best].argmax(axis=1)]
+    return made
+
+
+@pytest.mark.parametrize("block", [1, 17, 4096])
+def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
+    records: Images, reference: ProxyReference, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(votes, "_BLOCK", block)
+    owners = deal(records.labels.numpy(), "iid", 9, 4, np.random.default_rng(1))
+    indices = np.random.default_rng(2).permutation(200)[:120]
+    made = cast_votes(records, owners, reference, indices)
+    expected = by_hand(records, owners, reference, indices)
+    # 32-bit scores may order two nearly equal proxies otherwise.
+    assert (made.labels == expected).mean() > 0.995
+    assert (made.labels == np.roll(expected, 1, axis=0)).mean() < 0.9  # the power of that check
+
+
+def test_a_client_of_one_class_names_no_other_and_accepts_its_share(
+    records: Images, reference: ProxyReference
+) -> None:
+    owners = deal(records.labels.numpy(), "strong", 8, 4, np.random.default_rng(1))
+    made = cast_votes(records, owners, reference, np.arange(200)).labels
+    for k, row in enumerate(made):
+        assert set(row.tolist()) == {ABSTAIN, k % 4}
+        assert (row != ABSTAIN).sum() == round(ACCEPTED / 4 * 200)
+
+
+def test_votes_of_a_fleet_with_an_empty_client_are_refused(
+    records: Images, reference: ProxyReference
+) -> None:
+    with pytest.raises(LocalError, match="holds no record"):
+        cast_votes(records, np.full(len(records), 1), reference, np.arange(200))
+
+
+# The sum.
+
+
+def some_votes(clients: int = 400, proxies: int = 40) -> FleetVotes:
+    """Everybody is right about class index mod 4, but for one in four, who abstains."""
+    rng = np.random.default_rng(3)
+    labels = np.tile(np.arange(proxies) % 4, (clients, 1))
+    labels[rng.random(labels.shape) < 0.25] = ABSTAIN
+    return FleetVotes(labels.astype(np.int8), np.arange(proxies))
+
+
+def test_without_noise_the_sum_is_the_tally_of_those_present() -> None:
+    cast = some_votes()
+    plan = Fleet(400, 4).plan(40)
+    present = np.arange(0, 400, 3)
+    sums = released_sums(cast, ClientUnit(math.inf, DELTA, plan), present)
+    tally = np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
+    assert np.array_equal(sums.votes, tally)
+    assert np.array_equal(sums.labels, np.arange(40) % 4)
+    assert sums.kept.all()
+
+
+def noises(unit: ClientUnit, cast: FleetVotes, present: np.ndarray) -> np.ndarray:
+    """What the released sums add to the tally, before anything is clipped, in votes."""
+    tally = np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
+    kept: list[np.ndarray] = []
+    whole = unit.debias
+    unit.debias = lambda sums, who: kept.append(sums.total) or whole(sums, who)  # type: ignore[method-assign, func-returns-value]
+    released_sums(cast, unit, present)
+    return kept[0] - tally
+
+
+@pytest.mark.parametrize("absent", [0, 40])
+def test_every_present_client_adds_its_share_and_no_other_does(absent: int) -> None:
+    """Two-sided 4-sigma test of the variance of 16,000 noises: false alarm 6e-5.
+
+    The same test must reject the variance of 40 shares more or fewer.
+    """
+    cast = some_votes(400, 4000)
+    plan = planned(Fleet(400, 4, absent=40, corrupt=40), 4.0, DELTA, 4000)
+    plan = replace(plan, proxies=4000)
+    unit = ClientUnit(4.0, DELTA, plan, random=SeededRandom(absent))
+    present = np.arange(400 - absent)
+    share = unit.plan.share_variance / unit.plan.scale**2
+    found = noises(unit, cast, present).var()
+    tolerance = 4 * math.sqrt(2 / 16_000)
+    assert abs(found / (share * len(present)) - 1) < tolerance
+    for other in (len(present) - 40, len(present) + 40):
+        assert abs(found / (share * other) - 1) > tolerance
+
+
+def test_a_coin_in_front_of_the_votes_divides_them_and_not_the_noise() -> None:
+    """Votes of 400 clients, each there with chance 1/4: the sum within 4 deviations of 75."""
+    cast = some_votes(400, 400)
+    plan = Fleet(400, 4, sample_rate=0.25).plan(400)
+    unit = ClientUnit(8.0, DELTA, plan, random=SeededRandom(1))
+    tally = np.stack([(cast.labels == c).sum(axis=0) for c in range(4)], axis=1)
+    drawn = noises(unit, cast, np.arange(400)) + tally
+    right = drawn[np.arange(400), np.arange(400) % 4].mean()
+    assert abs(right - 75) < 4 * 0.75 * math.sqrt(400 * 0.25 * 0.75) + 4
+    assert abs(right - 300) > 100
+
+
+def test_a_sum_of_too_few_voids_the_guarantee() -> None:
+    plan = planned(Fleet(400, 4, absent=40), 4.0, DELTA, 40)
+    unit = ClientUnit(4.0, DELTA, plan)
+    released_sums(some_votes(), unit, np.arange(360))
+    claim = unit.guarantee()
+    assert claim is not None
+    assert claim.holds
+    assert claim.epsilon <= 4.0
+    fewer = ClientUnit(4.0, DELTA, plan)
+    released_sums(some_votes(), fewer, np.arange(359))
+    claim = fewer.guarantee()
+    assert claim is not None
+    assert not claim.holds
+
+
+def test_an_abstention_adds_nothing_and_a_vote_its_scale() -> None:
+    units = one_vote_each(np.array([2, ABSTAIN, 0], dtype=np.int8), 3, 5)
+    assert units.tolist() == [0, 0, 5, 0, 0, 0, 5, 0, 0]
+
+
+# The rule.
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_the_rule_takes_the_most_proxies_whose_noise_is_a_quarter_of_the_margin(
+    epsilon: float,
+) -> None:
+    fleet = Fleet(3000, 4, absent=300)
+    plan = planned(fleet, epsilon, DELTA, 10**6)
+    fits = plan.noise * math.sqrt(plan.proxies)
+    assert fits <= fleet.margin / 4 * 1.01
+    assert plan.noise * math.sqrt(1.05 * plan.proxies) > fleet.margin / 4
+    assert price(plan, DELTA) <= epsilon
+
+
+def test_clients_of_more_classes_expect_more_votes_and_may_release_more() -> None:
+    one, all_four = Fleet(600, 4), Fleet(600, 4, held=4.0)
+    assert all_four.margin == 4 * one.margin
+    more, fewer = planned(all_four, 4.0, DELTA, 10**6), planned(one, 4.0, DELTA, 10**6)
+    assert more.proxies == pytest.approx(16 * fewer.proxies, rel=0.01)
+    with pytest.raises(ConfigurationError, match=r"held: 4\.5"):
+        Fleet(600, 4, held=4.5)
+
+
+def test_the_rule_keeps_to_its_bounds() -> None:
+    assert planned(Fleet(50, 4), 1.0, DELTA, 500).proxies == 4 * release.LEAST_A_CLASS
+    assert planned(Fleet(30_000, 4), 8.0, DELTA, 500).proxies == 500
+    without = planned(Fleet(50, 4), math.inf, DELTA, 500)
+    assert (without.proxies, without.noise) == (500, 0)
+    with pytest.raises(ConfigurationError, match="proxies: 39"):
+        planned(Fleet(50, 4), 1.0, DELTA, 39)
+
+
+# The lesson.
+
+
+def test_a_student_learns_what_it_is_taught_and_nothing_from_nothing() -> None:
+    pixels = torch.zeros(40, 1, 28, 28)
+    labels = np.arange(40) % 2
+    pixels[labels == 1, :, 10:18, 10:18] = 1.0
+    taught = learnt(pixels, labels, 2, steps=60, seed=0)
+    assert np.array_equal(taught(pixels).argmax(dim=1).numpy(), labels)
+    reversed_ = learnt(pixels, 1 - labels, 2, steps=60, seed=0)
+    assert np.array_equal(reversed_(pixels).argmax(dim=1).numpy(), 1 - labels)
+    before = learnt(pixels[:0], labels[:0], 2, steps=60, seed=0)
+    again = learnt(pixels[:0], labels[:0], 2, steps=1, seed=0)
+    assert torch.equal(before(pixels), again(pixels))

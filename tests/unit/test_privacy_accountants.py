@@ -1,0 +1,283 @@
+"""Each accountant against exact curves, an independent library, and twins with a wrong constant."""
+
+import math
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import gammaln, logsumexp, xlogy
+from scipy.stats import norm, skellam
+
+from secure_fd.knowledge import FloatArray
+from secure_fd.privacy.accountants import (
+    AnalyticGaussian,
+    PrivacyLoss,
+    Renyi,
+    ZeroConcentrated,
+    accountant_for,
+)
+from secure_fd.privacy.accountants.base import zcdp_epsilon
+from secure_fd.privacy.accountants.concentrated import excess, rho
+from secure_fd.privacy.accountants.curves import divergence
+from secure_fd.privacy.events import (
+    Composed,
+    DiscreteGaussian,
+    DistributedGaussian,
+    DistributedSkellam,
+    Gaussian,
+    Primitive,
+    Repeated,
+    Response,
+    Sampled,
+    SampledGaussian,
+)
+
+DELTA = 1e-5
+REACH = np.arange(-150, 151)
+
+
+def gaussian_weights(sigma: float, shares: int = 1) -> FloatArray:
+    """[n] log-probabilities of a sum of discrete Gaussians, centred."""
+    one = np.exp(-(np.arange(-60, 61) ** 2) / (2 * sigma**2))
+    total = np.ones(1)
+    for _ in range(shares):
+        total = np.convolve(total, one / one.sum())
+    kept = total > 1e-250
+    return np.asarray(np.log(total[kept]))
+
+
+def exact_divergence(weights: FloatArray, shift: int, order: float, rate: float = 1.0) -> float:
+    """Between log-weights that are shifted with probability `rate`, and not; the larger way."""
+    moved = np.concatenate([np.full(shift, -np.inf), weights])
+    still = np.concatenate([weights, np.full(shift, -np.inf)])
+    stays = math.log1p(-rate) if rate < 1 else -math.inf
+    mixed = np.logaddexp(math.log(rate) + moved, stays + still)
+    both = np.isfinite(mixed) & np.isfinite(still)
+    p, q = mixed[both], still[both]
+    ways = (logsumexp(order * p + (1 - order) * q), logsumexp(order * q + (1 - order) * p))
+    return float(max(ways)) / (order - 1)
+
+
+def bound(part: Primitive, order: float) -> float:
+    return float(divergence(part, np.array([order]))[0])
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.5, 1.0, 3.0, 20.0])
+def test_the_analytic_gaussian_is_the_integral_of_the_densities(mu: float) -> None:
+    """Excess probability mass by numeric integration; five per cent less sensitivity is caught."""
+    claimed = AnalyticGaussian().epsilon(Gaussian(1 / mu), DELTA)
+
+    def excess_mass(mean: float) -> float:
+        gain = lambda x: max(0.0, norm.pdf(x - mean) - math.exp(claimed) * norm.pdf(x))  # noqa: E731
+        edge = claimed / mean + mean / 2
+        return float(quad(gain, edge, max(edge, mean) + 12, epsabs=1e-14, limit=200)[0])
+
+    assert excess_mass(mu) == pytest.approx(DELTA, rel=1e-5)
+    assert excess_mass(1.05 * mu) > 1.05 * DELTA
+
+
+def test_gaussians_compose_by_the_sum_of_squares() -> None:
+    several = Composed((Repeated(Gaussian(4.0), 7), Gaussian(2.0)))
+    one = Gaussian(1 / math.sqrt(7 / 16 + 1 / 4))
+    for accountant in (AnalyticGaussian(), ZeroConcentrated()):
+        assert accountant.epsilon(several, DELTA) == pytest.approx(accountant.epsilon(one, DELTA))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "multiplier", "replaced"),
+    [(1, 4.0451, 2.139), (2, 2.1491, 4.354), (4, 1.1576, 8.983), (8, 0.6377, 18.847)],
+)
+def test_known_values_of_the_discrete_gaussian(
+    epsilon: float, multiplier: float, replaced: float
+) -> None:
+    spent = ZeroConcentrated().epsilon(DiscreteGaussian(multiplier), DELTA)
+    assert spent == pytest.approx(epsilon, rel=2e-4)
+    twice = ZeroConcentrated().epsilon(DiscreteGaussian(multiplier / 2), DELTA)
+    assert twice == pytest.approx(replaced, rel=2e-3)
+
+
+@pytest.mark.parametrize("order", [1.01, 2.0, 9.0])
+@pytest.mark.parametrize("sigma", [1.0, 2.0, 7.0])
+def test_a_discrete_gaussian_diverges_no_faster_than_a_continuous_one(
+    sigma: float, order: float
+) -> None:
+    for shift in (1, 3):
+        exact = exact_divergence(gaussian_weights(sigma), shift, order)
+        claimed = bound(DiscreteGaussian(sigma / shift), order)
+        assert 0.999 * claimed <= exact <= claimed * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("shares", [2, 3, 5])
+@pytest.mark.parametrize("sigma", [0.5, 0.6, 1.0, 2.0])
+def test_sums_of_discrete_gaussians_are_charged_for_not_being_one(
+    sigma: float, shares: int
+) -> None:
+    for shift in (1, 2):
+        claimed = DistributedGaussian(sigma**2, shares, shift, 1)
+        for order in (1.0001, 1.5, 5.0):
+            exact = exact_divergence(gaussian_weights(sigma, shares), shift, order)
+            assert exact <= bound(claimed, order) * (1 + 1e-6)
+
+
+def test_the_charge_is_needed_and_vanishes_where_shares_are_wide() -> None:
+    """The twin that takes a sum of narrow discrete Gaussians for one is below the truth."""
+    exact = exact_divergence(gaussian_weights(0.5, 5), 1, 1.5)
+    assert exact > 1.05 * 1.5 * 1 / (2 * 5 * 0.25)
+    narrow, wide = excess(0.25, 5), excess(4.0, 10_000)
+    summed = sum(10 * math.exp(-2 * math.pi**2 * 0.25 * k / (k + 1)) for k in range(1, 5))
+    assert narrow == pytest.approx(summed, rel=1e-12)
+    assert wide < 1e-15
+    entries = DistributedGaussian(0.25, 5, 1.0, 1000)
+    tau_d = (2 * narrow * 1000, 2 * narrow * math.sqrt(1000 * 0.8) + narrow**2 * 1000)
+    assert rho(entries) == pytest.approx((0.8 + min(tau_d)) / 2)
+
+
+@pytest.mark.parametrize("order", [2.0, 3.0, 10.0, 20.0])
+@pytest.mark.parametrize("mu", [2, 10, 40, 160])
+def test_skellam_noise_diverges_no_faster_than_its_bound(mu: int, order: float) -> None:
+    """mu is the variance: the twin that takes it for the mean of each half is below the truth."""
+    logs = skellam.logpmf(REACH, mu / 2, mu / 2)
+    weights = logs[np.isfinite(logs)]
+    for shift in (1, 3):
+        exact = exact_divergence(weights, shift, order)
+        assert exact <= bound(DistributedSkellam(mu / 5, 5, shift, shift), order)
+        if mu == 160:
+            assert exact > 0.9 * bound(DistributedSkellam(mu, 1, shift, shift), order)
+            assert exact > bound(DistributedSkellam(2.0 * mu, 1, shift, shift), order)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("order", [2.0, 3.0, 8.0, 20.0])
+def test_samples_diverge_no_faster_than_their_bound(rate: float, order: float) -> None:
+    """The exact mixture, both ways; a bound at half the rate is below the truth."""
+    for sigma in (1.0, 4.0):
+        exact = exact_divergence(gaussian_weights(sigma), 1, order, rate)
+        whole = DiscreteGaussian(sigma)
+        assert exact <= bound(Sampled(whole, rate), order) * (1 + 1e-9)
+        assert bound(Sampled(whole, rate), order) <= bound(whole, order)
+        if order == 2:
+            assert exact > 0.99 * bound(Sampled(whole, rate), order)
+            assert exact > bound(Sampled(whole, rate / 2), order)
+    assert bound(Sampled(whole, 1.0), order) == bound(whole, order)
+
+
+def test_the_bounds_have_their_papers_constants() -> None:
+    """No lone mechanism needs all of them, so no exact divergence would miss one."""
+    assert bound(DistributedSkellam(0.5, 4, l1=1, l2=1), 2) == pytest.approx(1 / 2 + 9 / 16)
+    assert bound(DistributedSkellam(1.0, 1, l1=1, l2=1), 10) == pytest.approx(5 + 3 / 2)
+    q, cost = 0.1, math.exp(1 / 8)  # of rho = 1/8: e^((l-1) l / 8)
+    low = (1 - q) ** 3 * (4 * q - q + 1) + 6 * q**2 * (1 - q) ** 2 * cost**2
+    high = 3 * (4 * q**3 * (1 - q) * cost**6 + q**4 * cost**12)
+    assert bound(Sampled(DiscreteGaussian(2.0), q), 4) == pytest.approx(math.log(low + high) / 3)
+
+
+@pytest.mark.parametrize(("symbols", "size"), [(2, 1), (5, 1), (5, 2), (6, 3), (6, 5)])
+def test_the_curve_of_answers_is_the_sum_over_all_subsets(symbols: int, size: int) -> None:
+    subsets = list(combinations(range(symbols), size))
+    for epsilon in (0.01, 1.0, 4.0):
+        weigh = [np.array([math.exp(epsilon * (truth in s)) for s in subsets]) for truth in (0, 1)]
+        p, q = (w / w.sum() for w in weigh)
+        for order in (1.5, 2.0, 7.0):
+            textbook = math.log((p**order * q ** (1 - order)).sum()) / (order - 1)
+            ours = bound(Response(epsilon, symbols, size), order)
+            assert ours == pytest.approx(textbook, rel=1e-9)
+
+
+def exact_answers(answer: Response, releases: int, delta: float) -> float:
+    """The exact composed curve: each answer's privacy loss is epsilon, 0 or -epsilon."""
+    epsilon, q = answer.epsilon, 1 / (math.exp(answer.epsilon) + answer.alphabet_size - 1)
+    up, down = np.meshgrid(np.arange(releases + 1), np.arange(releases + 1), indexing="ij")
+    up, down = up[up + down <= releases], down[up + down <= releases]
+    still = releases - up - down
+    rest = xlogy(still, (answer.alphabet_size - 2) * q)
+    ways = gammaln(releases + 1) - gammaln(up + 1) - gammaln(down + 1) - gammaln(still + 1)
+    mass = np.exp(ways + up * (epsilon + math.log(q)) + down * math.log(q) + rest)
+    loss = epsilon * (up - down)
+
+    def gain(claimed: float) -> float:
+        return float((mass * -np.expm1(np.minimum(claimed - loss, 0))).sum() - delta)
+
+    return float(brentq(gain, 0.0, epsilon * releases))
+
+
+@pytest.mark.parametrize(
+    ("answer", "releases"),
+    [
+        *((Response(4.0, 11), 20), (Response(1.0, 11), 60), (Response(0.3, 3), 200)),
+        *((Response(0.5, 2), 100), (Response(0.1, 11), 300)),
+    ],
+)
+def test_composed_answers_bound_the_exact_curve(answer: Response, releases: int) -> None:
+    exact = exact_answers(answer, releases, DELTA)
+    assert exact <= Renyi().epsilon(Repeated(answer, releases), DELTA) <= 1.2 * exact
+
+
+def test_six_thousand_answers_at_four() -> None:
+    assert Renyi().epsilon(Repeated(Response(4.0, 11), 6000), DELTA) == pytest.approx(20_511, abs=1)
+    assert Renyi().epsilon(Repeated(Response(0.001, 11), 3), 1e-12) <= 0.003
+
+
+@pytest.mark.parametrize("spent", [1e-5, 0.01, 1.0, 100.0])
+def test_no_order_beats_the_one_that_is_chosen(spent: float) -> None:
+    orders = 1 + np.logspace(-4, 4, 2000)
+    slack = (-math.log(DELTA) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+    assert zcdp_epsilon(spent, DELTA) <= max(0.0, float((orders * spent + slack).min()))
+
+
+PLANNED = [(0.72, 64 / 5400, 500), (1.0, 0.01, 500), (4.0, 64 / 300, 330), (30.0, 0.2, 100)]
+
+
+@pytest.mark.parametrize(("noise", "rate", "steps"), PLANNED)
+def test_dp_sgd_is_bounded_by_an_independent_accountant(
+    noise: float, rate: float, steps: int
+) -> None:
+    """dp_accounting's privacy loss distribution is an upper bound as well, of another make."""
+    dp = pytest.importorskip("dp_accounting")
+    pld = pytest.importorskip("dp_accounting.pld")
+    step = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
+    other = pld.PLDAccountant(value_discretization_interval=2e-3)
+    other.compose(dp.SelfComposedDpEvent(step, steps))
+    theirs = other.get_epsilon(DELTA)
+    ours = PrivacyLoss().epsilon(Repeated(SampledGaussian(noise, rate), steps), DELTA)
+    assert 0.99 * theirs - 0.002 <= ours <= 1.01 * theirs + 0.004
+    wrong = PrivacyLoss().epsilon(Repeated(SampledGaussian(1.05 * noise, rate), steps), DELTA)
+    assert wrong < 0.99 * theirs - 0.0005
+
+
+@pytest.mark.parametrize(("noise", "rate"), [(0.72, 64 / 5400), (2.0, 0.3), (1.0, 1.0)])
+def test_the_sampled_gaussians_curve_is_the_published_one(noise: float, rate: float) -> None:
+    rdp = pytest.importorskip("dp_accounting.rdp")
+    dp = pytest.importorskip("dp_accounting")
+    orders = [2.0, 3.0, 17.0, 64.0]
+    theirs = rdp.RdpAccountant(orders)
+    theirs.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise)))
+    ours = divergence(SampledGaussian(noise, rate), np.array(orders))
+    assert ours == pytest.approx(theirs._rdp, rel=1e-9)
+
+
+def test_known_value_of_dp_sgd() -> None:
+    steps = Repeated(SampledGaussian(0.72, 64 / 5400), 500)
+    assert accountant_for(steps).epsilon(steps, DELTA) == pytest.approx(3.82, abs=0.015)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.07, 0.1, 0.3, 1000.0])
+def test_dp_sgd_is_priced_at_the_extremes(noise: float) -> None:
+    """Where exponentials overflow, and where the grid is coarser than the answer."""
+    steps = Repeated(SampledGaussian(noise, 0.5), 30)
+    spent = PrivacyLoss().epsilon(steps, DELTA)
+    whole, less = (
+        AnalyticGaussian().epsilon(Repeated(Gaussian(z), 30), DELTA) for z in (noise, 2 * noise)
+    )
+    assert less - 0.002 < spent <= whole + 0.002
+
+
+@pytest.mark.parametrize("change", [lambda z: z, lambda z: z * 0.9])
+def test_a_sampling_rate_of_one_is_no_sampling(change: Callable[[float], float]) -> None:
+    """By numerical composition too; a tenth less noise is seen."""
+    noise = 5.0
+    exact = AnalyticGaussian().epsilon(Repeated(Gaussian(noise), 20), DELTA)
+    composed = PrivacyLoss().epsilon(Repeated(SampledGaussian(change(noise), 1.0), 20), DELTA)
+    assert (abs(composed / exact - 1) < 0.005) == (change(noise) == noise)

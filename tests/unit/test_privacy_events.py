@@ -1,0 +1,164 @@
+"""Events count what happened, and each accountant prices what it knows and refuses the rest."""
+
+import math
+import pickle
+
+import pytest
+
+from secure_fd.errors import ConfigurationError, UnsupportedEventError
+from secure_fd.privacy.accountants import (
+    ACCOUNTANTS,
+    Accountant,
+    AnalyticGaussian,
+    IntegerRenyi,
+    PrivacyLoss,
+    Renyi,
+    SingleAnswer,
+    ZeroConcentrated,
+    accountant_for,
+)
+from secure_fd.privacy.events import (
+    Composed,
+    DiscreteGaussian,
+    DistributedGaussian,
+    DistributedSkellam,
+    Event,
+    Gaussian,
+    Repeated,
+    Response,
+    Sampled,
+    SampledGaussian,
+    primitives,
+)
+
+DELTA = 1e-5
+SKELLAM = DistributedSkellam(variance=9.0, shares=50, l1=8.0, l2=4.0)
+
+# (an event, the kinds of accountant that know it, tightest first)
+KNOWN: list[tuple[Event, list[type]]] = [
+    (Response(2.0, 11), [SingleAnswer, Renyi]),
+    (Repeated(Response(2.0, 11, 3), 5), [Renyi]),
+    (Gaussian(2.0), [AnalyticGaussian, PrivacyLoss, ZeroConcentrated, Renyi]),
+    (
+        Composed((Gaussian(2.0), Gaussian(3.0))),
+        [*(AnalyticGaussian, PrivacyLoss, ZeroConcentrated), Renyi],
+    ),
+    (DiscreteGaussian(2.0), [ZeroConcentrated, Renyi]),
+    (DistributedGaussian(4.0, 50, 10.0, 40), [ZeroConcentrated, Renyi]),
+    (Composed((DiscreteGaussian(2.0), Gaussian(3.0))), [ZeroConcentrated, Renyi]),
+    (Composed((DiscreteGaussian(2.0), Response(1.0, 3))), [Renyi]),
+    (Repeated(SampledGaussian(1.0, 0.1), 20), [PrivacyLoss]),
+    (Composed((SampledGaussian(1.0, 0.1), Gaussian(2.0))), [PrivacyLoss]),
+    (Composed((SampledGaussian(1.0, 0.1), Response(1.0, 3))), []),
+    (Composed((SampledGaussian(1.0, 0.1), DiscreteGaussian(2.0))), []),
+    (SKELLAM, []),
+    (Sampled(SKELLAM, 0.1), []),
+    (Sampled(DiscreteGaussian(2.0), 0.1), []),
+    (Composed((SKELLAM, Response(1.0, 3), SampledGaussian(1.0, 0.1))), []),
+]
+
+
+def test_nesting_is_undone_and_equal_releases_are_counted_together() -> None:
+    inner = Composed((Gaussian(1.0), Repeated(Response(1.0, 3), 4), Gaussian(1.0)))
+    event = Composed((Repeated(inner, 3), Response(1.0, 3), Repeated(Gaussian(9.0), 0)))
+    assert primitives(event) == {Gaussian(1.0): 6, Response(1.0, 3): 13}
+
+
+def test_events_are_values() -> None:
+    event = Repeated(Sampled(SKELLAM, 0.1), 3)
+    assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own bytes
+    assert hash(event) == hash(Repeated(Sampled(SKELLAM, 0.1), 3))
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize(("event", "known"), KNOWN)
+def test_each_accountant_prices_what_it_knows_and_refuses_the_rest(
+    accountant: Accountant, event: Event, known: list[type]
+) -> None:
+    if type(accountant) in [*known, IntegerRenyi]:
+        assert accountant.supports(event)
+        assert 0 < accountant.epsilon(event, DELTA) < math.inf
+    else:
+        assert not accountant.supports(event)
+        with pytest.raises(UnsupportedEventError, match=r"^event: "):
+            accountant.epsilon(event, DELTA)
+
+
+@pytest.mark.parametrize(("event", "known"), KNOWN)
+def test_the_tightest_accountant_is_taken(event: Event, known: list[type]) -> None:
+    taken = accountant_for(event)
+    assert type(taken) is [*known, IntegerRenyi][0]
+    if type(taken) is SingleAnswer:
+        return  # it holds at delta 0 too, which is worth more than what a delta saves
+    spent = taken.epsilon(event, DELTA)
+    for other in ACCOUNTANTS:
+        if other.supports(event):
+            assert spent <= other.epsilon(event, DELTA) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: type(a).__name__)
+def test_nothing_released_costs_nothing(accountant: Accountant) -> None:
+    for nothing in (Composed(()), Repeated(Gaussian(1.0), 0)):
+        assert accountant.epsilon(nothing, DELTA) == 0
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Gaussian(0.0),
+        DiscreteGaussian(0.0),
+        SampledGaussian(0.0, 0.1),
+        Response(math.inf, 11),
+        DistributedGaussian(0.0, 5, 1.0, 1),
+        DistributedSkellam(0.0, 5, 1.0, 1.0),
+        Sampled(DistributedSkellam(0.0, 5, 1.0, 1.0), 0.5),
+        Sampled(DiscreteGaussian(0.0), 0.5),
+    ],
+)
+def test_no_noise_is_no_privacy(event: Event) -> None:
+    for spoilt in (event, Repeated(event, 3), Composed((event, Gaussian(100.0)))):
+        for accountant in ACCOUNTANTS:
+            if accountant.supports(spoilt):
+                assert accountant.epsilon(spoilt, DELTA) == math.inf
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
+def test_only_a_single_answer_has_no_delta(delta: float) -> None:
+    assert SingleAnswer().epsilon(Response(2.0, 11), delta) == 2.0
+    for accountant in ACCOUNTANTS[1:]:
+        event = Gaussian(2.0) if accountant.supports(Gaussian(2.0)) else SKELLAM
+        with pytest.raises(ConfigurationError, match=r"^delta: "):
+            accountant.epsilon(event, delta)
+
+
+def test_a_delta_beyond_floating_point_is_refused_for_dp_sgd() -> None:
+    with pytest.raises(ConfigurationError, match=r"^delta: 1e-12.*1e-11 or more"):
+        PrivacyLoss().epsilon(Repeated(SampledGaussian(1.0, 0.1), 20), 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("field", "make"),
+    [
+        ("noise_multiplier", lambda: Gaussian(-1.0)),
+        ("noise_multiplier", lambda: DiscreteGaussian(math.nan)),
+        ("noise_multiplier", lambda: SampledGaussian(math.nan, 0.5)),
+        ("sample_rate", lambda: SampledGaussian(1.0, 0.0)),
+        ("sample_rate", lambda: SampledGaussian(1.0, math.nan)),
+        ("rate", lambda: Sampled(SKELLAM, 1.5)),
+        ("epsilon", lambda: Response(-0.1, 3)),
+        ("alphabet_size", lambda: Response(1.0, 1)),
+        ("subset_size", lambda: Response(1.0, 3, 3)),
+        ("subset_size", lambda: Response(1.0, 3, 0)),
+        ("variance", lambda: DistributedGaussian(-1.0, 5, 1.0, 1)),
+        ("variance", lambda: DistributedGaussian(0.2, 5, 1.0, 1)),
+        ("shares", lambda: DistributedGaussian(4.0, 0, 1.0, 1)),
+        ("dimension", lambda: DistributedGaussian(4.0, 5, 1.0, 0)),
+        ("l2", lambda: DistributedSkellam(4.0, 5, 1.0, -1.0)),
+        ("l1", lambda: DistributedSkellam(4.0, 5, math.nan, 1.0)),
+        ("times", lambda: Repeated(Gaussian(1.0), -1)),
+    ],
+)
+def test_impossible_events_are_refused(field: str, make: type) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{field}: ") as caught:
+        make()
+    assert caught.value.field == field

@@ -1,0 +1,217 @@
+"""Plans: the unit in the type, the event that each makes, and the noise that each needs."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.events import (
+    DiscreteGaussian,
+    DistributedGaussian,
+    DistributedSkellam,
+    Event,
+    Gaussian,
+    Repeated,
+    Response,
+    Sampled,
+    SampledGaussian,
+)
+from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
+from secure_fd.privacy.randomized_response import RandomizedResponse
+from secure_fd.privacy.units import PrivacyUnit
+
+DELTA = 1e-5
+FLEET = ClientPlan(clients=1000, proxies=512, rounds=10, classes=10, absent=100, corrupt=50)
+UNITS: list[tuple[Plan, PrivacyUnit, str]] = [
+    (RecordPlan(5400), PrivacyUnit.RECORD, "one record of one client, present or zeroed out"),
+    (TrainingPlan(300, 64, 330), PrivacyUnit.RECORD, "one record of one client, present or"),
+    (LabelPlan(11), PrivacyUnit.LABEL, "one released symbol of one (client, proxy) pair"),
+    (LabelPlan(11, releases=6000), PrivacyUnit.CLIENT, "all 6,000 released symbols of one client"),
+    (FLEET, PrivacyUnit.CLIENT, "all votes of one client in all rounds, cast or abstained"),
+]
+
+
+def cost(event: Event) -> float:
+    return accountant_for(event).epsilon(event, DELTA)
+
+
+@pytest.mark.parametrize(("plan", "unit", "neighbours"), UNITS)
+def test_a_plan_names_its_unit_and_its_neighbours(
+    plan: Plan, unit: PrivacyUnit, neighbours: str
+) -> None:
+    assert plan.unit is unit
+    assert plan.neighbours.startswith(neighbours)
+    assert plan.sensitivity.value > 0
+    assert plan.sensitivity.what
+    assert plan.mechanism
+
+
+@pytest.mark.parametrize(("plan", "unit", "neighbours"), UNITS)
+def test_no_noise_is_an_infinite_epsilon_and_the_other_way_round(
+    plan: Plan, unit: PrivacyUnit, neighbours: str
+) -> None:
+    assert plan.noise == 0
+    assert epsilon(plan, DELTA) == math.inf
+    assert calibrate(math.inf, DELTA, plan) == 0
+    assert 0 < epsilon(plan.with_noise(0.5), DELTA) < math.inf
+    assert (plan.unit, plan.neighbours[: len(neighbours)]) == (unit, neighbours)
+
+
+def test_noise_is_never_passed_by_position() -> None:
+    with pytest.raises(TypeError):
+        RecordPlan(5400, 1.0)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "noise", "replaced"),
+    [(1, 4.045, 2.139), (2, 2.149, 4.354), (4, 1.158, 8.983), (8, 0.638, 18.847)],
+)
+def test_the_record_unit(claimed: float, noise: float, replaced: float) -> None:
+    plan = RecordPlan(5400)
+    plan = plan.with_noise(calibrate(claimed, DELTA, plan))
+    assert plan.noise == pytest.approx(noise, abs=5e-4)
+    assert cost(plan.replaced()) == pytest.approx(replaced, abs=5e-4)
+    assert cost(plan.whole_client()) == pytest.approx(cost(DiscreteGaussian(plan.noise / 5400)))
+
+
+@pytest.mark.parametrize("claimed", [0.1, 1.0, 4.0, 20.0])
+@pytest.mark.parametrize("alphabet_size", [2, 11])
+def test_the_label_unit_is_randomised_response(claimed: float, alphabet_size: int) -> None:
+    """The plan's noise is how often the sampler lies: the two must not drift apart."""
+    sampler = RandomizedResponse(claimed, alphabet_size)
+    noise = calibrate(claimed, DELTA, LabelPlan(alphabet_size))
+    assert noise == pytest.approx(1 - sampler.p, rel=1e-6)
+    plan = LabelPlan(alphabet_size, noise=noise)
+    assert epsilon(plan, 0.0) == pytest.approx(math.log(sampler.p / sampler.q))
+
+
+def test_an_answer_by_subsets() -> None:
+    """Two of five symbols: 4 subsets hold the truth, 6 do not, and those weigh e^-eps."""
+    plan = LabelPlan(5, subset_size=2, noise=6 / (4 * math.e + 6))
+    assert plan.answer_epsilon == pytest.approx(1.0)
+    assert plan.event() == Repeated(Response(plan.answer_epsilon, 5, 2), 1)
+    assert LabelPlan(5, subset_size=2, noise=0.6).answer_epsilon == pytest.approx(0, abs=1e-12)
+
+
+def test_many_answers_are_priced_for_the_client() -> None:
+    one = LabelPlan(11)
+    noise = calibrate(4.0, DELTA, one)
+    assert epsilon(LabelPlan(11, releases=6000, noise=noise), DELTA) == pytest.approx(20_511, abs=1)
+    total = LabelPlan(11, releases=6000)
+    assert total.with_noise(calibrate(4.0, DELTA, total)).answer_epsilon == pytest.approx(
+        0.026, abs=5e-4
+    )
+    assert epsilon(LabelPlan(11, releases=0, noise=noise), DELTA) == 0
+
+
+def test_training_is_sampled_unless_a_batch_is_everything() -> None:
+    assert TrainingPlan(5400, 64, 7, noise=2.0).event() == Repeated(
+        SampledGaussian(2.0, 64 / 5400), 7
+    )
+    for batch in (300, 1000):
+        assert TrainingPlan(300, batch, 7, noise=2.0).event() == Repeated(Gaussian(2.0), 7)
+
+
+@pytest.mark.parametrize(("n_records", "steps"), [(300, 330), (5400, 1100), (5400, 500)])
+def test_training_is_calibrated_to_within_one_per_cent(n_records: int, steps: int) -> None:
+    plan = TrainingPlan(n_records, 64, steps)
+    spent = epsilon(plan.with_noise(calibrate(4.0, DELTA, plan)), DELTA)
+    assert 3.96 < spent <= 4.0
+
+
+def test_the_fleets_event_has_the_honest_shares_and_the_right_sensitivity() -> None:
+    plan = FLEET.with_noise(3.0)
+    assert (plan.survivors, plan.honest, plan.scale) == (900, 850, 1)
+    assert plan.share_variance == pytest.approx(9.0 * 512 / 850)
+    assert plan.event() == Repeated(
+        DistributedGaussian(plan.share_variance, 850, math.sqrt(512), 5120), 10
+    )
+    small = ClientPlan(100, 4, 3, 10, noise_kind="skellam", sample_rate=0.5, noise=1.0)
+    assert small.scale == 10  # 2 sqrt(100 / 4)
+    assert small.event() == Repeated(Sampled(DistributedSkellam(4.0, 100, 40.0, 20.0), 0.5), 3)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "skellam"])
+@pytest.mark.parametrize("noise", [0.3, 1.0, 1.158, 4.0, 30.0])
+def test_each_share_is_wide_enough_for_its_sum(kind: str, noise: float) -> None:
+    for clients, proxies in ((10, 1), (1000, 512), (10_000, 512)):
+        plan = ClientPlan(clients, proxies, 1, 10, noise_kind=kind, noise=noise)  # type: ignore[arg-type]
+        assert plan.share_variance >= 4 * (1 - 1e-12)
+        coarser = (plan.scale - 1) ** 2 * proxies * noise**2 / clients
+        assert plan.scale == 1 or coarser < 4
+
+
+def test_noise_that_counts_on_clients_that_are_gone_does_not_keep_its_epsilon() -> None:
+    """Ten clients whose shares make up the noise together, and seven that send theirs."""
+    naive = ClientPlan(clients=10, proxies=512, rounds=1, classes=10)
+    naive = naive.with_noise(calibrate(4.0, DELTA, naive))
+    sensitivity = naive.sensitivity.value
+    left = DistributedGaussian(naive.share_variance, 7, sensitivity, 5120)
+    assert cost(left) == pytest.approx(4.91, abs=0.005)
+    planned = ClientPlan(clients=10, proxies=512, rounds=1, classes=10, absent=3)
+    planned = planned.with_noise(calibrate(4.0, DELTA, planned))
+    assert planned.share_variance / planned.scale**2 == pytest.approx(
+        naive.share_variance / naive.scale**2 * 10 / 7, rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "skellam"])
+def test_a_client_that_votes_otherwise_costs_more(kind: str) -> None:
+    plan = ClientPlan(1000, 512, 10, 10, noise_kind=kind)  # type: ignore[arg-type]
+    plan = plan.with_noise(calibrate(4.0, DELTA, plan))
+    gaussian = cost(Repeated(DiscreteGaussian(plan.noise / math.sqrt(2)), 10))
+    assert cost(plan.replaced()) == pytest.approx(gaussian, rel=0.01)
+    assert cost(plan.replaced()) > 5.8
+
+
+@pytest.mark.parametrize(
+    ("claimed", "delta", "field"),
+    [
+        *((bad, DELTA, "epsilon") for bad in (0.0, -1.0, math.nan)),
+        *((1.0, bad, "delta") for bad in (0.0, 1.0, math.nan)),
+    ],
+)
+@pytest.mark.parametrize("plan", [RecordPlan(5), TrainingPlan(300, 64, 30), FLEET])
+def test_impossible_budgets_are_refused(
+    claimed: float, delta: float, field: str, plan: Plan
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{field}: "):
+        calibrate(claimed, delta, plan)
+
+
+def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
+    """Integer orders end at 2,048, and their conversion with them."""
+    with pytest.raises(ConfigurationError, match=r"^epsilon: 0\.0001.*larger"):
+        calibrate(1e-4, DELTA, ClientPlan(1000, 512, 1, 10, noise_kind="skellam"))
+
+
+@pytest.mark.parametrize(
+    ("field", "make"),
+    [
+        ("noise", lambda: RecordPlan(5, noise=-1.0)),
+        ("noise", lambda: RecordPlan(5, noise=math.nan)),
+        ("noise", lambda: RecordPlan(5, noise=math.inf)),
+        ("noise", lambda: LabelPlan(11, noise=0.92)),
+        ("noise", lambda: LabelPlan(11, 3, noise=0.73)),
+        ("n_records", lambda: RecordPlan(0)),
+        ("alphabet_size", lambda: LabelPlan(1)),
+        ("subset_size", lambda: LabelPlan(11, 11)),
+        ("releases", lambda: LabelPlan(11, releases=-1)),
+        ("batch", lambda: TrainingPlan(5, 0, 5)),
+        ("steps", lambda: TrainingPlan(5, 5, 0)),
+        ("clients", lambda: ClientPlan(0, 1, 1, 1)),
+        ("proxies", lambda: ClientPlan(5, 0, 1, 1)),
+        ("rounds", lambda: ClientPlan(5, 1, 0, 1)),
+        ("absent", lambda: ClientPlan(5, 1, 1, 1, absent=-1)),
+        ("corrupt", lambda: ClientPlan(5, 1, 1, 1, absent=2, corrupt=3)),
+        ("sample_rate", lambda: ClientPlan(5, 1, 1, 1, sample_rate=0.0)),
+        ("noise_kind", lambda: ClientPlan(5, 1, 1, 1, noise_kind="laplace")),  # type: ignore[arg-type]
+    ],
+)
+def test_impossible_plans_are_refused(field: str, make: Callable[[], Plan]) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{field}: ") as caught:
+        make()
+    assert caught.value.field == field

@@ -1,0 +1,190 @@
+"""A (client, proxy) pair is released once, for good: the ledger, and the label unit with faults."""
+
+import copy
+import itertools
+import os
+import pickle
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import LocalError
+from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
+from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.alphabet import Alphabet
+from secure_fd.privacy.entropy import Random, SeededRandom
+from secure_fd.privacy.events import Repeated, Response
+from secure_fd.privacy.ledger import LabelLedger
+from secure_fd.privacy.randomized_response import RandomizedResponse
+from secure_fd.privacy.subsets import BoolArray
+from secure_fd.protection.base import Answer
+from secure_fd.protection.label_unit import LabelUnit
+from tests.small_federation import all_proxies, faults, federation, run
+
+
+def forbidden(count: int) -> bytes:
+    raise AssertionError(f"{count} random bytes were drawn where none may be")
+
+
+def fresh_ledger(epsilon: float = 0.5, n_proxies: int = 50, d: int = 1) -> LabelLedger:
+    return LabelLedger(RandomizedResponse(epsilon, 11, d), Alphabet.full(10), n_proxies)
+
+
+class ForgetfulLedger(LabelLedger):
+    """Broken on purpose: forgets a pair as soon as it has answered it."""
+
+    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
+        answers = super().release(indices, symbols, random)
+        self._released[:] = False
+        return answers
+
+
+def second_answers(ledger: LabelLedger) -> int:
+    """Pairs that answer otherwise when asked again: at once, in another order, in part, twice."""
+    random, everyone = SeededRandom(1), np.arange(50)
+    first = ledger.release(everyone, np.zeros(50, dtype=np.int64), random)
+    changed = np.zeros(50, dtype=np.bool_)
+    for asked in (everyone, everyone[::-1], everyone[::7], np.repeat(everyone, 2)):
+        again = ledger.release(asked, np.full(len(asked), 9), random)
+        np.logical_or.at(changed, asked, (again != first[asked]).any(axis=1))
+    return int(changed.sum())
+
+
+@pytest.mark.parametrize("d", [1, 4])
+def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_ledger_is_caught(d: int) -> None:
+    assert second_answers(fresh_ledger(d=d)) == 0
+    bent = ForgetfulLedger(RandomizedResponse(0.5, 11, d), Alphabet.full(10), 50)
+    assert second_answers(bent) > 40
+
+
+def test_a_pair_is_answered_once_and_for_good() -> None:
+    ledger, random = fresh_ledger(), SeededRandom(1)
+    first = ledger.release(np.arange(30), np.zeros(30, dtype=np.int64), random)
+    assert ledger.released == 30
+    again = ledger.release(np.arange(30), np.full(30, 9), forbidden)
+    assert (again == first).all()
+    drawn: list[int] = []
+
+    def counting(count: int) -> bytes:
+        drawn.append(count)
+        return random(count)
+
+    mixed: IntArray = np.array([40, 3, 41, 3, 40])
+    answers = ledger.release(mixed, np.array([1, 2, 3, 4, 5]), counting)
+    assert drawn == [16]
+    assert (answers[[1, 3]] == first[3]).all()
+    assert (answers[0] == answers[4]).all()
+    assert ledger.released == 32
+
+
+def test_a_failed_release_leaves_no_trace() -> None:
+    ledger = fresh_ledger()
+    for indices, symbols in [([50], [0]), ([-1], [0]), ([0], [11]), ([0, 1], [0])]:
+        with pytest.raises(LocalError):
+            ledger.release(np.array(indices), np.array(symbols), os.urandom)
+    with pytest.raises(LocalError):
+        ledger.release(np.array([0]), np.array([0]), lambda _: b"")
+    assert ledger.released == 0
+
+
+def test_the_ledger_shows_nothing_and_cannot_be_copied() -> None:
+    ledger = fresh_ledger()
+    ledger.release(np.arange(5), np.full(5, 7), os.urandom)
+    assert repr(ledger) == "LabelLedger(n_proxies=50, released=5)"
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(LocalError, match="cannot be pickled or copied"):
+            attempt(ledger)
+
+
+def test_the_ledger_composes_over_what_it_released_and_knows_seeded_noise() -> None:
+    ledger = fresh_ledger(epsilon=4.0)
+    ledger.release(np.arange(20), np.zeros(20, dtype=np.int64), os.urandom)
+    claim = ledger.guarantee(1e-5)
+    assert claim.epsilon == 4
+    assert "20 answers" in claim.accountant
+    assert all(40 < c.epsilon < 80 for c in claim.composes_to)
+    ledger.release(np.arange(20), np.zeros(20, dtype=np.int64), SeededRandom(0))
+    assert ledger.guarantee(1e-5) == claim
+    ledger.release(np.arange(20, 21), np.zeros(1, dtype=np.int64), SeededRandom(0))
+    assert ledger.guarantee(1e-5).unmet == ("the noise was drawn from a seeded generator",)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_what_answers_compose_to_is_that_of_their_subsets(d: int) -> None:
+    """At one epsilon, 300 answers of three symbols cost more than 300 of one: it must show."""
+    ledger = LabelLedger(RandomizedResponse(1.0, 11, d), Alphabet.full(10), 300)
+    ledger.release(np.arange(300), np.zeros(300, dtype=np.int64), os.urandom)
+    event = Repeated(Response(1.0, 11, d), 300)
+    cost = accountant_for(event).epsilon(event, 1e-5)
+    assert {c.epsilon for c in ledger.guarantee(1e-5).composes_to} == {cost}
+    other = Repeated(Response(1.0, 11, 4 - d), 300)
+    assert (cost < accountant_for(other).epsilon(other, 1e-5)) is (d == 1)
+
+
+# The label unit in a federation.
+
+
+class Recording(LabelUnit):
+    """Keeps every answer that leaves, whether or not the upload arrives."""
+
+    def __init__(self, subset_size: int) -> None:
+        super().__init__(1.0, 1e-5, random=SeededRandom(0), subset_size=subset_size)
+        self.said: dict[tuple[int, int], set[bytes]] = defaultdict(set)
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
+        given = super().release(client, indices, answer)
+        votes = given.weights[:, None] * given.predictions
+        for index, row in zip(indices.tolist(), votes, strict=True):
+            self.said[client, index].add(row.tobytes())
+        return given
+
+
+class Forgetting(Recording):
+    """Broken on purpose: forgets a pair as soon as it has answered it."""
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
+        given = super().release(client, indices, answer)
+        self._ledgers[client]._released[:] = False
+        return given
+
+
+def always_nine(indices: IntArray) -> Contribution:
+    return Contribution(np.ones(len(indices)), one_hot(np.full(len(indices), 9), 10))
+
+
+def most_answers_to_a_pair(unit: Recording, data: FederatedData) -> int:
+    """Over lost uploads, a void round, two runs, another order, repeats and another network."""
+    lost = faults(
+        {
+            0: {0: Stage.INPUT},
+            1: {0: Stage.INPUT, 3: Stage.INPUT},
+            2: {2: Stage.UNMASK},
+            3: {1: Stage.PREPARE},
+        }
+    )
+    made = federation(
+        data,
+        aggregation=MaskedSum(4, insecure_seed=1),
+        protection=unit,
+        schedule=all_proxies(data),
+        dropouts=lost,
+    )
+    run(run(made), rounds=2)
+    assert made.transcript.void_rounds == 1
+    everyone = np.arange(len(data.proxies))
+    for asked in (everyone[::-1], np.repeat(everyone[:20], 3), everyone[7:8]):
+        unit.release(2, asked, always_nine)
+    assert set(unit.said) == set(itertools.product(range(4), everyone.tolist()))
+    return max(map(len, unit.said.values()))
+
+
+@pytest.mark.parametrize("subset_size", [1, 3])
+def test_no_fault_and_no_order_gets_a_second_answer(
+    digits: FederatedData, subset_size: int
+) -> None:
+    assert most_answers_to_a_pair(Recording(subset_size), digits) == 1
+    assert most_answers_to_a_pair(Forgetting(subset_size), digits) > 1

@@ -1,0 +1,95 @@
+"""What the types refuse: encoding what no protection released, and networks where none belongs."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mypy import api
+
+from secure_fd.errors import LocalError
+from secure_fd.knowledge import Contribution, KnowledgeCodec, Released
+
+REFUSED = """
+from secure_fd.knowledge import Contribution, IntArray, KnowledgeCodec, Released
+from secure_fd.protection.base import Answer, FromAnswers, NetworkFree
+from secure_fd.protection.record_unit import RecordUnit
+
+
+def encodes_a_contribution(codec: KnowledgeCodec, honest: Contribution) -> None:
+    codec.encode(honest)  # arg-type
+
+
+class Asks(NetworkFree):
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:  # override
+        return Released.of(answer(indices))
+
+
+class Unprotected(FromAnswers):
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:  # override
+        return answer(indices)
+
+
+def hands_over_an_answer(unit: RecordUnit, indices: IntArray, answer: Answer) -> None:
+    unit.release(0, indices, answer)  # call-arg
+
+
+def reads_a_contribution_as_released(honest: Contribution) -> Released:
+    return honest  # return-value
+"""
+
+ALLOWED = """
+from secure_fd.knowledge import IntArray, KnowledgeCodec, Released
+from secure_fd.protection.base import Answer, NetworkFree, NoProtection
+from secure_fd.protection.record_unit import RecordUnit
+
+
+def encodes(codec: KnowledgeCodec, unit: RecordUnit, indices: IntArray, answer: Answer) -> None:
+    codec.encode(unit.release(0, indices))
+    codec.encode(NoProtection().release(0, indices, answer))
+
+
+class Constant(NetworkFree):
+    def release(self, client: int, indices: IntArray) -> Released:
+        raise NotImplementedError
+"""
+
+
+SETTINGS = """
+[mypy]
+strict = True
+follow_imports = silent
+ignore_missing_imports = True
+warn_unused_ignores = False
+warn_return_any = False
+[mypy-numpy.*,torch.*,scipy.*,cryptography.*]
+follow_imports = skip
+follow_imports_for_stubs = True
+"""
+"""Libraries whose types the snippets do not turn on are skipped: their stubs take ten seconds."""
+
+
+def test_the_types_refuse_what_would_leak_and_nothing_else(tmp_path: Path) -> None:
+    settings, refused, allowed = (tmp_path / name for name in ("mypy.ini", "no.py", "yes.py"))
+    settings.write_text(SETTINGS)
+    refused.write_text(REFUSED)
+    allowed.write_text(ALLOWED)
+    shown, trouble, status = api.run(
+        ["--config-file", str(settings), "--cache-dir", os.devnull, "--no-error-summary",
+         str(refused), str(allowed)]
+    )  # fmt: skip
+    assert (trouble, status) == ("", 1)
+    errors = re.findall(r"(\w+)\.py:(\d+): error: .*\[([a-z-]+)\]$", shown, re.MULTILINE)
+    assert len(errors) == shown.count(": error: ")
+    lines = enumerate(REFUSED.splitlines(), start=1)
+    expected = [("no", str(n), line.rsplit("# ", 1)[1]) for n, line in lines if "  # " in line]
+    assert len(expected) == 5
+    assert sorted(errors) == sorted(expected)
+
+
+def test_the_codec_refuses_at_run_time_too() -> None:
+    codec, honest = KnowledgeCodec(3, 1), Contribution(np.ones(2), np.eye(3)[:2])
+    with pytest.raises(LocalError, match="only what a protection released"):
+        codec.encode(honest)  # type: ignore[arg-type]
+    assert codec.encode(Released.of(honest)).tolist() == [1, 0, 0, 0, 1, 0]
