@@ -1,0 +1,1 @@
+"""Audits of privacy claims: what an attacker proves, against what the software promised."""

@@ -1,0 +1,240 @@
+"""Lower bounds on epsilon from counts, each wrong with probability at most `miss`.
+
+A bound is what an attacker's success proves; a claim below it is refuted. Nothing here knows a
+mechanism: counts in, an epsilon out.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import beta, binom, norm
+
+from secure_fd.errors import LocalError
+from secure_fd.knowledge import FloatArray, IntArray
+
+LARGEST = 100.0
+"""No bound above this is told apart from any other: a claim of that size promises nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How a test between two worlds erred: flagged in the first, missed in the second."""
+
+    false_alarms: int
+    misses: int
+    without: int
+    present: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.false_alarms <= self.without and 0 <= self.misses <= self.present):
+            raise LocalError(
+                f"errors {self.false_alarms} and {self.misses} are outside "
+                f"[0, {self.without}] and [0, {self.present}]"
+            )
+
+    def at_most(self, miss: float) -> tuple[float, float]:
+        """Upper bounds on both error rates, which hold together but for probability `miss`."""
+        _, alarm = clopper_pearson(self.false_alarms, self.without, miss / 2)
+        _, missed = clopper_pearson(self.misses, self.present, miss / 2)
+        return alarm, missed
+
+
+Shape = Callable[[float, float], float]
+"""From both error rates of a test to the least epsilon at which it could exist."""
+
+
+def clopper_pearson(hits: int, trials: int, miss: float) -> tuple[float, float]:
+    """Bounds on a probability; each side is wrong with probability at most `miss`.
+
+    Clopper and Pearson (1934), exact for every probability and number of trials.
+    """
+    if not (0 <= hits <= trials and trials > 0 and 0 < miss < 1):
+        raise LocalError(f"{hits} hits of {trials} trials at miss {miss} bound nothing")
+    low = beta.ppf(miss, hits, trials - hits + 1) if hits else 0.0
+    high = beta.ppf(1 - miss, hits + 1, trials - hits) if hits < trials else 1.0
+    return float(low), float(high)
+
+
+def any_shape(delta: float) -> Shape:
+    """What holds for every (epsilon, delta) mechanism: no assumption on its noise.
+
+    A test of false-alarm rate a and miss rate b needs 1 - b <= e^eps a + delta, and the same with
+    the worlds swapped (Wasserman and Zhou, 2010).
+    """
+
+    def least(alarm: float, missed: float) -> float:
+        pairs = ((1 - missed, alarm), (1 - alarm, missed))
+        return max(_log_ratio(power - delta, error) for power, error in pairs)
+
+    return least
+
+
+def separation(alarm: float, missed: float) -> float:
+    """The mu of the Gaussian test with these error rates: a quick shape to choose attacks by."""
+    return -float(norm.ppf(alarm) + norm.ppf(missed))
+
+
+def gaussian_shape(delta: float) -> Shape:
+    """For Gaussian noise: epsilon at delta of the least mu that allows both error rates.
+
+    Sharper than `any_shape`, and a proof only for noise of Gaussian shape (Dong, Roth and Su,
+    2019): so a bound above a claim of Gaussian noise refutes the claim, whatever the noise is.
+    """
+
+    def least(alarm: float, missed: float) -> float:
+        return gaussian_epsilon(separation(alarm, missed), delta)
+
+    return least
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Epsilon at delta of mu-Gaussian privacy, exact (Balle and Wang, 2018, theorem 8)."""
+
+    def excess(epsilon: float) -> float:
+        below = float(norm.logcdf(-mu / 2 - epsilon / mu))
+        return float(norm.cdf(mu / 2 - epsilon / mu)) - math.exp(epsilon + below) - delta
+
+    if mu <= 0 or excess(0.0) <= 0:
+        return 0.0
+    return LARGEST if excess(LARGEST) > 0 else float(brentq(excess, 0.0, LARGEST))
+
+
+def sampled_shape(sample_rate: float, steps: int, delta: float) -> Shape:
+    """For DP-SGD: epsilon at delta of the most noise that allows both error rates.
+
+    Steps of Gaussian noise on Poisson samples; a proof for these alone, as `gaussian_shape`.
+    """
+
+    def least(alarm: float, missed: float) -> float:
+        low, high = 2.0**-4, 2.0**6
+        for _ in range(24):
+            noise = math.sqrt(low * high)
+            possible = SampledLoss.of(sample_rate, steps, noise).power(alarm) >= 1 - missed
+            low, high = (noise, high) if possible else (low, noise)
+        return SampledLoss.of(sample_rate, steps, high).epsilon(delta) if low > 2.0**-4 else LARGEST
+
+    return least
+
+
+_MESH = 2.0**-8
+_REACH = 2.0**6
+_ROUNDING = 1e-14
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledLoss:
+    """The privacy loss of `steps` sampled Gaussian steps, on a grid, when the record is there.
+
+    losses: [G] falling. present, without: [G] its probabilities in both worlds. Losses are rounded
+    up by at most 2^-8 a step, so the curve grants an attacker more than it has: bounds that are
+    read off it stay bounds. What lies beyond 64 counts as certain to tell the worlds apart.
+    """
+
+    losses: FloatArray
+    present: FloatArray
+    without: FloatArray
+
+    @classmethod
+    def of(cls, sample_rate: float, steps: int, noise: float) -> "SampledLoss":
+        """One step's loss is log(1 - q + q exp((2x - 1) / 2 z^2)), rising in x."""
+        grid = np.arange(-_REACH, _REACH, _MESH)
+        cumulative = _loss_cdf(grid, sample_rate, noise)
+        mass = np.diff(cumulative, prepend=0.0)
+        mass[-1] += 1 - cumulative[-1]
+        shift = len(grid) // 2
+        spectrum = np.fft.rfft(np.roll(mass, -shift)) ** steps
+        total = np.roll(np.fft.irfft(spectrum, len(grid)), shift)
+        # What the transform's rounding leaves would grow with exp(-loss) in the other world.
+        present = np.where(total > _ROUNDING, total, 0.0)[::-1]
+        losses = grid[::-1]
+        return cls(losses, present, present * np.exp(-losses))
+
+    def power(self, alarm: float) -> float:
+        """The best chance to find the record at a false-alarm rate."""
+        alarms = np.concatenate([[0.0], np.cumsum(self.without)])
+        return float(np.interp(alarm, alarms, np.concatenate([[0.0], np.cumsum(self.present)])))
+
+    def epsilon(self, delta: float) -> float:
+        """The least loss above which the present world has at most `delta` more than e^eps."""
+        excess = np.cumsum(self.present) - np.exp(self.losses) * np.cumsum(self.without)
+        return max(0.0, float(self.losses[np.count_nonzero(excess <= delta) - 1]))
+
+
+def _loss_cdf(losses: FloatArray, sample_rate: float, noise: float) -> FloatArray:
+    """[G] the chance of a loss of at most this, where the record is there."""
+    possible = np.expm1(losses) + sample_rate
+    with np.errstate(divide="ignore"):
+        x = noise**2 * np.log(np.maximum(possible, 0.0) / sample_rate) + 0.5
+    missed, drawn = norm.cdf(x / noise), norm.cdf((x - 1) / noise)
+    return np.asarray((1 - sample_rate) * missed + sample_rate * drawn)
+
+
+def symbol_bound(
+    first: IntArray, second: IntArray, miss: float
+) -> tuple[float, tuple[int, bool] | None]:
+    """The largest log ratio of a symbol's probabilities in two worlds that its counts prove.
+
+    first, second: [A] how often each symbol was seen. Pure epsilon; every symbol and direction is
+    looked at, each with its part of `miss` (Bonferroni). Returns also the symbol and whether the
+    first world has it more often; None where nothing is proven.
+    """
+    part = miss / (4 * len(first))  # two sides, two directions, each symbol
+    found, where = 0.0, None
+    for forward, (one, other) in ((True, (first, second)), (False, (second, first))):
+        low = _bounds(one, part, upper=False)
+        high = _bounds(other, part, upper=True)
+        with np.errstate(divide="ignore"):
+            ratios = np.log(low / high)
+        symbol = int(ratios.argmax())
+        if ratios[symbol] > found:
+            found, where = float(ratios[symbol]), (symbol, forward)
+    return found, where
+
+
+def one_run_bound(
+    canaries: int, guesses: int, right: int, delta: float, miss: float = 0.05
+) -> float:
+    """Epsilon proven by `right` of `guesses` guesses on canaries included by fair coins, one run.
+
+    Steinke, Nasr and Jagielski (2023), theorem 5.2; canaries without a guess count in delta only.
+    """
+    if not 0 <= right <= guesses <= canaries:
+        raise LocalError(f"{right} right of {guesses} guesses on {canaries} canaries cannot be")
+    if guesses == 0 or one_run_p(canaries, guesses, right, 0.0, delta) >= miss:
+        return 0.0
+    low, high = 0.0, LARGEST
+    for _ in range(60):
+        middle = (low + high) / 2
+        refuted = one_run_p(canaries, guesses, right, middle, delta) < miss
+        low, high = (middle, high) if refuted else (low, middle)
+    return low
+
+
+def one_run_p(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """The chance, at most, of so many right guesses against an (epsilon, delta) mechanism."""
+    if right == 0:
+        return 1.0
+    chance = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(right - 1, guesses, chance))
+    back = np.arange(1, right + 1)
+    alpha = float((np.cumsum(binom.pmf(right - back, guesses, chance)) / back).max())
+    return min(1.0, tail + 2 * canaries * delta * alpha)
+
+
+def _bounds(hits: IntArray, miss: float, *, upper: bool) -> NDArray[np.float64]:
+    """[A] one-sided Clopper-Pearson bounds on every symbol's probability."""
+    trials = int(hits.sum())
+    with np.errstate(invalid="ignore"):
+        if upper:
+            high = beta.ppf(1 - miss, hits + 1, trials - hits)
+            return np.where(hits < trials, high, 1.0)
+        return np.where(hits > 0, beta.ppf(miss, hits, trials - hits + 1), 0.0)
+
+
+def _log_ratio(power: float, error: float) -> float:
+    """log(power / error), at least 0; an error rate of an interval is never 0."""
+    return math.log(power / error) if power > error else 0.0

@@ -1,0 +1,196 @@
+"""Audits of the client unit: the sum of all shares, as colluders see it, with the absent gone."""
+
+import math
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from attacks.audit.bounds import any_shape, gaussian_shape
+from attacks.audit.finding import Finding, Kind, Proof
+from attacks.audit.one_run import bold, prove_one_run
+from attacks.audit.record import GAUSSIAN
+from attacks.audit.setting import Setting
+from attacks.audit.worlds import Worlds, prove
+from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
+from secure_fd.privacy.calibration import epsilon
+from secure_fd.privacy.plans import ClientPlan, NoiseKind
+from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.protection.client_unit import ClientUnit
+
+_ROUNDS, _PROXIES, _CLASSES = 2, 2, 2
+_TRIALS = 40_000
+_CANARIES, _CANARY_PROXIES, _CANARY_CLASSES = 3000, 40, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Ten clients, of whom three are gone from every sum and one tells the server its share."""
+
+    clients: int = 10
+    absent: int = 3
+    corrupt: int = 1
+
+    @property
+    def present(self) -> int:
+        """Clients in every sum."""
+        return self.clients - self.absent
+
+    def plan(self, noise_kind: NoiseKind) -> ClientPlan:
+        """A few proxies and two rounds, so that a mistake between rounds shows."""
+        return ClientPlan(
+            clients=self.clients,
+            proxies=_PROXIES,
+            rounds=_ROUNDS,
+            classes=_CLASSES,
+            absent=self.absent,
+            corrupt=self.corrupt,
+            noise_kind=noise_kind,
+        )
+
+
+def mechanism(setting: Setting, noise_kind: NoiseKind = "gaussian") -> Finding:
+    """One client votes throughout or abstains throughout; the colluder's share is subtracted."""
+    fleet = Fleet()
+    plan = fleet.plan(noise_kind)
+    worlds = Worlds(
+        ("votes", "difference of two rounds"),
+        _observed(fleet, noise_kind, setting, votes=False),
+        _observed(fleet, noise_kind, setting, votes=True),
+    )
+    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
+    plain = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
+    also = (("no shape assumed", plain.bound),)
+    claimed = _claim(plan, setting)
+    name = "sum of shares" if noise_kind == "gaussian" else "sum of Skellam shares"
+    return _found(Kind.MECHANISM, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN, also)
+
+
+def _claim(plan: ClientPlan, setting: Setting) -> float:
+    """What a client unit prints after all rounds, with noise of the operating system."""
+    unit = ClientUnit(setting.epsilon, setting.delta, plan, small_fleet=True, random=os.urandom)
+    for _ in range(plan.rounds):
+        unit.perturb(0, np.zeros(plan.proxies * plan.classes, dtype=np.uint64))
+    printed = unit.guarantee()
+    return math.inf if printed is None else printed.epsilon
+
+
+def skellam(setting: Setting) -> Finding:
+    """The same with Skellam shares, whose shape is Gaussian but for its tails."""
+    return mechanism(setting, "skellam")
+
+
+def one_run(setting: Setting) -> Finding:
+    """A fleet in which every client is a canary: there by a coin, with votes of its own."""
+    scores, included, plan = _canaries(setting)
+    delta = setting.one_run_delta
+    guesses = bold(len(scores), 1 / plan.noise, delta, setting.miss)
+    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
+    claimed = epsilon(plan, delta)
+    return _found(Kind.ONE_RUN, "canary clients", claimed, delta, setting.miss, proof)
+
+
+def one_run_gaussian(setting: Setting) -> Finding:
+    """The same canaries, each a trial of its own: right noise has each of them on its own."""
+    scores, included, plan = _canaries(setting)
+    worlds = Worlds(("score",), scores[included == 0, None], scores[included == 1, None])
+    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
+    claimed = epsilon(plan, setting.delta)
+    name = "canary clients, each a trial"
+    return _found(Kind.ONE_RUN, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN)
+
+
+def _found(
+    kind: Kind,
+    name: str,
+    claimed: float,
+    delta: float,
+    miss: float,
+    proof: Proof,
+    assumes: str = "",
+    also: tuple[tuple[str, float], ...] = (),
+) -> Finding:
+    return Finding(
+        kind,
+        PrivacyUnit.CLIENT,
+        name,
+        claimed,
+        delta,
+        proof.bound,
+        proof.ceiling,
+        miss,
+        proof.attack,
+        proof.trials,
+        assumes,
+        also,
+    )
+
+
+def _observed(fleet: Fleet, noise_kind: NoiseKind, setting: Setting, *, votes: bool) -> FloatArray:
+    """[N, 2] statistics of N independent sums a round: noise is drawn entry by entry.
+
+    The audited client votes for class r in round r, so that noise which two rounds share would
+    cancel in their difference while the votes stay.
+    """
+    count = setting.trials(_TRIALS)
+    unit = ClientUnit(
+        setting.epsilon,
+        setting.delta,
+        fleet.plan(noise_kind),
+        small_fleet=True,
+        random=setting.random,
+    )
+    rounds = []
+    for index in range(_ROUNDS):
+        answers = one_hot(np.full(_PROXIES, index % _CLASSES), _CLASSES)
+        spoken = _units(unit, np.full(_PROXIES, float(votes)), answers)
+        total = _colluders_sum(unit, fleet, np.tile(spoken, count))
+        rounds.append(total.reshape(count, _PROXIES, _CLASSES))
+    said = sum(made[:, :, r % _CLASSES].sum(axis=1) for r, made in enumerate(rounds))
+    apart = (rounds[0] - rounds[1])[:, :, 0].sum(axis=1)
+    return np.stack([said, apart], axis=1).astype(np.float64)
+
+
+def _units(unit: ClientUnit, weights: FloatArray, answers: FloatArray) -> IntArray:
+    codec = KnowledgeCodec(answers.shape[1], unit.levels(1))
+    return codec.encode(Released(weights, answers)).astype(np.int64)
+
+
+def _colluders_sum(unit: ClientUnit, fleet: Fleet, spoken: IntArray) -> IntArray:
+    """A round's sum of the clients that are there, less the colluders' own inputs.
+
+    Client 0 is audited; the last `corrupt` of those present collude; all others abstain.
+    """
+    total = np.zeros(len(spoken), dtype=np.int64)
+    for client in range(fleet.present):
+        units = spoken if client == 0 else np.zeros_like(spoken)
+        share = unit.perturb(client, units.astype(np.uint64)).astype(np.int64)
+        total += share
+        if client >= fleet.present - fleet.corrupt:
+            total -= share
+    return total
+
+
+def _canaries(setting: Setting) -> tuple[FloatArray, FloatArray, ClientPlan]:
+    """Scores and inclusion [m] of canary clients with random votes in one sum, and the plan."""
+    count = max(100, round(_CANARIES * min(1.0, setting.size)))
+    plan = ClientPlan(
+        clients=count, proxies=_CANARY_PROXIES, rounds=1, classes=_CANARY_CLASSES
+    )  # fmt: skip
+    unit = ClientUnit(setting.epsilon, setting.delta, plan, small_fleet=True, random=setting.random)
+    included = setting.coins(count)
+    votes = setting.generator().integers(0, _CANARY_CLASSES, (count, _CANARY_PROXIES))
+    total = _sum(unit, votes, included)
+    scores = np.array([total[np.arange(_CANARY_PROXIES), row].sum() for row in votes])
+    return scores / unit.levels(1), included, unit.plan
+
+
+def _sum(unit: ClientUnit, votes: IntArray, included: FloatArray) -> FloatArray:
+    """[proxies, classes] what the server sees, centred: each class's total is about the same."""
+    total = np.zeros(votes.shape[1] * _CANARY_CLASSES, dtype=np.int64)
+    for client, row in enumerate(votes):
+        weights = np.full(len(row), included[client])
+        units = _units(unit, weights, one_hot(row, _CANARY_CLASSES))
+        total += unit.perturb(client, units.astype(np.uint64)).astype(np.int64)
+    sums = total.reshape(-1, _CANARY_CLASSES).astype(np.float64)
+    return np.asarray(sums - sums.mean(axis=1, keepdims=True))

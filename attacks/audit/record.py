@@ -1,0 +1,146 @@
+"""Audits of the record unit: the one noisy release of class means, and the votes read off it."""
+
+import os
+from functools import cache
+
+import numpy as np
+
+from attacks.audit.bounds import any_shape, gaussian_shape
+from attacks.audit.finding import Finding, Kind, Proof
+from attacks.audit.one_run import bold, prove_one_run
+from attacks.audit.patching import replaced
+from attacks.audit.setting import Setting
+from attacks.audit.worlds import Worlds, prove
+from secure_fd.knowledge import FloatArray
+from secure_fd.privacy import record_release
+from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.calibration import epsilon
+from secure_fd.privacy.entropy import Random
+from secure_fd.privacy.guarantees import record_guarantee
+from secure_fd.privacy.plans import RecordPlan
+from secure_fd.privacy.record_release import UNIT, NoisyClassMeans
+from secure_fd.privacy.units import PrivacyUnit
+
+KNOWN = 3
+"""Records beside the audited one, all with the same feature: a wrong divisor moves them most."""
+GAUSSIAN = "noise of Gaussian shape"
+_RELEASES = 40_000
+_CLASSES, _FEATURES = 200, 50
+
+
+def mechanism(setting: Setting) -> Finding:
+    """One record, opposite to all others, present or zeroed out, in the release itself."""
+    worlds = Worlds(
+        ("shift", "off the grid", "difference of two clients"),
+        _observed(0.0, setting),
+        _observed(-1.0, setting),
+    )
+    claimed = _release(_rows(-1.0), setting).guarantee.epsilon
+    return _finding("class means", claimed, setting, worlds)
+
+
+def replace_one(setting: Setting) -> Finding:
+    """One record replaced by its opposite, against what is printed for that relation."""
+    worlds = Worlds(("shift",), _observed(1.0, setting)[:, :1], _observed(-1.0, setting)[:, :1])
+    noise = _release(_rows(1.0), setting).noise_multiplier
+    swapped = RecordPlan(n_records=KNOWN + 1, noise=noise).replaced()
+    claimed = accountant_for(swapped).epsilon(swapped, setting.delta)
+    return _finding("class means, replace-one", claimed, setting, worlds)
+
+
+def one_run(setting: Setting) -> Finding:
+    """Thousands of records with features of their own, each there by a coin, in one release."""
+    scores, included, noise = _canaries(setting)
+    plan, delta = RecordPlan(n_records=len(scores), noise=noise), setting.one_run_delta
+    guesses = bold(len(scores), 1 / noise, delta, setting.miss)
+    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
+    claimed = epsilon(plan, delta)
+    return _found(Kind.ONE_RUN, "canary features", claimed, delta, setting.miss, proof)
+
+
+def one_run_gaussian(setting: Setting) -> Finding:
+    """The same canaries, each a trial of its own: right noise has each of them on its own."""
+    scores, included, noise = _canaries(setting)
+    worlds = Worlds(("score",), scores[included == 0, None], scores[included == 1, None])
+    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
+    claimed = epsilon(RecordPlan(n_records=len(scores), noise=noise), setting.delta)
+    name = "canary features, each a trial"
+    return _found(Kind.ONE_RUN, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN)
+
+
+def _canaries(setting: Setting) -> tuple[FloatArray, FloatArray, float]:
+    """Scores and inclusion [m] of canaries in one release, and its noise multiplier."""
+    classes = max(4, round(_CLASSES * min(1.0, setting.size)))
+    included = setting.coins(classes * _FEATURES)
+    released = record_release.release_class_means(
+        np.tile(np.eye(_FEATURES), (classes, 1)) * included[:, None],
+        np.repeat(np.arange(classes), _FEATURES),
+        classes,
+        epsilon=setting.epsilon,
+        delta=setting.delta,
+        random=setting.random,
+    )
+    return released.means.ravel() * len(included), included, released.noise_multiplier
+
+
+def _finding(name: str, claimed: float, setting: Setting, worlds: Worlds) -> Finding:
+    """The sharper bound of the Gaussian's shape, with the one that needs no shape beside it."""
+    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
+    plain = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
+    return _found(
+        Kind.MECHANISM, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN, plain
+    )
+
+
+def _found(
+    kind: Kind,
+    name: str,
+    claimed: float,
+    delta: float,
+    miss: float,
+    proof: Proof,
+    assumes: str = "",
+    plain: Proof | None = None,
+) -> Finding:
+    also = () if plain is None else (("no shape assumed", plain.bound),)
+    return Finding(
+        kind,
+        PrivacyUnit.RECORD,
+        name,
+        claimed,
+        delta,
+        proof.bound,
+        proof.ceiling,
+        miss,
+        proof.attack,
+        proof.trials,
+        assumes,
+        also,
+    )
+
+
+def _rows(feature: float) -> FloatArray:
+    rows = np.ones((KNOWN + 1, 1))
+    rows[-1] = feature
+    return rows
+
+
+def _release(rows: FloatArray, setting: Setting, random: Random = os.urandom) -> NoisyClassMeans:
+    labels = np.zeros(len(rows), dtype=np.int64)
+    return record_release.release_class_means(
+        rows, labels, 1, epsilon=setting.epsilon, delta=setting.delta, random=random
+    )
+
+
+def _observed(feature: float, setting: Setting) -> FloatArray:
+    """[N, 3] statistics of so many releases of a client, each beside one of a client all known."""
+    own, known = _rows(feature), _rows(0.0)
+    # The claim is the same each time, and takes longer than the release.
+    with replaced(record_release, "record_guarantee", cache(record_guarantee)):
+        means = np.array([
+            [_release(rows, setting, setting.random).means[0, 0] for rows in (own, known)]
+            for _ in range(setting.trials(_RELEASES))
+        ])  # fmt: skip
+    sums = means * (KNOWN + 1)
+    units = sums[:, 0] * UNIT
+    return np.stack([sums[:, 0], np.abs(units - np.rint(units)), sums[:, 0] - sums[:, 1]], axis=1)

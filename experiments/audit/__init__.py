@@ -1,0 +1,1 @@
+"""The audit's command line: settings, work over processes, and the table."""
