@@ -226,7 +226,8 @@ class Federation:
         vectors: Mapping[int, UnitArray],
         dropouts: Mapping[int, Stage],
     ) -> SumResult:
-        subject = hashlib.sha256(chosen.astype("<u4").tobytes()).digest()
+        about = chosen.astype("<u4").tobytes() + self._protection.terms
+        subject = hashlib.sha256(about).digest()
         levels = self._codec.levels
         with self.aggregation_time:
             return self._sum.sum(

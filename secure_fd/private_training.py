@@ -91,10 +91,24 @@ class PrivateTrainer:
         self._optimiser.zero_grad()
         loss = functional.cross_entropy(self._wrapped(batch.pixels), batch.labels, reduction="sum")
         (loss / max(1, len(batch))).backward()  # type: ignore[no-untyped-call]
+        self._drop_what_is_not_finite()
         if self._optimiser.pre_step():  # clips every record's gradient, sums and scales
             self._add_noise()
             self._optimiser.original_optimizer.step()
         self._taken += 1
+
+    def _drop_what_is_not_finite(self) -> None:
+        """Zero the gradient of every record that has a NaN or an infinity in it.
+
+        Clipping multiplies by clip / norm, which makes NaN of them: one record could then show in
+        every parameter, whatever the noise. A server that chooses the weights could see to that.
+        """
+        gradients = self._optimiser.grad_samples
+        if not gradients or not len(gradients[0]):
+            return  # an empty batch
+        finite = torch.stack([g.flatten(1).isfinite().all(dim=1) for g in gradients]).all(dim=0)
+        for gradient in gradients:
+            gradient[~finite] = 0.0
 
     def _add_noise(self) -> None:
         """N(0, (z clip)^2) on the summed gradient, so that over the batch size on the mean."""

@@ -2,7 +2,7 @@
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from attacks.audit.setting import Setting
 from attacks.audit.worlds import Worlds, prove
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 from secure_fd.privacy.calibration import epsilon
+from secure_fd.privacy.client_shares import ClientShares
 from secure_fd.privacy.plans import ClientPlan, NoiseKind
 from secure_fd.privacy.units import PrivacyUnit
 from secure_fd.protection.client_unit import ClientUnit
@@ -144,7 +145,8 @@ def _observed(fleet: Fleet, noise_kind: NoiseKind, setting: Setting, *, votes: b
     for index in range(_ROUNDS):
         answers = one_hot(np.full(_PROXIES, index % _CLASSES), _CLASSES)
         spoken = _units(unit, np.full(_PROXIES, float(votes)), answers)
-        total = _colluders_sum(unit, fleet, np.tile(spoken, count))
+        shares = ClientShares(_stacked(unit.plan, count), setting.random)
+        total = _colluders_sum(shares, fleet, np.tile(spoken, count))
         rounds.append(total.reshape(count, _PROXIES, _CLASSES))
     said = sum(made[:, :, r % _CLASSES].sum(axis=1) for r, made in enumerate(rounds))
     apart = (rounds[0] - rounds[1])[:, :, 0].sum(axis=1)
@@ -156,7 +158,12 @@ def _units(unit: ClientUnit, weights: FloatArray, answers: FloatArray) -> IntArr
     return codec.encode(Released(weights, answers)).astype(np.int64)
 
 
-def _colluders_sum(unit: ClientUnit, fleet: Fleet, spoken: IntArray) -> IntArray:
+def _stacked(plan: ClientPlan, count: int) -> ClientPlan:
+    """Many independent sums side by side, in shares of the same scale and variance."""
+    return replace(plan, proxies=count * plan.proxies, noise=plan.noise / math.sqrt(count))
+
+
+def _colluders_sum(shares: ClientShares, fleet: Fleet, spoken: IntArray) -> IntArray:
     """A round's sum of the clients that are there, less the colluders' own inputs.
 
     Client 0 is audited; the last `corrupt` of those present collude; all others abstain.
@@ -164,7 +171,7 @@ def _colluders_sum(unit: ClientUnit, fleet: Fleet, spoken: IntArray) -> IntArray
     total = np.zeros(len(spoken), dtype=np.int64)
     for client in range(fleet.present):
         units = spoken if client == 0 else np.zeros_like(spoken)
-        share = unit.perturb(client, units.astype(np.uint64)).astype(np.int64)
+        share = shares.perturb(units.astype(np.uint64))
         total += share
         if client >= fleet.present - fleet.corrupt:
             total -= share

@@ -253,8 +253,10 @@ def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> S
         from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
 
         return HomomorphicSum(clients, configuration=agreed, proxies=proxies)
-    # Rows with and without masks are about the same proxies, so that masks alone differ.
-    return MaskedSum(clients, public_seed=seed, configuration=agreed, proxies=proxies)
+    # Rows with and without masks are about the same proxies, so that masks alone differ. The client
+    # unit counts on a graph that nobody can foresee.
+    public = None if spec.unit == "client" else seed
+    return MaskedSum(clients, public_seed=public, configuration=agreed, proxies=proxies)
 
 
 def _protection(plan: Plan, spec: RowSpec) -> Protection:

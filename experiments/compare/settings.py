@@ -21,8 +21,9 @@ _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
 FIRST_SEED = 10
 """Seeds below were looked at while defaults were chosen; results should not come from them."""
-# Below, no noise suffices for DP-SGD's accountant; above, an epsilon promises nothing.
-_LEAST_EPSILON, _MOST_EPSILON = 0.01, 100.0
+# Below, no noise suffices for DP-SGD's accountant; above, samplers are not exact enough for it, and
+# it promises nothing.
+_LEAST_EPSILON, _MOST_EPSILON = 0.01, 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Settings:
     releases: int | None = None
     """How often a client answers one proxy in all; by default once in every round."""
     dp_eps: float | None = None
-    """Epsilon of differential privacy, from 0.01 to 100; inf switches every noise off."""
+    """Epsilon of differential privacy, from 0.01 to 50; inf switches every noise off."""
     dp_delta: float = 1e-5
     """Delta of the record and client units, and of what the label unit composes to."""
     dp_unit: str = "label,record"

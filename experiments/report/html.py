@@ -13,6 +13,7 @@ from experiments.report.files import write_atomically
 from experiments.report.plots import MEMBERSHIP
 from experiments.report.results import Results, Row
 from experiments.report.style import row_styles
+from secure_fd.privacy.units import figure
 
 REPORT_FILE = "report.html"
 _TEMPLATE = "report.html.j2"
@@ -48,7 +49,7 @@ def render(results: Results, figures: Mapping[str, bytes]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["shown"] = shown
+    environment.filters |= {"shown": shown, "claimed": claimed}
     return environment.get_template(_TEMPLATE).render(
         results=results,
         text=text,
@@ -59,10 +60,17 @@ def render(results: Results, figures: Mapping[str, bytes]) -> str:
     )
 
 
+def claimed(value: object, key: str) -> str:
+    """A part of a guarantee; an epsilon is rounded up, and null where nothing bounds it."""
+    if key == "epsilon":
+        return figure(value) if isinstance(value, float | int) else "not bounded"
+    return shown(value)
+
+
 def shown(value: object) -> str:
     """A setting as people write it."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {shown(item)}" for key, item in value.items()) or "none"
+        return "; ".join(f"{key}: {claimed(item, key)}" for key, item in value.items()) or "none"
     if isinstance(value, list | tuple):
         return ", ".join(map(shown, value)) or "none"
     if isinstance(value, bool) or value is None:

@@ -10,7 +10,7 @@ import tyro
 from experiments.utility.cells import Cell, Grid, cells
 from secure_fd.errors import ConfigurationError
 
-_LEAST_EPSILON, _MOST_EPSILON = 0.01, 100.0
+_LEAST_EPSILON, _MOST_EPSILON = 0.01, 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Settings:
     study: Literal["strong", "splits", "small", "fashion", "fleet", "all"] = "all"
     """MNIST by units; its other splits; MNIST-5k; Fashion-MNIST; fleets of clients; or all."""
     epsilons: str = "1,2,4,8,inf"
-    """Epsilons with commas, each from 0.01 to 100, or inf."""
+    """Epsilons with commas, each from 0.01 to 50, or inf."""
     seeds: str = "10,11,12"
     """Seeds of data and training, with commas; from 10 on none was looked at before."""
     rounds: int | None = None

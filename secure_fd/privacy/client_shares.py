@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.privacy.discrete_gaussian import discrete_gaussian
 from secure_fd.privacy.entropy import Random, words
@@ -28,9 +29,26 @@ class ClientShares:
     random: Random = field(default=os.urandom, repr=False)
 
     def perturb(self, units: WordArray) -> IntArray:
-        """Votes [m * C] in units of the plan's scale, or none at all by the coin, plus a share."""
+        """Votes [m * C] in units of the plan's scale, or none at all by the coin, plus a share.
+
+        Raises LocalError for votes that the plan's noise would not cover.
+        """
+        self._check(units)
         votes = units.astype(np.int64) if self._drawn() else np.zeros(len(units), dtype=np.int64)
         return votes + self.draw(len(units))
+
+    def _check(self, units: WordArray) -> None:
+        """At most one vote of `scale` units a proxy, on the planned proxies: the sensitivity."""
+        plan = self.plan
+        if units.size > plan.proxies * plan.classes or units.size % plan.classes:
+            raise LocalError(
+                f"{units.size} votes are not those of up to {plan.proxies} proxies, "
+                f"{plan.classes} classes each"
+            )
+        votes = units.reshape(-1, plan.classes)
+        # Entries first: the sum of any that are larger might wrap.
+        if units.size and max(int(votes.max()), int(votes.sum(axis=1).max())) > plan.scale:
+            raise LocalError(f"a proxy has more than one vote of {plan.scale} units")
 
     def draw(self, size: int) -> IntArray:
         """[size] noise of one client."""

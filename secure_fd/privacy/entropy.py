@@ -1,6 +1,7 @@
 """Where noise comes from: an argument, n -> n bytes, that is os.urandom unless told otherwise."""
 
 import hashlib
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -44,10 +45,12 @@ class SeededRandom:
 
 
 def unmet_by(random: Random) -> tuple[str, ...]:
-    """Why noise from `random` carries no guarantee; empty where nothing is known against it.
+    """Why noise from `random` carries no guarantee; empty for the operating system's alone.
 
-    Any generator marks itself with an attribute `insecure` that is true.
+    A generator that may be repeated cannot be told from one that may not, so none is vouched for.
     """
+    if random is os.urandom:
+        return ()
     if getattr(random, "insecure", False):
         return ("the noise was drawn from a seeded generator",)
-    return ()
+    return ("the noise came from a caller's generator, for which this package cannot vouch",)

@@ -4,8 +4,9 @@ import math
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.discrete_gaussian import TOTAL_VARIATION
 from secure_fd.privacy.events import Event, Repeated
-from secure_fd.privacy.odometer import Bill
+from secure_fd.privacy.odometer import Odometer
 from secure_fd.privacy.plans import ClientPlan, RecordPlan, TrainingPlan
 from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.units import Composed, Guarantee, Part, PrivacyUnit, figure
@@ -14,10 +15,13 @@ _NEVER_COVERED = (
     "who takes part and when",
     "timing",
     "hyper-parameters tuned on private data",
+    "figures that an evaluation reads off raw votes or networks",
+    "other runs and other rows over the same data, whose epsilons add up",
 )
 NETWORK_RELEASED = ("something computed from a network trained on the raw records was released",)
 SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples",)
 
+_COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
 _QUERIED = "the client's network, if others may query it: it learns from raw records"
 _DECLARED = "which classes a client holds (it declares them)"
 
@@ -50,7 +54,8 @@ def label_guarantee(
         parts=(Part("answers, each about another proxy", releases, mechanism.epsilon),),
         assumptions=(
             "each (client, proxy) pair is released once and remembered",
-            "for the larger units, that nothing but these answers leaves the client",
+            "for the larger units, that nothing but these answers leaves the client and that their "
+            "number does not follow from what they said",
             *(("no single record decides which classes are declared",) if declared else ()),
         ),
         caveats=("this is deniability of a single answer and nothing more",),
@@ -67,32 +72,32 @@ def record_guarantee(
     noise_multiplier: float,
     delta: float,
     n_records: int,
+    entries: int,
     declared: bool,
 ) -> Guarantee:
     """One noisy release of class-conditional feature means; all rounds are post-processing.
 
-    declared: whether only the declared classes' blocks were released. A caller that releases
-    anything else of the records must void the claim: `.voided_by(NETWORK_RELEASED)`.
+    entries: numbers that noise was added to. declared: whether only the declared classes' blocks
+    were released. A caller that releases anything else of the records must void the claim:
+    `.voided_by(NETWORK_RELEASED)`.
     """
-    if delta * n_records >= 1:
-        raise ConfigurationError(
-            "delta", delta, f"use less than 1 / {n_records}, one over the number of records"
-        )
+    check_delta_of(delta, n_records, "records")
     plan = RecordPlan(n_records, noise=noise_multiplier)
-    epsilon, swapped = _cost(plan.event(), delta), _cost(plan.replaced(), delta)
-    return Guarantee(
+    epsilon, total = _sampled(plan.event(), delta, entries)
+    swapped, _ = _sampled(plan.replaced(), delta, entries)
+    client, _ = _sampled(plan.whole_client(), delta, entries)
+    made = Guarantee(
         unit=PrivacyUnit.RECORD,
         neighbours=plan.neighbours,
         epsilon=epsilon,
-        delta=delta,
+        delta=total,
         covers=("every label and abstention of every round, all computed from one release",),
         not_covered=(
             "the number of records",
             *((_DECLARED,) if declared else ()),
-            "accuracies that an evaluation reads off the client's network",
             *_NEVER_COVERED,
         ),
-        composes_to=(Composed(PrivacyUnit.CLIENT, _cost(plan.whole_client(), delta), delta),),
+        composes_to=(Composed(PrivacyUnit.CLIENT, client, delta),),
         sampler=f"discrete Gaussian on integers, within 2^-110 of exact, "
         f"noise multiplier {noise_multiplier:.4g}",
         accountant=accountant_for(plan.event()).name,
@@ -104,6 +109,7 @@ def record_guarantee(
         ),
         caveats=(f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",),
     )
+    return made.voided_by((_COARSE,) if noise_multiplier > 0 and math.isinf(epsilon) else ())
 
 
 def dp_sgd_guarantee(
@@ -114,6 +120,7 @@ def dp_sgd_guarantee(
     poisson: whether batches were drawn by Poisson sampling, as the accountant assumes; shuffled
     batches void the claim.
     """
+    check_delta_of(delta, plan.n_records, "records")
     return Guarantee(
         unit=PrivacyUnit.RECORD,
         neighbours=plan.neighbours,
@@ -136,27 +143,34 @@ def dp_sgd_guarantee(
         parts=(Part("all gradient steps", 1, epsilon),),
         assumptions=(
             "batches are Poisson samples that nobody else can predict",
-            "every gradient is clipped by record",
+            "every gradient is clipped by record, one that is not finite to nothing",
         ),
         caveats=("floating-point noise voids the claim against an attacker who reads low bits",),
     ).voided_by(() if poisson else SHUFFLED)
 
 
-def client_guarantee(plan: ClientPlan, bill: Bill) -> Guarantee:
-    """Noise shares inside masked sums. bill: of the rounds that were released so far."""
-    replaced = _cost(plan.replaced(), bill.delta)
+def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarantee:
+    """Noise shares inside masked sums, for all planned rounds. spent: those released so far.
+
+    A record can move every vote of its client, but not make it abstain: at the record level the
+    neighbours are those of a client that votes otherwise, without the coin's help.
+    """
+    check_delta_of(delta, plan.clients, "clients")
+    draws = plan.clients * plan.proxies * plan.classes * plan.rounds
+    epsilon, total = _sampled(plan.event(), delta, draws)
+    replaced, _ = _sampled(plan.replaced(), delta, draws)
     made = Guarantee(
         unit=PrivacyUnit.CLIENT,
         neighbours=plan.neighbours,
-        epsilon=bill.epsilon,
-        delta=bill.delta,
+        epsilon=epsilon,
+        delta=total,
         covers=("everything that the sums, and whatever is computed from them, tell of a client",),
         not_covered=(_QUERIED, *_NEVER_COVERED),
-        composes_to=(Composed(PrivacyUnit.RECORD, bill.epsilon, bill.delta),),
+        composes_to=(Composed(PrivacyUnit.RECORD, replaced, delta),),
         sampler=f"{plan.mechanism}, {plan.clients:,} shares of variance {plan.share_variance:.4g} "
         f"on votes of {plan.scale:,} units",
-        accountant=bill.accountant,
-        parts=bill.parts,
+        accountant=f"{accountant_for(plan.event()).name}, {plan.rounds:,} planned rounds",
+        parts=spent.parts(delta),
         assumptions=(
             "the server sees nothing but the masked sums",
             f"a sum holds {plan.survivors:,} of {plan.clients:,} clients or more, "
@@ -164,11 +178,32 @@ def client_guarantee(plan: ClientPlan, bill: Bill) -> Guarantee:
             *(("who was drawn by its own coin stays secret",) if plan.sample_rate < 1 else ()),
         ),
         caveats=(
-            f"for a client that votes otherwise instead of abstaining, all {plan.rounds:,} rounds "
-            f"together are epsilon {figure(replaced)}",
+            f"for a client that votes otherwise instead of abstaining it is epsilon "
+            f"{figure(replaced)}",
         ),
     )
-    return made.voided_by(bill.unaccounted)
+    coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
+    return made.voided_by((*spent.unaccounted, *coarse))
+
+
+def check_delta_of(delta: float, count: int, what: str) -> None:
+    """Refuse a delta that would allow to publish one of so many outright."""
+    if delta * count >= 1:
+        raise ConfigurationError(
+            "delta", delta, f"use less than 1 / {count}, one over the number of {what}"
+        )
+
+
+def _sampled(event: Event, delta: float, draws: int) -> tuple[float, float]:
+    """Epsilon and delta under noise of so many draws, each within 2^-110 of the ideal one.
+
+    The outcomes of both worlds are that close to those of ideal noise, so (1 + e^epsilon) times
+    the distance adds to delta. Where that is more than a hundredth of it nothing is claimed: a
+    sampler's noise ends somewhere, and worlds further apart have no outcome in common.
+    """
+    epsilon = _cost(event, delta)
+    slack = draws * TOTAL_VARIATION * (1 + math.exp(min(epsilon, 200.0)))
+    return (epsilon, delta + slack) if slack <= delta / 100 else (math.inf, delta)
 
 
 def _cost(event: Event, delta: float) -> float:

@@ -86,6 +86,7 @@ def release_class_means(
         noise_multiplier=noisy.event.noise_multiplier,
         delta=delta,
         n_records=len(features),
+        entries=noisy.values.size,
         declared=declared_classes is not None,
     )
     if math.isfinite(epsilon):

@@ -48,6 +48,11 @@ class Protection(ABC):
         """Before round one: the public proxies [P, ...] and every client's private records."""
 
     @property
+    def terms(self) -> bytes:
+        """Public settings that all clients must share for the claim to hold; bound into sums."""
+        return b""
+
+    @property
     def noise_terms(self) -> NoiseTerms:
         """What noise in the vectors asks of a sum; nothing by default."""
         return NoiseTerms()

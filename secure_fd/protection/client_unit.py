@@ -12,7 +12,7 @@ from secure_fd.knowledge import IntArray, Released, Sums, UnitArray, WordArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client_shares import ClientShares
 from secure_fd.privacy.entropy import Random, unmet_by
-from secure_fd.privacy.guarantees import client_guarantee
+from secure_fd.privacy.guarantees import check_delta_of, client_guarantee
 from secure_fd.privacy.odometer import Odometer
 from secure_fd.privacy.plans import LEAST_CLIENTS, ClientPlan
 from secure_fd.privacy.units import Guarantee
@@ -53,6 +53,7 @@ class ClientUnit(FromAnswers):
         self._shares = ClientShares(self.plan, random)
         self._odometer = Odometer()
         if not self._noiseless:
+            check_delta_of(delta, plan.clients, "clients")
             self._odometer.void(*unmet_by(random))
         self._rounds = np.zeros(plan.clients, dtype=np.int64)
 
@@ -61,7 +62,10 @@ class ClientUnit(FromAnswers):
         return wanted if self._noiseless else self.plan.scale
 
     def check_sum(self, aggregation: SecureSum) -> None:
-        """Refuse a sum in clear, where each share stands alone, and another number of clients."""
+        """Refuse a sum in clear, where each share stands alone, and another number of clients.
+
+        Under masks that the sum itself does not vouch for there is no epsilon.
+        """
         if aggregation.n_clients != self.plan.clients:
             raise ConfigurationError(
                 "clients", self.plan.clients, f"the sum has {aggregation.n_clients}"
@@ -72,6 +76,13 @@ class ClientUnit(FromAnswers):
                 aggregation.name,
                 "the client unit hides in the sum only: use masks",
             )
+        if not self._noiseless:
+            self._odometer.void(*aggregation.caveats)
+
+    @property
+    def terms(self) -> bytes:
+        """The plan: clients that were told different ones do not sum."""
+        return repr(self.plan).encode()
 
     @property
     def noise_terms(self) -> NoiseTerms:
@@ -122,7 +133,7 @@ class ClientUnit(FromAnswers):
         return Sums(votes.sum(axis=1), votes)
 
     def guarantee(self) -> Guarantee | None:
-        """Of the rounds that were released so far; None before the first, and without noise."""
+        """Of all planned rounds; None before the first, and without noise."""
         if self._noiseless or not self._rounds.any():
             return None
-        return client_guarantee(self.plan, self._odometer.bill(self._delta))
+        return client_guarantee(self.plan, self._delta, self._odometer)

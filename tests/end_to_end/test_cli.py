@@ -53,8 +53,8 @@ def idx(path: Path, shape: tuple[int, ...], *, cut: int = 0) -> None:
     ("arguments", "field", "value", "allowed"),
     [
         (["--dataset", "mnits"], "dataset", "'mnits'", "mnist5k, digits, mnist, fashion_mnist"),
-        (["--dp-eps", "0"], "dp_eps", "0.0", "from 0.01 to 100, or inf"),
-        (["--dp-eps", "-1"], "dp_eps", "-1.0", "from 0.01 to 100, or inf"),
+        (["--dp-eps", "0"], "dp_eps", "0.0", "from 0.01 to 50, or inf"),
+        (["--dp-eps", "-1"], "dp_eps", "-1.0", "from 0.01 to 50, or inf"),
         (["--data-dir", "missing"], "data_dir", "'missing'", "an existing folder"),
         (["--clients", "11"], "clients", "11", "takes 2 to 10"),
         (["--split", "dirichlet:0"], "split", "'dirichlet:0'", "BETA above 0"),

@@ -1,6 +1,8 @@
 """The client unit: shares of noise in every vector, and an epsilon for no more than was planned."""
 
 import math
+import secrets
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +12,15 @@ from scipy.stats import chi2
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.aggregation.plain import PlainSum
+from secure_fd.crypto.randomness import insecure_bytes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, one_hot
+from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, WordArray, one_hot
+from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.client_shares import ClientShares
-from secure_fd.privacy.entropy import SeededRandom
+from secure_fd.privacy.entropy import Random, SeededRandom
+from secure_fd.privacy.events import Sampled
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.protection.client_unit import ClientUnit
 from tests.small_federation import BRIEF, faults, federation, parameters, run
@@ -26,9 +31,7 @@ PLAN = ClientPlan(clients=10, proxies=32, rounds=2, classes=10, absent=3, corrup
 FOUR = replace(PLAN, clients=4, absent=1)
 
 
-def unit(
-    plan: ClientPlan = PLAN, budget: float = 4.0, random: SeededRandom | None = None
-) -> ClientUnit:
+def unit(plan: ClientPlan = PLAN, budget: float = 4.0, random: Random | None = None) -> ClientUnit:
     chosen = {} if random is None else {"random": random}
     return ClientUnit(budget, DELTA, plan, small_fleet=True, **chosen)
 
@@ -72,14 +75,17 @@ def test_every_round_is_paid_for() -> None:
     made, votes = unit(), np.zeros(320, dtype=np.uint64)
     assert made.guarantee() is None
     spent = []
-    for _ in range(2):
+    for done in range(1, 3):
         for client in range(10):
             made.perturb(client, votes)
         given = made.guarantee()
         assert given is not None
-        spent.append(given.epsilon)
+        # Whenever somebody stops, what was planned is what holds.
+        assert given.epsilon == pytest.approx(epsilon(made.plan, DELTA))
+        assert given.parts[0].times == done
+        spent.append(given.parts[0].epsilon)
     assert 0 < spent[0] < spent[1] <= 4.0
-    assert spent[1] == pytest.approx(epsilon(made.plan, DELTA)) == pytest.approx(4.0, rel=0.01)
+    assert spent[1] == pytest.approx(4.0, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "skellam"])
@@ -102,12 +108,68 @@ def test_the_shares_of_the_honest_make_up_the_whole_noise(kind: str) -> None:
 def test_a_coin_drops_votes_and_never_noise() -> None:
     """1,000 tosses at a quarter: 250 give or take 5 deviations, a false alarm in a million."""
     plan = unit(replace(PLAN, sample_rate=0.25, proxies=1)).plan
-    shares = ClientShares(plan, SeededRandom(2))
-    vote = np.full(10, 10**9, dtype=np.uint64)
+    loud = replace(plan, noise=plan.noise / 1000)  # a vote of many deviations, to see who was drawn
+    shares = ClientShares(loud, SeededRandom(2))
+    vote = np.zeros(10, dtype=np.uint64)
+    vote[3] = loud.scale
     sent = np.stack([shares.perturb(vote) for _ in range(1000)])
-    heads = sent[:, 0] > 10**8
+    heads = sent[:, 3] > loud.scale // 2
     assert 182 <= heads.sum() <= 318
     assert (sent[~heads].std(axis=0) > 1).all()
+
+
+@pytest.mark.parametrize(
+    ("votes", "message"),
+    [
+        (np.zeros(330, dtype=np.uint64), "330 votes are not those of up to 32 proxies"),
+        (np.zeros(315, dtype=np.uint64), "315 votes are not those"),
+        (np.full(320, 1, dtype=np.uint64), "more than one vote"),
+        (np.full(320, 2**63, dtype=np.uint64), "more than one vote"),
+    ],
+)
+def test_votes_that_the_noise_would_not_cover_are_refused(votes: WordArray, message: str) -> None:
+    with pytest.raises(LocalError, match=message):
+        unit().perturb(0, votes)
+
+
+def test_a_record_costs_what_a_client_costs_that_votes_otherwise() -> None:
+    """One record can turn all votes of its client, but not make it abstain."""
+    sampled = replace(PLAN, sample_rate=0.5)
+    for plan in (PLAN, sampled):
+        made = unit(plan)
+        made.perturb(0, np.zeros(320, dtype=np.uint64))
+        given = made.guarantee()
+        assert given is not None
+        (record,) = given.composes_to
+        event = made.plan.replaced()
+        assert record.epsilon == accountant_for(event).epsilon(event, DELTA)
+        assert record.epsilon > 1.4 * given.epsilon
+        assert not isinstance(event.event, Sampled)
+
+
+def test_a_delta_that_allows_publishing_a_client_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="one over the number of clients"):
+        ClientUnit(4.0, 0.1, PLAN, small_fleet=True)
+
+
+@pytest.mark.parametrize(
+    "masks",
+    [
+        lambda: MaskedSum(4, insecure_seed=1),
+        lambda: MaskedSum(4, random=secrets.token_bytes),
+    ],
+)
+def test_masks_that_nobody_vouches_for_void_the_claim(masks: Callable[[], MaskedSum]) -> None:
+    made = unit(FOUR)
+    made.check_sum(masks())
+    made.perturb(0, np.zeros(320, dtype=np.uint64))
+    given = made.guarantee()
+    assert given is not None
+    assert not given.holds
+
+
+def test_clients_with_different_plans_do_not_sum() -> None:
+    assert unit().terms != unit(replace(PLAN, corrupt=2)).terms
 
 
 def test_what_noise_alone_would_give_teaches_nothing() -> None:
@@ -129,8 +191,11 @@ def test_too_few_shares_void_the_claim() -> None:
     assert "a sum of 6 inputs was opened, where 7 carry enough noise" in given.sentence()
 
 
-def test_seeded_noise_voids_the_claim() -> None:
-    made = unit(random=SeededRandom(3))
+@pytest.mark.parametrize(
+    "source", [SeededRandom(3), insecure_bytes(1), np.random.default_rng(0).bytes]
+)
+def test_noise_from_any_other_generator_voids_the_claim(source: Random) -> None:
+    made = unit(random=source)
     made.perturb(0, np.zeros(320, dtype=np.uint64))
     given = made.guarantee()
     assert given is not None

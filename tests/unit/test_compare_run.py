@@ -187,6 +187,16 @@ def test_dropouts_are_collected_by_client_and_stage(warm: WarmUp) -> None:
     assert row.aggregation.seconds == pytest.approx(made.aggregation_seconds / 4)
 
 
+def test_the_weakest_claim_of_all_seeds_speaks_for_a_row(warm: WarmUp) -> None:
+    spec = RowSpec("selective-fd", "hard", None, "label")
+    made = run.run_row(planned(4.0), spec, 3, warm, silent)
+    assert made.privacy is not None
+    dearer = replace(made, privacy=replace(made.privacy, epsilon=5.0), guarantee="dearer")
+    void = replace(made, privacy=made.privacy.voided_by(["a reason"]), guarantee="void")
+    assert collect._row([(made, {}), (dearer, {})]).guarantee == "dearer"
+    assert collect._row([(made, {}), (void, {}), (dearer, {})]).guarantee == "void"
+
+
 def test_a_row_whose_every_round_was_void_is_still_a_row(
     warm: WarmUp, arsenal: attacking.Arsenal
 ) -> None:

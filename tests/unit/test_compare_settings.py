@@ -48,11 +48,11 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("split", "'dirichlet:0'", "BETA above 0", ["--split", "dirichlet:0"]),
         ("split", "'dirichlet:inf'", "BETA above 0", ["--split", "dirichlet:inf"]),
         ("split", "'some'", "strong, weak, iid or dirichlet:BETA", ["--split", "some"]),
-        ("dp_eps", "0.0", "a number from 0.01 to 100, or inf", ["--dp-eps", "0"]),
-        ("dp_eps", "-1.0", "a number from 0.01 to 100, or inf", ["--dp-eps", "-1"]),
-        ("dp_eps", "nan", "a number from 0.01 to 100, or inf", ["--dp-eps", "nan"]),
-        ("dp_eps", "-inf", "a number from 0.01 to 100, or inf", ["--dp-eps=-inf"]),
-        ("dp_eps", "1000.0", "a number from 0.01 to 100, or inf", ["--dp-eps", "1000"]),
+        ("dp_eps", "0.0", "a number from 0.01 to 50, or inf", ["--dp-eps", "0"]),
+        ("dp_eps", "-1.0", "a number from 0.01 to 50, or inf", ["--dp-eps", "-1"]),
+        ("dp_eps", "nan", "a number from 0.01 to 50, or inf", ["--dp-eps", "nan"]),
+        ("dp_eps", "-inf", "a number from 0.01 to 50, or inf", ["--dp-eps=-inf"]),
+        ("dp_eps", "1000.0", "a number from 0.01 to 50, or inf", ["--dp-eps", "1000"]),
         ("dp_delta", "1.0", "between 0 and 1", ["--dp-delta", "1"]),
         ("dp_unit", "'house'", "label, record, client", ["--dp-unit", "house"]),
         (
@@ -146,7 +146,7 @@ def test_proxies_per_round_reach_the_schedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "effective"), [(None, None), ("inf", None), ("4", 4.0), ("100", 100.0)]
+    ("epsilon", "effective"), [(None, None), ("inf", None), ("4", 4.0), ("50", 50.0)]
 )
 def test_epsilon_that_does_something(epsilon: str | None, effective: float | None) -> None:
     arguments = [] if epsilon is None else ["--dp-eps", epsilon]

@@ -221,6 +221,29 @@ def test_an_absurd_record_moves_an_update_by_at_most_its_clip(size: float) -> No
 
 
 @given_noise
+def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that chooses the weights could make one record's gradient NaN, and so the model."""
+    base = toy(20)
+    dark = torch.zeros(20, 1, 4, 4)
+    dark[..., 1:, :] = base.pixels[..., 1:, :]  # nobody lights the first row but the target
+    target = torch.ones(1, 1, 4, 4)
+    data = Images(torch.cat([dark, target]), torch.cat([base.labels, torch.tensor([1])]))
+
+    def stepped(held: Images) -> Tensor:
+        made = noiseless(private(data=held))
+        made._rate = 1.0
+        with torch.no_grad():
+            made.model[1].weight[:, :4] = 3e38  # type: ignore[index]
+        made.local_steps(1)
+        return flatten(made.model)
+
+    without = stepped(Images(dark, base.labels))
+    assert torch.allclose(stepped(data), without, atol=1e-6)
+    monkeypatch.setattr(PrivateTrainer, "_drop_what_is_not_finite", lambda _: None)
+    assert not stepped(data).isfinite().all()  # the twin that clips alone shows who was there
+
+
+@given_noise
 def test_training_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
     private().local_steps(3)

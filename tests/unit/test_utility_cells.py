@@ -81,7 +81,7 @@ def test_all_studies_share_cells_and_groups_share_preparations() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilons": "0"}, "epsilons: '0' is not allowed; use numbers from 0.01 to 100, or inf"),
+        ({"epsilons": "0"}, "epsilons: '0' is not allowed; use numbers from 0.01 to 50, or inf"),
         ({"epsilons": "4,x"}, "epsilons: 'x'"),
         ({"epsilons": "nan"}, "epsilons: 'nan'"),
         ({"seeds": "-1"}, "seeds: '-1' is not allowed; use whole numbers"),

@@ -42,7 +42,7 @@ def cli(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--epsilons", "0"), "error: epsilons: '0' is not allowed; use numbers from 0.01 to 100"),
+        (("--epsilons", "0"), "error: epsilons: '0' is not allowed; use numbers from 0.01 to 50"),
         (
             ("--study", "fashion", "--data-dir", "."),
             "error: data_dir: '.' is not allowed; the folder fashion_mnist/ must be in it",
