@@ -13,6 +13,7 @@ from torch import nn
 from experiments.compare.diagnostics import diagnose
 from experiments.compare.rows import RowSpec
 from experiments.compare.settings import Plan
+from experiments.compare.units import protection_for
 from secure_fd import models
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.dropout import Dropouts
@@ -32,14 +33,11 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.client_unit import ClientUnit
+from secure_fd.protection.base import Protection
 from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
@@ -157,7 +155,7 @@ def run_row(
             data.proxies.pixels,
             _method(plan, spec),
             aggregation=aggregation,
-            protection=chosen or _protection(plan, spec),
+            protection=chosen or protection_for(plan, spec),
             schedule=steps,
             dropouts=Dropouts(plan.settings.drop, seed),
             releases_per_pair=plan.settings.releases,
@@ -257,33 +255,6 @@ def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> S
     # unit counts on a graph that nobody can foresee.
     public = None if spec.unit == "client" else seed
     return MaskedSum(clients, public_seed=public, configuration=agreed, proxies=proxies)
-
-
-def _protection(plan: Plan, spec: RowSpec) -> Protection:
-    if spec.unit is None or plan.epsilon is None:
-        return NoProtection()
-    if spec.unit == "label":
-        chosen = plan.settings
-        size = None if chosen.label_subsets else 1
-        return LabelUnit(plan.epsilon, chosen.dp_delta, chosen.label_alphabet, subset_size=size)
-    if spec.unit == "client":
-        return _client_unit(plan, plan.epsilon)
-    return RecordUnit(plan.epsilon, plan.settings.dp_delta)
-
-
-def _client_unit(plan: Plan, epsilon: float) -> ClientUnit:
-    """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
-    clients = plan.settings.clients
-    votes = ClientPlan(
-        clients=clients,
-        proxies=plan.schedule.proxies_per_round,
-        rounds=plan.rounds,
-        classes=plan.image_set.n_classes,
-        absent=clients // 3,
-        corrupt=clients // 10,
-    )
-    delta, small = plan.settings.dp_delta, plan.settings.dp_small_fleet
-    return ClientUnit(epsilon, delta, votes, small_fleet=small)
 
 
 def _response(runner: Federation | Independent) -> RandomizedResponse | None:

@@ -6,7 +6,6 @@ the chi-square tests is worked out from the noncentral distribution.
 
 import math
 import random as python_random
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from scipy.stats import chi2, chisquare, ncx2, norm
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy.discrete_gaussian import discrete_gaussian
 from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.privacy.shares import summed_shares
 from secure_fd.privacy.skellam import MAX_VARIANCE, skellam
 from tests.two_samples import FALSE_ALARM, same
 
@@ -75,10 +73,9 @@ def test_a_discrete_gaussian_of_the_same_variance_is_told_apart() -> None:
 
 def test_shares_add_up_to_the_noise_of_their_summed_variance() -> None:
     """Forty shares of variance 0.1 are Skellam of variance 4; eight fewer are noticed."""
-    shares = summed_shares(partial(skellam, 0.1), 40, SAMPLES, SeededRandom(35))
-    assert fit(shares, 4.0) > FALSE_ALARM
-    fewer = summed_shares(partial(skellam, 0.1), 32, SAMPLES, SeededRandom(36))
-    assert fit(fewer, 4.0) < FALSE_ALARM
+    shares = skellam(0.1, 40 * SAMPLES, SeededRandom(35)).reshape(40, SAMPLES)
+    assert fit(shares.sum(axis=0), 4.0) > FALSE_ALARM
+    assert fit(shares[:32].sum(axis=0), 4.0) < FALSE_ALARM
 
 
 def test_samples_are_independent_of_each_other() -> None:

@@ -5,7 +5,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Final
@@ -30,7 +29,6 @@ from secure_fd.privacy.discrete_gaussian import (
 )
 from secure_fd.privacy.entropy import Random, SeededRandom, words
 from secure_fd.privacy.inverse_cdf import Table
-from secure_fd.privacy.shares import summed_shares
 from secure_fd.privacy.skellam import MAX_VARIANCE, _poisson, skellam
 
 FULL: Final = 1 << 128
@@ -252,37 +250,3 @@ def test_the_stated_distances_cover_thresholds_and_tails() -> None:
     )
     assert gaussian < Fraction(gaussian_module.TOTAL_VARIATION)
     assert 2 * poisson < Fraction(skellam_module.TOTAL_VARIATION)
-
-
-# Sums of shares.
-
-
-@pytest.mark.parametrize(("shares", "size"), [(0, 3), (1, 5), (7, 0), (40, 1000), (3, 2**20 + 1)])
-def test_shares_are_summed_one_by_one_whatever_the_blocks(shares: int, size: int) -> None:
-    """Share k of value i is 1000 k + i, in the order in which they are asked for."""
-    drawn = 0
-
-    def draw_one(count: int, _: Random) -> IntArray:
-        nonlocal drawn
-        assert count <= max(2**20, size)
-        at = np.arange(drawn, drawn + count)
-        drawn += count
-        return at // max(1, size) * 1000 + at % max(1, size)
-
-    total = summed_shares(draw_one, shares, size, SeededRandom(0))
-    assert drawn == shares * size
-    assert (total == shares * np.arange(size) + 1000 * (shares * (shares - 1) // 2)).all()
-
-
-def test_shares_of_noise_are_independent_of_each_other() -> None:
-    """50 shares: the variance is 50 times one share's; were they one draw, 2500 times (here z)."""
-    for one, variance in ((partial(discrete_gaussian, 3.0), 9.0), (partial(skellam, 9.0), 9.0)):
-        total = summed_shares(one, 50, 20_000, SeededRandom(7))
-        z = (total.var() / (50 * variance) - 1) / math.sqrt(2 / 20_000)
-        assert abs(z) < 5  # 6e-7
-
-
-@pytest.mark.parametrize(("shares", "size"), [(-1, 3), (3, -1)])
-def test_negative_counts_are_refused(shares: int, size: int) -> None:
-    with pytest.raises(ConfigurationError, match="use 0 or more"):
-        summed_shares(partial(skellam, 1.0), shares, size, SeededRandom(0))
