@@ -226,7 +226,8 @@ class Federation:
         vectors: Mapping[int, UnitArray],
         dropouts: Mapping[int, Stage],
     ) -> SumResult:
-        about = chosen.astype("<u4").tobytes() + self._protection.terms
+        terms = hashlib.sha256(self._protection.terms).digest()
+        about = terms + chosen.astype("<u4").tobytes()
         subject = hashlib.sha256(about).digest()
         levels = self._codec.levels
         with self.aggregation_time:

@@ -46,6 +46,20 @@ class PrivateSGD:
                 raise ConfigurationError(name, value, "use a finite number above 0")
 
 
+def _check_records_stay_apart(model: nn.Module) -> None:
+    """Refuse layers through which one record changes another's gradient: no clip bounds those.
+
+    Opacus refuses such layers where they are trained, but statistics of a batch need no training,
+    and a buffer may keep them. Layers of a caller's own are its word, which the guarantee states.
+    """
+    for name, layer in model.named_modules():
+        batch_norm = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        if batch_norm or next(layer.buffers(recurse=False), None) is not None:
+            raise ConfigurationError(
+                "model", f"{type(layer).__name__} {name}", "use layers that treat records apart"
+            )
+
+
 class PrivateTrainer:
     """One client's network under DP-SGD. Has the local half of `Trainer`'s interface."""
 
@@ -60,6 +74,7 @@ class PrivateTrainer:
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
 
+        _check_records_stay_apart(model)
         self.model = model.to(device)
         self._train = train.to(device)
         self._settings = settings
@@ -67,7 +82,7 @@ class PrivateTrainer:
         noise = calibrate(settings.epsilon, settings.delta, plan)
         self._plan = plan.with_noise(noise)
         self._rate, self._noise_multiplier = plan.sample_rate, noise
-        self._wrapped = GradSampleModule(self.model)
+        self._wrapped = GradSampleModule(self.model, loss_reduction="sum")
         self._chance = FloatGaussian(random)
         self._optimiser = DPOptimizer(
             torch.optim.SGD(self.model.parameters(), lr=settings.learning_rate),
@@ -90,7 +105,7 @@ class PrivateTrainer:
         batch = self._train[torch.from_numpy(drawn).to(self._train.labels.device)]
         self._optimiser.zero_grad()
         loss = functional.cross_entropy(self._wrapped(batch.pixels), batch.labels, reduction="sum")
-        (loss / max(1, len(batch))).backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         self._drop_what_is_not_finite()
         if self._optimiser.pre_step():  # clips every record's gradient, sums and scales
             self._add_noise()

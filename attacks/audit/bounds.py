@@ -110,6 +110,8 @@ def sampled_shape(sample_rate: float, steps: int, delta: float) -> Shape:
     """
 
     def least(alarm: float, missed: float) -> float:
+        if alarm + missed >= 1:  # a coin does as well
+            return 0.0
         low, high = 2.0**-4, 2.0**6
         for _ in range(24):
             noise = math.sqrt(low * high)
@@ -130,13 +132,15 @@ class SampledLoss:
     """The privacy loss of `steps` sampled Gaussian steps, on a grid, when the record is there.
 
     losses: [G] falling. present, without: [G] its probabilities in both worlds. Losses are rounded
-    up by at most 2^-8 a step, so the curve grants an attacker more than it has: bounds that are
-    read off it stay bounds. What lies beyond 64 counts as certain to tell the worlds apart.
+    up, by at most `slack` over all steps, so the power grants an attacker more than it has, and an
+    epsilon is read off `slack` lower: both err to the side on which a bound stays one. What lies
+    beyond 64 counts as 64, where the worlds differ by a factor of 10^27.
     """
 
     losses: FloatArray
     present: FloatArray
     without: FloatArray
+    slack: float
 
     @classmethod
     def of(cls, sample_rate: float, steps: int, noise: float) -> "SampledLoss":
@@ -145,23 +149,35 @@ class SampledLoss:
         cumulative = _loss_cdf(grid, sample_rate, noise)
         mass = np.diff(cumulative, prepend=0.0)
         mass[-1] += 1 - cumulative[-1]
-        shift = len(grid) // 2
-        spectrum = np.fft.rfft(np.roll(mass, -shift)) ** steps
-        total = np.roll(np.fft.irfft(spectrum, len(grid)), shift)
+        size = steps * len(grid)  # room for every sum: none wraps around
+        total = np.fft.irfft(np.fft.rfft(mass, size) ** steps, size)
         # What the transform's rounding leaves would grow with exp(-loss) in the other world.
-        present = np.where(total > _ROUNDING, total, 0.0)[::-1]
+        total = np.where(total > _ROUNDING, total, 0.0)
+        present = _folded(total, len(grid))[::-1]
         losses = grid[::-1]
-        return cls(losses, present, present * np.exp(-losses))
+        return cls(losses, present, present * np.exp(-losses), steps * _MESH)
 
     def power(self, alarm: float) -> float:
-        """The best chance to find the record at a false-alarm rate."""
+        """The best chance, at most, to find the record at a false-alarm rate."""
         alarms = np.concatenate([[0.0], np.cumsum(self.without)])
-        return float(np.interp(alarm, alarms, np.concatenate([[0.0], np.cumsum(self.present)])))
+        found = np.concatenate([[0.0], np.cumsum(self.present)])
+        return float(np.interp(alarm, alarms, found) + max(0.0, 1 - found[-1]))
 
     def epsilon(self, delta: float) -> float:
-        """The least loss above which the present world has at most `delta` more than e^eps."""
+        """At most the least epsilon of this delta: one present world against the other."""
         excess = np.cumsum(self.present) - np.exp(self.losses) * np.cumsum(self.without)
-        return max(0.0, float(self.losses[np.count_nonzero(excess <= delta) - 1]))
+        # The first loss at which delta is exceeded: epsilon is not below it.
+        first = min(int(np.count_nonzero(excess <= delta)), len(excess) - 1)
+        return max(0.0, float(self.losses[first]) - self.slack)
+
+
+def _folded(total: FloatArray, width: int) -> FloatArray:
+    """[width] the middle of all sums' probabilities, with what lies outside at its ends."""
+    start = (len(total) - width) // 2
+    middle = total[start : start + width].copy()
+    middle[0] += total[:start].sum()
+    middle[-1] += total[start + width :].sum()
+    return middle
 
 
 def _loss_cdf(losses: FloatArray, sample_rate: float, noise: float) -> FloatArray:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attacks.audit.bounds import any_shape, gaussian_shape
-from attacks.audit.finding import Finding, Kind, Proof
+from attacks.audit.finding import Finding, Kind, Proof, printed
 from attacks.audit.one_run import bold, prove_one_run
 from attacks.audit.record import GAUSSIAN
 from attacks.audit.setting import Setting
+from attacks.audit.stand_in import masked_unit
 from attacks.audit.worlds import Worlds, prove
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.client_shares import ClientShares
 from secure_fd.privacy.plans import ClientPlan, NoiseKind
-from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.privacy.units import Guarantee, PrivacyUnit
 from secure_fd.protection.client_unit import ClientUnit
 
 _ROUNDS, _PROXIES, _CLASSES = 2, 2, 2
@@ -62,18 +64,17 @@ def mechanism(setting: Setting, noise_kind: NoiseKind = "gaussian") -> Finding:
     proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
     plain = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
     also = (("no shape assumed", plain.bound),)
-    claimed = _claim(plan, setting)
+    claimed = _claim(plan, setting).epsilon
     name = "sum of shares" if noise_kind == "gaussian" else "sum of Skellam shares"
     return _found(Kind.MECHANISM, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN, also)
 
 
-def _claim(plan: ClientPlan, setting: Setting) -> float:
+def _claim(plan: ClientPlan, setting: Setting) -> Guarantee:
     """What a client unit prints after all rounds, with noise of the operating system."""
-    unit = ClientUnit(setting.epsilon, setting.delta, plan, small_fleet=True, random=os.urandom)
+    unit = masked_unit(setting, plan, os.urandom)
     for _ in range(plan.rounds):
         unit.perturb(0, np.zeros(plan.proxies * plan.classes, dtype=np.uint64))
-    printed = unit.guarantee()
-    return math.inf if printed is None else printed.epsilon
+    return printed(unit.guarantee())
 
 
 def skellam(setting: Setting) -> Finding:
@@ -82,12 +83,16 @@ def skellam(setting: Setting) -> Finding:
 
 
 def one_run(setting: Setting) -> Finding:
-    """A fleet in which every client is a canary: there by a coin, with votes of its own."""
+    """A fleet in which every client is a canary: there by a coin, with votes of its own.
+
+    Never fewer than a full audit has: fewer could not refute the claim, were all guesses right.
+    """
+    setting = replace(setting, size=max(1.0, setting.size))
     scores, included, plan = _canaries(setting)
     delta = setting.one_run_delta
-    guesses = bold(len(scores), 1 / plan.noise, delta, setting.miss)
-    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
     claimed = epsilon(plan, delta)
+    guesses = bold(len(scores), 1 / plan.noise, delta, setting.miss, claimed)
+    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
     return _found(Kind.ONE_RUN, "canary clients", claimed, delta, setting.miss, proof)
 
 
@@ -96,7 +101,7 @@ def one_run_gaussian(setting: Setting) -> Finding:
     scores, included, plan = _canaries(setting)
     worlds = Worlds(("score",), scores[included == 0, None], scores[included == 1, None])
     proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
-    claimed = epsilon(plan, setting.delta)
+    claimed = _claim(plan, setting).epsilon
     name = "canary clients, each a trial"
     return _found(Kind.ONE_RUN, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN)
 
@@ -134,13 +139,7 @@ def _observed(fleet: Fleet, noise_kind: NoiseKind, setting: Setting, *, votes: b
     cancel in their difference while the votes stay.
     """
     count = setting.trials(_TRIALS)
-    unit = ClientUnit(
-        setting.epsilon,
-        setting.delta,
-        fleet.plan(noise_kind),
-        small_fleet=True,
-        random=setting.random,
-    )
+    unit = masked_unit(setting, fleet.plan(noise_kind), setting.random)
     rounds = []
     for index in range(_ROUNDS):
         answers = one_hot(np.full(_PROXIES, index % _CLASSES), _CLASSES)
@@ -159,8 +158,18 @@ def _units(unit: ClientUnit, weights: FloatArray, answers: FloatArray) -> IntArr
 
 
 def _stacked(plan: ClientPlan, count: int) -> ClientPlan:
-    """Many independent sums side by side, in shares of the same scale and variance."""
-    return replace(plan, proxies=count * plan.proxies, noise=plan.noise / math.sqrt(count))
+    """Many independent sums side by side, in shares of the same scale and variance.
+
+    Raises LocalError where the shares of the plan would not be those that the unit itself draws.
+    """
+    wide = replace(plan, proxies=count * plan.proxies, noise=plan.noise / math.sqrt(count))
+    alike = math.isclose(wide.share_variance, plan.share_variance, rel_tol=1e-9)
+    if wide.scale != plan.scale or not alike:
+        raise LocalError(
+            f"stacked shares have scale {wide.scale} and variance {wide.share_variance}, "
+            f"the unit's {plan.scale} and {plan.share_variance}"
+        )
+    return wide
 
 
 def _colluders_sum(shares: ClientShares, fleet: Fleet, spoken: IntArray) -> IntArray:
@@ -184,7 +193,7 @@ def _canaries(setting: Setting) -> tuple[FloatArray, FloatArray, ClientPlan]:
     plan = ClientPlan(
         clients=count, proxies=_CANARY_PROXIES, rounds=1, classes=_CANARY_CLASSES
     )  # fmt: skip
-    unit = ClientUnit(setting.epsilon, setting.delta, plan, small_fleet=True, random=setting.random)
+    unit = masked_unit(setting, plan, setting.random)
     included = setting.coins(count)
     votes = setting.generator().integers(0, _CANARY_CLASSES, (count, _CANARY_PROXIES))
     total = _sum(unit, votes, included)

@@ -13,16 +13,16 @@ from torch import nn
 from torch.nn import functional
 
 from attacks.audit.bounds import one_run_bound
-from attacks.audit.finding import Finding, Kind, Proof
+from attacks.audit.finding import Finding, Kind, Proof, printed
 from attacks.audit.one_run import bold, prove_one_run
 from attacks.audit.patching import replaced, tapped
 from attacks.audit.setting import Setting
+from attacks.audit.stand_in import masked_unit
 from secure_fd.config import SGD, Sizes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.errors import LocalError
 from secure_fd.knowledge import (
     Contribution,
     FloatArray,
@@ -37,10 +37,9 @@ from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.plans import ClientPlan, RecordPlan, TrainingPlan
 from secure_fd.privacy.record_release import NoisyClassMeans
-from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.privacy.units import Guarantee, PrivacyUnit
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 from secure_fd.protection import record_unit
-from secure_fd.protection.client_unit import ClientUnit
 from secure_fd.protection.label_unit import LabelUnit
 from secure_fd.selection.density import ProxyReference
 from secure_fd.training import Trainer, predicted_labels
@@ -63,10 +62,8 @@ def record_release(setting: Setting) -> Finding:
     unexplained = released.means * released.n_records - expected
     scores = _read(unexplained, reference.features(canaries.pixels), canaries.labels.numpy())
     plan = RecordPlan(n_records=len(held), noise=released.noise_multiplier)
-    delta, mu = setting.one_run_delta, 1 / released.noise_multiplier
-    proof = _proof(scores, included, mu, setting)
-    name = "release of real images"
-    return _found(PrivacyUnit.RECORD, name, epsilon(plan, delta), delta, setting, proof)
+    name, mu = "release of real images", 1 / released.noise_multiplier
+    return _judged(PrivacyUnit.RECORD, name, plan, mu, scores, included, setting)
 
 
 def record_training(setting: Setting) -> Finding:
@@ -87,25 +84,25 @@ def record_training(setting: Setting) -> Finding:
         losses = functional.cross_entropy(logits, canaries.labels, reduction="none")
     plan = TrainingPlan(len(train), _BATCH, _STEPS)
     plan = plan.with_noise(calibrate(setting.epsilon, setting.delta, plan))
-    delta = setting.one_run_delta
     mu = plan.sample_rate * _STEPS**0.5 / plan.noise
-    proof = _proof(-losses.double().numpy(), included, mu, setting)
-    name = "FedAvg with DP-SGD"
-    return _found(PrivacyUnit.RECORD, name, epsilon(plan, delta), delta, setting, proof)
+    scores, name = -losses.double().numpy(), "FedAvg with DP-SGD"
+    return _judged(PrivacyUnit.RECORD, name, plan, mu, scores, included, setting)
 
 
 def label_answers(setting: Setting) -> Finding:
     """A network that memorises canaries is asked about each of them once.
 
-    Claimed is what all answers together cost a record: it may have moved every one of them.
+    Claimed is what one answer costs, on the assumption that an image moves the answer about itself
+    alone; what all answers together cost a record stands beside it.
     """
+    setting = setting.loose
     canaries, included = _mislabelled(setting)
     held = _with(_images().clients[0].train, canaries, included)
     network = _network(hidden=256)
     trainer = Trainer(network, held, SGD(learning_rate=0.2), 0, torch.device("cpu"))
     trainer.local_steps(_MEMORISING)
     truths = one_hot(predicted_labels(network, canaries.pixels).numpy(), 10)
-    named, composed = _asked(truths, held, canaries, setting)
+    named, claim = _asked(truths, held, canaries, setting)
     each = np.arange(len(named))
     scores = named[each, canaries.labels.numpy()] - named[each, _images().held_out.labels.numpy()]
     guessed = scores != 0
@@ -113,9 +110,21 @@ def label_answers(setting: Setting) -> Finding:
     made = int(np.count_nonzero(guessed))
     bounds = [one_run_bound(len(scores), made, n, 0.0, setting.miss) for n in (right, made)]
     proof = Proof(bounds[0], bounds[1], f"{right} of {made} guesses right", len(scores))
-    also = (("claimed for one label", setting.epsilon),)
-    name = "memorised images, record level"
-    return _found(PrivacyUnit.LABEL, name, composed, setting.delta, setting, proof, also)
+    record = next(c for c in claim.composes_to if c.unit is PrivacyUnit.RECORD)
+    return Finding(
+        kind=Kind.END_TO_END,
+        unit=PrivacyUnit.LABEL,
+        name="memorised images",
+        claimed=claim.epsilon,
+        delta=claim.delta,
+        bound=proof.bound,
+        ceiling=proof.ceiling,
+        miss=setting.miss,
+        attack=proof.attack,
+        trials=proof.trials,
+        assumes="an image moves the answer about itself alone",
+        also=((f"claimed for a record, at delta {record.delta:g}", record.epsilon),),
+    )
 
 
 def client_votes(setting: Setting) -> Finding:
@@ -125,7 +134,7 @@ def client_votes(setting: Setting) -> Finding:
     """
     spoken, included = _fleet_votes(setting), setting.coins(_FLEET)
     plan = ClientPlan(clients=_FLEET, proxies=_ASKED, rounds=1, classes=10)
-    unit = ClientUnit(setting.epsilon, setting.delta, plan, random=setting.random)
+    unit = masked_unit(setting, plan, setting.random)
     codec = KnowledgeCodec(10, unit.levels(1))
     total = np.zeros(_ASKED * 10, dtype=np.int64)
     for client, said in enumerate(spoken):
@@ -134,33 +143,25 @@ def client_votes(setting: Setting) -> Finding:
         total += unit.perturb(client, units).astype(np.int64)
     expected = np.stack([one_hot(said, 10).ravel() for said in spoken])
     scores = (expected - expected.mean(axis=0)) @ (total / unit.levels(1))
-    delta = setting.one_run_delta
-    return _found(
-        PrivacyUnit.CLIENT,
-        "mislabelled clients",
-        epsilon(unit.plan, delta),
-        delta,
-        setting,
-        _proof(scores, included, 1 / unit.plan.noise, setting),
-    )
+    name, mu = "mislabelled clients", 1 / unit.plan.noise
+    return _judged(PrivacyUnit.CLIENT, name, unit.plan, mu, scores, included, setting)
 
 
-def _proof(scores: FloatArray, included: FloatArray, mu: float, setting: Setting) -> Proof:
-    """The boldest guesses, as many as pay against Gaussian noise of the claim's mu."""
-    delta = setting.one_run_delta
-    guesses = bold(len(scores), mu, delta, setting.miss)
-    return prove_one_run(scores, included, guesses, delta, setting.miss)
-
-
-def _found(
+def _judged(
     unit: PrivacyUnit,
     name: str,
-    claimed: float,
-    delta: float,
+    plan: RecordPlan | TrainingPlan | ClientPlan,
+    mu: float,
+    scores: FloatArray,
+    included: FloatArray,
     setting: Setting,
-    proof: Proof,
-    also: tuple[tuple[str, float], ...] = (),
 ) -> Finding:
+    """The boldest guesses, as many as pay against Gaussian noise of this mu."""
+    setting = setting.loose
+    delta, miss = setting.one_run_delta, setting.miss
+    claimed = epsilon(plan, delta)
+    guesses = bold(len(scores), mu, delta, miss, claimed)
+    proof = prove_one_run(scores, included, guesses, delta, miss)
     return Finding(
         Kind.END_TO_END,
         unit,
@@ -169,10 +170,9 @@ def _found(
         delta,
         proof.bound,
         proof.ceiling,
-        setting.miss,
+        miss,
         proof.attack,
         proof.trials,
-        also=also,
     )
 
 
@@ -238,8 +238,8 @@ def _trainer_with(random: Random) -> type[PrivateTrainer]:
 
 def _asked(
     truths: FloatArray, held: Images, canaries: Images, setting: Setting
-) -> tuple[FloatArray, float]:
-    """[m, C] the answers about every canary, and what all of them cost a record by the claim."""
+) -> tuple[FloatArray, Guarantee]:
+    """[m, C] the answers about every canary, and what is claimed for them."""
     unit = LabelUnit(setting.epsilon, setting.delta, random=setting.random)
     claimed = LabelUnit(setting.epsilon, setting.delta)
     for made in (claimed, unit):
@@ -249,11 +249,8 @@ def _asked(
             np.arange(len(truths)),
             lambda asked: Contribution(np.ones(len(asked)), truths[asked]),
         )
-    guarantee = claimed.guarantee()
-    if guarantee is None:
-        raise LocalError("a label unit that answered has no guarantee")
-    composed = next(c.epsilon for c in guarantee.composes_to if c.unit is PrivacyUnit.RECORD)
-    return np.asarray(released.weights[:, None] * released.predictions), composed
+    votes = np.asarray(released.weights[:, None] * released.predictions)
+    return votes, printed(claimed.guarantee())
 
 
 def _fleet_votes(setting: Setting) -> IntArray:

@@ -1,9 +1,11 @@
 """What an audit found, and the verdict."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.errors import LocalError
+from secure_fd.privacy.units import Guarantee, PrivacyUnit
 
 
 class Kind(StrEnum):
@@ -19,6 +21,7 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     REFUTED = "refuted"
+    CANNOT_TELL = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,12 @@ class Proof:
 class Finding:
     """One cell of the table.
 
-    claimed: the epsilon at `delta` that the software prints for this unit and these neighbours.
+    claimed: the epsilon at `delta` that the software prints for this unit and these neighbours;
+    LocalError where it is not finite, for then there is nothing to audit.
     bound: what the attack proved, at least, but for probability `miss`. ceiling: the bound had
     every guess been right. assumes: what the bound needs of the mechanism's shape, in words;
-    empty for nothing. also: further figures by name, none of them the verdict's.
+    empty for nothing. also: further figures by name, none of them the verdict's. blind: whether
+    this attack would miss a mechanism without any noise.
     """
 
     kind: Kind
@@ -53,8 +58,24 @@ class Finding:
     trials: int
     assumes: str = ""
     also: tuple[tuple[str, float], ...] = ()
+    blind: bool = False
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.claimed):
+            raise LocalError(f"{self.name}: a claim of {self.claimed} cannot be audited")
 
     @property
     def verdict(self) -> Verdict:
-        """Refuted where the attack proved more than was claimed."""
-        return Verdict.REFUTED if self.bound > self.claimed else Verdict.HOLDS
+        """Refuted where more was proved than claimed; no verdict where that could not have been."""
+        if self.bound > self.claimed:
+            return Verdict.REFUTED
+        able = self.ceiling > self.claimed and not self.blind
+        return Verdict.HOLDS if able else Verdict.CANNOT_TELL
+
+
+def printed(guarantee: Guarantee | None) -> Guarantee:
+    """What the software claims. Raises LocalError where it claims nothing."""
+    if guarantee is None or not guarantee.holds:
+        why = "no guarantee was made" if guarantee is None else guarantee.sentence()
+        raise LocalError(f"there is no epsilon to audit: {why}")
+    return guarantee

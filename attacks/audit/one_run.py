@@ -36,13 +36,16 @@ def prove_one_run(
     )
 
 
-def bold(canaries: int, mu: float, delta: float, miss: float) -> int:
+def bold(canaries: int, mu: float, delta: float, miss: float, claimed: float) -> int:
     """The number of guesses that promises most against Gaussian noise of a public mu.
 
-    From the claim alone: no score is looked at.
+    From the claim alone: no score is looked at. Only numbers that could refute it count, were all
+    guesses right; where there are none, the audit cannot tell, and all count.
     """
-    options = sorted({2 * max(1, round(canaries * share / 2)) for share in np.geomspace(0.004, 1)})
-    return int(max(options, key=lambda r: _promise(canaries, r, mu, delta, miss)))
+    shares = np.geomspace(0.004, 1)
+    options = sorted({2 * min(canaries // 2, max(1, round(canaries * s / 2))) for s in shares})
+    able = [r for r in options if one_run_bound(canaries, r, r, delta, miss) > claimed]
+    return int(max(able or options, key=lambda r: _promise(canaries, r, mu, delta, miss)))
 
 
 def _promise(canaries: int, guesses: int, mu: float, delta: float, miss: float) -> float:

@@ -1,25 +1,27 @@
 """Audits of the record unit: the one noisy release of class means, and the votes read off it."""
 
 import os
+import re
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from attacks.audit.bounds import any_shape, gaussian_shape
-from attacks.audit.finding import Finding, Kind, Proof
+from attacks.audit.finding import Finding, Kind, Proof, printed
 from attacks.audit.one_run import bold, prove_one_run
 from attacks.audit.patching import replaced
 from attacks.audit.setting import Setting
 from attacks.audit.worlds import Worlds, prove
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy import record_release
-from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.guarantees import record_guarantee
 from secure_fd.privacy.plans import RecordPlan
 from secure_fd.privacy.record_release import UNIT, NoisyClassMeans
-from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.privacy.units import Guarantee, PrivacyUnit
 
 KNOWN = 3
 """Records beside the audited one, all with the same feature: a wrong divisor moves them most."""
@@ -35,35 +37,45 @@ def mechanism(setting: Setting) -> Finding:
         _observed(0.0, setting),
         _observed(-1.0, setting),
     )
-    claimed = _release(_rows(-1.0), setting).guarantee.epsilon
+    claimed = printed(_release(_rows(-1.0), setting).guarantee).epsilon
     return _finding("class means", claimed, setting, worlds)
 
 
 def replace_one(setting: Setting) -> Finding:
     """One record replaced by its opposite, against what is printed for that relation."""
     worlds = Worlds(("shift",), _observed(1.0, setting)[:, :1], _observed(-1.0, setting)[:, :1])
-    noise = _release(_rows(1.0), setting).noise_multiplier
-    swapped = RecordPlan(n_records=KNOWN + 1, noise=noise).replaced()
-    claimed = accountant_for(swapped).epsilon(swapped, setting.delta)
-    return _finding("class means, replace-one", claimed, setting, worlds)
+    claim = printed(_release(_rows(1.0), setting).guarantee)
+    return _finding("class means, replace-one", _replaced(claim), setting, worlds)
+
+
+def _replaced(claim: Guarantee) -> float:
+    """The epsilon that is printed for replace-one neighbours, read as a reader would."""
+    found = re.search(r"for replace-one neighbours .* epsilon ([\d.,]+)$", "\n".join(claim.caveats))
+    if found is None:
+        raise LocalError("the claim names no epsilon for replace-one neighbours")
+    return float(found[1].replace(",", ""))
 
 
 def one_run(setting: Setting) -> Finding:
-    """Thousands of records with features of their own, each there by a coin, in one release."""
+    """Thousands of records with features of their own, each there by a coin, in one release.
+
+    Never fewer than a full audit has: fewer could not refute the claim, were all guesses right.
+    """
+    setting = replace(setting, size=max(1.0, setting.size))
     scores, included, noise = _canaries(setting)
     plan, delta = RecordPlan(n_records=len(scores), noise=noise), setting.one_run_delta
-    guesses = bold(len(scores), 1 / noise, delta, setting.miss)
-    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
     claimed = epsilon(plan, delta)
+    guesses = bold(len(scores), 1 / noise, delta, setting.miss, claimed)
+    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
     return _found(Kind.ONE_RUN, "canary features", claimed, delta, setting.miss, proof)
 
 
 def one_run_gaussian(setting: Setting) -> Finding:
     """The same canaries, each a trial of its own: right noise has each of them on its own."""
-    scores, included, noise = _canaries(setting)
+    scores, included, _ = _canaries(setting)
     worlds = Worlds(("score",), scores[included == 0, None], scores[included == 1, None])
     proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
-    claimed = epsilon(RecordPlan(n_records=len(scores), noise=noise), setting.delta)
+    claimed = printed(_release(_rows(1.0), setting).guarantee).epsilon
     name = "canary features, each a trial"
     return _found(Kind.ONE_RUN, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN)
 

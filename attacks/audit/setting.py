@@ -1,13 +1,15 @@
 """What every audit is given: the claim's terms, its confidence, its size and its randomness."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.entropy import Random, words
+
+_LOOSE = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,15 @@ class Setting:
         less: a confidence of 1 - miss can only be had where delta is far below miss.
         """
         return min(self.delta, 1e-4 * self.miss)
+
+    @property
+    def loose(self) -> "Setting":
+        """The same with bounds that are wrong with probability 1e-2 at most.
+
+        For canaries too few to refute any claim otherwise: m right guesses of m are proof of an
+        epsilon of about log(m / log(1 / miss)) and no more.
+        """
+        return replace(self, miss=max(self.miss, _LOOSE))
 
     def trials(self, full: int) -> int:
         """The number of trials where a full audit makes `full`."""

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from torch import nn
 
 from attacks.audit.bounds import any_shape, sampled_shape
-from attacks.audit.finding import Finding, Kind, Proof
+from attacks.audit.finding import Finding, Kind, Proof, printed
 from attacks.audit.setting import Setting
 from attacks.audit.worlds import Worlds, prove
 from secure_fd.data.images import Images
@@ -62,7 +62,7 @@ def _found(name: str, records: int, worlds: Worlds, setting: Setting) -> Finding
         kind=Kind.MECHANISM,
         unit=PrivacyUnit.RECORD,
         name=f"DP-SGD, {name}",
-        claimed=trainer.guarantee().epsilon,
+        claimed=printed(trainer.guarantee()).epsilon,
         delta=setting.delta,
         bound=proof.bound,
         ceiling=proof.ceiling,

@@ -62,6 +62,30 @@ def _shares(factor: float) -> Iterator[None]:
         yield
 
 
+def _nothing(_spread: float, size: int, _random: Random) -> IntArray:
+    return np.zeros(size, dtype=np.int64)
+
+
+def no_record_noise() -> AbstractContextManager[None]:
+    """The record release without noise."""
+    return replaced(mechanisms, "discrete_gaussian", _nothing)
+
+
+@contextmanager
+def no_client_noise() -> Iterator[None]:
+    """Shares without noise, of both kinds."""
+    with (
+        replaced(client_shares, "discrete_gaussian", _nothing),
+        replaced(client_shares, "skellam", _nothing),
+    ):
+        yield
+
+
+def no_label_noise() -> AbstractContextManager[None]:
+    """Answers that tell the truth but for one word in 2^64 or so."""
+    return replaced(randomized_response, "_wrong_weight", lambda *_: 1)
+
+
 def half_label_noise() -> AbstractContextManager[None]:
     """Half the chance of each answer that does not hold the truth."""
     weigh = randomized_response._wrong_weight
@@ -80,6 +104,16 @@ class _HalfNormal(FloatGaussian):
 def half_training_noise() -> AbstractContextManager[None]:
     """Half the deviation on every gradient."""
     return replaced(private_training, "FloatGaussian", _HalfNormal)
+
+
+class _NoNormal(FloatGaussian):
+    def normal(self, count: int) -> FloatArray:
+        return np.zeros(count)
+
+
+def no_training_noise() -> AbstractContextManager[None]:
+    """Gradients without noise."""
+    return replaced(private_training, "FloatGaussian", _NoNormal)
 
 
 def abstention_unprotected() -> AbstractContextManager[None]:
@@ -239,3 +273,12 @@ class _Shuffled(FloatGaussian):
 def shuffled_batches() -> AbstractContextManager[None]:
     """Batches of one are shuffled, and accounted as Poisson samples."""
     return replaced(private_training, "FloatGaussian", _Shuffled)
+
+
+SILENT: dict[Twin, Twin] = {
+    half_record_noise: no_record_noise,
+    half_client_noise: no_client_noise,
+    half_label_noise: no_label_noise,
+    half_training_noise: no_training_noise,
+}
+"""For the twin with half the noise, the one without any."""

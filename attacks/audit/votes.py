@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attacks.audit.bounds import any_shape, gaussian_shape
-from attacks.audit.finding import Finding, Kind
+from attacks.audit.finding import Finding, Kind, printed
 from attacks.audit.patching import replaced
 from attacks.audit.record import GAUSSIAN
 from attacks.audit.setting import Setting
@@ -43,14 +43,14 @@ def votes(setting: Setting) -> Finding:
             _observed(0.0, setting),
             _observed(1.0, setting),
         )
-        claimed = _unit(1.0, setting, os.urandom).guarantee()
+        claimed = printed(_unit(1.0, setting, os.urandom).guarantee())
     proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
     plain = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
     return Finding(
         kind=Kind.MECHANISM,
         unit=PrivacyUnit.RECORD,
         name="votes read off the release",
-        claimed=np.inf if claimed is None else claimed.epsilon,
+        claimed=claimed.epsilon,
         delta=setting.delta,
         bound=proof.bound,
         ceiling=proof.ceiling,

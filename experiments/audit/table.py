@@ -20,9 +20,13 @@ from secure_fd.privacy.units import figure
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One audit over all seeds. power: share of twins with half the noise caught, or None."""
+    """One audit over all seeds. power: share of twins with half the noise caught, or None.
+
+    worst: a refuted seed where there is one, else one that cannot tell, else the largest bound.
+    """
 
     audit: str
+    verdict: Verdict
     worst: Finding
     bounds: tuple[float, ...]
     power: float | None
@@ -39,11 +43,20 @@ class Caught:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Everything that a run found. wrong: the chance, at most, that any refutation is a mistake."""
+    """Everything that a run found. wrong: the chance, at most, that any refutation is a mistake.
+
+    strict: the same of the rows at the run's own `miss` alone.
+    """
 
     rows: tuple[Row, ...]
     mutations: tuple[Caught, ...]
     wrong: float
+    strict: float
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """Rows by verdict."""
+        return {v: sum(row.verdict is v for row in self.rows) for v in Verdict}
 
     @property
     def failures(self) -> list[str]:
@@ -52,13 +65,13 @@ class Results:
             f"{row.audit}: a bound of {row.worst.bound:.2f} exceeds the claim of "
             f"{figure(row.worst.claimed)}"
             for row in self.rows
-            if row.worst.verdict is Verdict.REFUTED
+            if row.verdict is Verdict.REFUTED
         ]
         missed = [
             f"{made.mutation}: a bound of {made.finding.bound:.2f} is within the claim of "
             f"{figure(made.finding.claimed)}"
             for made in self.mutations
-            if made.finding.verdict is Verdict.HOLDS
+            if made.finding.verdict is not Verdict.REFUTED
         ]
         return refuted + missed
 
@@ -71,12 +84,22 @@ def results(plan: Plan, found: dict[Task, Finding]) -> Results:
         right = [made for task, made in own.items() if not task.half and task.mutation is None]
         twins = [made.verdict is Verdict.REFUTED for task, made in own.items() if task.half]
         if right:
-            worst = max(right, key=lambda made: made.bound - made.claimed)
+            worst = max(right, key=_badness)
             power = sum(twins) / len(twins) if twins else None
-            rows.append(Row(name, worst, tuple(made.bound for made in right), power))
+            bounds = tuple(made.bound for made in right)
+            rows.append(Row(name, worst.verdict, worst, bounds, power))
     by_name = {task.mutation: made for task, made in found.items() if task.mutation}
     caught = tuple(Caught(m.name, m.audit, by_name[m.name]) for m in MUTATIONS if m.name in by_name)
-    return Results(tuple(rows), caught, plan.settings.miss * sum(len(r.bounds) for r in rows))
+    misses = [(row.worst.miss, len(row.bounds)) for row in rows]
+    wrong = sum(miss * seeds for miss, seeds in misses)
+    strict = sum(miss * seeds for miss, seeds in misses if miss <= plan.settings.miss)
+    return Results(tuple(rows), caught, min(1.0, wrong), min(1.0, strict))
+
+
+def _badness(made: Finding) -> tuple[bool, bool, float]:
+    verdict = made.verdict
+    refuted, silent = verdict is Verdict.REFUTED, verdict is Verdict.CANNOT_TELL
+    return refuted, silent, made.bound - made.claimed
 
 
 def save(found: Results, plan: Plan, seconds: float) -> Path:
@@ -86,6 +109,7 @@ def save(found: Results, plan: Plan, seconds: float) -> Path:
         "settings": encode(settings, "settings"),
         "seconds": round(seconds, 1),
         "results": encode(found, "results"),
+        "verdicts": {str(verdict): count for verdict, count in found.counts.items()},
         "failures": list(found.failures),
     }
     plan.out.mkdir(parents=True, exist_ok=True)
@@ -104,9 +128,14 @@ def show(found: Results, plan: Plan, seconds: float) -> None:
     seed = plan.settings.insecure_seed
     noise = "noise of the operating system" if seed is None else f"all noise from seed {seed}"
     console.print(
-        f"Each bound is wrong with probability {plan.settings.miss:g} at most, any of the table "
-        f"with {found.wrong:.2g}; {noise}; {human_seconds(seconds)}.\n"
-        "A bound below its claim proves nothing good: power says what the audit would have seen.",
+        f"{_summary(found)}\n"
+        f"Each bound is wrong with the probability under wrong at most: any of those with "
+        f"{plan.settings.miss:g} with {found.strict:.2g}, any of the table with {found.wrong:.2g}; "
+        f"{noise}; {human_seconds(seconds)}.\n"
+        "A bound below its claim proves nothing good: power says what the audit would have seen.\n"
+        "Cannot tell: a perfect attack could not have refuted the claim (ceiling at most the "
+        "claim), or this attack misses even a twin without any noise; such a row is no evidence "
+        "for it.",
         soft_wrap=True,
         highlight=False,
     )
@@ -114,11 +143,21 @@ def show(found: Results, plan: Plan, seconds: float) -> None:
         console.print(f"FAILED {failure}", style="bold red", soft_wrap=True, highlight=False)
 
 
+def _summary(found: Results) -> str:
+    """One sentence; a row that cannot tell is never counted as one that holds."""
+    count = found.counts
+    return (
+        f"Of {len(found.rows)} audits {count[Verdict.REFUTED]} refuted the claim, "
+        f"{count[Verdict.HOLDS]} could have and did not, "
+        f"{count[Verdict.CANNOT_TELL]} cannot tell."
+    )
+
+
 def _audits(found: Results) -> Table:
     table = Table(title="What an attacker proves, against what is claimed", box=SIMPLE_HEAD)
     for name in ("audit", "kind"):
         table.add_column(name, no_wrap=True)
-    for name in ("claimed", "delta", "bound", "ceiling", "power"):
+    for name in ("claimed", "delta", "wrong", "bound", "ceiling", "power"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for row in found.rows:
@@ -128,12 +167,13 @@ def _audits(found: Results) -> Table:
             worst.kind,
             figure(worst.claimed),
             f"{worst.delta:g}",
+            f"{worst.miss:g}",
             f"{worst.bound:.2f}{'*' if worst.assumes else ' '}",
             f"{worst.ceiling:.1f}",
             "-" if row.power is None else f"{row.power:.0%}",
-            worst.verdict,
+            row.verdict,
         )
-    table.caption = "* proves this for noise of the claimed shape; without it: see audit.json"
+    table.caption = "* on an assumption, mostly the claimed shape of the noise: see audit.json"
     return table
 
 

@@ -46,9 +46,9 @@ def run(task: Task, plan: Plan, progress: Progress = lambda _: None) -> Finding:
     if task.mutation is not None:
         mutation = next(m for m in MUTATIONS if m.name == task.mutation)
         with mutation.twin():
-            return audit.run(replace(setting, size=mutation.size))
+            return audit.find(replace(setting, size=mutation.size))
     with audit.half() if task.half else nullcontext():
-        return audit.run(setting)
+        return audit.find(setting)
 
 
 def run_all(plan: Plan, todo: list[Task]) -> dict[Task, Finding]:

@@ -18,6 +18,7 @@ from secure_fd.fleet.lesson import learnt
 from secure_fd.fleet.release import Fleet, NoisySums, planned, released_sums
 from secure_fd.fleet.votes import FleetVotes, cast_votes
 from secure_fd.knowledge import IntArray
+from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client_shares import ClientShares
 from secure_fd.protection.client_unit import ClientUnit
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
@@ -69,7 +70,9 @@ def run_cell(
         cell=cell,
         accuracy=found,
         per_client=[found],
-        figures=_figures(sums, data.proxies.labels.numpy()[asked], unit, votes, present),
+        figures=_figures(
+            sums, data.proxies.labels.numpy()[asked], unit, votes, present, cell.delta
+        ),
         guarantee="No differential privacy: no noise is added."
         if claim is None
         else claim.sentence(),
@@ -79,7 +82,12 @@ def run_cell(
 
 
 def _figures(
-    sums: NoisySums, truth: IntArray, unit: ClientUnit, votes: FleetVotes, present: IntArray
+    sums: NoisySums,
+    truth: IntArray,
+    unit: ClientUnit,
+    votes: FleetVotes,
+    present: IntArray,
+    delta: float,
 ) -> dict[str, float]:
     """What a reader needs to judge the noise; truth, and votes in clear, serve evaluation only."""
     plan, layout = unit.plan, sums.layout
@@ -94,6 +102,8 @@ def _figures(
         "bytes up a client": 8.0 * layout.words(plan.proxies * plan.classes),
         "right labels without noise": _right_in_clear(votes, present, truth, plan.classes),
     }
+    if unit.plan.noise > 0:  # sums are simulated in clear, where no claim holds
+        figures["epsilon under masks"] = price(unit.plan, delta)
     if sums.kept.any():
         figures["right labels among kept"] = float((sums.labels == truth)[sums.kept].mean())
     return figures

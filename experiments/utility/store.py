@@ -3,10 +3,13 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+import experiments
+import secure_fd
 from experiments.report.codec import encode
 from experiments.utility.cells import Cell
 from experiments.utility.results import CellResult, read, write
@@ -15,9 +18,20 @@ from secure_fd.errors import ConfigurationError
 SCHEMA = "secure-fd/dp-utility-cell/1"
 
 
+@cache
+def code_version() -> str:
+    """The package's version, and a hash of every line that a cell may run."""
+    digest = hashlib.sha256()
+    for package in (secure_fd, experiments):
+        root = Path(package.__path__[0])
+        for path in sorted(root.rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return f"{version('secure-fd')}+{digest.hexdigest()[:12]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A cell's file. version: of this package, as results may change with it."""
+    """A cell's file. version: of this package and its code, as results may change with them."""
 
     schema: str
     version: str
@@ -29,7 +43,7 @@ class Store:
     """The cells of a folder. A file that is there is whole, and is the cell's that names it."""
 
     folder: Path
-    version: str = version("secure-fd")
+    version: str = field(default_factory=code_version)
 
     def path(self, cell: Cell) -> Path:
         """A readable name, and a hash of cell, version and schema."""

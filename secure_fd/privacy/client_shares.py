@@ -40,6 +40,8 @@ class ClientShares:
     def _check(self, units: WordArray) -> None:
         """At most one vote of `scale` units a proxy, on the planned proxies: the sensitivity."""
         plan = self.plan
+        if units.dtype != np.uint64:
+            raise LocalError(f"votes are {units.dtype}; use uint64, which has no negative ones")
         if units.size > plan.proxies * plan.classes or units.size % plan.classes:
             raise LocalError(
                 f"{units.size} votes are not those of up to {plan.proxies} proxies, "

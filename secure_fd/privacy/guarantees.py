@@ -85,7 +85,7 @@ def record_guarantee(
     plan = RecordPlan(n_records, noise=noise_multiplier)
     epsilon, total = _sampled(plan.event(), delta, entries)
     swapped, _ = _sampled(plan.replaced(), delta, entries)
-    client, _ = _sampled(plan.whole_client(), delta, entries)
+    client = Composed(PrivacyUnit.CLIENT, *_sampled(plan.whole_client(), delta, entries))
     made = Guarantee(
         unit=PrivacyUnit.RECORD,
         neighbours=plan.neighbours,
@@ -97,7 +97,7 @@ def record_guarantee(
             *((_DECLARED,) if declared else ()),
             *_NEVER_COVERED,
         ),
-        composes_to=(Composed(PrivacyUnit.CLIENT, client, delta),),
+        composes_to=(client,),
         sampler=f"discrete Gaussian on integers, within 2^-110 of exact, "
         f"noise multiplier {noise_multiplier:.4g}",
         accountant=accountant_for(plan.event()).name,
@@ -144,6 +144,7 @@ def dp_sgd_guarantee(
         assumptions=(
             "batches are Poisson samples that nobody else can predict",
             "every gradient is clipped by record, one that is not finite to nothing",
+            "a record's gradient depends on that record and the weights alone",
         ),
         caveats=("floating-point noise voids the claim against an attacker who reads low bits",),
     ).voided_by(() if poisson else SHUFFLED)
@@ -152,13 +153,13 @@ def dp_sgd_guarantee(
 def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarantee:
     """Noise shares inside masked sums, for all planned rounds. spent: those released so far.
 
-    A record can move every vote of its client, but not make it abstain: at the record level the
-    neighbours are those of a client that votes otherwise, without the coin's help.
+    A record can move every vote of its client: at the record level the neighbours are those of a
+    client that votes otherwise, for which the coin is no help.
     """
     check_delta_of(delta, plan.clients, "clients")
     draws = plan.clients * plan.proxies * plan.classes * plan.rounds
     epsilon, total = _sampled(plan.event(), delta, draws)
-    replaced, _ = _sampled(plan.replaced(), delta, draws)
+    record = Composed(PrivacyUnit.RECORD, *_sampled(plan.replaced(), delta, draws))
     made = Guarantee(
         unit=PrivacyUnit.CLIENT,
         neighbours=plan.neighbours,
@@ -166,7 +167,7 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
         delta=total,
         covers=("everything that the sums, and whatever is computed from them, tell of a client",),
         not_covered=(_QUERIED, *_NEVER_COVERED),
-        composes_to=(Composed(PrivacyUnit.RECORD, replaced, delta),),
+        composes_to=(record,),
         sampler=f"{plan.mechanism}, {plan.clients:,} shares of variance {plan.share_variance:.4g} "
         f"on votes of {plan.scale:,} units",
         accountant=f"{accountant_for(plan.event()).name}, {plan.rounds:,} planned rounds",
@@ -179,7 +180,7 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
         ),
         caveats=(
             f"for a client that votes otherwise instead of abstaining it is epsilon "
-            f"{figure(replaced)}",
+            f"{figure(record.epsilon)}",
         ),
     )
     coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()

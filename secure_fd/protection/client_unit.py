@@ -19,6 +19,8 @@ from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Answer, FromAnswers, check_budget
 from secure_fd.secagg.session import NoiseTerms
 
+IN_CLEAR = ("no masked sum was checked, and in a sum in clear each share stands alone",)
+
 
 class ClientUnit(FromAnswers):
     """Discrete Gaussian or Skellam shares inside a secure sum, for large fleets.
@@ -52,6 +54,7 @@ class ClientUnit(FromAnswers):
         self.plan = plan.with_noise(calibrate(epsilon, delta, plan))
         self._shares = ClientShares(self.plan, random)
         self._odometer = Odometer()
+        self._masked = False
         if not self._noiseless:
             check_delta_of(delta, plan.clients, "clients")
             self._odometer.void(*unmet_by(random))
@@ -78,6 +81,7 @@ class ClientUnit(FromAnswers):
             )
         if not self._noiseless:
             self._odometer.void(*aggregation.caveats)
+        self._masked = True
 
     @property
     def terms(self) -> bytes:
@@ -133,7 +137,11 @@ class ClientUnit(FromAnswers):
         return Sums(votes.sum(axis=1), votes)
 
     def guarantee(self) -> Guarantee | None:
-        """Of all planned rounds; None before the first, and without noise."""
+        """Of all planned rounds; None before the first, and without noise.
+
+        Without a sum that was checked there is no epsilon: shares alone hide nothing.
+        """
         if self._noiseless or not self._rounds.any():
             return None
-        return client_guarantee(self.plan, self._delta, self._odometer)
+        made = client_guarantee(self.plan, self._delta, self._odometer)
+        return made.voided_by(() if self._masked else IN_CLEAR)

@@ -91,10 +91,11 @@ class RecordUnit(NetworkFree):
         return Released(made.weights[indices], made.predictions[indices])
 
     def guarantee(self) -> Guarantee | None:
-        """Of the client with most records, which costs most at the client level; None before."""
+        """The weakest of all clients; None before."""
         if not self._releases:
             return None
-        return max(self._releases, key=lambda released: released.n_records).guarantee
+        claims = [released.guarantee for released in self._releases]
+        return max(claims, key=lambda claim: (not claim.holds, claim.epsilon, claim.delta))
 
 
 class _PublicMaps:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from attacks.audit import bounds
 from attacks.audit.bounds import Errors
@@ -84,21 +84,54 @@ def test_gaussian_shape_returns_the_epsilon_of_exact_rates() -> None:
 
 
 def test_a_sampled_loss_without_sampling_is_gaussian() -> None:
+    """Never above the exact value, and below it by the rounding of four steps and a cell."""
     loss = bounds.SampledLoss.of(1.0, 4, 2.0)  # mu 1
     exact = bounds.gaussian_epsilon(1.0, 1e-5)
-    assert exact <= loss.epsilon(1e-5) <= exact + 0.05
-    assert loss.power(0.1) == pytest.approx(norm.cdf(1.0 + norm.ppf(0.1)), abs=0.01)
+    assert exact - 5 * 2.0**-8 <= loss.epsilon(1e-5) <= exact
+    power = norm.cdf(1.0 + norm.ppf(0.1))
+    assert power <= loss.power(0.1) <= power + 0.005
 
 
-def test_sampled_epsilon_matches_the_prv_accountant() -> None:
-    """Opacus calibrates .8521 for epsilon 4 at delta 1e-5, ten steps at a rate of a tenth."""
-    assert bounds.SampledLoss.of(0.1, 10, 0.85205078125).epsilon(1e-5) == pytest.approx(4, abs=0.03)
+PRV = [(0.85205078125, 4.0), (1.5, 1.2983)]
+"""Noise, and Opacus' PRV epsilon at delta 1e-5, of ten steps at a rate of a tenth."""
 
 
-def test_sampled_shape_returns_the_noise_of_exact_rates() -> None:
-    loss = bounds.SampledLoss.of(0.1, 10, 0.85)
-    found = bounds.sampled_shape(0.1, 10, 1e-5)(0.1, 1 - loss.power(0.1))
-    assert found == pytest.approx(loss.epsilon(1e-5), abs=0.03)
+@pytest.mark.parametrize(("noise", "exact"), PRV)
+def test_sampled_epsilon_is_just_below_the_prv_accountant(noise: float, exact: float) -> None:
+    found = bounds.SampledLoss.of(0.1, 10, noise).epsilon(1e-5)
+    assert exact - 11 * 2.0**-8 <= found <= exact
+
+
+def sum_test(noise: float, threshold: float) -> tuple[float, float]:
+    """Exact error rates of the test that adds up ten sampled steps at a rate of a tenth."""
+    times = np.arange(11)
+    spread = noise * math.sqrt(10)
+    caught = binom.pmf(times, 10, 0.1) @ norm.sf((threshold - times) / spread)
+    return float(norm.sf(threshold / spread)), float(1 - caught)
+
+
+@pytest.mark.parametrize(("noise", "exact"), PRV)
+@pytest.mark.parametrize("threshold", [1.0, 3.0])
+def test_sampled_shape_proves_no_more_than_is_true(
+    noise: float, exact: float, threshold: float
+) -> None:
+    """Exact rates of a test that exists prove some of the true epsilon, and never more."""
+    found = bounds.sampled_shape(0.1, 10, 1e-5)(*sum_test(noise, threshold))
+    assert 0.4 * exact < found <= exact
+
+
+@pytest.mark.parametrize("alarm", [0.01, 0.5, 0.9])
+def test_a_coin_proves_nothing_of_sampled_steps(alarm: float) -> None:
+    assert bounds.sampled_shape(0.1, 10, 1e-5)(alarm, 1 - alarm) == 0.0
+
+
+@pytest.mark.parametrize("noise", [0.0625, 0.3, 1.0, 8.0])
+def test_a_sampled_loss_is_a_pair_of_distributions(noise: float) -> None:
+    """Sums that leave the grid must not come back at its other end, where exp(64) awaits them."""
+    loss = bounds.SampledLoss.of(0.1, 10, noise)
+    assert loss.present.sum() == pytest.approx(1, abs=1e-8)
+    assert loss.without.sum() <= 1 + 1e-8
+    assert loss.power(0.0) <= 1
 
 
 def test_symbol_bound_finds_the_symbol_and_its_direction() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.audit.finding import Finding, Kind
+from attacks.audit.finding import Finding, Kind, Verdict
 from attacks.audit.registry import AUDITS, MUTATIONS
 from experiments.audit import table
 from experiments.audit.settings import Settings, plan
@@ -61,9 +61,9 @@ def test_a_seed_makes_a_task_repeatable() -> None:
     assert other != first
 
 
-def finding(bound: float) -> Finding:
+def finding(bound: float, ceiling: float = 9.0, miss: float = 1e-5) -> Finding:
     return Finding(
-        Kind.MECHANISM, PrivacyUnit.RECORD, "x", 4.0, 1e-5, bound, 9.0, 1e-5, "attack", 10
+        Kind.MECHANISM, PrivacyUnit.RECORD, "x", 4.0, 1e-5, bound, ceiling, miss, "attack", 10
     )  # fmt: skip
 
 
@@ -83,12 +83,45 @@ def test_the_worst_seed_decides_and_power_counts_twins() -> None:
 
 def test_a_mutation_that_passes_is_a_failure() -> None:
     name = MUTATIONS[0].name
-    caught, missed = (
-        table.results(plan(Settings()), {Task("record", 0, mutation=name): finding(bound)})
-        for bound in (4.1, 3.9)
+    caught, missed, blind = (
+        table.results(plan(Settings()), {Task("record", 0, mutation=name): made})
+        for made in (finding(4.1), finding(3.9), finding(3.9, ceiling=3.9))
     )
     assert caught.failures == []
-    assert len(missed.failures) == 1
+    assert len(missed.failures) == len(blind.failures) == 1
+
+
+def test_one_seed_that_cannot_tell_decides_unless_another_refutes() -> None:
+    blind, holds, refuted = finding(1.0, ceiling=4.0), finding(3.9), finding(4.1)
+    for found, verdict in (
+        ((holds, blind), Verdict.CANNOT_TELL),
+        ((blind, refuted, holds), Verdict.REFUTED),
+        ((holds, holds), Verdict.HOLDS),
+    ):
+        tasks_found = {Task("record", seed): made for seed, made in enumerate(found)}
+        (row,) = table.results(plan(Settings()), tasks_found).rows
+        assert row.verdict is verdict
+
+
+def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = plan(Settings(out=tmp_path))
+    made = table.results(
+        checked, {Task("record", 0): finding(1.0, 4.0), Task("label", 0): finding(3.9)}
+    )
+    assert made.failures == []
+    table.show(made, checked, 1.0)
+    assert "0 refuted the claim, 1 could have and did not, 1 cannot tell" in capsys.readouterr().out
+    document = json.loads(table.save(made, checked, 1.0).read_text())
+    assert document["verdicts"] == {"holds": 1, "refuted": 0, "cannot tell": 1}
+    assert [row["verdict"] for row in document["results"]["rows"]] == ["cannot tell", "holds"]
+
+
+def test_looser_rows_are_counted_apart() -> None:
+    found = {Task("record", 0): finding(1.0), Task("record-images", 0): finding(1.0, miss=0.01)}
+    made = table.results(plan(Settings()), found)
+    assert (made.strict, made.wrong) == pytest.approx((1e-5, 0.01001))
 
 
 def test_a_mistake_ends_with_one_sentence_and_status_two() -> None:

@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 
-from attacks.audit import worlds
-from attacks.audit.bounds import any_shape, gaussian_epsilon, gaussian_shape
-from attacks.audit.finding import Finding, Kind, Verdict
+from attacks.audit import client, worlds
+from attacks.audit.bounds import any_shape, gaussian_epsilon, gaussian_shape, one_run_bound
+from attacks.audit.finding import Finding, Kind, Verdict, printed
 from attacks.audit.one_run import bold, guess, prove_one_run
 from attacks.audit.patching import replaced, tapped
 from attacks.audit.setting import Setting
+from attacks.audit.stand_in import StandInForMasks, masked_unit
 from attacks.audit.worlds import Attack, Worlds, prove
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.entropy import SeededRandom
+from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.units import PrivacyUnit
 
 
@@ -71,26 +73,73 @@ def test_one_run_of_gaussian_noise_stays_below_and_a_leak_above() -> None:
     rng = np.random.default_rng(7)
     included = rng.integers(0, 2, 5000).astype(np.float64)
     mu, delta = 0.864, 1e-9
-    guesses = bold(5000, mu, delta, 1e-5)
+    claimed = gaussian_epsilon(mu, delta)
+    guesses = bold(5000, mu, delta, 1e-5, claimed)
     noisy = included * mu + rng.normal(size=5000)
     quiet = included * 8 * mu + rng.normal(size=5000)
-    claimed = gaussian_epsilon(mu, delta)
     assert 0.5 < prove_one_run(noisy, included, guesses, delta, 1e-5).bound < claimed
     found = prove_one_run(quiet, included, guesses, delta, 1e-5)
-    assert found.bound == found.ceiling > 3.0
+    assert found.bound == found.ceiling > claimed
 
 
 def test_bold_guesses_follow_the_claim() -> None:
     """The rarer half of N(0, 1) and N(mu, 1): boldness pays for weak signals among many."""
-    assert bold(5000, 0.864, 1e-9, 1e-5) < bold(5000, 6.0, 1e-9, 1e-5)
+    assert bold(5000, 0.864, 1e-9, 1e-5, 0.0) < bold(5000, 6.0, 1e-9, 1e-5, 0.0)
 
 
-@pytest.mark.parametrize(("bound", "verdict"), [(4.1, Verdict.REFUTED), (4.0, Verdict.HOLDS)])
-def test_a_claim_is_refuted_only_above_it(bound: float, verdict: Verdict) -> None:
+def test_guesses_are_enough_to_refute_the_claim_or_the_best_there_are() -> None:
+    few, enough = (bold(3000, 0.864, 1e-9, 1e-5, claimed) for claimed in (0.0, 5.26))
+    assert one_run_bound(3000, few, few, 1e-9, 1e-5) < 5.26
+    assert one_run_bound(3000, enough, enough, 1e-9, 1e-5) > 5.26
+    assert bold(3000, 0.864, 1e-9, 1e-5, 50.0) == few
+
+
+@pytest.mark.parametrize(
+    ("bound", "ceiling", "verdict"),
+    [
+        (4.1, 9.0, Verdict.REFUTED),
+        (4.0, 9.0, Verdict.HOLDS),
+        (1.0, 4.0, Verdict.CANNOT_TELL),
+        (1.0, 3.9, Verdict.CANNOT_TELL),
+    ],
+)
+def test_a_verdict_needs_that_the_claim_could_have_been_refuted(
+    bound: float, ceiling: float, verdict: Verdict
+) -> None:
     found = Finding(
-        Kind.MECHANISM, PrivacyUnit.RECORD, "x", 4.0, 1e-5, bound, 9.0, 1e-5, "attack", 10
+        Kind.MECHANISM, PrivacyUnit.RECORD, "x", 4.0, 1e-5, bound, ceiling, 1e-5, "attack", 10
     )  # fmt: skip
     assert found.verdict is verdict
+
+
+@pytest.mark.parametrize("claimed", [np.inf, np.nan])
+def test_a_claim_that_is_no_number_is_not_audited(claimed: float) -> None:
+    with pytest.raises(LocalError, match="cannot be audited"):
+        Finding(Kind.MECHANISM, PrivacyUnit.RECORD, "x", claimed, 0.0, 1.0, 9.0, 1e-5, "attack", 10)
+
+
+def test_a_missing_or_void_guarantee_is_a_failure() -> None:
+    plan = ClientPlan(clients=10, proxies=2, rounds=1, classes=2)
+    seeded = masked_unit(Setting(4.0), plan, SeededRandom(1))
+    with pytest.raises(LocalError, match="no guarantee was made"):
+        printed(seeded.guarantee())
+    seeded.perturb(0, np.zeros(4, dtype=np.uint64))
+    with pytest.raises(LocalError, match="there is no epsilon to audit"):
+        printed(seeded.guarantee())
+
+
+def test_stacked_shares_are_those_of_the_unit() -> None:
+    """The twin's scale follows the number of proxies, which stacking multiplies."""
+    plan = client.Fleet().plan("gaussian").with_noise(1.0)
+    assert client._stacked(plan, 7).proxies == 7 * plan.proxies
+    growing = property(lambda self: self.proxies)
+    with replaced(ClientPlan, "scale", growing), pytest.raises(LocalError, match="stacked shares"):
+        client._stacked(plan, 7)
+
+
+def test_a_stand_in_for_masks_sums_nothing() -> None:
+    with pytest.raises(LocalError, match="sums nothing"):
+        StandInForMasks(3).sum(0, {}, 1)
 
 
 class Owner:

@@ -22,7 +22,7 @@ from secure_fd.privacy.client_shares import ClientShares
 from secure_fd.privacy.entropy import Random, SeededRandom
 from secure_fd.privacy.events import Sampled
 from secure_fd.privacy.plans import ClientPlan
-from secure_fd.protection.client_unit import ClientUnit
+from secure_fd.protection.client_unit import IN_CLEAR, ClientUnit
 from tests.small_federation import BRIEF, faults, federation, parameters, run
 
 DELTA = 1e-5
@@ -31,9 +31,14 @@ PLAN = ClientPlan(clients=10, proxies=32, rounds=2, classes=10, absent=3, corrup
 FOUR = replace(PLAN, clients=4, absent=1)
 
 
+MASKS = {clients: MaskedSum(clients) for clients in (4, 10)}
+
+
 def unit(plan: ClientPlan = PLAN, budget: float = 4.0, random: Random | None = None) -> ClientUnit:
     chosen = {} if random is None else {"random": random}
-    return ClientUnit(budget, DELTA, plan, small_fleet=True, **chosen)
+    made = ClientUnit(budget, DELTA, plan, small_fleet=True, **chosen)
+    made.check_sum(MASKS[plan.clients])
+    return made
 
 
 def test_a_small_fleet_must_be_asked_for_twice() -> None:
@@ -124,6 +129,7 @@ def test_a_coin_drops_votes_and_never_noise() -> None:
         (np.zeros(330, dtype=np.uint64), "330 votes are not those of up to 32 proxies"),
         (np.zeros(315, dtype=np.uint64), "315 votes are not those"),
         (np.full(320, 1, dtype=np.uint64), "more than one vote"),
+        (np.full(320, -(10**6), dtype=np.int64), "int64; use uint64"),
         (np.full(320, 2**63, dtype=np.uint64), "more than one vote"),
     ],
 )
@@ -133,7 +139,7 @@ def test_votes_that_the_noise_would_not_cover_are_refused(votes: WordArray, mess
 
 
 def test_a_record_costs_what_a_client_costs_that_votes_otherwise() -> None:
-    """One record can turn all votes of its client, but not make it abstain."""
+    """One record can turn all votes of its client."""
     sampled = replace(PLAN, sample_rate=0.5)
     for plan in (PLAN, sampled):
         made = unit(plan)
@@ -181,6 +187,20 @@ def test_what_noise_alone_would_give_teaches_nothing() -> None:
     assert sums.count.tolist() == [floor * 1.01]
 
 
+def test_votes_of_those_that_a_coin_drew_stand_for_all() -> None:
+    made = unit(replace(PLAN, sample_rate=0.25))
+    votes = np.array([[1e6, *([0.0] * 9)]])
+    assert made.debias(Sums(votes.sum(axis=1), votes), range(10)).total[0, 0] == 4e6
+
+
+def test_without_a_checked_sum_there_is_no_epsilon() -> None:
+    made = ClientUnit(4.0, DELTA, PLAN, small_fleet=True)
+    made.perturb(0, np.zeros(320, dtype=np.uint64))
+    given = made.guarantee()
+    assert given is not None
+    assert given.unmet == IN_CLEAR
+
+
 def test_too_few_shares_void_the_claim() -> None:
     made, votes = unit(), np.zeros(320, dtype=np.uint64)
     made.perturb(0, votes)
@@ -213,9 +233,10 @@ def test_an_infinite_epsilon_changes_no_bit(digits: FederatedData) -> None:
 
 
 def test_masked_sums_carry_exactly_the_noise_of_all(digits: FederatedData) -> None:
-    """Two rounds under masks, one client lost after its input: noise of four, sums exact.
+    """Two rounds under masks, one client lost after its input: sums exact, noise of four.
 
-    The residuals are total less votes, in units: false alarm 1e-6 for noise as planned.
+    The first round's votes are those of a run without protection; what is left of the sum is noise
+    of the planned variance, with a false alarm in a million, and neither half of it nor twice.
     """
     made = unit(FOUR)
     script = {1: {3: Stage.UNMASK}}
@@ -230,11 +251,17 @@ def test_masked_sums_carry_exactly_the_noise_of_all(digits: FederatedData) -> No
     )
     seen = federated.transcript.distillation
     assert len(seen) == 2
-    for record in seen:
-        residuals = record.total.astype(np.int64)
-        spread = chi2.cdf((residuals**2).sum() / (4 * made.plan.share_variance), residuals.size)
-        assert spread > 1e-6  # at least the noise; votes come on top
-        assert (residuals < 0).any()
+    bare = run(federation(digits, aggregation=MaskedSum(4, public_seed=0), schedule=BRIEF), 1)
+    votes = bare.transcript.distillation[0].total.astype(np.int64)
+    noise = seen[0].total.astype(np.int64) - made.plan.scale * votes
+
+    def fits(variance: float) -> bool:
+        spread = chi2.cdf((noise**2).sum() / variance, noise.size)
+        return bool(1e-6 < spread < 1 - 1e-6)
+
+    assert fits(4 * made.plan.share_variance)
+    assert not fits(2 * made.plan.share_variance)
+    assert not fits(8 * made.plan.share_variance)
     given = made.guarantee()
     assert given is not None
     assert given.holds

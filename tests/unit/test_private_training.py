@@ -8,7 +8,7 @@ import pytest
 import torch
 from opacus.accountants import PRVAccountant
 from scipy.stats import norm
-from torch import Tensor
+from torch import Tensor, nn
 
 from secure_fd import private_training
 from secure_fd.data.images import Images
@@ -241,6 +241,22 @@ def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert torch.allclose(stepped(data), without, atol=1e-6)
     monkeypatch.setattr(PrivateTrainer, "_drop_what_is_not_finite", lambda _: None)
     assert not stepped(data).isfinite().all()  # the twin that clips alone shows who was there
+
+
+@given_noise
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(16),
+        nn.BatchNorm1d(16, affine=False),
+        nn.BatchNorm1d(16, affine=False, track_running_stats=False),
+        nn.InstanceNorm1d(16, track_running_stats=True),
+    ],
+)
+def test_layers_that_mix_records_are_refused(layer: nn.Module) -> None:
+    mixing = nn.Sequential(nn.Flatten(), layer, nn.Linear(16, 2))
+    with pytest.raises(ConfigurationError, match=r"Norm1d 1. is not allowed; use layers"):
+        PrivateTrainer(mixing, toy(), SETTINGS, CPU)
 
 
 @given_noise

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -46,6 +46,7 @@ def test_a_threshold_without_noise_is_the_quantile_up_to_the_grid() -> None:
     quantile=st.floats(0.01, 0.99),
     at=st.integers(0, 11),
 )
+@settings(deadline=None)
 def test_a_record_moves_a_utility_by_less_than_one(
     own: FloatArray, quantile: float, at: int
 ) -> None:
