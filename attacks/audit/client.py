@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attacks.audit.bounds import any_shape, gaussian_shape
-from attacks.audit.finding import Finding, Kind, Proof, printed
+from attacks.audit.bounds import gaussian_shape
+from attacks.audit.finding import Finding, Kind, printed
 from attacks.audit.one_run import bold, prove_one_run
 from attacks.audit.record import GAUSSIAN
 from attacks.audit.setting import Setting
 from attacks.audit.stand_in import masked_unit
-from attacks.audit.worlds import Worlds, prove
+from attacks.audit.worlds import Worlds, by_inclusion, prove, prove_shaped
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 from secure_fd.privacy.calibration import epsilon
@@ -21,6 +21,7 @@ from secure_fd.privacy.plans import ClientPlan, NoiseKind
 from secure_fd.privacy.units import Guarantee, PrivacyUnit
 from secure_fd.protection.client_unit import ClientUnit
 
+_UNIT = PrivacyUnit.CLIENT
 _ROUNDS, _PROXIES, _CLASSES = 2, 2, 2
 _TRIALS = 40_000
 _CANARIES, _CANARY_PROXIES, _CANARY_CLASSES = 3000, 40, 100
@@ -61,12 +62,11 @@ def mechanism(setting: Setting, noise_kind: NoiseKind = "gaussian") -> Finding:
         _observed(fleet, noise_kind, setting, votes=False),
         _observed(fleet, noise_kind, setting, votes=True),
     )
-    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
-    plain = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
-    also = (("no shape assumed", plain.bound),)
+    delta, miss = setting.delta, setting.miss
+    proof, also = prove_shaped(worlds, gaussian_shape(delta), delta, miss)
     claimed = _claim(plan, setting).epsilon
     name = "sum of shares" if noise_kind == "gaussian" else "sum of Skellam shares"
-    return _found(Kind.MECHANISM, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN, also)
+    return Finding.of(proof, Kind.MECHANISM, _UNIT, name, claimed, delta, miss, GAUSSIAN, also)
 
 
 def _claim(plan: ClientPlan, setting: Setting) -> Guarantee:
@@ -93,43 +93,18 @@ def one_run(setting: Setting) -> Finding:
     claimed = epsilon(plan, delta)
     guesses = bold(len(scores), 1 / plan.noise, delta, setting.miss, claimed)
     proof = prove_one_run(scores, included, guesses, delta, setting.miss)
-    return _found(Kind.ONE_RUN, "canary clients", claimed, delta, setting.miss, proof)
+    name = "canary clients"
+    return Finding.of(proof, Kind.ONE_RUN, _UNIT, name, claimed, delta, setting.miss)
 
 
 def one_run_gaussian(setting: Setting) -> Finding:
     """The same canaries, each a trial of its own: right noise has each of them on its own."""
     scores, included, plan = _canaries(setting)
-    worlds = Worlds(("score",), scores[included == 0, None], scores[included == 1, None])
-    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
+    delta, miss = setting.delta, setting.miss
+    proof = prove(by_inclusion("score", scores, included), gaussian_shape(delta), miss)
     claimed = _claim(plan, setting).epsilon
     name = "canary clients, each a trial"
-    return _found(Kind.ONE_RUN, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN)
-
-
-def _found(
-    kind: Kind,
-    name: str,
-    claimed: float,
-    delta: float,
-    miss: float,
-    proof: Proof,
-    assumes: str = "",
-    also: tuple[tuple[str, float], ...] = (),
-) -> Finding:
-    return Finding(
-        kind,
-        PrivacyUnit.CLIENT,
-        name,
-        claimed,
-        delta,
-        proof.bound,
-        proof.ceiling,
-        miss,
-        proof.attack,
-        proof.trials,
-        assumes,
-        also,
-    )
+    return Finding.of(proof, Kind.ONE_RUN, _UNIT, name, claimed, delta, miss, GAUSSIAN)
 
 
 def _observed(fleet: Fleet, noise_kind: NoiseKind, setting: Setting, *, votes: bool) -> FloatArray:

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attacks.audit.bounds import one_run_bound
-from attacks.audit.finding import Finding, Kind, Proof, printed
-from attacks.audit.one_run import bold, prove_one_run
+from attacks.audit.finding import Finding, Kind, printed
+from attacks.audit.one_run import bold, prove_named, prove_one_run
 from attacks.audit.patching import replaced, tapped
 from attacks.audit.setting import Setting
 from attacks.audit.stand_in import masked_unit
@@ -105,23 +104,16 @@ def label_answers(setting: Setting) -> Finding:
     named, claim = _asked(truths, held, canaries, setting)
     each = np.arange(len(named))
     scores = named[each, canaries.labels.numpy()] - named[each, _images().held_out.labels.numpy()]
-    guessed = scores != 0
-    right = int(np.count_nonzero(guessed & ((scores > 0) == (included == 1))))
-    made = int(np.count_nonzero(guessed))
-    bounds = [one_run_bound(len(scores), made, n, 0.0, setting.miss) for n in (right, made)]
-    proof = Proof(bounds[0], bounds[1], f"{right} of {made} guesses right", len(scores))
+    proof = prove_named(scores, included, setting.miss)
     record = next(c for c in claim.composes_to if c.unit is PrivacyUnit.RECORD)
-    return Finding(
-        kind=Kind.END_TO_END,
-        unit=PrivacyUnit.LABEL,
-        name="memorised images",
-        claimed=claim.epsilon,
-        delta=claim.delta,
-        bound=proof.bound,
-        ceiling=proof.ceiling,
-        miss=setting.miss,
-        attack=proof.attack,
-        trials=proof.trials,
+    return Finding.of(
+        proof,
+        Kind.END_TO_END,
+        PrivacyUnit.LABEL,
+        "memorised images",
+        claim.epsilon,
+        claim.delta,
+        setting.miss,
         assumes="an image moves the answer about itself alone",
         also=((f"claimed for a record, at delta {record.delta:g}", record.epsilon),),
     )
@@ -162,18 +154,7 @@ def _judged(
     claimed = epsilon(plan, delta)
     guesses = bold(len(scores), mu, delta, miss, claimed)
     proof = prove_one_run(scores, included, guesses, delta, miss)
-    return Finding(
-        Kind.END_TO_END,
-        unit,
-        name,
-        claimed,
-        delta,
-        proof.bound,
-        proof.ceiling,
-        miss,
-        proof.attack,
-        proof.trials,
-    )
+    return Finding.of(proof, Kind.END_TO_END, unit, name, claimed, delta, miss)
 
 
 @lru_cache(maxsize=1)

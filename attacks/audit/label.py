@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attacks.audit.bounds import one_run_bound, symbol_bound
+from attacks.audit.bounds import symbol_bound
 from attacks.audit.finding import Finding, Kind, printed
+from attacks.audit.one_run import prove_named
 from attacks.audit.setting import Setting
 from secure_fd.data.images import Images
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, one_hot
@@ -80,21 +81,9 @@ def one_run(setting: Setting) -> Finding:
     count = setting.trials(_CANARIES)
     included = setting.coins(count)
     scores = _answered(included, setting)
-    guessed = scores != 0
-    right = int(np.count_nonzero(guessed & ((scores > 0) == (included == 1))))
-    made = int(np.count_nonzero(guessed))
-    return Finding(
-        kind=Kind.ONE_RUN,
-        unit=PrivacyUnit.LABEL,
-        name="every answer a canary",
-        claimed=_claim(setting),
-        delta=0.0,
-        bound=one_run_bound(count, made, right, 0.0, setting.miss),
-        ceiling=one_run_bound(count, made, made, 0.0, setting.miss),
-        miss=setting.miss,
-        attack=f"{right} of {made} guesses right",
-        trials=count,
-    )
+    proof = prove_named(scores, included, setting.miss)
+    name, unit = "every answer a canary", PrivacyUnit.LABEL
+    return Finding.of(proof, Kind.ONE_RUN, unit, name, _claim(setting), 0.0, setting.miss)
 
 
 def _answered(included: FloatArray, setting: Setting) -> FloatArray:

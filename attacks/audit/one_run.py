@@ -36,6 +36,19 @@ def prove_one_run(
     )
 
 
+def prove_named(scores: FloatArray, included: FloatArray, miss: float) -> Proof:
+    """The bound at delta 0 from answers that name "in" (above 0), "out" (below), or neither."""
+    guessed = scores != 0
+    made = int(np.count_nonzero(guessed))
+    right = int(np.count_nonzero(guessed & ((scores > 0) == (included == 1))))
+    return Proof(
+        bound=one_run_bound(len(scores), made, right, 0.0, miss),
+        ceiling=one_run_bound(len(scores), made, made, 0.0, miss),
+        attack=f"{right} of {made} guesses right",
+        trials=len(scores),
+    )
+
+
 def bold(canaries: int, mu: float, delta: float, miss: float, claimed: float) -> int:
     """The number of guesses that promises most against Gaussian noise of a public mu.
 

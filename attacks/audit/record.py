@@ -7,12 +7,12 @@ from functools import cache
 
 import numpy as np
 
-from attacks.audit.bounds import any_shape, gaussian_shape
-from attacks.audit.finding import Finding, Kind, Proof, printed
+from attacks.audit.bounds import gaussian_shape
+from attacks.audit.finding import Finding, Kind, printed
 from attacks.audit.one_run import bold, prove_one_run
 from attacks.audit.patching import replaced
 from attacks.audit.setting import Setting
-from attacks.audit.worlds import Worlds, prove
+from attacks.audit.worlds import Worlds, by_inclusion, prove, prove_shaped
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy import record_release
@@ -26,6 +26,7 @@ from secure_fd.privacy.units import Guarantee, PrivacyUnit
 KNOWN = 3
 """Records beside the audited one, all with the same feature: a wrong divisor moves them most."""
 GAUSSIAN = "noise of Gaussian shape"
+_UNIT = PrivacyUnit.RECORD
 _RELEASES = 40_000
 _CLASSES, _FEATURES = 200, 50
 
@@ -67,17 +68,18 @@ def one_run(setting: Setting) -> Finding:
     claimed = epsilon(plan, delta)
     guesses = bold(len(scores), 1 / noise, delta, setting.miss, claimed)
     proof = prove_one_run(scores, included, guesses, delta, setting.miss)
-    return _found(Kind.ONE_RUN, "canary features", claimed, delta, setting.miss, proof)
+    name = "canary features"
+    return Finding.of(proof, Kind.ONE_RUN, _UNIT, name, claimed, delta, setting.miss)
 
 
 def one_run_gaussian(setting: Setting) -> Finding:
     """The same canaries, each a trial of its own: right noise has each of them on its own."""
     scores, included, _ = _canaries(setting)
-    worlds = Worlds(("score",), scores[included == 0, None], scores[included == 1, None])
-    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
+    delta, miss = setting.delta, setting.miss
+    proof = prove(by_inclusion("score", scores, included), gaussian_shape(delta), miss)
     claimed = printed(_release(_rows(1.0), setting).guarantee).epsilon
     name = "canary features, each a trial"
-    return _found(Kind.ONE_RUN, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN)
+    return Finding.of(proof, Kind.ONE_RUN, _UNIT, name, claimed, delta, miss, GAUSSIAN)
 
 
 def _canaries(setting: Setting) -> tuple[FloatArray, FloatArray, float]:
@@ -96,39 +98,9 @@ def _canaries(setting: Setting) -> tuple[FloatArray, FloatArray, float]:
 
 
 def _finding(name: str, claimed: float, setting: Setting, worlds: Worlds) -> Finding:
-    """The sharper bound of the Gaussian's shape, with the one that needs no shape beside it."""
-    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
-    plain = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
-    return _found(
-        Kind.MECHANISM, name, claimed, setting.delta, setting.miss, proof, GAUSSIAN, plain
-    )
-
-
-def _found(
-    kind: Kind,
-    name: str,
-    claimed: float,
-    delta: float,
-    miss: float,
-    proof: Proof,
-    assumes: str = "",
-    plain: Proof | None = None,
-) -> Finding:
-    also = () if plain is None else (("no shape assumed", plain.bound),)
-    return Finding(
-        kind,
-        PrivacyUnit.RECORD,
-        name,
-        claimed,
-        delta,
-        proof.bound,
-        proof.ceiling,
-        miss,
-        proof.attack,
-        proof.trials,
-        assumes,
-        also,
-    )
+    delta, miss = setting.delta, setting.miss
+    proof, also = prove_shaped(worlds, gaussian_shape(delta), delta, miss)
+    return Finding.of(proof, Kind.MECHANISM, _UNIT, name, claimed, delta, miss, GAUSSIAN, also)
 
 
 def _rows(feature: float) -> FloatArray:

@@ -13,10 +13,10 @@ import torch
 from scipy.special import logsumexp
 from torch import nn
 
-from attacks.audit.bounds import any_shape, sampled_shape
-from attacks.audit.finding import Finding, Kind, Proof, printed
+from attacks.audit.bounds import sampled_shape
+from attacks.audit.finding import Finding, Kind, printed
 from attacks.audit.setting import Setting
-from attacks.audit.worlds import Worlds, prove
+from attacks.audit.worlds import Worlds, by_inclusion, prove_shaped
 from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
@@ -39,7 +39,7 @@ def canaries(setting: Setting) -> Finding:
     runs = max(4, round(_RUNS * setting.size))
     scored = [_canary_run(setting) for _ in range(runs)]
     scores, included = (np.concatenate(part) for part in zip(*scored, strict=True))
-    worlds = Worlds(("likelihood",), scores[included == 0, None], scores[included == 1, None])
+    worlds = by_inclusion("likelihood", scores, included)
     return _found("canary gradients", _CANARIES, worlds, setting)
 
 
@@ -54,24 +54,12 @@ def background(setting: Setting) -> Finding:
 
 
 def _found(name: str, records: int, worlds: Worlds, setting: Setting) -> Finding:
-    shape = sampled_shape(1 / _SHARE, STEPS, setting.delta)
-    proof = prove(worlds, shape, setting.miss)
-    plain: Proof = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
+    delta, miss = setting.delta, setting.miss
+    proof, also = prove_shaped(worlds, sampled_shape(1 / _SHARE, STEPS, delta), delta, miss)
     trainer = _trainer(torch.zeros(records, 1, 1, 1), torch.zeros(records), setting, os.urandom)
-    return Finding(
-        kind=Kind.MECHANISM,
-        unit=PrivacyUnit.RECORD,
-        name=f"DP-SGD, {name}",
-        claimed=printed(trainer.guarantee()).epsilon,
-        delta=setting.delta,
-        bound=proof.bound,
-        ceiling=proof.ceiling,
-        miss=setting.miss,
-        attack=proof.attack,
-        trials=proof.trials,
-        assumes=SAMPLED,
-        also=(("no shape assumed", plain.bound),),
-    )
+    claimed = printed(trainer.guarantee()).epsilon
+    title, unit = f"DP-SGD, {name}", PrivacyUnit.RECORD
+    return Finding.of(proof, Kind.MECHANISM, unit, title, claimed, delta, miss, SAMPLED, also)
 
 
 def _canary_run(setting: Setting) -> tuple[FloatArray, FloatArray]:

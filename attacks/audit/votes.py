@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.audit.bounds import any_shape, gaussian_shape
+from attacks.audit.bounds import gaussian_shape
 from attacks.audit.finding import Finding, Kind, printed
 from attacks.audit.patching import replaced
 from attacks.audit.record import GAUSSIAN
 from attacks.audit.setting import Setting
-from attacks.audit.worlds import Worlds, prove
+from attacks.audit.worlds import Worlds, prove_shaped
 from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy import record_release
@@ -44,21 +44,18 @@ def votes(setting: Setting) -> Finding:
             _observed(1.0, setting),
         )
         claimed = printed(_unit(1.0, setting, os.urandom).guarantee())
-    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
-    plain = prove(worlds, any_shape(setting.delta), setting.miss, any_shape(setting.delta))
-    return Finding(
-        kind=Kind.MECHANISM,
-        unit=PrivacyUnit.RECORD,
-        name="votes read off the release",
-        claimed=claimed.epsilon,
-        delta=setting.delta,
-        bound=proof.bound,
-        ceiling=proof.ceiling,
-        miss=setting.miss,
-        attack=proof.attack,
-        trials=proof.trials,
-        assumes=GAUSSIAN,
-        also=(("no shape assumed", plain.bound),),
+    delta, miss, name = setting.delta, setting.miss, "votes read off the release"
+    proof, also = prove_shaped(worlds, gaussian_shape(delta), delta, miss)
+    return Finding.of(
+        proof,
+        Kind.MECHANISM,
+        PrivacyUnit.RECORD,
+        name,
+        claimed.epsilon,
+        delta,
+        miss,
+        GAUSSIAN,
+        also,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attacks.audit.bounds import Errors, Shape, separation
+from attacks.audit.bounds import Errors, Shape, any_shape, separation
 from attacks.audit.finding import Proof
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray
@@ -30,6 +30,11 @@ class Worlds:
         width = len(self.names)
         if self.without.shape[1:] != (width,) or self.present.shape[1:] != (width,):
             raise LocalError(f"worlds of {width} statistics need arrays [N, {width}]")
+
+
+def by_inclusion(name: str, scores: FloatArray, included: FloatArray) -> Worlds:
+    """The worlds of canaries that are each a trial: one score [m] and a coin [m] apiece."""
+    return Worlds((name,), scores[included == 0, None], scores[included == 1, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,14 @@ def prove(worlds: Worlds, shape: Shape, miss: float, choose: Shape = separation)
         f"{attack.threshold:.3g}",
         trials=errors.without + errors.present,
     )
+
+
+def prove_shaped(
+    worlds: Worlds, shape: Shape, delta: float, miss: float
+) -> tuple[Proof, tuple[tuple[str, float]]]:
+    """The sharper bound of a claimed shape, and the one that needs no shape to print beside it."""
+    plain = prove(worlds, any_shape(delta), miss, any_shape(delta))
+    return prove(worlds, shape, miss), (("no shape assumed", plain.bound),)
 
 
 def _split(worlds: Worlds) -> tuple[Worlds, Worlds]:

@@ -23,7 +23,7 @@ FIRST_SEED = 10
 """Seeds below were looked at while defaults were chosen; results should not come from them."""
 # Below, no noise suffices for DP-SGD's accountant; above, samplers are not exact enough for it, and
 # it promises nothing.
-_LEAST_EPSILON, _MOST_EPSILON = 0.01, 50.0
+LEAST_EPSILON, MOST_EPSILON = 0.01, 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         rounds=rounds,
         units=units,
         attacks=_attacks(settings.attacks),
-        data_dir=_data_dir(settings, environment_dir),
+        data_dir=data_folder(settings.data_dir, environment_dir),
         out=_out(settings),
     )
 
@@ -172,9 +172,9 @@ def _check_numbers(settings: Settings, known: ImageSet) -> None:
         )
     epsilon = settings.dp_eps
     if epsilon is not None and not (
-        _LEAST_EPSILON <= epsilon <= _MOST_EPSILON or epsilon == math.inf
+        LEAST_EPSILON <= epsilon <= MOST_EPSILON or epsilon == math.inf
     ):
-        allowed = f"use a number from {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}, or inf"
+        allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf"
         raise ConfigurationError("dp_eps", epsilon, allowed)
     if not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
@@ -220,8 +220,9 @@ def _attacks(text: str) -> tuple[str, ...]:
     return _listed("attacks", text, tuple(ATTACKS), "all, none, or ")
 
 
-def _data_dir(settings: Settings, environment_dir: str | None) -> Path | None:
-    chosen = settings.data_dir or (Path(environment_dir) if environment_dir else None)
+def data_folder(asked: Path | None, environment_dir: str | None) -> Path | None:
+    """The folder of the image sets, if any. ConfigurationError where it is not there."""
+    chosen = asked or (Path(environment_dir) if environment_dir else None)
     if chosen is not None and not chosen.is_dir():
         raise ConfigurationError("data_dir", str(chosen), "it must be an existing folder")
     return chosen

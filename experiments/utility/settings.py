@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 import tyro
 
+from experiments.compare.settings import LEAST_EPSILON, MOST_EPSILON, data_folder
 from experiments.utility.cells import Cell, Grid, cells
 from secure_fd.errors import ConfigurationError
-
-_LEAST_EPSILON, _MOST_EPSILON = 0.01, 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         quick=settings.quick,
     )
     made = cells(settings.study, grid)
-    chosen = settings.data_dir or (Path(environment_dir) if environment_dir else None)
-    if chosen is not None and not chosen.is_dir():
-        raise ConfigurationError("data_dir", str(chosen), "it must be an existing folder")
+    chosen = data_folder(settings.data_dir, environment_dir)
     if settings.out.exists() and not settings.out.is_dir():
         raise ConfigurationError("out", str(settings.out), "it must be a folder")
     return Plan(settings, made, chosen)
@@ -78,8 +75,8 @@ def _epsilon(text: str) -> float | None:
         value = math.nan
     if value == math.inf:
         return None
-    if not _LEAST_EPSILON <= value <= _MOST_EPSILON:
-        allowed = f"use numbers from {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}, or inf, with commas"
+    if not LEAST_EPSILON <= value <= MOST_EPSILON:
+        allowed = f"use numbers from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf, with commas"
         raise ConfigurationError("epsilons", text, allowed)
     return value
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.fleet.votes import ACCEPTED, FleetVotes
-from secure_fd.knowledge import IntArray, Sums
+from secure_fd.knowledge import IntArray, KnowledgeCodec
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.protection.client_unit import ClientUnit
@@ -109,10 +109,10 @@ def released_sums(
         sent = one_vote_each(votes.labels[client, : plan.proxies], plan.classes, scale)
         total += unit.perturb(int(client), sent).astype(np.int64)
         progress(100 * done // len(present))
-    tally = total.reshape(plan.proxies, plan.classes) / scale
-    sums = unit.debias(Sums(tally.sum(axis=1), tally), present.tolist()).total
-    ordered = np.sort(sums, axis=1)
     room = unit.noise_terms.room
+    tally = KnowledgeCodec(plan.classes, scale).decode(total, len(present), room)
+    sums = unit.debias(tally, present.tolist()).total
+    ordered = np.sort(sums, axis=1)
     return NoisySums(
         labels=sums.argmax(axis=1),
         kept=ordered[:, -1] > ordered[:, -2],
