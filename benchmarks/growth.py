@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict
 
 from cells import Cell, tenth
-from rounds import Rounds
+from masked_rounds import Rounds
 from secure_fd.secagg.graph import default_degree
 
 SIZES = (10, 30, 100, 300, 1_000)

@@ -21,7 +21,7 @@ from typing import IO, Final, Protocol
 import numpy as np
 
 from cells import Cell, tenth
-from rounds import clients, nonce, session, terms, values
+from masked_rounds import clients, nonce, session, terms, values
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.client_round import ClientRound, ClientState

@@ -1,172 +1,252 @@
-"""Rounds of this package's secure sum, its real machines in this process, with a clock on each.
+"""Client-rounds per CPU second, beside the plain loop and beside the arithmetic: a table and JSON.
 
-A session is set up once; then every round is timed in steady state: the secrets of a round came
-with the upload of the one before, so a client sends two messages, or three where somebody is
-missing. Counted is all that a client and the server do between values and sum: packing, key
-derivation, seals, signatures, messages and checks. Bytes are handed over one message at a time,
-so no more than one masked input exists at once.
+python benchmarks/rounds.py --out rounds.json
+
+A client-round is 512 predictions, one step on 64 private records and ten steps on the proxies, of
+128 records or of all 512. Ten clients take it
+
+  plain     one after another: Conv-ReLU-MaxPool, torch's own layers, loop and torch.optim.SGD
+  trainer   one after another with secure_fd's Trainer
+  cohort    with secure_fd's Cohort, those of equal architecture together
+
+on random pixels, on one thread. The three take turns, so that a machine that slows down slows all;
+medians are reported. The limit is the arithmetic of the layers that have weights, forward and
+backward, at the rate of a large matrix product that is timed in the same turns.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
-import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from cells import Cell, Cost, Meter
-from secure_fd.crypto import kem
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import insecure_bytes
-from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup
-from secure_fd.secagg.floors import Floors
-from secure_fd.secagg.server import Server, ServerRound, ServerState
-from secure_fd.secagg.server_setup import SetupStage
-from secure_fd.secagg.session import Roster, RoundTerms, Session
-from secure_fd.secagg.setup_messages import NONCE_BYTES
+from secure_fd.cohort import Cohort, group
+from secure_fd.config import SGD
+from secure_fd.data.images import Images
+from secure_fd.errors import SecureFDError
+from secure_fd.models import HETEROGENEOUS, SHARED, build
+from secure_fd.training import Trainer, predict
 
-LANE_BITS: Final = 32
-
-
-def identities(cell: Cell) -> dict[int, IdentityKey]:
-    """The clients' identities, the same in every process."""
-    random = insecure_bytes(cell.clients)
-    return {number: IdentityKey.generate(random) for number in range(cell.clients)}
-
-
-def session(cell: Cell) -> Session:
-    """The cell's session, with ML-KEM-768 in the channels where the library offers it."""
-    roster = Roster({number: key.public.raw for number, key in identities(cell).items()})
-    return Session(roster, b"benchmark", b"", b"", degree=cell.neighbours, hybrid=kem.available())
-
-
-def clients(cell: Cell, agreed: Session) -> dict[int, Client]:
-    """The clients, keys from the operating system. They accept the cell's number of neighbours,
-    which may be below what they would insist on themselves.
-    """
-    floors = Floors(degree=cell.neighbours)
-    return {k: Client(k, key, agreed, floors) for k, key in identities(cell).items()}
+CPU = torch.device("cpu")
+PROXIES = 512
+RECORDS = 3_000
+PROXY_STEPS = 10
+LOCAL_BATCH = 64
+FEDERATIONS: Mapping[str, tuple[str, ...]] = {
+    f"ten {SHARED}": (SHARED,) * 10,
+    "Table 3": HETEROGENEOUS,
+}
+Round = Callable[[], object]
+Report = dict[str, object]
 
 
-def nonce(client: int) -> bytes:
-    """A client's part in the graph, fixed: with 20 neighbours of 100 and a tenth dropped, some
-    graphs leave a client with too few holders, and no run should fail by chance.
-    """
-    return client.to_bytes(NONCE_BYTES, "big")
+def main() -> None:
+    """Measure every federation at both batch sizes."""
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    rows = [
+        measure(title, batch, arguments.repeats)
+        for title in FEDERATIONS
+        for batch in arguments.batches
+    ]
+    environment = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "torch": torch.__version__,
+    }
+    report = {"environment": environment, "repeats": arguments.repeats, "rows": rows}
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-def terms(cell: Cell, index: int) -> RoundTerms:
-    """Values as large as sums in 32 bits allow: two to a word, 4 bytes each on the wire."""
-    return RoundTerms(index, cell.words, (2**LANE_BITS - 1) // cell.clients)
+def measure(title: str, batch: int, repeats: int) -> Report:
+    """One row: client-rounds per CPU second of each way, and what the arithmetic would allow."""
+    names, settings = FEDERATIONS[title], SGD(0.1, LOCAL_BATCH, batch)
+    task = _Task(names)
+    runners: dict[str, Round] = {
+        "plain": plain(task, settings),
+        "trainer": trainers(task, settings),
+        "cohort": cohorts(task, settings),
+        "product": product,
+    }
+    seconds = take_turns(runners, repeats)
+    speed = PRODUCT_FLOP / seconds.pop("product")
+    limit = speed * len(names) / sum(round_flop(build(name, 10, 0), batch) for name in names)
+    per_second = {name: len(names) / spent for name, spent in seconds.items()}
+    sys.stdout.write(_line(title, batch, per_second, limit))
+    return {
+        "federation": title,
+        "batch": batch,
+        "client_rounds_per_s": per_second,
+        "cohort_to_plain": per_second["cohort"] / per_second["plain"],
+        "limit_client_rounds_per_s": limit,
+        "matmul_gflop_per_s": speed / 1e9,
+    }
 
 
-def values(cell: Cell) -> WordArray:
-    """What every client sends: [m], from zero to the bound."""
-    bound = terms(cell, 0).bound
-    return np.random.default_rng(cell.clients).integers(0, bound + 1, cell.words, dtype=np.uint64)
+class _Task:
+    """The clients' records, the proxies and what is taught of them: random, the same for all."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        chance = torch.Generator().manual_seed(0)
+        self.names = names
+        self.records = [_images(chance) for _ in names]
+        self.proxies = torch.rand(PROXIES, 1, 28, 28, generator=chance)
+        self.targets = torch.rand(PROXIES, 10, generator=chance).softmax(dim=1)
+
+    def models(self) -> list[nn.Module]:
+        return [build(name, 10, seed) for seed, name in enumerate(self.names)]
 
 
-@dataclass(slots=True)
-class _Ledger:
-    """CPU seconds and bytes of each client, CPU seconds of the server."""
-
-    clients: list[Meter]
-    up: list[int]
-    server: Meter
-
-    @classmethod
-    def of(cls, count: int) -> "_Ledger":
-        return cls([Meter() for _ in range(count)], [0] * count, Meter())
-
-    def cost(self, dropped: frozenset[int]) -> Cost:
-        staying = [number for number in range(len(self.up)) if number not in dropped]
-        seconds = sum(self.clients[number].seconds for number in staying)
-        up_bytes = sum(self.up[number] for number in staying)
-        return Cost(seconds / len(staying), self.server.seconds, up_bytes // len(staying))
+def _images(chance: torch.Generator) -> Images:
+    pixels = torch.rand(RECORDS, 1, 28, 28, generator=chance)
+    return Images(pixels, torch.randint(10, (RECORDS,), generator=chance))
 
 
-class Rounds:
-    """A session of a cell's clients. set_up: what opening it cost."""
+def plain(task: _Task, settings: SGD) -> Round:
+    """The loop that everybody writes first."""
 
-    def __init__(self, cell: Cell) -> None:
-        self._cell, self._index = cell, 0
-        agreed = session(cell)
-        self._server, self._clients = Server(agreed), clients(cell, agreed)
-        self._values = values(cell)
-        self.set_up = self._set_up()
+    def client(model: nn.Module, records: Images) -> None:
+        optimiser = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
 
-    def _set_up(self) -> Cost:
-        ledger = _Ledger.of(self._cell.clients)
-        with ledger.server:
-            server = self._server.open_setup()
-        setups: dict[int, ClientSetup] = {}
-        outbound: dict[int, bytes | None] = {}
-        for k, client in self._clients.items():
-            with ledger.clients[k]:
-                setups[k] = client.open_setup(nonce(k))
-                outbound[k] = setups[k].start()
-        while server.stage is not SetupStage.DONE:
-            for k, message in outbound.items():
-                if message is None:
-                    raise SystemExit(f"rounds: client {k} fell silent in the set-up")
-                ledger.up[k] += len(message)
-                with ledger.server:
-                    server.receive(k, message)
-            with ledger.server:
-                inbound = server.advance()
-            for k, data in inbound.items():
-                with ledger.clients[k]:
-                    outbound[k] = setups[k].receive(data)
-        self._server.enrol(server)
-        for k, client in self._clients.items():
-            client.enrol(setups[k])
-        return ledger.cost(frozenset())
+        def step(pixels: Tensor, targets: Tensor) -> None:
+            optimiser.zero_grad()
+            functional.cross_entropy(model(pixels), targets).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
 
-    def run(self, dropped: frozenset[int]) -> Cost:
-        """One round. dropped: clients that send no input. SystemExit where the sum is wrong."""
-        ledger = _Ledger.of(self._cell.clients)
-        agreed = terms(self._cell, self._index)
-        self._index += 1
-        with ledger.server:
-            server = self._server.open_round(agreed)
-        machines: dict[int, ClientRound] = {}
-        for k, client in self._clients.items():
-            with ledger.clients[k]:
-                machines[k] = client.open_round(agreed)
-                message = machines[k].start()
-            if message is not None:
-                _deliver(server, k, message, ledger)
-        while not server.finished:
-            with ledger.server:
-                inbound = server.advance()
-            self._answer(server, machines, inbound, dropped, ledger)
-        if not np.array_equal(server.total, self._values * np.uint64(len(server.survivors))):
-            raise SystemExit("rounds: the total is not the sum of the survivors' values")
-        if set(server.survivors) != set(machines) - dropped:
-            raise SystemExit("rounds: others than the clients that stayed are in the sum")
-        return ledger.cost(dropped)
+        with torch.no_grad():
+            model(task.proxies).softmax(dim=1)
+        drawn = torch.randint(RECORDS, (LOCAL_BATCH,))
+        step(records.pixels[drawn], records.labels[drawn])
+        for _ in range(PROXY_STEPS):
+            if settings.distillation_batch == PROXIES:
+                step(task.proxies, task.targets)
+            else:
+                drawn = torch.randint(PROXIES, (settings.distillation_batch,))
+                step(task.proxies[drawn], task.targets[drawn])
 
-    def _answer(
-        self,
-        server: ServerRound,
-        machines: Mapping[int, ClientRound],
-        inbound: Mapping[int, bytes],
-        dropped: frozenset[int],
-        ledger: _Ledger,
-    ) -> None:
-        for k, data in inbound.items():
-            if k in dropped:
-                continue
-            with ledger.clients[k]:
-                if server.state is ServerState.INPUT:
-                    machines[k].load(self._values)
-                message = machines[k].receive(data)
-            _deliver(server, k, message, ledger)
+    clients = [
+        partial(client, as_written(model), records)
+        for model, records in zip(task.models(), task.records, strict=True)
+    ]
+    return lambda: [run() for run in clients]
 
 
-def _deliver(server: ServerRound, client: int, message: bytes, ledger: _Ledger) -> None:
-    ledger.up[client] += len(message)
-    with ledger.server:
-        server.receive(client, message)
+def as_written(model: nn.Module) -> nn.Sequential:
+    """The paper's order, Conv-ReLU-MaxPool, where the registry has Conv-MaxPool-ReLU."""
+    layers = list(model.children())
+    for place in range(len(layers) - 1):
+        if isinstance(layers[place], nn.MaxPool2d) and isinstance(layers[place + 1], nn.ReLU):
+            layers[place : place + 2] = layers[place + 1], layers[place]
+    return nn.Sequential(*layers)
+
+
+def trainers(task: _Task, settings: SGD) -> Round:
+    """`Trainer`, one client after another."""
+    clients = [
+        Trainer(model, records, settings, seed, CPU)
+        for seed, (model, records) in enumerate(zip(task.models(), task.records, strict=True))
+    ]
+
+    def run() -> None:
+        for client in clients:
+            predict(client.model, task.proxies)
+            client.local_steps(1)
+            client.distillation_steps(task.proxies, task.targets, PROXY_STEPS)
+
+    return run
+
+
+def cohorts(task: _Task, settings: SGD) -> Round:
+    """`Cohort`, one group of equal architecture after another."""
+    models = task.models()
+    made = [
+        Cohort([models[k] for k in g], [task.records[k] for k in g], settings, g, CPU)
+        for g in group(models)
+    ]
+
+    def run() -> None:
+        for cohort in made:
+            everyone = range(len(cohort.models))
+            cohort.predict(task.proxies)
+            cohort.local_steps(1, everyone)
+            cohort.distillation_steps(task.proxies, task.targets, PROXY_STEPS, everyone)
+
+    return run
+
+
+_SQUARE = torch.ones(1024, 1024)
+PRODUCT_FLOP = 10 * 2 * 1024**3
+
+
+def product() -> None:
+    """Ten products of two square matrices that fit the cache: the machine's rate."""
+    for _ in range(10):
+        torch.mm(_SQUARE, _SQUARE)
+
+
+def round_flop(model: nn.Module, batch: int) -> float:
+    """Floating-point operations of a client-round: a product and a sum are two."""
+    forward, first = record_flop(model)
+    step = 3 * forward - first  # weights' and inputs' gradients; nobody asks for the pixels'
+    return PROXIES * forward + (LOCAL_BATCH + PROXY_STEPS * batch) * step
+
+
+def record_flop(model: nn.Module) -> tuple[float, float]:
+    """Of one record's way forward: of all layers, and of the first that has weights."""
+    x, counts = torch.zeros(1, 1, 28, 28), []
+    with torch.no_grad():
+        for layer in model.children():
+            x = layer(x)
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                counts.append(2.0 * x[0].numel() * layer.weight[0].numel())
+    return sum(counts), counts[0]
+
+
+def take_turns(runners: Mapping[str, Round], repeats: int) -> dict[str, float]:
+    """Median CPU seconds by name; the first turn is a warm-up."""
+    turns: list[dict[str, float]] = []
+    for _ in range(repeats + 1):
+        turns.append({name: _seconds(run) for name, run in runners.items()})
+    return {name: statistics.median(turn[name] for turn in turns[1:]) for name in runners}
+
+
+def _seconds(run: Round) -> float:
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def _line(title: str, batch: int, per_second: Mapping[str, float], limit: float) -> str:
+    ways = "  ".join(f"{name} {speed:6.2f}" for name, speed in per_second.items())
+    ratio = per_second["cohort"] / per_second["plain"]
+    return f"{title:14} {batch:4}  {ways}  limit {limit:6.2f}  cohort/plain {ratio:.2f}\n"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeats", type=_positive, default=5, help="turns after one warm-up")
+    parser.add_argument("--batches", type=_positive, nargs="+", default=(128, PROXIES))
+    parser.add_argument("--out", type=Path, help="where the JSON goes")
+    return parser.parse_args()
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 1 or more")
+    return int(text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SecureFDError as error:
+        raise SystemExit(f"rounds.py: {error}") from None

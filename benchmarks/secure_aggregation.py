@@ -5,7 +5,7 @@ python benchmarks/secure_aggregation.py > secure_aggregation.json
 A row is a cell (cells.py) with nobody or a tenth of the clients dropped. It has the CPU seconds
 of one client and of the server, and the bytes a client sends, for
 
-  ours                  this package's round in steady state (rounds.py)
+  ours                  this package's round in steady state (masked_rounds.py)
   floor                 a whole round's bare primitives (floor.py)
   floor_open_channels   the same where the clients' channels stand already, as ours do
   flower                Flower's SecAgg+ (flower_peer.py), where flwr is installed
@@ -32,8 +32,8 @@ import numpy as np
 
 from cells import CELLS, Cell, Cost, tenth
 from floor import floor_round
+from masked_rounds import Rounds
 from memory import measure_memory
-from rounds import Rounds
 from secure_fd.errors import SecureFDError
 
 Report = dict[str, object]

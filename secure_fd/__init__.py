@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from secure_fd.data.sources import load as load
     from secure_fd.federation import Federation as Federation
     from secure_fd.federation import Participant as Participant
+    from secure_fd.methods.classwise import ClasswiseFederation as ClasswiseFederation
+    from secure_fd.methods.ds_fl import DSFL as DSFL
     from secure_fd.methods.fedavg import FedAvg as FedAvg
+    from secure_fd.methods.feded import FedED as FedED
     from secure_fd.methods.fedmd import FedMD as FedMD
+    from secure_fd.methods.fkd import FKD as FKD
     from secure_fd.methods.independent import Independent as Independent
+    from secure_fd.methods.pls import PLS as PLS
     from secure_fd.methods.selective_fd import SelectiveFD as SelectiveFD
     from secure_fd.private_training import PrivateSGD as PrivateSGD
     from secure_fd.protection.label_unit import LabelUnit as LabelUnit
@@ -47,9 +52,14 @@ _HOMES = {
     "load": "data.sources",
     "Federation": "federation",
     "Participant": "federation",
+    "ClasswiseFederation": "methods.classwise",
+    "DSFL": "methods.ds_fl",
     "FedAvg": "methods.fedavg",
+    "FedED": "methods.feded",
     "FedMD": "methods.fedmd",
+    "FKD": "methods.fkd",
     "Independent": "methods.independent",
+    "PLS": "methods.pls",
     "SelectiveFD": "methods.selective_fd",
     "PrivateSGD": "private_training",
     "LabelUnit": "protection.label_unit",

@@ -1,5 +1,6 @@
 """Settings as frozen dataclasses, and what is known of each image set; no tensors here."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -8,11 +9,28 @@ from secure_fd.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class SGD:
-    """Plain stochastic gradient descent, the paper's optimiser. Batches are in records."""
+    """Stochastic gradient descent, plain as in the paper unless there is momentum (Nesterov's).
+
+    Batches are in records. own_batch: private records that join every distillation batch, so that
+    a step minimises both losses of the paper's equation before (3) at once.
+    """
 
     learning_rate: float = 0.1
     local_batch: int = 64
     distillation_batch: int = 512
+    own_batch: int = 0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.learning_rate < math.inf:
+            raise ConfigurationError(
+                "learning_rate", self.learning_rate, "use a finite number of 0 or more"
+            )
+        for name, least in (("local_batch", 1), ("distillation_batch", 1), ("own_batch", 0)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(name, getattr(self, name), f"use {least} or more")
+        if not 0 <= self.momentum < 1:
+            raise ConfigurationError("momentum", self.momentum, "use a number in [0, 1)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +39,8 @@ class Schedule:
 
     proxies_per_round: proxies that are answered in a round. remember: clients learn from every
     ensemble that they were sent so far, not from the newest round alone; it costs no message.
+    anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
+    augment: name of the views through which batches are taken (see `augmentation`).
     """
 
     warmup_steps: int = 200
@@ -28,7 +48,20 @@ class Schedule:
     proxy_steps: int = 10
     proxies_per_round: int = 512
     remember: bool = True
+    anneal_over: int | None = None
+    augment: str = "none"
     sgd: SGD = field(default_factory=SGD)
+
+    def __post_init__(self) -> None:
+        if self.anneal_over is not None and self.anneal_over < 1:
+            raise ConfigurationError("anneal_over", self.anneal_over, "use 1 or more, or None")
+
+    def rate(self, round_index: int) -> float:
+        """The learning rate of a round, counted from 0."""
+        if self.anneal_over is None:
+            return self.sgd.learning_rate
+        done = min(1.0, (round_index + 0.5) / self.anneal_over)
+        return self.sgd.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
 
     @property
     def fedavg_steps(self) -> int:
@@ -40,13 +73,14 @@ class Schedule:
 class Sizes:
     """Records of each class: proxies, test and held-out; clients divide what is left.
 
-    test: taken from the pool only where the publisher made no test set.
+    test: taken from the pool only where the publisher made no test set; one number for every class,
+    or one for each.
 
     local caps the records of a class that clients divide; None takes all.
     """
 
     proxies: int
-    test: int
+    test: int | tuple[int, ...]
     held_out: int
     local: int | None = None
 
@@ -76,6 +110,9 @@ IMAGE_SETS: Mapping[str, ImageSet] = {
     "digits": ImageSet("Digits", 10, Sizes(40, 20, 14, local=100), 30, 128, 64),
     "mnist": ImageSet("MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
     "fashion_mnist": ImageSet("Fashion-MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
+    "cifar10": ImageSet("CIFAR-10", 10, Sizes(1000, 0, 100), 30, 2000, 128),
+    "cifar10_features": ImageSet("CIFAR-10 features", 10, Sizes(1000, 0, 100), 30, 2000, 128),
+    "chest_xray": ImageSet("Chest X-rays", 3, Sizes(500, (100, 50, 50), 20), 30, 375, 64),
 }
 
 

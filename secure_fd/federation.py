@@ -19,9 +19,8 @@ from secure_fd.aggregation.base import SecureSum, Stage, SumResult, VoidRoundErr
 from secure_fd.aggregation.dropout import Dropouts
 from secure_fd.aggregation.plain import sum_for
 from secure_fd.config import Schedule
-from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
@@ -31,23 +30,20 @@ from secure_fd.knowledge import (
     Released,
     UnitArray,
 )
+from secure_fd.learners import Learners
 from secure_fd.memory import Memory
 from secure_fd.messages import ensemble_bytes, proxy_bytes
-from secure_fd.methods.base import Method, Opinion, levels
+from secure_fd.methods.base import ByNetwork, Method, Opinion
+from secure_fd.participants import Participant, check
 from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
 from secure_fd.proxy_choice import ProxyChoice
 from secure_fd.round_report import RoundReport
 from secure_fd.stopwatch import Stopwatch
-from secure_fd.training import Trainer, accuracy, default_device, predict
+from secure_fd.training import accuracy, default_device, predict
 from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
+from secure_fd.trust import Trust
 
-
-@dataclass(frozen=True, slots=True)
-class Participant:
-    """What one client brings: a network of its own and its private records."""
-
-    model: nn.Module
-    data: ClientData
+__all__ = ["Federation", "Participant"]
 
 
 class Federation:
@@ -56,7 +52,8 @@ class Federation:
     proxies: public pixels [P, ...]. aggregation: how the server sums (in clear by default).
     protection: what stands before the wire (nothing by default). dropouts: simulated faults; a
     client that drops out is away for the rest of the round. releases_per_pair: how often a client
-    answers one proxy in all; None: once a round. seed: of training, and of the proxies' draw where
+    answers one proxy in all; None: once a round. proxies_bytes: of the images as they are sent,
+    where clients see features of them. seed: of training, and of the proxies' draw where
     clients do not draw them together.
     """
 
@@ -71,11 +68,12 @@ class Federation:
         schedule: Schedule | None = None,
         dropouts: Dropouts | None = None,
         releases_per_pair: int | None = None,
+        proxies_bytes: int | None = None,
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
         self._schedule = schedule or Schedule()
-        self._n_classes = _check(participants, len(proxies), self._schedule)
+        self._n_classes = check(participants, len(proxies), self._schedule)
         self._device = device or default_device()
         self._data = [p.data for p in participants]
         self._proxies = proxies.to(self._device)
@@ -83,17 +81,22 @@ class Federation:
         self._sum = sum_for(len(participants), aggregation)
         self._protection = protection or NoProtection()
         self._protection.check_sum(self._sum)
+        self._proxies_bytes = proxies_bytes
         self._dropouts = dropouts or Dropouts(0.0, seed=0)
         wanted = self._schedule.proxies_per_round
         self._choice = ProxyChoice(self._sum, len(proxies), wanted, seed, releases_per_pair)
-        self._trainers = [
-            Trainer(p.model, p.data.train, self._schedule.sgd, seed * 1000 + k, self._device)
-            for k, p in enumerate(participants)
-        ]
+        self._learners = Learners(
+            [p.model for p in participants],
+            [p.data.train for p in participants],
+            self._schedule,
+            seed,
+            self._device,
+        )
         self._memory = Memory(
             self._proxies, self._n_classes, len(participants), remember=self._schedule.remember
         )
         self._opinions: dict[int, Opinion] = {}
+        self._trust = Trust(len(participants))
         self._answered = np.zeros(2)
         self._indices = itertools.count()
         self._begun = False
@@ -104,7 +107,7 @@ class Federation:
     @property
     def models(self) -> list[nn.Module]:
         """Every client's own network."""
-        return [trainer.model for trainer in self._trainers]
+        return self._learners.models
 
     @property
     def most_released(self) -> int:
@@ -119,7 +122,7 @@ class Federation:
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy on images that no part of the run has seen."""
         held = test.to(self._device)
-        return [accuracy(trainer.model, held) for trainer in self._trainers]
+        return [accuracy(model, held) for model in self.models]
 
     def rounds(self, count: int) -> Iterator[RoundReport]:
         """Run rounds; each is reported when every client has learnt from it.
@@ -133,13 +136,13 @@ class Federation:
             yield self._round(next(self._indices))
 
     def _begin(self) -> None:
-        for trainer in self._trainers:
-            trainer.local_steps(self._schedule.warmup_steps)
+        self._learners.warm_up()
         records = [concatenate([d.train, d.validation]) for d in self._data]
         self._protection.prepare(self._proxies, self._n_classes, records)
-        units = self._protection.levels(levels(self._method.labels))  # may hang on the classes held
+        units = self._protection.levels(self._method.levels)  # may hang on the classes held
         self._codec = KnowledgeCodec(self._n_classes, units)
-        self.transcript.broadcast(proxy_bytes(self._proxies))
+        sent = self._proxies_bytes
+        self.transcript.broadcast(proxy_bytes(self._proxies) if sent is None else sent)
         self._begun = True
 
     @property
@@ -160,10 +163,19 @@ class Federation:
 
     def selector_scores(self, client: int) -> FloatArray | None:
         """[P] the client selector's scores, for evaluation; None where no selector was asked."""
+        if isinstance(self._method, ByNetwork):
+            return self._method.scores(self.models[client], self._proxies)
         opinion = self._opinions.get(client)
         return None if opinion is None else opinion.scores
 
+    def _opinion_now(self, client: int, indices: IntArray) -> Opinion:
+        if isinstance(self._method, ByNetwork):
+            data, network = self._data[client], self.models[client]
+            return self._method.opinion_of_network(data, self._proxies, indices, network)
+        return self.opinion(client)
+
     def _round(self, index: int) -> RoundReport:
+        self._learners.begin_round(index)
         with self.aggregation_time:  # the clients of some sums agree on keys before they draw
             chosen = self._choice.draw(index)
         dropouts = self._dropouts.plan(index, len(self._data))
@@ -171,10 +183,14 @@ class Federation:
             sent = self._share(index, chosen, dropouts)
         except VoidRoundError as ended:
             self.transcript.count_void(ended)
-            self._train_locally(ended.missing)
+            self._train_locally([k for k in range(len(self._data)) if k not in ended.missing])
             return self._report(index, ended.missing, None)
-        present = self._train_locally(sent.missing)
+        present = [k for k in range(len(self._data)) if k not in sent.missing]
+        if not self._method.revisits:
+            self._train_locally(present)
         self._teach(sent.ensemble, present)
+        if self._method.revisits:
+            self._train_locally(present)
         return self._report(index, sent.missing, sent)
 
     def _share(self, index: int, chosen: IntArray, dropouts: Mapping[int, Stage]) -> "_Sent":
@@ -240,24 +256,22 @@ class Federation:
                 noise=self._protection.noise_terms,
             )
 
-    def _train_locally(self, missing: Mapping[int, Stage]) -> list[int]:
-        """Local steps at every client that is there; returns who that is."""
-        present = [k for k in range(len(self._trainers)) if k not in missing]
-        for k in present:
-            self._trainers[k].local_steps(self._schedule.local_steps)
-        return present
+    def _train_locally(self, present: Sequence[int]) -> None:
+        self._learners.local_steps(self._schedule.local_steps, present)
 
     def _teach(self, ensemble: Ensemble, present: Sequence[int]) -> None:
         """Send the ensemble, and older ones to those that missed them; then they learn."""
         size = ensemble_bytes(ensemble, self._method.labels)
         self.transcript.send(present, self._memory.owe(size, present))
+        self._trust.heard(ensemble, present)
         pixels, targets = self._memory.learn(ensemble)
-        for k in present:
-            self._trainers[k].distillation_steps(pixels, targets, self._schedule.proxy_steps)
+        self._learners.distillation_steps(pixels, targets, self._schedule.proxy_steps, present)
 
     def _answer(self, client: int, indices: IntArray) -> Contribution:
         predictions = predict(self.models[client], self._proxies[torch.from_numpy(indices)])
-        return self.opinion(client).contribution(indices, predictions, self._method.labels)
+        self._trust.said(client, predictions)
+        opinion, trust = self._opinion_now(client, indices), self._trust.of(client)
+        return opinion.contribution(indices, predictions, self._method.labels, trust)
 
     def _report(
         self, index: int, missing: Mapping[int, Stage], sent: "_Sent | None"
@@ -284,17 +298,3 @@ class _Sent:
     answered: IntArray
     survivors: tuple[int, ...]
     missing: Mapping[int, Stage]
-
-
-def _check(participants: Sequence[Participant], n_proxies: int, schedule: Schedule) -> int:
-    """The number of classes that all participants agree on."""
-    if len(participants) < 2:
-        raise ConfigurationError("participants", len(participants), "use 2 or more")
-    counts = {participant.data.n_classes for participant in participants}
-    if len(counts) != 1:
-        raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
-    if not 1 <= schedule.proxies_per_round <= n_proxies:
-        raise ConfigurationError(
-            "proxies_per_round", schedule.proxies_per_round, f"there are {n_proxies} proxies"
-        )
-    return counts.pop()

@@ -12,10 +12,13 @@ _STEPS = 65535
 
 
 def ensemble_message(ensemble: Ensemble, labels: str) -> bytes:
-    """Indices of the kept proxies (4 bytes each), then a class (1) or C steps of 2^-16 (2 each)."""
+    """Indices of the kept proxies (4 bytes each), then a class (1) or C steps of 2^-16 (2 each).
+
+    Hard labels whose ensemble is a mean of votes (FedMD's, say) need the steps as well.
+    """
     kept = ensemble.predictions[ensemble.kept]
     indices = ensemble.indices[ensemble.kept].astype("<u4").tobytes()
-    if labels == "hard":
+    if labels == "hard" and (kept.max(axis=1, initial=1.0) == 1.0).all():
         return bytes(indices + kept.argmax(axis=1).astype(np.uint8).tobytes())
     return bytes(indices + np.rint(kept * _STEPS).astype("<u2").tobytes())
 

@@ -1,41 +1,69 @@
-"""The paper's architectures (supplementary Table 3) in one registry.
+"""The paper's architectures (supplementary Tables 2 to 4) in one registry.
 
-Every model maps images [N, 1, 28, 28] to logits [N, C].
+Every model maps images [N, channels, H, W] in [0, 1], as its image set has them, to logits [N, C].
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.resnets import resnet
 
 SHARED = "cnn-5-5-50"
-"""The one architecture of methods that average parameters."""
+"""The one architecture of methods that average parameters, on 28 x 28 images."""
 
 
 class Standardise(nn.Module):
     """Pixels in [0, 1] -> mean 0 and deviation 1 on MNIST, the convention for 28 x 28 sets.
 
-    Part of every model, so that models, clients and attacks all speak of pixels in [0, 1].
+    Part of every model, so that models, clients and attacks all speak of pixels in [0, 1]. Other
+    sets state their own figures.
     """
+
+    def __init__(self, mean: float = 0.1307, deviation: float = 0.3081) -> None:
+        super().__init__()
+        self.mean, self.deviation = mean, deviation
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Shifted and scaled pixels."""
-        return (pixels - 0.1307) / 0.3081
+        return (pixels - self.mean) / self.deviation
 
 
-def _cnn(kernels: tuple[int, int], paddings: tuple[int, int], hidden: int) -> "_Factory":
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a model is given: `channels` planes of side x side, and how they are standardised."""
+
+    channels: int
+    side: int
+    mean: float
+    deviation: float
+
+    def standardise(self) -> Standardise:
+        return Standardise(self.mean, self.deviation)
+
+
+_DIGIT = _Given(1, 28, 0.1307, 0.3081)
+_RADIOGRAPH = _Given(1, 64, 0.5, 0.25)  # rounded figures of all 5,100
+_FEATURES = _Given(1280, 1, 0.036, 0.072)  # of CIFAR-10 through `backbone`
+
+
+def _cnn(
+    given: _Given, kernels: tuple[int, int], paddings: tuple[int, int], hidden: int
+) -> "_Factory":
     """Conv(10, k, p)-ReLU-MaxPool(2)-Conv(20, k, p)-ReLU-MaxPool(2)-Linear(hidden)-ReLU-Linear."""
 
     def make(n_classes: int) -> nn.Module:
-        side = 28
+        side = given.side
         for kernel, padding in zip(kernels, paddings, strict=True):
             side = (side + 2 * padding - kernel + 1) // 2
         return nn.Sequential(
-            Standardise(),
-            nn.Conv2d(1, 10, kernels[0], padding=paddings[0]),
+            given.standardise(),
+            nn.Conv2d(given.channels, 10, kernels[0], padding=paddings[0]),
             nn.MaxPool2d(2),  # before ReLU: the same values, on a quarter of them
             nn.ReLU(),
             nn.Conv2d(10, 20, kernels[1], padding=paddings[1]),
@@ -50,10 +78,10 @@ def _cnn(kernels: tuple[int, int], paddings: tuple[int, int], hidden: int) -> "_
     return make
 
 
-def _mlp(*hidden: int) -> "_Factory":
+def _mlp(given: _Given, *hidden: int) -> "_Factory":
     def make(n_classes: int) -> nn.Module:
-        widths = (28 * 28, *hidden)
-        layers: list[nn.Module] = [Standardise(), nn.Flatten()]
+        widths = (given.channels * given.side**2, *hidden)
+        layers: list[nn.Module] = [given.standardise(), nn.Flatten()]
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(widths[-1], n_classes))
@@ -63,12 +91,25 @@ def _mlp(*hidden: int) -> "_Factory":
 
 _Factory = Callable[[int], nn.Module]
 
+_HEADS: Mapping[str, tuple[int, ...]] = {"128-64": (128, 64), "256": (256,)}
+
 _REGISTRY: Mapping[str, _Factory] = {
-    "cnn-5-5-50": _cnn((5, 5), (0, 0), 50),
-    "cnn-3-3-128": _cnn((3, 3), (1, 1), 128),
-    "cnn-5-3-64": _cnn((5, 3), (0, 1), 64),
-    "mlp-1024-512-256": _mlp(1024, 512, 256),
-    "mlp-1024-1024": _mlp(1024, 1024),
+    "cnn-5-5-50": _cnn(_DIGIT, (5, 5), (0, 0), 50),
+    "cnn-3-3-128": _cnn(_DIGIT, (3, 3), (1, 1), 128),
+    "cnn-5-3-64": _cnn(_DIGIT, (5, 3), (0, 1), 64),
+    "mlp-1024-512-256": _mlp(_DIGIT, 1024, 512, 256),
+    "mlp-1024-1024": _mlp(_DIGIT, 1024, 1024),
+    "chest-cnn-5-5-50": _cnn(_RADIOGRAPH, (5, 5), (0, 0), 50),
+    "chest-cnn-3-3-128": _cnn(_RADIOGRAPH, (3, 3), (1, 1), 128),
+    "chest-mlp-1024-512-256": _mlp(_RADIOGRAPH, 1024, 512, 256),
+    "chest-mlp-1024-1024": _mlp(_RADIOGRAPH, 1024, 1024),
+    **{f"head-{head}": _mlp(_FEATURES, *widths) for head, widths in _HEADS.items()},
+    **{
+        f"resnet{depth}-{head}{ending}": partial(resnet, depth, widths, pretrained=bool(ending))
+        for depth in (18, 34, 50)
+        for head, widths in _HEADS.items()
+        for ending in ("", "-pretrained")
+    },
 }
 
 HETEROGENEOUS: tuple[str, ...] = (
@@ -79,6 +120,27 @@ HETEROGENEOUS: tuple[str, ...] = (
     *("mlp-1024-1024",) * 2,
 )
 """Table 3: the architectures of clients 1 to 10, in its order."""
+# Table 4; its ResNets are pretrained. Features come from one backbone, so only heads differ.
+_RESNETS: tuple[str, ...] = (
+    *("resnet18-128-64-pretrained",) * 2,
+    *("resnet18-256-pretrained",) * 2,
+    *("resnet34-128-64-pretrained",) * 2,
+    *("resnet34-256-pretrained",) * 2,
+    *("resnet50-256-pretrained",) * 2,
+)
+_ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("mnist5k", "digits", "mnist", "fashion_mnist"), HETEROGENEOUS),
+    "cifar10": _RESNETS,
+    "cifar10_features": tuple(
+        "head-128-64" if "-128-64" in name else "head-256" for name in _RESNETS
+    ),
+    "chest_xray": (  # Table 2
+        "chest-cnn-5-5-50",
+        "chest-cnn-3-3-128",
+        "chest-mlp-1024-512-256",
+        "chest-mlp-1024-1024",
+    ),
+}
 
 
 def names() -> tuple[str, ...]:
@@ -95,8 +157,19 @@ def build(name: str, n_classes: int, seed: int) -> nn.Module:
         return _REGISTRY[name](n_classes)
 
 
+def architectures(image_set: str) -> tuple[str, ...]:
+    """The architectures of an image set's clients, in the order of the paper's tables.
+
+    Where there are more clients they repeat; methods that average parameters take the first.
+    Raises ConfigurationError for an unknown image set.
+    """
+    if image_set not in _ARCHITECTURES:
+        raise ConfigurationError("dataset", image_set, f"use one of {', '.join(_ARCHITECTURES)}")
+    return _ARCHITECTURES[image_set]
+
+
 def heterogeneous(client: int) -> str:
-    """The architecture of a client; beyond ten clients Table 3 repeats."""
+    """The architecture of a client on 28 x 28 images; beyond ten clients Table 3 repeats."""
     return HETEROGENEOUS[client % len(HETEROGENEOUS)]
 
 

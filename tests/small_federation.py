@@ -13,7 +13,7 @@ from secure_fd.config import SGD, Schedule
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import Labels, Method, Opinion
+from secure_fd.methods.base import Labels, Method, Opinion, levels
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
 from secure_fd.protection.base import Protection
@@ -56,7 +56,7 @@ def federation(
     return Federation(
         participants(data, networks_seed),
         data.proxies.pixels,
-        method or SelectiveFD("hard"),
+        method or SelectiveFD("hard", votes="counted"),  # whole votes are easy to follow
         aggregation=aggregation,
         protection=protection,
         schedule=schedule,
@@ -107,6 +107,11 @@ class Scripted:
     labels: Labels = "hard"
     sums: list[Sums] = field(default_factory=list)
     name: str = "scripted"
+    revisits: bool = False
+
+    @property
+    def levels(self) -> int:
+        return levels(self.labels)
 
     def opinion(self, client: object, proxies: object) -> Opinion:  # noqa: ARG002 - the script decides
         return next(self.opinions)

@@ -31,7 +31,7 @@ from secure_fd.messages import proxy_pixels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.selective_fd import SelectiveFD, Votes
 from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD
@@ -233,8 +233,11 @@ def method_of(plan: Plan, spec: RowSpec) -> FedMD | SelectiveFD:
     """What the clients of a distilling row share, and what its server does."""
     if spec.kind == "fedmd":
         return FedMD(spec.labels)
-    kulsif = plan.settings.selector == "kulsif"
-    return SelectiveFD(spec.labels, KulsifSelector() if kulsif else ProxyRatioSelector())
+    if plan.settings.selector == "kulsif":
+        return SelectiveFD(spec.labels, KulsifSelector(), votes="counted")
+    # The label unit makes one symbol noisy: weights would only turn some of them to "abstain".
+    votes: Votes = "counted" if spec.unit == "label" and plan.epsilon is not None else "weighed"
+    return SelectiveFD(spec.labels, ProxyRatioSelector(), votes=votes)
 
 
 def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> SecureSum:

@@ -11,11 +11,13 @@ from typing import Annotated, Literal
 import tyro
 
 from attacks.registry import ATTACKS
-from secure_fd.config import IMAGE_SETS, ImageSet, Schedule, image_set, schedule
+from secure_fd.config import ImageSet, Schedule, image_set, schedule
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.plans import LEAST_CLIENTS
 
+DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
+"""Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
 _UNITS = ("label", "record", "client")
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
@@ -147,10 +149,10 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
 
 
 def _image_set(name: str) -> ImageSet:
-    if name not in IMAGE_SETS:
-        near = difflib.get_close_matches(name, IMAGE_SETS, n=1)
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ConfigurationError("dataset", name, f"use one of {', '.join(IMAGE_SETS)}{hint}")
+        raise ConfigurationError("dataset", name, f"use one of {', '.join(DATASETS)}{hint}")
     return image_set(name)
 
 

@@ -34,7 +34,6 @@ from secure_fd.knowledge import (
     Released,
     Sums,
 )
-from secure_fd.methods.base import levels
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
@@ -75,7 +74,7 @@ def injection_oracle(
                 return session.judge(client, images)
             return _released(session, client, indices, lambda _: clients.answer(client, images))
 
-        return _votes(made.spec, data, session, release, debias=debias)
+        return _votes(made.spec, data, session, release, clients.method.levels, debias=debias)
 
     return answer
 
@@ -105,7 +104,7 @@ def choice_oracle(
         def release(client: int) -> Released:
             return _released(protection, client, indices, lambda _: clients.answer(client, images))
 
-        return _votes(made.spec, data, protection, release, debias=debias)
+        return _votes(made.spec, data, protection, release, clients.method.levels, debias=debias)
 
     return answer
 
@@ -119,7 +118,7 @@ def unanimous_labels(plan: Plan, made: RowRun, data: FederatedData) -> LabelFunc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Clients:
-    """Every client's network, and its selector where one stands in the way."""
+    """Every client's network, trusted in full, and its selector where one stands in the way."""
 
     method: FedMD | SelectiveFD
     data: FederatedData
@@ -185,12 +184,13 @@ def _votes(
     data: FederatedData,
     protection: Protection,
     release: _Release,
+    levels: int,
     *,
     debias: bool,
 ) -> Tensor:
     """[N, R, C] in votes, in the units that the codec would send."""
     clients = range(len(data.clients))
-    codec = KnowledgeCodec(data.n_classes, protection.levels(levels(spec.labels)))
+    codec = KnowledgeCodec(data.n_classes, protection.levels(levels))
     sent = [codec.encode(release(k)).reshape(-1, data.n_classes) for k in clients]
     votes: FloatArray = np.stack(sent, axis=1).astype(np.float64) / codec.levels
     if debias:

@@ -1,5 +1,6 @@
 """One federation's data: who holds what, disjoint by construction and checked."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,10 @@ from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
+from secure_fd.messages import proxy_bytes
 
+Count = int | tuple[int, ...]
+"""Records of every class, or of each."""
 VALIDATION_SHARE = 0.1
 """Part of a client's records held back to set its selector's threshold."""
 
@@ -49,7 +53,9 @@ class FederatedData:
     """Everything a run may touch. No record is in two parts.
 
     proxies: public; their labels serve evaluation and attacks alone. held_out: drawn like the
-    members, in nobody's training set: the non-members of the attacks.
+    members, in nobody's training set: the non-members of the attacks. proxy_message_bytes: of the
+    proxy set as it travels, where that is not `proxies`: images travel, and each client maps them
+    to features itself.
     """
 
     name: str
@@ -58,6 +64,7 @@ class FederatedData:
     proxies: Images
     test: Images
     held_out: Images
+    proxy_message_bytes: int | None = None
 
 
 def federate(
@@ -70,9 +77,10 @@ def federate(
     """
     rng = np.random.default_rng(seed)
     part = sizes or image_set(source.name).sizes
-    pool = source.pool[_index(_single_copies(source))]
+    singles = _single_copies(source)
+    pool = source.pool[_index(singles)]
     labels = pool.labels.numpy()
-    takes = {"proxies": part.proxies, "held_out": part.held_out}
+    takes: dict[str, Count] = {"proxies": part.proxies, "held_out": part.held_out}
     if source.test is None:
         takes["test"] = part.test
     drawn, rest = _draw(labels, takes, source.n_classes, rng)
@@ -83,22 +91,32 @@ def federate(
     check_disjoint([*drawn.values(), *shares])
     clients = tuple(_client(pool, share, source.n_classes, rng) for share in shares)
     # Shuffled: a set that is stored class by class must not show labels by position.
-    proxies = pool[_index(rng.permutation(drawn["proxies"]))]
+    order = rng.permutation(drawn["proxies"])
     test = source.test or pool[_index(drawn["test"])]
     held_out = pool[_index(drawn["held_out"])]
-    return FederatedData(source.name, source.n_classes, clients, proxies, test, held_out)
+    sent = None
+    if source.sent is not None:
+        sent = proxy_bytes(torch.from_numpy(source.sent[singles[order]]).float() / 255)
+    return FederatedData(
+        source.name, source.n_classes, clients, pool[_index(order)], test, held_out, sent
+    )
 
 
 def _single_copies(source: Source) -> IntArray:
     """Indices of pool images that neither the test set nor an earlier index holds, ascending."""
-    seen = set() if source.test is None else {i.numpy().tobytes() for i in source.test.pixels}
+    seen = set() if source.test is None else {_content(image) for image in source.test.pixels}
     first = []
     for index, image in enumerate(source.pool.pixels):
-        content = image.numpy().tobytes()
+        content = _content(image)
         if content not in seen:
             seen.add(content)
             first.append(index)
     return np.asarray(first, dtype=np.int64)
+
+
+def _content(image: torch.Tensor) -> bytes:
+    """A hash, so that a set of them does not hold every image a second time."""
+    return hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest()
 
 
 def check_disjoint(parts: list[IntArray]) -> None:
@@ -109,25 +127,33 @@ def check_disjoint(parts: list[IntArray]) -> None:
 
 
 def _draw(
-    labels: IntArray, takes: Mapping[str, int], n_classes: int, rng: np.random.Generator
+    labels: IntArray, takes: Mapping[str, Count], n_classes: int, rng: np.random.Generator
 ) -> tuple[dict[str, IntArray], IntArray]:
     """Stratified disjoint index sets by name, and the indices left over, ascending."""
     drawn: dict[str, list[IntArray]] = {name: [] for name in takes}
     rest = []
     for c in range(n_classes):
         records = rng.permutation(np.flatnonzero(labels == c))
-        if sum(takes.values()) > len(records):
+        counts = [_of_class(count, c, n_classes) for count in takes.values()]
+        if sum(counts) > len(records):
             raise ConfigurationError(
                 next(iter(takes)), takes, f"class {c} has {len(records)} records for all of these"
             )
-        cuts = np.cumsum(list(takes.values()))
-        *pieces, left = np.split(records, cuts)
+        *pieces, left = np.split(records, np.cumsum(counts))
         for name, piece in zip(takes, pieces, strict=True):
             drawn[name].append(piece)
         rest.append(left)
     return {name: np.sort(np.concatenate(p)) for name, p in drawn.items()}, np.sort(
         np.concatenate(rest)
     )
+
+
+def _of_class(count: Count, c: int, n_classes: int) -> int:
+    if isinstance(count, int):
+        return count
+    if len(count) != n_classes:
+        raise ConfigurationError("sizes", count, f"use one number, or one for all {n_classes}")
+    return count[c]
 
 
 def _client(pool: Images, share: IntArray, n_classes: int, rng: np.random.Generator) -> ClientData:

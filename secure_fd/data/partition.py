@@ -8,16 +8,24 @@ import numpy as np
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import IntArray
 
-Kind = Literal["strong", "weak", "iid", "dirichlet"]
+Kind = Literal["strong", "weak", "hospitals", "iid", "dirichlet"]
 _FLOOR = 20
 """Records below which a Dirichlet client could not train; it is topped up from the richest."""
 _MOST_BETA = 1e6  # IID to every digit; far above it floating point loses the shares
-_ALLOWED = f"use strong, weak, iid or dirichlet:BETA with BETA above 0, at most {_MOST_BETA:g}"
+_ALLOWED = (
+    f"use strong, weak, iid or dirichlet:BETA with BETA above 0, at most {_MOST_BETA:g}, "
+    "or hospitals"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Strong: one class a client. Weak: two. IID. Dirichlet(beta) over clients, class by class."""
+    """Strong: one class a client. Weak: two. IID. Dirichlet(beta) over clients, class by class.
+
+    Hospitals: one class a client, and one client more that shares the first two classes with their
+    holders. For three classes that is four clients of one or two classes, as in the paper's
+    pneumonia task; which client has which classes there is drawn in a figure, and not said.
+    """
 
     kind: Kind
     beta: float = 0.0
@@ -33,8 +41,8 @@ class Split:
 
 
 def parse_split(text: str) -> Split:
-    """A Split from 'strong', 'weak', 'iid' or 'dirichlet:BETA'."""
-    if text in ("strong", "weak", "iid"):
+    """A Split from 'strong', 'weak', 'hospitals', 'iid' or 'dirichlet:BETA'."""
+    if text in ("strong", "weak", "hospitals", "iid"):
         return Split(text)  # type: ignore[arg-type]  # narrowed by the line above
     kind, _, beta = text.partition(":")
     try:
@@ -48,6 +56,10 @@ def parse_split(text: str) -> Split:
 
 def check_clients(split: Split, n_clients: int, n_classes: int) -> None:
     """Raise ConfigurationError where the classes cannot be dealt to that many clients."""
+    if split.kind == "hospitals" and n_clients != n_classes + 1:
+        raise ConfigurationError(
+            "clients", n_clients, f"a hospitals split of {n_classes} classes takes {n_classes + 1}"
+        )
     most = {"strong": n_classes, "weak": n_classes * (n_classes - 1) // 2}.get(split.kind, 1000)
     if not 2 <= n_clients <= most:
         raise ConfigurationError(
@@ -97,6 +109,8 @@ def _shares(
 def _held(split: Split, client: int, n_classes: int) -> tuple[int, ...]:
     if split.kind == "strong":
         return (client,)
+    if split.kind == "hospitals":
+        return (client,) if client < n_classes else (0, 1)
     if split.kind == "weak":  # neighbours on a circle, then wider pairs: no pair twice
         first = client % n_classes
         return (first, (first + 1 + client // n_classes) % n_classes)

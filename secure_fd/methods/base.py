@@ -1,16 +1,19 @@
 """What a distillation method decides: who answers, how, and what the server lets teach."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
+    WEIGHED_LEVELS,
     Contribution,
     Ensemble,
     FloatArray,
@@ -22,13 +25,31 @@ from secure_fd.knowledge import (
 Labels = Literal["soft", "hard"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Opinion:
-    """What a client may say about every proxy, fixed before round one.
+class Opinion(Protocol):
+    """What a client may say about every proxy, once its network has been asked."""
 
-    weights: [P] in [0, 1], w_k; 0 abstains. allowed: [P, C] the classes that it may name there,
-    or None for all. scores: [P], higher where the proxy is more the client's own; None where the
-    method has no selector. They serve evaluation and never leave the client.
+    @property
+    def scores(self) -> FloatArray | None:
+        """[P], higher where the proxy is more the client's own; None where nothing selects.
+
+        They serve evaluation and never leave the client.
+        """
+
+    def contribution(
+        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 1.0
+    ) -> Contribution:
+        """The answer about proxies [m], from the network's softmax predictions [m, C].
+
+        trust: in [0, 1], how often the network agreed with the last ensemble before it learnt it.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedVotes:
+    """Votes of weight one or none, as the paper has them.
+
+    weights: [P] in [0, 1], w_k; 0 abstains. allowed: [P, C] the classes that the client may name
+    there, or None for all.
     """
 
     weights: FloatArray = field(repr=False)
@@ -36,19 +57,65 @@ class Opinion:
     scores: FloatArray | None = field(default=None, repr=False)
 
     def contribution(
-        self, indices: IntArray, predictions: FloatArray, labels: "Labels"
+        self,
+        indices: IntArray,
+        predictions: FloatArray,
+        labels: Labels,
+        trust: float = 1.0,  # noqa: ARG002 - the network alone names a class
     ) -> Contribution:
-        """The answer about proxies [m], from the network's softmax predictions [m, C]."""
+        """The network's prediction among the allowed classes."""
         if self.allowed is not None:
-            inside = predictions * self.allowed[indices]
-            # The tiny floor keeps an allowed class nameable where the network gives it nothing.
-            floor = np.finfo(np.float64).tiny * self.allowed[indices]
-            inside = inside + floor
-            total = inside.sum(axis=1, keepdims=True)
-            predictions = np.divide(inside, total, out=predictions.copy(), where=total > 0)
+            predictions = among(predictions, self.allowed[indices])
         if labels == "hard":
             predictions = one_hot(predictions.argmax(axis=1), predictions.shape[1])
         return Contribution(self.weights[indices], predictions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeighedVotes:
+    """Votes that weigh as much as selector and network together make of them.
+
+    evidence: [P, C] in [0, 1], the selector's posterior of each class that the client holds, 0 for
+    the others. sharpness: exponent of a soft vote.
+    """
+
+    evidence: FloatArray = field(repr=False)
+    sharpness: float = 1.0
+    scores: FloatArray | None = field(default=None, repr=False)
+
+    def contribution(
+        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 1.0
+    ) -> Contribution:
+        """w_k s_k = evidence x prediction: what both experts grant each class.
+
+        Only as far as it is trusted may the network say "none of my classes": before it was taught,
+        it knows no other and can but divide between its own.
+
+        A hard label is the class of the largest product, and weighs its root: the same order over
+        fewer orders of magnitude, for few levels to tell apart.
+        """
+        evidence = self.evidence[indices]
+        own = among(predictions, np.array(self.evidence.max(axis=0) > 0)[None, :])
+        joint = evidence * (trust * predictions + (1.0 - trust) * own)
+        if labels == "hard":
+            named = one_hot(joint.argmax(axis=1), joint.shape[1])
+            return Contribution(np.sqrt(np.clip(joint.max(axis=1), 0.0, 1.0)), named)
+        joint **= self.sharpness
+        weights = joint.sum(axis=1)
+        shares = np.divide(
+            joint, weights[:, None], out=predictions.copy(), where=weights[:, None] > 0
+        )
+        return Contribution(np.clip(weights, 0.0, 1.0), shares)
+
+
+def among(predictions: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
+    """Predictions [m, C] rescaled over the allowed classes [m or 1, C] alone; as they are for none.
+
+    A tiny floor keeps an allowed class nameable where the network gives it nothing.
+    """
+    inside = (predictions + np.finfo(np.float64).tiny) * allowed
+    total = inside.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(inside, total, out=predictions.copy(), where=total > 0))
 
 
 class Method(Protocol):
@@ -62,6 +129,14 @@ class Method(Protocol):
     def labels(self) -> Labels:
         """Whether clients share softmax predictions or one-hot labels."""
 
+    @property
+    def levels(self) -> int:
+        """Integer units in one whole vote."""
+
+    @property
+    def revisits(self) -> bool:
+        """Whether clients take a round's local steps after they have learnt from the ensemble."""
+
     def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
         """Where the client answers, and with what weight."""
 
@@ -69,9 +144,29 @@ class Method(Protocol):
         """What the server sends back for a round's proxies."""
 
 
-def levels(labels: Labels) -> int:
+class ByNetwork(ABC):
+    """A method whose selector reads the client's network, and so changes its mind every round."""
+
+    @abstractmethod
+    def scores(self, network: nn.Module, pixels: Tensor) -> FloatArray:
+        """[N] of any images, higher where they are more the client's own."""
+
+    @abstractmethod
+    def opinion_of_network(
+        self, client: ClientData, proxies: Tensor, indices: IntArray, network: nn.Module
+    ) -> Opinion:
+        """What the client may say about the proxies at these indices now."""
+
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - no use without the network
+        """LocalError: there is no opinion without the network."""
+        raise LocalError("this method's selector needs the client's network")
+
+
+def levels(labels: Labels, *, weighed: bool = False) -> int:
     """Integer units in one whole vote."""
-    return HARD_LEVELS if labels == "hard" else SOFT_LEVELS
+    if labels == "soft":
+        return SOFT_LEVELS
+    return WEIGHED_LEVELS if weighed else HARD_LEVELS
 
 
 def teachable(predictions: FloatArray, labels: Labels) -> FloatArray:

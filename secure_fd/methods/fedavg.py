@@ -15,17 +15,18 @@ from torch import nn
 from secure_fd.aggregation.base import SecureSum, Stage, VoidRoundError
 from secure_fd.aggregation.dropout import Dropouts
 from secure_fd.aggregation.plain import sum_for
-from secure_fd.config import SGD
+from secure_fd.config import SGD, Schedule
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import WordArray
+from secure_fd.learners import Learners
 from secure_fd.models import flatten, load_flat
 from secure_fd.parameters import ParameterCodec
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 from secure_fd.stopwatch import Stopwatch
-from secure_fd.training import Trainer, accuracy, default_device
+from secure_fd.training import accuracy, default_device
 from secure_fd.transcript import Float32Array, ParameterRound, Transcript, readable_uploads
 
 
@@ -49,6 +50,7 @@ class FedAvg:
 
     models: one a client, of equal architecture; the first one's parameters start the run.
     dropouts: simulated faults; a client that was away is sent the model when it comes back.
+    anneal_over, augment: as in `Schedule`. Momentum is a client's own, and outlives the averaging.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class FedAvg:
         *,
         optimiser: SGD | PrivateSGD | None = None,
         local_steps: int = 11,
+        anneal_over: int | None = None,
+        augment: str = "none",
         aggregation: SecureSum | None = None,
         dropouts: Dropouts | None = None,
         seed: int = 0,
@@ -75,11 +79,13 @@ class FedAvg:
         largest = max(len(d.train) for d in data)
         self._codec = ParameterCodec(tuple(len(d.train) / largest for d in data))
         self._global: Float32Array = flatten(models[0]).cpu().numpy()
-        chosen = optimiser or SGD()
-        self._trainers = [
-            _trainer(m, d.train, chosen, seed * 1000 + k, self._device)
-            for k, (m, d) in enumerate(zip(models, data, strict=True))
-        ]
+        train = [client.train for client in data]
+        self._learners: Learners | _PrivateLearners
+        if isinstance(optimiser, PrivateSGD):
+            self._learners = _PrivateLearners(models, train, optimiser, self._device)
+        else:
+            schedule = Schedule(anneal_over=anneal_over, augment=augment, sgd=optimiser or SGD())
+            self._learners = Learners(models, train, schedule, seed, self._device)
         self._indices = itertools.count()
         self.transcript = Transcript(len(models))
         self.transcript.broadcast(self._global.nbytes)
@@ -88,17 +94,19 @@ class FedAvg:
     @property
     def model(self) -> nn.Module:
         """The global model after the last round."""
-        self._load(self._trainers[0])
-        return self._trainers[0].model
+        self._load(0)
+        return self._learners.models[0]
 
     def accuracies(self, test: Images) -> list[float]:
         """The global model's accuracy, which every client has."""
-        return [accuracy(self.model, test.to(self._device))] * len(self._trainers)
+        return [accuracy(self.model, test.to(self._device))] * len(self._learners.models)
 
     def guarantee(self) -> Guarantee | None:
         """Of DP-SGD at the client with fewest records, where it is on; else None."""
-        made = [t.guarantee() for t in self._trainers if isinstance(t, PrivateTrainer)]
-        return max(made, key=lambda claim: claim.epsilon) if made else None
+        if isinstance(self._learners, Learners):
+            return None
+        made = [trainer.guarantee() for trainer in self._learners.trainers]
+        return max(made, key=lambda claim: claim.epsilon)
 
     def rounds(self, count: int) -> Iterator[FedAvgReport]:
         """Run rounds; each is reported when the global model is updated. A later call goes on."""
@@ -106,7 +114,8 @@ class FedAvg:
             yield self._round(next(self._indices))
 
     def _round(self, index: int) -> FedAvgReport:
-        dropouts = self._dropouts.plan(index, len(self._trainers))
+        dropouts = self._dropouts.plan(index, len(self._learners.models))
+        self._learners.begin_round(index)
         vectors = self._train({k for k, stage in dropouts.items() if stage is Stage.PREPARE})
         try:
             with self.aggregation_time:
@@ -116,7 +125,7 @@ class FedAvg:
             return self._report(index, (), ended.missing)
         self.transcript.count(result)
         self._global = self._codec.decode(result.total, result.survivors).astype(np.float32)
-        self._behind = set(range(len(self._trainers)))
+        self._behind = set(range(len(self._learners.models)))
         self._send(self._behind - set(result.missing))
         read = readable_uploads(result, vectors)
         uploads = (
@@ -129,15 +138,13 @@ class FedAvg:
 
     def _train(self, away: set[int]) -> dict[int, WordArray]:
         """By client that is there, its parameters after local steps from the global model."""
-        vectors = {}
-        for client, trainer in enumerate(self._trainers):
-            if client not in away:
-                self._send(self._behind & {client})
-                self._load(trainer)
-                trainer.local_steps(self._local_steps)
-                local = flatten(trainer.model).cpu().numpy()
-                vectors[client] = self._codec.encode(client, local)
-        return vectors
+        models = self._learners.models
+        present = [client for client in range(len(models)) if client not in away]
+        for client in present:
+            self._send(self._behind & {client})
+            self._load(client)
+        self._learners.local_steps(self._local_steps, present)
+        return {k: self._codec.encode(k, flatten(models[k]).cpu().numpy()) for k in present}
 
     def _send(self, clients: set[int]) -> None:
         """Send the global model to these clients, which are up to date then."""
@@ -151,13 +158,30 @@ class FedAvg:
         up, down = (float(moved.mean()) for moved in (self.transcript.up, self.transcript.down))
         return FedAvgReport(index, up, down, survivors, tuple(missing.items()))
 
-    def _load(self, trainer: Trainer | PrivateTrainer) -> None:
-        load_flat(trainer.model, torch.from_numpy(self._global).to(self._device))
+    def _load(self, client: int) -> None:
+        load_flat(self._learners.models[client], torch.from_numpy(self._global).to(self._device))
 
 
-def _trainer(
-    model: nn.Module, train: Images, chosen: SGD | PrivateSGD, seed: int, device: torch.device
-) -> Trainer | PrivateTrainer:
-    if isinstance(chosen, PrivateSGD):
-        return PrivateTrainer(model, train, chosen, device)
-    return Trainer(model, train, chosen, seed, device)
+class _PrivateLearners:
+    """Clients whose every step is DP-SGD, one after another."""
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        train: Sequence[Images],
+        settings: PrivateSGD,
+        device: torch.device,
+    ) -> None:
+        self.trainers = [
+            PrivateTrainer(model, images, settings, device)
+            for model, images in zip(models, train, strict=True)
+        ]
+        self.models = [trainer.model for trainer in self.trainers]
+
+    def begin_round(self, index: int) -> None:
+        """Nothing changes from round to round."""
+
+    def local_steps(self, steps: int, present: Sequence[int]) -> None:
+        """Steps of the present clients."""
+        for client in present:
+            self.trainers[client].local_steps(steps)

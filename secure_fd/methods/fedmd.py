@@ -1,18 +1,23 @@
 """FedMD (Li and Wang, 2019): everybody answers every proxy and the server averages.
 
-The scores that clients share are softmax outputs, as in the comparison of the Selective-FD paper,
-or one-hot labels. Li and Wang pre-train on labelled public data; the proxies here have no labels,
-so the warm-up on private records takes that place.
+A round is theirs: communicate, aggregate, distribute, digest (steps towards the consensus), then
+revisit (steps on the private records), so a network is measured when it has just revisited.
+
+Two choices are not theirs. The scores that clients share are softmax outputs, as in the comparison
+of the Selective-FD paper, or one-hot labels, and digesting lowers a cross entropy; the authors'
+code shares logits and lowers an absolute error. They pre-train on labelled public data; the
+proxies here have no labels, so the warm-up on private records takes that place.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.methods.base import Labels, Opinion
+from secure_fd.methods.base import CountedVotes, Labels, Opinion, levels
 from secure_fd.selection.server import ensemble_predictions
 
 
@@ -22,14 +27,22 @@ class FedMD:
 
     labels: Labels = "soft"
 
+    revisits: ClassVar[bool] = True
+    """Digest, then revisit: the last two of the five steps of a round in the paper."""
+
     @property
     def name(self) -> str:
         """The name in the literature, with the kind of label."""
         return f"FedMD {self.labels}"
 
+    @property
+    def levels(self) -> int:
+        """Integer units in one whole vote."""
+        return levels(self.labels)
+
     def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
         """Weight 1 and every class, everywhere."""
-        return Opinion(np.ones(len(proxies)))
+        return CountedVotes(np.ones(len(proxies)))
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The plain mean, for every proxy, ties and all."""

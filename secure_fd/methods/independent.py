@@ -8,7 +8,8 @@ import torch
 from secure_fd.config import Schedule
 from secure_fd.data.images import Images
 from secure_fd.federation import Participant
-from secure_fd.training import Trainer, accuracy, default_device
+from secure_fd.learners import Learners
+from secure_fd.training import accuracy, default_device
 from secure_fd.transcript import Transcript
 
 
@@ -24,10 +25,13 @@ class Independent:
     ) -> None:
         self._schedule = schedule or Schedule()
         self._device = device or default_device()
-        self._trainers = [
-            Trainer(p.model, p.data.train, self._schedule.sgd, seed * 1000 + k, self._device)
-            for k, p in enumerate(participants)
-        ]
+        self._learners = Learners(
+            [p.model for p in participants],
+            [p.data.train for p in participants],
+            self._schedule,
+            seed,
+            self._device,
+        )
         self._indices = itertools.count()
         self._warm = False
         self.transcript = Transcript(len(participants))
@@ -35,20 +39,21 @@ class Independent:
     @property
     def models(self) -> list[torch.nn.Module]:
         """Every client's own network."""
-        return [trainer.model for trainer in self._trainers]
+        return self._learners.models
 
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy."""
         held = test.to(self._device)
-        return [accuracy(trainer.model, held) for trainer in self._trainers]
+        return [accuracy(model, held) for model in self.models]
 
     def rounds(self, count: int) -> Iterator[int]:
         """Warm up once, then train in rounds of local and proxy steps, all on private records."""
         steps = self._schedule.local_steps + self._schedule.proxy_steps
-        for trainer in self._trainers:
-            trainer.local_steps(0 if self._warm else self._schedule.warmup_steps)
+        if not self._warm:
+            self._learners.warm_up()
         self._warm = True
-        for _ in range(count):
-            for trainer in self._trainers:
-                trainer.local_steps(steps)
-            yield next(self._indices)
+        everyone = range(len(self.models))
+        for index in itertools.islice(self._indices, count):
+            self._learners.begin_round(index)
+            self._learners.local_steps(steps, everyone)
+            yield index

@@ -1,44 +1,67 @@
 """Selective-FD (Shao, Wu and Zhang, 2023): both sides filter.
 
-A client abstains where its density ratio is below tau_client; the server drops ensembles whose
-l1 distance to their own one-hot label exceeds tau_server.
+In the paper a client abstains where its density ratio is below tau_client, and the server drops
+ensembles whose l1 distance to their own one-hot label exceeds tau_server: `votes="counted"`. By
+default votes weigh instead: a client's weight is the product of what its density ratio and its
+network grant a class, so that hard samples are covered, ties go to the larger ratio, and the
+selector grows sharper as the networks learn from each other.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
 from secure_fd.data.federated import ClientData
+from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.methods.base import Labels, Opinion, teachable
+from secure_fd.methods.base import CountedVotes, Labels, Opinion, WeighedVotes, levels, teachable
 from secure_fd.selection.client import ClientSelector, ProxyRatioSelector, Selection
 from secure_fd.selection.server import check_server_threshold, ensemble_predictions, precise
+
+Votes = Literal["weighed", "counted"]
+_MOST_SHARPNESS = 8.0  # beyond it the integers of a soft vote hold little but its largest class
 
 
 @dataclass(frozen=True, slots=True)
 class SelectiveFD:
     """labels: what clients share. server_threshold: tau_server, an l1 distance up to 2.
 
-    own_classes: a client names only classes whose own estimator accepts the proxy. Without it, one
-    round of confused networks feeds on its own answers: hard labels fall from 99 % right to
-    chance within ten rounds. weighted: soft votes weigh as much as the proxy is typical of the
-    client, instead of 0 or 1.
+    votes: "weighed", or "counted" as in the paper, 0 or 1 by the selector's threshold. sharpness:
+    exponent of soft weighed votes, as least squares shrinks every ratio towards the mean.
+    own_classes: with counted votes, a client names only classes whose own estimator accepts the
+    proxy. Without it, one round of confused networks feeds on its own answers: hard labels fall
+    from 99 % right to chance within ten rounds.
     """
 
     labels: Labels = "soft"
     selector: ClientSelector = field(default_factory=ProxyRatioSelector)
-    server_threshold: float = 1.0
+    server_threshold: float = 2.0
+    votes: Votes = "weighed"
+    sharpness: float = 2.0
     own_classes: bool = True
-    weighted: bool = True
+
+    revisits: ClassVar[bool] = False
+    """Local steps come first (the paper's supplement)."""
 
     def __post_init__(self) -> None:
         check_server_threshold(self.server_threshold)
+        if self.votes not in ("weighed", "counted"):
+            raise ConfigurationError("votes", self.votes, "use weighed or counted")
+        if not 0 < self.sharpness <= _MOST_SHARPNESS:
+            allowed = f"use a number above 0, at most {_MOST_SHARPNESS:g}"
+            raise ConfigurationError("sharpness", self.sharpness, allowed)
 
     @property
     def name(self) -> str:
         """The name in the literature, with the kind of label."""
         return f"Selective-FD {self.labels}"
+
+    @property
+    def levels(self) -> int:
+        """Weighed votes need room for their weights."""
+        return levels(self.labels, weighed=self.votes == "weighed")
 
     def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
         """The client selector's verdict."""
@@ -46,10 +69,11 @@ class SelectiveFD:
 
     def opinion_of(self, verdict: Selection, n_classes: int) -> Opinion:
         """What a client may say where its selector judges so."""
-        soft = self.weighted and self.labels == "soft"
-        weights = np.where(verdict.accepted, verdict.confidence if soft else 1.0, 0.0)
+        if self.votes == "weighed":
+            evidence = verdict.evidence(n_classes)
+            return WeighedVotes(evidence, self.sharpness, verdict.scores)
         allowed = verdict.allowed(n_classes) if self.own_classes else None
-        return Opinion(weights, allowed, verdict.scores)
+        return CountedVotes(verdict.accepted.astype(np.float64), allowed, verdict.scores)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """h(x) where the answer is precise; where nobody answered, zeros tie and teach nothing."""

@@ -1,6 +1,6 @@
 """Client selectors, from private records and public proxies to "I answer" or "I abstain"."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Literal, Protocol
 
@@ -22,8 +22,12 @@ from secure_fd.selection.density import (
     posterior,
     shared_reference,
 )
+from secure_fd.selection.features import as_they_are
 from secure_fd.selection.kulsif import Kulsif
 from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
+
+_STEP = 1 / 255
+"""Least deviation of a feature: what its 8 bits resolve."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,13 +35,13 @@ class Selection:
     """A client's verdict on the proxies, one estimator for each class that it holds.
 
     ratios: [P, classes of the client], the estimated density ratios. thresholds: [classes].
-    confidence: [P] in [0, 1], how sure the client is of the proxies that it accepts.
+    posterior: [P, classes] in [0, 1], how likely each proxy is of each of these classes.
     """
 
     classes: tuple[int, ...]
     ratios: FloatArray = field(repr=False)
     thresholds: FloatArray = field(repr=False)
-    confidence: FloatArray = field(repr=False)
+    posterior: FloatArray = field(repr=False)
 
     @property
     def margins(self) -> FloatArray:
@@ -59,6 +63,12 @@ class Selection:
         mask = np.zeros((len(self.ratios), n_classes), dtype=np.bool_)
         mask[:, list(self.classes)] = self.margins >= 0
         return mask
+
+    def evidence(self, n_classes: int) -> FloatArray:
+        """[P, C] the posterior, and zero for classes that the client does not hold."""
+        spread = np.zeros((len(self.ratios), n_classes))
+        spread[:, list(self.classes)] = self.posterior
+        return spread
 
 
 class FittedSelector(Protocol):
@@ -132,37 +142,37 @@ class FittedProxyRatio:
 
     def _verdict(self, ratios: FloatArray, compared: FloatArray) -> Selection:
         shares = class_shares(self.ratios)  # estimated on the proxies, whatever is asked about
-        confidence = posterior(ratios, self.n_classes, shares).max(axis=1)
-        return Selection(self.head.classes, compared, self.thresholds, confidence)
+        likely = posterior(ratios, self.n_classes, shares)
+        return Selection(self.head.classes, compared, self.thresholds, likely)
 
 
 @dataclass(frozen=True, slots=True)
 class KulsifSelector:
     """The paper's selector: exact KuLSIF in pixel space against uniform noise, one a class.
 
-    width: of the Gaussian kernel, in pixels normalised by `mean` and `deviation`. share: of the
-    local records that the estimate is built from; the threshold is the `quantile` on the rest.
-    beta is n_u^(-1/2).
+    width: of the Gaussian kernel, in pixels normalised by `mean` and `deviation`; features
+    [N, d, 1, 1], in which the paper estimates on CIFAR-10, differ in scale from one to the next and
+    are normalised each by its own on the public proxies. share: of the local records that the
+    estimate is built from; the threshold is the `quantile` on the rest. beta is n_u^(-1/2).
     """
 
     quantile: float = 0.25
     width: float = 5.0
     n_reference: int = 250
     share: float = 0.05
-    mean: float = 0.1307
-    deviation: float = 0.3081
+    mean: float | FloatArray = 0.1307
+    deviation: float | FloatArray = 0.3081
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise ConfigurationError("share", self.share, "use a number between 0 and 1")
 
-    def fit(self, client: ClientData, proxies: Tensor) -> "FittedKulsif":  # noqa: ARG002 - the paper's estimator never sees them
+    def fit(self, client: ClientData, proxies: Tensor) -> "FittedKulsif":
         """One estimator a class, from a share of its records; the rest sets its threshold."""
-        rng = np.random.default_rng(self.seed)
-        return FittedKulsif(
-            self, client.classes, tuple(self._one(client.train, c, rng) for c in client.classes)
-        )
+        rng, scaled = np.random.default_rng(self.seed), self._scaled(proxies)
+        fitted = tuple(scaled._one(client.train, c, rng) for c in client.classes)
+        return FittedKulsif(scaled, client.classes, fitted)
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
         """The verdict on the proxies."""
@@ -170,8 +180,15 @@ class KulsifSelector:
 
     def points(self, pixels: Tensor) -> FloatArray:
         """[N, d] normalised pixels, in which the kernel's width is stated."""
-        flat = pixels.flatten(1).double().cpu().numpy()
-        return np.asarray((flat - self.mean) / self.deviation)
+        return np.asarray((as_they_are(pixels) - self.mean) / self.deviation)
+
+    def _scaled(self, proxies: Tensor) -> "KulsifSelector":
+        """With the features' own scales; where proxies are images the estimator never sees them."""
+        if proxies.shape[2] > 1:
+            return self
+        features = as_they_are(proxies)
+        deviation = np.maximum(features.std(axis=0), _STEP)
+        return replace(self, mean=features.mean(axis=0), deviation=deviation)
 
     def _one(self, records: Images, label: int, rng: np.random.Generator) -> tuple[Kulsif, float]:
         own = rng.permutation(self.points(records.pixels[records.labels == label]))
@@ -198,8 +215,9 @@ class FittedKulsif:
         units = np.array([abs(threshold) or 1.0 for _, threshold in self.estimators])
         ratios = np.stack([fitted.score_samples(points) for fitted, _ in self.estimators], axis=1)
         thresholds = np.array([threshold for _, threshold in self.estimators]) / units
-        # Against uniform noise a ratio is a density: it says nothing about other classes.
-        return Selection(self.classes, ratios / units, thresholds, np.ones(len(ratios)))
+        # Against uniform noise a ratio is a density: of other classes it says yes or no at most.
+        accepted = (ratios / units >= thresholds).astype(np.float64)
+        return Selection(self.classes, ratios / units, thresholds, accepted)
 
 
 @lru_cache(maxsize=32)

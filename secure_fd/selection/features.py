@@ -1,5 +1,6 @@
 """Feature maps fitted on public proxies alone: private records are only ever mapped."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.nn import functional
 from secure_fd.knowledge import FloatArray
 
 _BATCH = 1000
+_SIDE = 28  # for which SCALES are stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,14 @@ class RandomConvolution:
         return cls(filters, scale.bias, scale.stride, scale.pool)
 
     def __call__(self, pixels: Tensor) -> FloatArray:
-        """[N, channels, H, W] -> [N, features]."""
+        """[N, channels, H, W] -> [N, features]; images far above 28 x 28 are shrunk to about it."""
         filters = self.filters.to(pixels.device)
+        shrink = max(1, round(pixels.shape[2] / _SIDE))
         parts = []
         for batch in torch.split(pixels, _BATCH):
+            small = functional.avg_pool2d(batch, shrink) if shrink > 1 else batch
             maps = functional.relu(
-                functional.conv2d(batch, filters, stride=self.stride) - self.bias
+                functional.conv2d(small, filters, stride=self.stride) - self.bias
             )
             parts.append(functional.avg_pool2d(maps, self.pool).flatten(1).cpu())
         return torch.cat(parts).double().numpy()
@@ -67,28 +71,45 @@ class Whitening:
 
     @classmethod
     def fit(cls, features: FloatArray, rank: int) -> "Whitening":
-        """Fit on [N, d]; rank is lowered where the proxies span less."""
+        """Fit on [N, d]; rank is lowered where the proxies span less.
+
+        The covariance X^T X / N and the Gram matrix X X^T / N share their eigenvalues, and X^T maps
+        eigenvectors of the second to those of the first: the smaller of the two is decomposed.
+        """
         mean = features.mean(axis=0)
         centred = features - mean
-        values, vectors = np.linalg.eigh(centred.T @ centred / len(features))
-        keep = np.argsort(values)[::-1][: min(rank, len(features) - 1, len(values))]
+        count, wide = len(features), len(features) < features.shape[1]
+        gram = centred @ centred.T if wide else centred.T @ centred
+        values, vectors = np.linalg.eigh(gram / count)
+        keep = np.argsort(values)[::-1][: min(rank, count - 1, len(values))]
         keep = keep[values[keep] > 1e-10 * values.max()]
-        return cls(mean, vectors[:, keep] / np.sqrt(values[keep]))
+        basis = vectors[:, keep] / np.sqrt(values[keep])
+        return cls(mean, centred.T @ basis / np.sqrt(count * values[keep]) if wide else basis)
 
     def __call__(self, features: FloatArray) -> FloatArray:
         """[N, d] -> [N, r]."""
         return (features - self.mean) @ self.basis
 
 
+def as_they_are(pixels: Tensor) -> FloatArray:
+    """[N, ...] -> [N, d]: the pixels themselves, or the features that were given for them."""
+    return np.asarray(pixels.flatten(1).double().cpu().numpy())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicFeatures:
-    """Both scales, each whitened on the proxies, side by side."""
+    """Both scales, each whitened on the proxies, side by side; or given features, whitened."""
 
-    banks: tuple[tuple[RandomConvolution, Whitening], ...]
+    banks: tuple[tuple[Callable[[Tensor], FloatArray], Whitening], ...]
 
     @classmethod
     def fit(cls, proxies: Tensor, ranks: tuple[int, ...], seed: int) -> "PublicFeatures":
-        """Fit on public pixels [P, channels, H, W]; ranks: whitened features of each scale."""
+        """Fit on public pixels [P, channels, H, W]; ranks: whitened features of each scale.
+
+        Features [P, d, 1, 1] have no scales: of them as many are whitened as of all scales.
+        """
+        if proxies.shape[2] == 1:
+            return cls(((as_they_are, Whitening.fit(as_they_are(proxies), sum(ranks))),))
         banks = []
         for scale, rank in zip(SCALES, ranks, strict=True):
             convolution = RandomConvolution.draw(scale, proxies.shape[1], seed)
@@ -97,7 +118,7 @@ class PublicFeatures:
 
     def __call__(self, pixels: Tensor) -> FloatArray:
         """[N, channels, H, W] -> [N, sum of ranks]."""
-        parts = [whitening(convolution(pixels)) for convolution, whitening in self.banks]
+        parts = [whitening(bank(pixels)) for bank, whitening in self.banks]
         return np.concatenate(parts, axis=1)
 
 

@@ -1,6 +1,7 @@
 """What the README shows works as it stands."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,8 @@ def test_paths_in_the_readme_exist() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-def test_the_extra_that_is_installed_exists() -> None:
+def test_the_extras_that_are_installed_exist() -> None:
     extras = re.findall(r'"\.\[(\w+)\]"', (ROOT / "README.md").read_text())
-    assert set(extras) == {"test"}
+    assert set(extras) == {"test", "pretrained"}
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras) <= set(known["optional-dependencies"])

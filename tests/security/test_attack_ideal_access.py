@@ -324,8 +324,11 @@ def noise(n: int = 30) -> Tensor:
 
 @pytest.mark.parametrize("spec", [HARD, SOFT], ids=["hard", "soft"])
 def test_injected_proxies_get_the_answers_of_a_round(spec: RowSpec) -> None:
-    """The round's own uploads, after one more round's training: nothing but networks moved."""
-    found = trained(spec)
+    """The round's own uploads, after one more round's training: nothing but networks moved.
+
+    Votes that are counted: the weight of a weighed one moves with the network.
+    """
+    found = trained(spec, "kulsif")
     votes = found.injected(proxies())
     assert votes.shape == (30, 4, 10)
     count = votes.sum(dim=2)

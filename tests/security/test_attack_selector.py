@@ -77,7 +77,7 @@ def answering(label: int, epsilon: float | None = None) -> Answers:
     noise = SeededRandom(label)
 
     def answers(images: torch.Tensor) -> Released:
-        opinion = SelectiveFD("hard", SELECTOR).opinion_of(judge(images), CLASSES)
+        opinion = SelectiveFD("hard", SELECTOR, votes="counted").opinion_of(judge(images), CLASSES)
         every = np.arange(len(images))
         said = np.full((len(images), CLASSES), 1 / CLASSES)
         honest = opinion.contribution(every, said, "hard")

@@ -18,7 +18,8 @@ from secure_fd.config import SGD
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
 from secure_fd.federation import Federation
-from secure_fd.knowledge import WordArray
+from secure_fd.knowledge import WEIGHED_LEVELS, WordArray
+from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.base import Protection
@@ -108,7 +109,7 @@ def test_masked_words_look_uniform_and_clear_ones_do_not(digits: FederatedData) 
 
 
 def test_masked_words_unpack_to_no_votes(digits: FederatedData) -> None:
-    layout, length = LaneLayout(4, 1), len(digits.proxies) * 10
+    layout, length = LaneLayout(4, WEIGHED_LEVELS), len(digits.proxies) * 10
     for seen in trained(digits, masked()).transcript.distillation:
         for words in seen.payloads.values():
             with pytest.raises(PeerError):
@@ -190,14 +191,14 @@ def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
     assert first.uploads is not None
     chosen = verdict(digits, 1)
     opinion = made.opinion(1)
+    assert isinstance(opinion, WeighedVotes)
     client = digits.clients[1]
     private: list[object] = [
         first.uploads,
         first.uploads[1],
         first.payloads[1],
         first.total,
-        opinion.weights,
-        opinion.allowed,
+        opinion.evidence,
         chosen.ratios,
         client.train.pixels,
         client.train.labels,

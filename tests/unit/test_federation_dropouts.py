@@ -18,7 +18,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.messages import ensemble_bytes, proxy_bytes
-from secure_fd.methods.base import Labels, Opinion
+from secure_fd.methods.base import CountedVotes, Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -57,7 +57,7 @@ def test_the_ensemble_is_that_of_the_survivors(digits: FederatedData) -> None:
     size = len(digits.proxies)
     script = dict(enumerate(Stage))
     allowed = [np.tile(np.arange(10) == k, (size, 1)) for k in range(4)]
-    method = Scripted(iter([Opinion(np.ones(size), only) for only in allowed[1:]]))
+    method = Scripted(iter([CountedVotes(np.ones(size), only) for only in allowed[1:]]))
     made = federation(digits, method, dropouts=faults({0: script}), schedule=all_proxies(digits))
     report = next(made.rounds(1))
     assert report.survivors == (2, 3)
@@ -74,7 +74,7 @@ def test_the_ensemble_is_that_of_the_survivors(digits: FederatedData) -> None:
 
 def test_single_contributors_are_counted_among_survivors(digits: FederatedData) -> None:
     """Clients 0 and 1 answer everything, 2 and 3 nothing; without 1, every vote stands alone."""
-    opinions = [Opinion(np.full(200, float(k < 2))) for k in range(4)]
+    opinions = [CountedVotes(np.full(200, float(k < 2))) for k in range(4)]
     lost = federation(digits, Scripted(iter(opinions)), dropouts=faults({0: {1: GONE}}))
     whole = federation(digits, Scripted(iter(opinions)))
     assert (next(lost.rounds(1)).single, next(whole.rounds(1)).single) == (1.0, 0.0)
@@ -119,8 +119,8 @@ def test_who_comes_back_learns_from_what_it_missed(
 ) -> None:
     lessons: list[int] = []
     monkeypatch.setattr(
-        "secure_fd.training.Trainer.distillation_steps",
-        lambda _, pixels, __, ___: lessons.append(len(pixels)),
+        "secure_fd.learners.Learners.distillation_steps",
+        lambda _, pixels, __, ___, present: lessons.extend([len(pixels)] * len(present)),
     )
     made = federation(digits, FedMD(), dropouts=faults({0: {3: GONE}}))
     run(made)
@@ -157,7 +157,7 @@ def test_whoever_is_there_in_a_void_round_trains_alone(
     made = federation(digits, dropouts=faults({0: {0: GONE, 1: GONE}}))
     lessons: list[object] = []
     monkeypatch.setattr(
-        "secure_fd.training.Trainer.distillation_steps",
+        "secure_fd.learners.Learners.distillation_steps",
         lambda self, *_: lessons.append(self),
     )
     monkeypatch.setattr(
@@ -239,7 +239,7 @@ def votes(data: FederatedData, unit: LabelUnit, repeats: int) -> FloatArray:
     lost = faults({0: {0: GONE, 1: Stage.PREPARE, 2: Stage.CONSISTENCY}})
     found = []
     for _ in range(repeats):
-        method = Scripted(iter([Opinion(np.ones(size), allowed) for _ in range(4)]))
+        method = Scripted(iter([CountedVotes(np.ones(size), allowed) for _ in range(4)]))
         made = federation(data, method, protection=unit, schedule=all_proxies(data), dropouts=lost)
         run(made, rounds=1)
         unit._ledgers.clear()  # a world anew, with fresh noise

@@ -18,9 +18,9 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.federation import Federation
-from secure_fd.knowledge import FloatArray, Sums
+from secure_fd.knowledge import SOFT_LEVELS, WEIGHED_LEVELS, Ensemble, FloatArray, Sums
 from secure_fd.messages import ensemble_message, proxy_bytes
-from secure_fd.methods.base import Labels, Opinion
+from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
@@ -32,6 +32,7 @@ from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.server_setup import ServerSetup
 from secure_fd.training import Trainer, predict, predicted_labels
+from secure_fd.trust import Trust
 from tests.small_federation import (
     BRIEF,
     Scripted,
@@ -132,13 +133,10 @@ def test_rounds_of_the_other_methods_go_on_too(digits: FederatedData) -> None:
 def test_a_selective_client_abstains_outside_its_distribution(digits: FederatedData) -> None:
     client, proxies = digits.clients[1], digits.proxies
     found = verdict(digits, 1)
-    hard = SelectiveFD("hard").opinion(client, proxies.pixels)
-    soft = SelectiveFD("soft").opinion(client, proxies.pixels)
-    flat = SelectiveFD("soft", weighted=False).opinion(client, proxies.pixels)
+    counted = SelectiveFD("hard", votes="counted").opinion(client, proxies.pixels)
     assert 0 < found.accepted.sum() < len(proxies)
-    assert np.array_equal(hard.weights, found.accepted.astype(float))
-    assert np.array_equal(flat.weights, hard.weights)
-    assert np.array_equal(soft.weights, np.where(found.accepted, found.confidence, 0.0))
+    said = counted.contribution(np.arange(len(proxies)), np.full((len(proxies), 10), 0.1), "hard")
+    assert np.array_equal(said.weights, found.accepted.astype(float))
     own = proxies.labels.numpy() == 1
     assert found.accepted[own].mean() > 0.6
     assert found.accepted[~own].mean() < 0.2
@@ -150,19 +148,21 @@ def test_a_client_names_its_own_classes_only(digits: FederatedData, labels: Labe
     pixels = digits.proxies.pixels
     sure = np.tile(np.eye(10)[7], (len(pixels), 1))
     everywhere = np.arange(len(pixels))
-    bound = SelectiveFD(labels).opinion(digits.clients[1], pixels)
+    bound = SelectiveFD(labels, votes="counted").opinion(digits.clients[1], pixels)
     said = bound.contribution(everywhere, sure, labels)
     spoken = said.weights > 0
     assert spoken.any()
     assert np.array_equal(said.predictions[spoken].argmax(axis=1), np.ones(spoken.sum()))
-    free = SelectiveFD(labels, own_classes=False).opinion(digits.clients[1], pixels)
+    free = SelectiveFD(labels, votes="counted", own_classes=False).opinion(
+        digits.clients[1], pixels
+    )
     loose = free.contribution(everywhere, sure, labels)
     assert np.array_equal(loose.weights, said.weights)
     assert np.array_equal(loose.predictions, sure)
 
 
 def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs() -> None:
-    opinion = Opinion(np.ones(3), np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=np.bool_))
+    opinion = CountedVotes(np.ones(3), np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=np.bool_))
     softmax = np.array([[0.2, 0.3, 0.5]])
     soft = [opinion.contribution(np.array([i]), softmax, "soft").predictions[0] for i in range(3)]
     assert soft[0] == pytest.approx([0.4, 0.6, 0.0])
@@ -170,6 +170,38 @@ def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs() -> None:
     assert soft[2] == pytest.approx([0.2, 0.3, 0.5])
     hard = opinion.contribution(np.array([0]), softmax, "hard").predictions
     assert hard.tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_a_weighed_vote_is_the_product_of_selector_and_network() -> None:
+    votes = WeighedVotes(np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0]]), sharpness=1.0)
+    softmax = np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])
+    soft = votes.contribution(np.arange(2), softmax, "soft", trust=1.0)
+    assert soft.weights == pytest.approx([0.26, 0.0])  # .8 x .3 + .2 x .1; no evidence, no vote
+    assert soft.predictions[0] == pytest.approx([0.24 / 0.26, 0.02 / 0.26, 0.0])
+    hard = votes.contribution(np.arange(2), softmax, "hard", trust=1.0)
+    assert hard.weights == pytest.approx([np.sqrt(0.24), 0.0])
+    assert hard.predictions[0].tolist() == [1.0, 0.0, 0.0]
+    # A network that nobody trusts only divides between the classes held: .75 and .25.
+    new = votes.contribution(np.arange(2), softmax, "soft", trust=0.0)
+    assert new.weights[0] == pytest.approx(0.8 * 0.75 + 0.2 * 0.25)
+    half = votes.contribution(np.arange(2), softmax, "soft", trust=0.5)
+    assert half.weights[0] == pytest.approx((0.26 + new.weights[0]) / 2)
+    sharp = WeighedVotes(votes.evidence, sharpness=2.0).contribution(
+        np.arange(2), softmax, "soft", trust=1.0
+    )
+    assert sharp.weights[0] == pytest.approx(0.24**2 + 0.02**2)
+
+
+def test_trust_is_what_the_network_knew_before_it_was_taught() -> None:
+    trust = Trust(2)
+    assert trust.of(0) == 0.0
+    trust.said(0, np.eye(3)[[0, 1, 2, 2]])
+    taught = Ensemble(np.arange(4), np.eye(3)[[0, 1, 1, 0]], np.array([True, True, True, False]))
+    trust.heard(taught, [0, 1])  # client 1 was not asked
+    assert trust.of(0) == pytest.approx(2 / 3)
+    assert trust.of(1) == 0.0
+    trust.heard(taught, [0])  # what was said before is not compared again
+    assert trust.of(0) == pytest.approx(2 / 3)
 
 
 SUMS = Sums(
@@ -182,7 +214,7 @@ def test_the_server_keeps_what_is_precise() -> None:
     """2 (1 - max h) is 0, 1, 1, (nobody), 1.25; the third ties, so it names no label."""
     where = np.array([5, 7, 8, 9, 11])
     strict = SelectiveFD("soft", server_threshold=0.5).ensemble(where, SUMS)
-    usual = SelectiveFD("soft").ensemble(where, SUMS)
+    usual = SelectiveFD("soft", server_threshold=1.0).ensemble(where, SUMS)
     assert strict.kept.tolist() == [True, False, False, False, False]
     assert usual.kept.tolist() == [True, True, False, False, False]
     assert usual.indices.tolist() == where.tolist()
@@ -211,7 +243,7 @@ def test_an_abstention_weighs_nothing_and_one_voice_is_counted_as_one(
     answered = np.zeros((4, 200))
     answered[:, :20] = 1
     answered[0, 20:50] = 1
-    method = Scripted(iter([Opinion(weights) for weights in answered]))
+    method = Scripted(iter([CountedVotes(weights) for weights in answered]))
     made = federation(digits, method, schedule=all_proxies(digits))
     report = next(made.rounds(1))
     assert report.single == pytest.approx(30 / 50)
@@ -224,7 +256,7 @@ def test_an_abstention_weighs_nothing_and_one_voice_is_counted_as_one(
 
 
 def test_where_nobody_answers_nothing_is_taught(digits: FederatedData) -> None:
-    silent = Scripted(iter([Opinion(np.zeros(200)) for _ in range(4)]))
+    silent = Scripted(iter([CountedVotes(np.zeros(200)) for _ in range(4)]))
     made = federation(digits, silent)
     report = next(made.rounds(1))
     assert (report.kept, report.single, made.single_contributors) == (0.0, 0.0, 0.0)
@@ -261,7 +293,7 @@ def test_what_clients_learn_from(
 def test_bytes_in_clear_are_those_of_the_messages(digits: FederatedData, labels: Labels) -> None:
     made = run(federation(digits, SelectiveFD(labels)), rounds=2)
     sent = [len(seen.payloads[1].tobytes()) for seen in made.transcript.distillation]
-    layout = LaneLayout(4, 1 if labels == "hard" else 4095)
+    layout = LaneLayout(4, WEIGHED_LEVELS if labels == "hard" else SOFT_LEVELS)
     assert sent == [8 * layout.words(32 * 10)] * 2
     assert made.transcript.up.tolist() == [sum(sent)] * 4
     assert made.transcript.down.tolist() == [proxy_bytes(digits.proxies.pixels) + told(made)] * 4

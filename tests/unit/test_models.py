@@ -1,11 +1,25 @@
-"""Table 3 of the paper's supplement, counted by hand."""
+"""Tables 2 to 4 of the paper's supplement, counted by hand."""
+
+from types import SimpleNamespace
+from urllib.error import URLError
 
 import pytest
 import torch
 from torch import nn
 
+from secure_fd import resnets
+from secure_fd.config import IMAGE_SETS
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.models import SHARED, Standardise, build, flatten, heterogeneous, load_flat, names
+from secure_fd.models import (
+    SHARED,
+    Standardise,
+    architectures,
+    build,
+    flatten,
+    heterogeneous,
+    load_flat,
+    names,
+)
 
 COUNTS = {
     # A convolution has out x in x k x k weights and out biases, a linear layer out x in and out.
@@ -25,12 +39,31 @@ TOTALS = {
     "mlp-1024-512-256": 1_462_538,
     "mlp-1024-1024": 1_863_690,
 }
+CHEST = {
+    # Sides: 64 -5+1= 60 -pool-> 30 -5+1= 26 -pool-> 13, so 20 x 13 x 13 = 3,380.
+    "chest-cnn-5-5-50": (250 + 10) + (5000 + 20) + (3380 * 50 + 50) + (150 + 3),
+    # 64 (padded) -> 32 (padded) -> 16: 20 x 16 x 16 = 5,120.
+    "chest-cnn-3-3-128": (90 + 10) + (1800 + 20) + (5120 * 128 + 128) + (384 + 3),
+    "chest-mlp-1024-512-256": (4096 * 1024 + 1024) + (1024 * 512 + 512) + (512 * 256 + 256) + 771,
+    "chest-mlp-1024-1024": (4096 * 1024 + 1024) + (1024 * 1024 + 1024) + (1024 * 3 + 3),
+}
+HEADS = {
+    "head-128-64": (1280 * 128 + 128) + (128 * 64 + 64) + (640 + 10),
+    "head-256": (1280 * 256 + 256) + (2560 + 10),
+}
+# torchvision's count with its layer of 1,000 classes, less that layer, and the head.
+RESNETS = {
+    "resnet18-128-64": 11_689_512 - 513_000 + (512 * 128 + 128) + (128 * 64 + 64) + (640 + 10),
+    "resnet34-256": 21_797_672 - 513_000 + (512 * 256 + 256) + (2560 + 10),
+    "resnet50-256": 25_557_032 - 2_049_000 + (2048 * 256 + 256) + (2560 + 10),
+}
 every_name = pytest.mark.parametrize("name", COUNTS)
 PIXELS = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
 def test_every_architecture_is_counted() -> None:
-    assert set(names()) == set(COUNTS)
+    on_images = {name for name in names() if not name.startswith("resnet")}
+    assert on_images == {*COUNTS, *CHEST, *HEADS}
     assert COUNTS == TOTALS
 
 
@@ -74,6 +107,71 @@ def test_clients_follow_table_3_in_its_order() -> None:
         *["mlp-1024-1024"] * 2,
     ]
     assert heterogeneous(13) == heterogeneous(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "shape", "classes"),
+    [
+        *((name, count, (1, 64, 64), 3) for name, count in CHEST.items()),
+        *((name, count, (1280, 1, 1), 10) for name, count in HEADS.items()),
+    ],
+)
+def test_other_images_have_models_of_their_own(
+    name: str, count: int, shape: tuple[int, ...], classes: int
+) -> None:
+    model = build(name, classes, 0)
+    assert len(flatten(model)) == count
+    pixels = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+    logits = model(pixels)
+    assert logits.shape == (3, classes)
+    assert torch.isfinite(logits).all()
+    assert torch.equal(flatten(model), flatten(build(name, classes, 0)))
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_a_resnet_has_the_head_in_place_of_its_last_layer_and_learns(name: str) -> None:
+    model = build(name, 10, 0)
+    before = flatten(model)
+    assert len(before) == RESNETS[name]
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    logits = model(images)
+    assert logits.shape == (2, 10)
+    loss = nn.functional.cross_entropy(logits, torch.tensor([3, 7]))
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    moved = flatten(model) - before
+    assert torch.isfinite(moved).all()
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    assert all(bool(part.any()) for part in torch.split(moved, sizes)), "a layer did not learn"
+
+
+def test_weights_that_cannot_be_downloaded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def get_model(name: str, weights: str | None) -> nn.Module:
+        asked.append((name, weights))
+        raise URLError("no network")
+
+    offline = SimpleNamespace(models=SimpleNamespace(get_model=get_model))
+    monkeypatch.setattr(resnets, "torchvision", lambda: offline)
+    with pytest.raises(ConfigurationError, match=r"resnet34, pretrained.*cifar10_features"):
+        build("resnet34-256-pretrained", 10, 0)
+    assert asked == [("resnet34", "IMAGENET1K_V1")]
+
+
+def test_every_image_set_has_its_architectures_in_the_tables_order() -> None:
+    assert {name for s in IMAGE_SETS for name in architectures(s)} <= set(names())
+    assert architectures("mnist") == tuple(heterogeneous(k) for k in range(10))
+    assert architectures("chest_xray") == tuple(CHEST)
+    deep, wide = "head-128-64", "head-256"
+    heads = [deep, deep, wide, wide, deep, deep, wide, wide, wide, wide]
+    assert list(architectures("cifar10_features")) == heads
+    nets = [f"resnet{d}-" for d in (18, 18, 18, 18, 34, 34, 34, 34, 50, 50)]
+    for name, net, head in zip(architectures("cifar10"), nets, heads, strict=True):
+        assert name == net + head.removeprefix("head-") + "-pretrained"
+    with pytest.raises(ConfigurationError, match=r"dataset: 'svhn'.*chest_xray"):
+        architectures("svhn")
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:

@@ -15,7 +15,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, Released, Sums
-from secure_fd.methods.base import Labels, Opinion
+from secure_fd.methods.base import CountedVotes, Labels
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.alphabet import Alphabet
 from secure_fd.privacy.entropy import Random, SeededRandom
@@ -152,7 +152,7 @@ def count_votes(data: FederatedData, unit: LabelUnit, repeats: int) -> FloatArra
     allowed = np.tile(np.arange(10) == 3, (size, 1))
     found = []
     for _ in range(repeats):
-        method = Scripted(iter([Opinion(np.ones(size), allowed) for _ in range(4)]))
+        method = Scripted(iter([CountedVotes(np.ones(size), allowed) for _ in range(4)]))
         run(federation(data, method, protection=unit, schedule=all_proxies(data)), rounds=1)
         unit._ledgers.clear()  # a world anew, with fresh noise
         found.append(method.sums[0].total)
@@ -267,7 +267,7 @@ def test_what_the_record_unit_releases_does_not_depend_on_any_network(
         unit = protection(SeededRandom(3))
         made = federation(
             digits,
-            SelectiveFD("soft", own_classes=False),
+            SelectiveFD("soft", votes="counted", own_classes=False),
             protection=unit,
             schedule=all_proxies(digits),
             seed=seed,

@@ -63,9 +63,14 @@ def test_otsu_accepts_most_of_the_own_class_and_little_else() -> None:
     false = np.mean([s.accepted[~own(k)].mean() for k, s in enumerate(found)])
     assert hits > 0.8
     assert false < 0.05
-    # Confidence ranks the accepted too: strangers among them are less sure.
-    mine = np.concatenate([s.confidence[s.accepted & own(k)] for k, s in enumerate(found)])
-    theirs = np.concatenate([s.confidence[s.accepted & ~own(k)] for k, s in enumerate(found)])
+    # The posterior ranks the accepted too: strangers among them are less sure.
+    likely = [s.posterior.max(axis=1) for s in found]
+    mine = np.concatenate(
+        [p[s.accepted & own(k)] for k, (s, p) in enumerate(zip(found, likely, strict=True))]
+    )
+    theirs = np.concatenate(
+        [p[s.accepted & ~own(k)] for k, (s, p) in enumerate(zip(found, likely, strict=True))]
+    )
     assert mine.mean() > theirs.mean() + 0.2
 
 
@@ -211,8 +216,9 @@ def test_a_selection_accepts_where_any_class_does() -> None:
         classes=(1, 3),
         ratios=np.array([[0.5, 0.1], [0.2, 2.0], [0.1, 0.9], [0.6, 1.0]]),
         thresholds=np.array([0.5, 1.0]),
-        confidence=np.ones(4),
+        posterior=np.array([[0.5, 0.1], [0.2, 1.0], [0.1, 0.9], [0.6, 1.0]]),
     )
+    assert selection.evidence(4)[1].tolist() == [0.0, 0.2, 0.0, 1.0]
     assert selection.scores == pytest.approx([0.0, 1.0, -0.1, 0.1])
     assert selection.accepted.tolist() == [True, True, False, True]
     assert np.argwhere(selection.allowed(4)).tolist() == [[0, 1], [1, 3], [3, 1], [3, 3]]

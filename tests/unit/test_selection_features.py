@@ -100,6 +100,45 @@ def test_rank_falls_to_what_the_proxies_span() -> None:
     assert PublicFeatures.fit(PROXIES[:6], (100, 3), 0)(PROXIES).shape == (300, 5 + 3)
 
 
+def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix() -> None:
+    """The same subspace and scale as from the covariance, up to the signs of its axes."""
+    raw = np.random.default_rng(0).normal(size=(40, 60)) * np.linspace(0.2, 3, 60)
+    few = Whitening.fit(raw, 15)
+    centred = raw - raw.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred / 40)
+    wanted = vectors[:, ::-1][:, :15] / np.sqrt(values[::-1][:15])
+    assert np.allclose(np.abs(few.basis), np.abs(wanted), atol=1e-9)
+    assert np.allclose(few(raw).T @ few(raw) / 40, np.eye(15), atol=1e-9)
+    assert Whitening.fit(raw, 100).basis.shape == (60, 39)
+    unseen = np.random.default_rng(1).normal(size=(5, 60))
+    assert np.allclose(np.abs(few(unseen)), np.abs((unseen - raw.mean(axis=0)) @ wanted))
+
+
+def test_features_are_whitened_as_they_are() -> None:
+    """[N, d, 1, 1] passes no filter: the same as the whitening of [N, d] alone."""
+    given = torch.rand(200, 50, 1, 1, generator=torch.Generator().manual_seed(2))
+    flat = given.flatten(1).double().numpy()
+    found = PublicFeatures.fit(given, (12, 8), 0)(given)
+    assert found.shape == (200, 20)
+    assert np.allclose(found, Whitening.fit(flat, 20)(flat))
+    assert np.allclose(found.T @ found / 200, np.eye(20), atol=1e-9)
+    assert ProxyReference.fit(given, SMALL).features(given).shape == (200, SMALL.n_features)
+
+
+def test_large_images_are_shrunk_to_as_many_features() -> None:
+    """A 64 x 64 image is seen as the means over its 2 x 2 squares; 28 x 28 ones as they are."""
+    generator = torch.Generator().manual_seed(3)
+    large = torch.rand(3, 1, 64, 64, generator=generator)
+    small = torch.nn.functional.avg_pool2d(large, 2)
+    digits = torch.rand(3, 1, 28, 28, generator=generator)
+    for scale in SCALES:
+        convolution = RandomConvolution.draw(scale, 1, 0)
+        assert np.allclose(convolution(large), convolution(small))
+        maps = torch.nn.functional.conv2d(digits, convolution.filters, stride=scale.stride)
+        pooled = torch.nn.functional.avg_pool2d((maps - scale.bias).relu(), scale.pool).flatten(1)
+        assert np.allclose(convolution(digits), pooled, atol=1e-6)
+
+
 def test_filters_are_blind_to_brightness_and_of_norm_one() -> None:
     for scale in SCALES:
         filters = RandomConvolution.draw(scale, 1, 3).filters

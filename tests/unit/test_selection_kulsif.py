@@ -160,3 +160,26 @@ def test_a_class_of_one_record_is_still_judged() -> None:
 def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(ConfigurationError, match="share"):
         KulsifSelector(share=share)
+
+
+def test_features_are_normalised_each_by_its_own_scale_on_the_proxies() -> None:
+    """Two features, one ten times the other: without their scales the small one would not count."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([0.8, 0.08])
+    given = [torch.rand(n, 2, generator=generator) * sizes for n in (400, 40)]
+    proxies, own = (x[:, :, None, None] for x in given)
+    records = Images(own, torch.zeros(40, dtype=torch.int64))
+    client = ClientData(records, records, 2)
+    fitted = KulsifSelector(width=0.4, share=0.5).fit(client, proxies)
+    points = fitted.settings.points(proxies)
+    assert points.mean(axis=0) == pytest.approx([0, 0], abs=1e-9)
+    assert points.std(axis=0) == pytest.approx([1, 1])
+    constant = torch.full((5, 2, 1, 1), 0.25)
+    still = KulsifSelector().fit(client, constant).settings.points(constant + 1 / 255)
+    assert np.allclose(still, 1.0, atol=1e-4)  # one step of eight bits is one unit
+
+
+def test_images_keep_the_settings_own_scale() -> None:
+    records = Images(torch.rand(8, 1, 4, 4), torch.zeros(8, dtype=torch.int64))
+    chosen = KulsifSelector()
+    assert chosen.fit(ClientData(records, records, 2), torch.rand(9, 1, 4, 4)).settings is chosen

@@ -1,11 +1,14 @@
 """Networks learn, and from their own generator alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from secure_fd.config import SGD
+from secure_fd.errors import ConfigurationError
 from secure_fd.models import flatten
 from secure_fd.training import Trainer, accuracy, predict, predicted_labels
 from tests.unit.toy import network, toy
@@ -98,3 +101,63 @@ def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was() -> N
     assert torch.equal(*(predicted_labels(model, images.pixels) for _ in range(2)))
     assert [layer.training for layer in (model, frozen, dropout)] == [True, False, True]
     assert not torch.equal(model(images.pixels), model(images.pixels))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("learning_rate", -0.1),
+        ("learning_rate", float("nan")),
+        ("local_batch", 0),
+        ("distillation_batch", -1),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+    ],
+)
+def test_settings_that_cannot_train_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ConfigurationError, match=field):
+        replace(SGD(), **{field: value})
+
+
+def test_momentum_is_nesterovs() -> None:
+    """Two steps on one record: v = m v + g, and the step is lr (g + m v)."""
+    data, twin = toy()[torch.tensor([1])], network()
+    made = Trainer(network(), data, SGD(0.3, 16, 16, momentum=0.9), 0, CPU)
+    made.local_steps(2)
+    velocity = [torch.zeros_like(parameter) for parameter in twin.parameters()]
+    for _ in range(2):
+        loss = nn.functional.cross_entropy(twin(data.pixels), data.labels)
+        gradients = torch.autograd.grad(loss, list(twin.parameters()))
+        velocity = [0.9 * v + g for v, g in zip(velocity, gradients, strict=True)]
+        with torch.no_grad():
+            for parameter, g, v in zip(twin.parameters(), gradients, velocity, strict=True):
+                parameter.sub_(0.3 * (g + 0.9 * v))
+    assert torch.allclose(flatten(made.model), flatten(twin), atol=1e-6)
+
+
+def test_a_learning_rate_holds_from_the_next_step() -> None:
+    made = trainer()
+    made.local_steps(1)
+    before = flatten(made.model)
+    made.learning_rate = 0.0
+    made.local_steps(3)
+    assert made.learning_rate == 0.0
+    assert torch.equal(before, flatten(made.model))
+
+
+def test_every_batch_is_augmented_by_the_trainers_own_generator() -> None:
+    """Black pictures teach nothing but the biases; and the draw is the one without augmentation."""
+    seen: list[torch.Tensor] = []
+
+    def blacken(pixels: torch.Tensor, chance: torch.Generator) -> torch.Tensor:
+        seen.append(torch.rand(1, generator=chance))
+        return torch.zeros_like(pixels)
+
+    made = Trainer(network(), toy(), SGD(0.5, 16, 16), 0, CPU, blacken)
+    first = made.model[1].weight.detach().clone()
+    _, labels = made.local_batch()
+    assert torch.equal(labels, trainer().local_batch()[1])
+    made.local_steps(2)
+    made.distillation_steps(toy().pixels, torch.full((100, 2), 0.5), 2)
+    assert torch.equal(made.model[1].weight, first)
+    assert len({float(value) for value in seen}) == 5

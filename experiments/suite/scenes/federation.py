@@ -31,7 +31,6 @@ from experiments.suite.oracles import injection_oracle
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd.data.federated import FederatedData
 from secure_fd.knowledge import IntArray
-from secure_fd.methods.base import levels
 from secure_fd.protection.base import NoProtection
 from secure_fd.secagg.graph import threshold
 
@@ -233,7 +232,7 @@ def _lying(plan: Plan, scored: _Scored, data: FederatedData) -> SplitViews:
     made, n_clients = scored.made, len(data.clients)
     return SplitViews(
         votes=_votes_of_each(plan, scored, data),
-        levels=scored.witness.levels(levels(made.spec.labels)),
+        levels=scored.witness.levels(run.method_of(plan, made.spec).levels),
         decoy=torch.zeros(data.proxies.pixels.shape[1:]),
         cohort=None if made.spec.secure is None else SplitCohort(n_clients),
     )

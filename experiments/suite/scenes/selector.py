@@ -150,7 +150,7 @@ class _Play:
     def victims(self, labels: Labels = "hard") -> list[Victim]:
         """A class of each client that is judged, and the records behind what the server reads."""
         kind = ProxyRatioSelector() if self.row == "proxy-ratio" else KulsifSelector()
-        method = SelectiveFD(labels, kind)
+        method = SelectiveFD(labels, kind, votes="counted")  # what abstention alone tells
         asked = self.data.clients if self.sums_only else self.data.clients[: self.judged()]
         fitted = [kind.fit(client, self.data.proxies.pixels) for client in asked]
         everyone = tuple(self._released(method, k, one.judge) for k, one in enumerate(fitted))

@@ -1,0 +1,94 @@
+"""What each part of Selective-FD is worth: the default without it, one part at a time."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from experiments.papers.cells import VARIANTS, Cell
+from experiments.papers.measures import AUROC_CLASS, COVERED, KEPT, RIGHT
+from experiments.papers.plots import Bar, Bars, drawn
+from experiments.papers.results import Results, grouped, mean_and_deviation
+from experiments.papers.study import PAPER_SETS, Study
+from experiments.papers.tables import NONE, Table, measure, new_table, percent
+from secure_fd.config import Schedule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+_LABELS = ("hard", "soft")
+_SCHEDULES: Mapping[str, Callable[[Schedule], Schedule]] = {
+    "newest round only": lambda schedule: replace(schedule, remember=False),
+    "no views": lambda schedule: replace(schedule, augment="none"),
+    "constant rate": lambda schedule: replace(schedule, anneal_over=None),
+    "no momentum": lambda schedule: replace(schedule, sgd=replace(schedule.sgd, momentum=0.0)),
+}
+"""Variants of the schedule; all others are of the method and its selector (see `build`)."""
+_FIGURES = {
+    "right labels": RIGHT,
+    "kept": KEPT,
+    "ever kept": COVERED,
+    "AUROC": AUROC_CLASS,
+}
+
+
+def vary(cell: Cell) -> Iterator[Cell]:
+    """The default and every variant that changes it, with hard and soft labels."""
+    for labels in _LABELS:
+        default = replace(cell, method="selective-fd", labels=labels, selector="ratio")
+        for variant in VARIANTS:
+            change = _SCHEDULES.get(variant)
+            schedule = change(cell.schedule) if change else cell.schedule
+            if change is None or schedule != cell.schedule:
+                yield replace(default, variant=variant, schedule=schedule)
+
+
+def tables(results: Results) -> list[Table | str]:
+    """One table an image set and kind of labels: a row a variant, the default first."""
+    made: list[Table | str] = []
+    key = grouped(results.cells, lambda cell: (cell.group.place, cell.labels))
+    for (where, labels), found in key.items():
+        title = f"{where}, {labels} labels: the default, and what it loses or gains"
+        columns = ("variant", "accuracy, %", "points", *_FIGURES)
+        table = new_table(title, columns)
+        rows = grouped(found, lambda cell: cell.variant)
+        for variant, of in rows.items():
+            base = rows.get("")
+            points = 100 * (mean_and_deviation(of)[0] - mean_and_deviation(base)[0]) if base else 0
+            change = f"{points:+.1f}" if variant and base else NONE
+            shown = [measure(of, name) for name in _FIGURES.values()]
+            table.add_row(variant or "default", percent(of), change, *shown)
+        made.append(table)
+    return made
+
+
+def figure(results: Results) -> "Figure":
+    """Bars of accuracy and of right labels."""
+    name = _FIGURES["right labels"]
+    panels = []
+    key = grouped(results.cells, lambda cell: (cell.group.place, cell.labels))
+    for (where, labels), found in key.items():
+        groups: dict[str, list[Bar | None]] = {}
+        for variant, of in grouped(found, lambda cell: cell.variant).items():
+            right = [r for r in of if name in r.figures]
+            second = mean_and_deviation(right, lambda r: r.figures[name]) if right else None
+            groups[variant or "default"] = [
+                Bar(*mean_and_deviation(of)),
+                None if second is None else Bar(*second),
+            ]
+        series = ("accuracy", "right labels")
+        panels.append(Bars(f"{where}, {labels} labels", "", series, groups))
+    return drawn(panels, columns=2)
+
+
+STUDY = Study(
+    name="ablation",
+    script="method_ablation.py",
+    about="What each part of Selective-FD is worth, one part left out at a time.",
+    image_sets=PAPER_SETS,
+    splits=("strong",),
+    methods=("selective-fd",),
+    vary=vary,
+    tables=tables,
+    figure=figure,
+)

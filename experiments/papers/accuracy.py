@@ -1,0 +1,151 @@
+"""Tables 1 and 2, the IID table of the arXiv version, and Fig. 4: test accuracy by method."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from experiments.papers import plots, published
+from experiments.papers.cells import METHODS, UNLABELLED, Cell
+from experiments.papers.plots import Bar
+from experiments.papers.published import GAINS_FIG_4
+from experiments.papers.results import CellResult, Results, grouped, mean_and_deviation
+from experiments.papers.study import HOSPITALS, PAPER_SETS, Study
+from experiments.papers.tables import (
+    Table,
+    known_percent,
+    method_title,
+    new_table,
+    percent,
+    selector_title,
+)
+from secure_fd.config import IMAGE_SETS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LABELS = ("hard", "soft")
+SELECTORS = ("kulsif", "ratio")
+"""The paper's client selector, and ours."""
+Row = tuple[str, str]
+"""A method and its client selector."""
+
+
+def vary(cell: Cell) -> Iterator[Cell]:
+    """Every method, with hard and soft labels where it shares labels."""
+    for method in METHODS:
+        for labels in ("",) if method in UNLABELLED else LABELS:
+            for selector in SELECTORS if method == "selective-fd" else ("",):
+                yield replace(cell, method=method, labels=labels, selector=selector)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One image set and split. rows: by method and selector, then labels, the seeds' results."""
+
+    image_set: str
+    split: str
+    rows: Mapping[Row, Mapping[str, Sequence[CellResult]]]
+
+    @property
+    def title(self) -> str:
+        """The place, as a reader names it."""
+        return f"{IMAGE_SETS[self.image_set].title}, {self.split}"
+
+
+def panels(results: Results) -> list[Panel]:
+    """Every image set and split, in the order of the results."""
+    return [
+        Panel(
+            *key,
+            {
+                row: grouped(of_row, lambda cell: cell.labels)
+                for row, of_row in grouped(found, lambda cell: (cell.method, cell.selector)).items()
+            },
+        )
+        for key, found in grouped(results.cells, lambda cell: (cell.image_set, cell.split)).items()
+    ]
+
+
+def tables(results: Results) -> list[Table | str]:
+    """One table an image set and split, in the paper's form, with its numbers beside ours."""
+    return [part for panel in panels(results) for part in _shown(panel)]
+
+
+def _shown(panel: Panel) -> Iterator[Table | str]:
+
+    title = f"{panel.title}: test accuracy, %, last round; published: "
+    columns = ("method", "hard", "published", "soft", "published")
+    table = new_table(title + published.CITATIONS.get(panel.split, "nothing"), columns)
+    for (method, selector), by_labels in panel.rows.items():
+        parts = []
+        for labels in LABELS:
+            known = published.accuracy(panel.image_set, panel.split, method, named(method, labels))
+            parts += [percent(by_labels.get(named(method, labels), [])), known_percent(known)]
+        table.add_row(method_title(method, selector), *parts)
+    yield table
+    if panel.split == HOSPITALS:
+        yield from (_gain(panel, labels) for labels in LABELS)
+
+
+def named(method: str, labels: str) -> str:
+    """The labels of a cell in a column; a method without labels is the same in both."""
+    return "" if method in UNLABELLED else labels
+
+
+def gains(panel: Panel, labels: str) -> dict[str, float]:
+    """By selector, points of Selective-FD over the best baseline, as the text on Fig. 4 has it."""
+    level = {
+        row: 100 * mean_and_deviation(by_labels[named(row[0], labels)])[0]
+        for row, by_labels in panel.rows.items()
+        if row[0] != "fedavg" and named(row[0], labels) in by_labels
+    }
+    baselines = [a for (method, _), a in level.items() if method != "selective-fd"]
+    ours = {s: a for (method, s), a in level.items() if method == "selective-fd"}
+    return {s: a - max(baselines) for s, a in ours.items()} if baselines else {}
+
+
+def _gain(panel: Panel, labels: str) -> str:
+
+    parts = [f"{gain:+.2f} ({selector_title(s)})" for s, gain in gains(panel, labels).items()]
+    ours = ", ".join([*parts, f"{GAINS_FIG_4[labels]:+.2f} (published)"])
+    return f"Selective-FD over the best distilling baseline, {labels} labels, points: {ours}"
+
+
+def figure(results: Results) -> "Figure":
+    """Bars of every method, as in Fig. 4; hollow marks are the published means."""
+    return plots.drawn(
+        [
+            plots.Bars(
+                panel.title,
+                "test accuracy",
+                tuple(f"{labels} labels" for labels in LABELS),
+                {method_title(*row): _bars(panel, row) for row in panel.rows},
+            )
+            for panel in panels(results)
+        ]
+    )
+
+
+def _bars(panel: Panel, row: Row) -> list[Bar | None]:
+
+    made: list[Bar | None] = []
+    for labels in LABELS:
+        found = panel.rows[row].get(named(row[0], labels))
+        known = published.accuracy(panel.image_set, panel.split, row[0], named(row[0], labels))
+        mark = None if known is None else known[0] / 100
+        made.append(None if found is None else Bar(*mean_and_deviation(found), mark))
+    return made
+
+
+STUDY = Study(
+    name="accuracy",
+    script="accuracy_table.py",
+    about="Test accuracy of every method: Tables 1 and 2, the IID table, and Fig. 4.",
+    image_sets=(*PAPER_SETS, "chest_xray"),
+    splits=("strong", "weak", "iid", HOSPITALS),
+    methods=METHODS,
+    vary=vary,
+    tables=tables,
+    figure=figure,
+    repeated=("strong",),
+)

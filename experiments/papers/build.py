@@ -1,0 +1,290 @@
+"""From a cell, its group's data and warm-up to something that runs rounds."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Literal, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from experiments.papers.cells import PROXY_LABELS, Cell, Group
+from experiments.papers.fixed_labels import FixedLabels, Lesson
+from secure_fd import models
+from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.commitment import proxy_commitment
+from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.federation import Federation, Participant
+from secure_fd.learners import warm_up
+from secure_fd.messages import proxy_pixels
+from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.by_network import SelectiveByNetwork
+from secure_fd.methods.classwise import ClasswiseFederation
+from secure_fd.methods.ds_fl import DSFL
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.feded import FedED
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.fkd import FKD
+from secure_fd.methods.independent import Independent
+from secure_fd.methods.pls import PLS
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.selection.client import (
+    ClientSelector,
+    KulsifSelector,
+    ProxyRatioSelector,
+    Selection,
+)
+from secure_fd.selection.density import Same
+from secure_fd.training import default_device
+from secure_fd.transcript import Float32Array, Transcript
+
+Progress = Callable[[int], None]
+BY_NETWORK = ("confidence", "energy")
+"""Selectors that have no estimator of their own."""
+
+
+class Runner(Protocol):
+    """What every method's run offers."""
+
+    @property
+    def transcript(self) -> Transcript:
+        """What crossed the boundary, and its bytes."""
+
+    def rounds(self, count: int) -> Iterator[object]:
+        """Run rounds."""
+
+    def accuracies(self, test: Images) -> list[float]:
+        """Every client's accuracy."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What the cells of a group share. warm: every client's parameters after the warm-up."""
+
+    data: FederatedData
+    warm: tuple[Float32Array, ...] = field(repr=False)
+
+    def networks(self) -> list[nn.Module]:
+        """Fresh networks of all clients, as they were after the warm-up."""
+        names = architectures(self.data.name, len(self.data.clients))
+        made = [models.build(name, self.data.n_classes, 0) for name in names]
+        for network, flat in zip(made, self.warm, strict=True):
+            models.load_flat(network, torch.from_numpy(flat.copy()))
+        return made
+
+    def participants(self) -> list[Participant]:
+        """The clients with these networks."""
+        pairs = zip(self.networks(), self.data.clients, strict=True)
+        return [Participant(network, client) for network, client in pairs]
+
+
+def architectures(image_set: str, clients: int) -> list[str]:
+    """Every client's architecture, as the paper's tables have them."""
+    return list(islice(cycle(models.architectures(image_set)), clients))
+
+
+def data_of(data_dir: Path | None, group: Group) -> FederatedData:
+    """The data of a group."""
+    source = load(group.image_set, data_dir)
+    return federate(source, parse_split(group.split), group.clients, group.seed)
+
+
+def prepare(data_dir: Path | None, group: Group) -> Prepared:
+    """The data, and every client trained alone for the steps of the warm-up."""
+    data, device = data_of(data_dir, group), default_device()
+    warm = []
+    for k, (name, client) in enumerate(
+        zip(architectures(group.image_set, group.clients), data.clients, strict=True)
+    ):
+        network = models.build(name, data.n_classes, 100 * group.seed + k)
+        warm_up(network, client.train, group.warm_up, 1000 * group.seed + k, device)
+        warm.append(models.flatten(network).cpu().numpy())
+    return Prepared(data, tuple(warm))
+
+
+def runner_of(cell: Cell, made: Prepared) -> Runner:
+    """The run of a cell, which goes on from the warm-up; FedAvg starts from one fresh model."""
+    data = made.data
+    if cell.method == "fedavg":
+        return _fedavg(cell, data)
+    participants = made.participants()
+    steps = replace(cell.schedule, warmup_steps=0)
+    if cell.method == "independent":
+        return Independent(participants, steps, cell.seed)
+    if cell.method in PROXY_LABELS:
+        return FixedLabels(participants, _lesson(cell, made), cell.alpha or 0.0, steps, cell.seed)
+    aggregation = _aggregation(cell, data)
+    method = method_of(cell, data)
+    if isinstance(method, FKD | PLS):
+        return ClasswiseFederation(
+            participants, method, aggregation=aggregation, schedule=steps, seed=cell.seed
+        )
+    return Federation(
+        participants,
+        data.proxies.pixels,
+        method,
+        aggregation=aggregation,
+        schedule=steps,
+        proxies_bytes=data.proxy_message_bytes,
+        seed=cell.seed,
+    )
+
+
+def method_of(cell: Cell, data: FederatedData) -> Method | FKD | PLS:
+    """What the clients of a distilling cell share, and what its server does."""
+    if cell.method == "selective-fd":
+        return _by_network(cell) if cell.selector in BY_NETWORK else _selective(cell)
+    if cell.method == "feded":
+        return _feded(cell, data)
+    return _BASELINES[cell.method](cast(Labels, cell.labels))
+
+
+_BASELINES: Mapping[str, Callable[[Labels], Method | FKD | PLS]] = {
+    "fedmd": FedMD,
+    "ds-fl": DSFL,
+    "fkd": FKD,
+    "pls": PLS,
+}
+
+
+def _feded(cell: Cell, data: FederatedData) -> FedED:
+    """The central network is that of the first client, and learns as a client does."""
+    name = architectures(data.name, 1)[0]
+    return FedED(
+        cast(Labels, cell.labels),
+        data.proxies.pixels,
+        models.build(name, data.n_classes, cell.seed),
+        sgd=cell.schedule.sgd,
+        steps=cell.schedule.proxy_steps,
+        remember=cell.schedule.remember,
+        seed=cell.seed,
+    )
+
+
+def _by_network(cell: Cell) -> SelectiveByNetwork:
+    """Selective-FD with a selector that reads the client's own network (Fig. 5)."""
+    made = SelectiveByNetwork(
+        cast(Labels, cell.labels), cast(Literal["confidence", "energy"], cell.selector)
+    )
+    if cell.quantile is not None:
+        made = replace(made, quantile=cell.quantile)
+    if cell.server_threshold is not None:
+        made = replace(made, server_threshold=cell.server_threshold)
+    return made
+
+
+def _selective(cell: Cell) -> SelectiveFD:
+    """Selective-FD, or what an ablation makes of it; the paper's selector counts votes."""
+    labels, selector = cast(Labels, cell.labels), selector_of(cell)
+    counted = cell.selector == "kulsif" or cell.quantile is not None
+    made = SelectiveFD(labels, selector, votes="counted" if counted else "weighed")
+    if cell.server_threshold is not None:
+        made = replace(made, server_threshold=cell.server_threshold)
+    match cell.variant:
+        case "counted votes" | "quantile threshold":
+            return replace(made, votes="counted")
+        case "counted votes of all classes":
+            return replace(made, votes="counted", own_classes=False)
+        case "sharpness 1":
+            return replace(made, sharpness=1.0)
+        case "server threshold 1":
+            return replace(made, server_threshold=1.0)
+    return made  # other variants are of the schedule
+
+
+def selector_of(cell: Cell) -> ClientSelector:
+    """The client selector, at the cell's tau_client where it has one."""
+    if cell.selector == "kulsif":
+        return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
+    if cell.quantile is not None:
+        return ProxyRatioSelector("quantile", cell.quantile)
+    if cell.variant == "quantile threshold":
+        return ProxyRatioSelector("quantile")
+    return ProxyRatioSelector()
+
+
+class _Kulsif(KulsifSelector):
+    """Fitted once a process for every client: the cells of a group share the verdicts."""
+
+    __slots__ = ()
+
+    def select(self, client: ClientData, proxies: Tensor) -> Selection:
+        """The verdict on the proxies."""
+        return _verdict(self, Same(client), Same(proxies))
+
+
+@lru_cache(maxsize=32)
+def _verdict(
+    selector: KulsifSelector, client: Same[ClientData], proxies: Same[Tensor]
+) -> Selection:
+    return KulsifSelector.select(selector, client.one, proxies.one)
+
+
+def _fedavg(cell: Cell, data: FederatedData) -> FedAvg:
+    name = cell.model or architectures(data.name, 1)[0]
+    shared = [models.build(name, data.n_classes, cell.seed) for _ in data.clients]
+    return FedAvg(
+        shared,
+        data.clients,
+        optimiser=cell.schedule.sgd,
+        local_steps=cell.schedule.fedavg_steps,
+        anneal_over=cell.schedule.anneal_over,
+        augment=cell.schedule.augment,
+        aggregation=_aggregation(cell, data),
+        seed=cell.seed,
+    )
+
+
+def _lesson(cell: Cell, made: Prepared) -> Lesson:
+    """Proxies with their true labels, or those that the selection mechanism keeps and labels."""
+    proxies = made.data.proxies
+    if cell.method == "true-labels":
+        return Lesson(
+            proxies.pixels,
+            functional.one_hot(proxies.labels, made.data.n_classes).float(),
+            proxies.labels,
+        )
+    same = replace(cell, method="selective-fd", labels="soft", alpha=None)
+    return _selected(Same(made), same)
+
+
+@lru_cache(maxsize=1)
+def _selected(made: Same[Prepared], cell: Cell) -> Lesson:
+    """One round about all proxies, in which nobody learns: the ensemble is the labelling."""
+    proxies = made.one.data.proxies
+    once = replace(
+        cell.schedule,
+        warmup_steps=0,
+        local_steps=0,
+        proxy_steps=0,
+        proxies_per_round=len(proxies),
+    )
+    run = Federation(
+        made.one.participants(), proxies.pixels, _selective(cell), schedule=once, seed=cell.seed
+    )
+    for _ in run.rounds(1):
+        ensemble = run.transcript.distillation[-1].ensemble
+    kept = torch.from_numpy(ensemble.indices[ensemble.kept])
+    targets = torch.from_numpy(ensemble.predictions[ensemble.kept]).float()
+    return Lesson(proxies.pixels[kept], targets, proxies.labels[kept])
+
+
+def _aggregation(cell: Cell, data: FederatedData) -> SecureSum:
+    if not cell.masked:
+        return PlainSum(cell.clients)
+    proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))
+    return MaskedSum(
+        cell.clients,
+        public_seed=cell.seed,
+        configuration=repr(cell).encode(),
+        proxies=proxies,
+        keep_payloads=False,
+    )

@@ -1,0 +1,118 @@
+"""Fig. 5: how well client selectors detect wrong predictions, and the accuracy that follows."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.papers import published
+from experiments.papers.cells import SELECTORS, Cell
+from experiments.papers.measures import AUROC_CLASS, AUROC_RIGHT, OVER_CLIENTS
+from experiments.papers.plots import Bar, Bars, drawn
+from experiments.papers.results import CellResult, Results, grouped, mean_and_deviation
+from experiments.papers.study import PAPER_SETS, Study
+from experiments.papers.tables import (
+    Table,
+    known_percent,
+    measure,
+    new_table,
+    percent,
+    selector_title,
+)
+from secure_fd.config import IMAGE_SETS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def vary(cell: Cell) -> Iterator[Cell]:
+    """Selective-FD with hard labels under every selector, as the paper has it."""
+    for selector in SELECTORS[1:]:
+        yield replace(cell, method="selective-fd", labels="hard", selector=selector)
+
+
+def _sets(results: Results) -> Mapping[str, Mapping[str, Sequence[CellResult]]]:
+    """By image set, then selector: the seeds' results."""
+    return {
+        image_set: grouped(found, lambda cell: cell.selector)
+        for image_set, found in grouped(results.cells, lambda cell: cell.image_set).items()
+    }
+
+
+def tables(results: Results) -> list[Table | str]:
+    """One table of all image sets."""
+    title = "Client selectors, strong split, hard labels: means over clients and seeds"
+    columns = (
+        *("image set", "selector", "AUROC, right predictions", "deviation over clients"),
+        *("AUROC, own classes", "accuracy, %", "published"),
+    )
+    table = new_table(title, columns, left=2)
+    for image_set, by_selector in _sets(results).items():
+        known = published.accuracy(image_set, "strong", "selective-fd", "hard")
+        for selector, found in by_selector.items():
+            table.add_row(
+                IMAGE_SETS[image_set].title,
+                selector_title(selector),
+                *(
+                    measure(found, n)
+                    for n in (AUROC_RIGHT, AUROC_RIGHT + OVER_CLIENTS, AUROC_CLASS)
+                ),
+                percent(found),
+                known_percent(known if selector == "kulsif" else None),
+            )
+    note = (
+        "Right predictions are those of a client's network after the warm-up. The published "
+        "accuracy is that of Table 1, with KuLSIF; the paper prints no AUROC."
+    )
+    return [table, note]
+
+
+def figure(results: Results) -> "Figure":
+    """AUROC left, accuracy right; deviations are over clients, as in the paper's figure."""
+    found = _sets(results)
+    selectors = tuple(dict.fromkeys(s for by_selector in found.values() for s in by_selector))
+
+    def auroc(of: "Sequence[CellResult] | None") -> Bar | None:
+        having = [r for r in of or () if AUROC_RIGHT in r.figures]
+        if not having:
+            return None
+        mean, _ = mean_and_deviation(having, lambda r: r.figures[AUROC_RIGHT])
+        return Bar(mean, mean_and_deviation(having, _over_clients)[0])
+
+    def accuracy(image_set: str, selector: str) -> Bar | None:
+        of = found[image_set].get(selector)
+        if of is None:
+            return None
+        known = published.accuracy(image_set, "strong", "selective-fd", "hard")
+        mark = known[0] / 100 if known and selector == "kulsif" else None
+        spread = mean_and_deviation(of, lambda r: float(np.std(r.per_client)))[0]
+        return Bar(mean_and_deviation(of)[0], spread, mark)
+
+    names = {image_set: IMAGE_SETS[image_set].title for image_set in found}
+    left = {n: [auroc(found[i].get(s)) for s in selectors] for i, n in names.items()}
+    right = {n: [accuracy(i, s) for s in selectors] for i, n in names.items()}
+    series = tuple(map(selector_title, selectors))
+    return drawn(
+        [
+            Bars("Right predictions detected", "AUROC", series, left),
+            Bars("After distillation", "test accuracy", series, right),
+        ]
+    )
+
+
+def _over_clients(result: "CellResult") -> float:
+    return result.figures[AUROC_RIGHT + OVER_CLIENTS]
+
+
+STUDY = Study(
+    name="selectors",
+    script="selector_study.py",
+    about="Client selectors side by side: AUROC and accuracy, as in Fig. 5.",
+    image_sets=PAPER_SETS,
+    splits=("strong",),
+    methods=("selective-fd",),
+    vary=vary,
+    tables=tables,
+    figure=figure,
+)

@@ -1,0 +1,58 @@
+"""Random views of training images: public proxies and private records alike, made on the spot.
+
+A client changes nothing that it sends: its answers are about the images as they are.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from secure_fd.errors import ConfigurationError
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+"""Pixels [N, channels, H, W] and a generator to views of the same shape."""
+
+_REACH = 2
+"""Largest shift, in pixels: what a digit or a garment moves without becoming another."""
+
+
+def shifted(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Every image moved by up to two pixels each way; black comes in at the edges."""
+    count, channels, height, width = pixels.shape
+    padded = functional.pad(pixels, (_REACH,) * 4)
+    moves = torch.randint(2 * _REACH + 1, (2, count), generator=generator).to(pixels.device)
+    rows = moves[0, :, None] + torch.arange(height, device=pixels.device)
+    columns = moves[1, :, None] + torch.arange(width, device=pixels.device)
+    image = torch.arange(count, device=pixels.device)[:, None, None, None]
+    channel = torch.arange(channels, device=pixels.device)[None, :, None, None]
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def mirrored(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Every image flipped from left to right with chance one half."""
+    flip = torch.randint(2, (len(pixels),), generator=generator).to(pixels.device)
+    return torch.where(flip[:, None, None, None] == 1, pixels.flip(3), pixels)
+
+
+def shifted_and_mirrored(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Both."""
+    return mirrored(shifted(pixels, generator), generator)
+
+
+_AUGMENTATIONS: Mapping[str, Augmentation | None] = {
+    "none": None,
+    "shift": shifted,
+    "shift+mirror": shifted_and_mirrored,
+}
+
+
+def augmentation(name: str) -> Augmentation | None:
+    """The views of that name, or None for images as they are.
+
+    Raises ConfigurationError for an unknown name.
+    """
+    if name not in _AUGMENTATIONS:
+        raise ConfigurationError("augment", name, f"use one of {', '.join(_AUGMENTATIONS)}")
+    return _AUGMENTATIONS[name]

@@ -1,0 +1,204 @@
+"""Networks of equal architecture as one network: the layers of all members in one call each.
+
+Every function here takes and gives [M, B, C, H, W] or [M, B, F]: M members, B records. M = 1 before
+the first layer that has parameters where all members see the same records.
+
+The speed is in the order of the memory: height, width, record, member, channel, slowest first.
+There the convolution of a whole batch is one convolution of one long image whose columns are B
+apart, which is what a dilation of B says; all members' are its groups; and pooling takes the larger
+of long contiguous runs. With few channels, as in the papers' networks, the usual order spends more
+time on padding channels to the width of a vector and on single pixels than on the arithmetic.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction, FunctionCtx
+
+from secure_fd.models import Standardise
+
+_VALUES_AT_ONCE = 400 * 784
+"""Pixels of all members together that go through the layers at once."""
+
+_Forward = Callable[..., Tensor]
+"""(layer, x, its stacked parameters) -> what follows x."""
+
+
+def batched_logits(layers: nn.Module, parameters: Sequence[Tensor], pixels: Tensor) -> Tensor:
+    """Logits [G, B, classes] of G members.
+
+    layers: any member, for its layers' settings. parameters: [G, ...] each, in the order of
+    `layer_parameters`. pixels: [G, B, C, H, W], or [1, B, C, H, W] the same for all members.
+    """
+    x, rest = pixels, iter(parameters)
+    for layer in layers.children():
+        x = _FORWARD[type(layer)](layer, x, [next(rest) for _ in layer.parameters()])
+    return x
+
+
+def layer_parameters(layers: nn.Module) -> list[nn.Parameter]:
+    """The parameters, layer by layer."""
+    return [parameter for layer in layers.children() for parameter in layer.parameters()]
+
+
+def _elementwise(layer: nn.Module, x: Tensor, _: Sequence[Tensor]) -> Tensor:
+    out: Tensor = layer(x)
+    return out
+
+
+def _flatten(_: nn.Module, x: Tensor, __: Sequence[Tensor]) -> Tensor:
+    return x.flatten(2)
+
+
+def _linear(_: nn.Module, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    weight, *bias = parameters
+    inputs = x.expand(len(weight), -1, -1)
+    if not bias:
+        return torch.bmm(inputs, weight.mT)
+    return torch.baddbmm(bias[0].unsqueeze(1), inputs, weight.mT)
+
+
+def _convolution(layer: nn.Conv2d, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """One convolution of [1, M C, H, W B], in M groups: one for all where members share x."""
+    weight, *bias = parameters
+    members, batch, channels, height, width = x.shape
+    rows, columns = map(int, layer.padding)
+    image = x.permute(3, 4, 1, 0, 2).reshape(1, height, width * batch, members * channels)
+    out = nn.functional.conv2d(
+        image.permute(0, 3, 1, 2),
+        weight.flatten(0, 1),
+        bias[0].flatten() if bias else None,
+        padding=(rows, columns * batch),
+        dilation=(layer.dilation[0], layer.dilation[1] * batch),
+        groups=members,
+    )
+    split = out.permute(0, 2, 3, 1).reshape(out.shape[2], -1, batch, *weight.shape[:2])
+    return split.permute(3, 2, 4, 0, 1)
+
+
+class _Pool(torch.autograd.Function):
+    """The largest of 2 x 2; the gradient goes to the first of equals, row by row, as in torch."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+        first, second, third, fourth = _corners(x)
+        largest = torch.maximum(torch.maximum(first, second), torch.maximum(third, fourth))
+        ctx.save_for_backward(x, largest)
+        return largest
+
+    @staticmethod
+    def backward(ctx: BackwardCFunction, gradient: Tensor) -> Tensor:
+        saved: Sequence[Tensor] = ctx.saved_tensors
+        x, largest = saved
+        out, chosen = torch.empty_like(x), torch.empty_like(largest)
+        for corner, to_corner in zip(_corners(x), _corners(out), strict=True):
+            torch.eq(corner, largest, out=chosen)  # 1.0 or 0.0: four times as fast as booleans
+            torch.mul(chosen, gradient, out=to_corner)
+            gradient = gradient - to_corner
+        return out
+
+
+def _corners(x: Tensor) -> tuple[Tensor, ...]:
+    return tuple(x[..., row::2, column::2] for row in (0, 1) for column in (0, 1))
+
+
+def _pool(_: nn.Module, x: Tensor, __: Sequence[Tensor]) -> Tensor:
+    for dim in (-2, -1):
+        if x.shape[dim] % 2:
+            x = x.narrow(dim, 0, x.shape[dim] - 1)
+    out: Tensor = _Pool.apply(x)  # type: ignore[no-untyped-call]
+    return out
+
+
+_FORWARD: Mapping[type[nn.Module], _Forward] = {
+    Standardise: _elementwise,
+    nn.ReLU: _elementwise,
+    nn.Flatten: _flatten,
+    nn.Linear: _linear,
+    nn.Conv2d: _convolution,
+    nn.MaxPool2d: _pool,
+}
+
+
+_SUPPORTED: Mapping[type[nn.Module], Mapping[str, tuple[object, ...]]] = {
+    nn.Conv2d: {"stride": ((1, 1),), "groups": (1,), "padding_mode": ("zeros",)},
+    nn.MaxPool2d: {
+        "kernel_size": (2, (2, 2)),
+        "stride": (2, (2, 2)),
+        "padding": (0, (0, 0)),
+        "dilation": (1, (1, 1)),
+        "ceil_mode": (False,),
+        "return_indices": (False,),
+    },
+    nn.Flatten: {"start_dim": (1,), "end_dim": (-1,)},
+}
+"""The settings that this file computes; a layer that is not named here has none that matter."""
+
+
+def architecture(model: nn.Module) -> Hashable | None:
+    """What models must have in common to be batched; None where this file cannot batch them.
+
+    It can batch a Sequential of images through convolutions, 2 x 2 pools and ReLU to one Flatten,
+    and on through linear layers, all trained, in float32. Without a convolution nothing is gained:
+    products of large matrices are as fast apart.
+    """
+    if type(model) is not nn.Sequential or not all(map(_is_supported, model.children())):
+        return None
+    kinds = [type(layer) for layer in model]
+    if (
+        nn.Conv2d not in kinds
+        or nn.Flatten not in kinds
+        or nn.Linear in kinds[: kinds.index(nn.Flatten)]
+    ):
+        return None
+    parameters = layer_parameters(model)
+    tied = len(set(parameters)) < len(parameters)
+    if tied or not all(p.requires_grad and p.dtype == torch.float32 for p in parameters):
+        return None
+    shapes = tuple(parameter.shape for parameter in parameters)
+    return shapes, tuple(map(_settings, model.children()))
+
+
+def _is_supported(layer: nn.Module) -> bool:
+    return (
+        type(layer) in _FORWARD
+        and not isinstance(getattr(layer, "padding", 0), str)
+        and all(
+            getattr(layer, name) in good for name, good in _SUPPORTED.get(type(layer), {}).items()
+        )
+    )
+
+
+def _settings(layer: nn.Module) -> str:
+    own = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    own.pop("training")
+    return f"{type(layer).__name__} {own}"
+
+
+def stacked_parameters(models: Sequence[nn.Module]) -> list[Tensor]:
+    """Every parameter of all models, [G, ...]; the models' own become views of it."""
+    columns = zip(*(layer_parameters(model) for model in models), strict=True)
+    stacked = [torch.stack([p.detach() for p in column]).contiguous() for column in columns]
+    tie(models, stacked)
+    return stacked
+
+
+def tie(models: Sequence[nn.Module], stacked: Sequence[Tensor]) -> None:
+    """Take in the parameters that stand elsewhere by now, and make them views again.
+
+    Somebody may have given a model other memory: `model.to` does where the memory format changes.
+    """
+    for member, model in enumerate(models):
+        for parameter, all_members in zip(layer_parameters(model), stacked, strict=True):
+            view = all_members[member]
+            if parameter.data_ptr() != view.data_ptr() or parameter.stride() != view.stride():
+                view.copy_(parameter.detach())
+                parameter.data = view
+
+
+def pieces(pixels: Tensor, members: int) -> Sequence[Tensor]:
+    """Pixels [M, B, ...] in equal shares of the records, so that each fits the cache."""
+    values = members * pixels[0].numel()
+    return pixels.chunk(math.ceil(values / _VALUES_AT_ONCE), dim=1)

@@ -1,0 +1,94 @@
+"""All clients' networks in training: clients of equal architecture learn side by side."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from secure_fd.augmentation import augmentation
+from secure_fd.cohort import Cohort, group
+from secure_fd.config import Schedule
+from secure_fd.data.images import Images
+from secure_fd.training import Trainer
+
+
+class Learners:
+    """Networks and records of the clients [n], under one schedule.
+
+    seed: client k draws its batches from a generator of its own, so its path does not hang on who
+    else is there.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        train: Sequence[Images],
+        schedule: Schedule,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._schedule = schedule
+        self._train, self._device = train, device
+        self._seeds = [seed * 1000 + k for k in range(len(models))]
+        self._cohorts: list[tuple[list[int], Cohort]] = []
+        for members in group(models):
+            cohort = Cohort(
+                [models[k] for k in members],
+                [train[k] for k in members],
+                schedule.sgd,
+                [self._seeds[k] for k in members],
+                device,
+                augmentation(schedule.augment),
+            )
+            self._cohorts.append((members, cohort))
+        self.models: list[nn.Module] = list(models)
+
+    def warm_up(self) -> None:
+        """The schedule's steps on private records alone, without momentum.
+
+        A client of one class has nothing to weigh it against: momentum would drive its network so
+        far towards that class that its units die.
+        """
+        for model, train, seed in zip(self.models, self._train, self._seeds, strict=True):
+            warm_up(model, train, self._schedule, seed, self._device)
+
+    def begin_round(self, index: int) -> None:
+        """Set the round's learning rate."""
+        for _, cohort in self._cohorts:
+            cohort.learning_rate = self._schedule.rate(index)
+
+    def local_steps(
+        self, steps: int, present: Sequence[int], lessons: Sequence[Tensor] | None = None
+    ) -> None:
+        """SGD steps of the present clients on their private records.
+
+        lessons: by client, all of them, [C, C] what to learn at a record of each class.
+        """
+        for members, cohort in self._cohorts:
+            places = _places(members, present)
+            rows = None if lessons is None else [lessons[members[place]] for place in places]
+            cohort.local_steps(steps, places, rows)
+
+    def distillation_steps(
+        self, pixels: Tensor, targets: Tensor, steps: int, present: Sequence[int]
+    ) -> None:
+        """SGD steps of the present clients towards targets [m, C] at pixels [m, ...]."""
+        for members, cohort in self._cohorts:
+            cohort.distillation_steps(pixels, targets, steps, _places(members, present))
+
+
+def warm_up(
+    model: nn.Module, train: Images, schedule: Schedule, seed: int, device: torch.device
+) -> None:
+    """One client's warm-up: see `Learners.warm_up`."""
+    plain = replace(schedule.sgd, momentum=0.0)
+    Trainer(model, train, plain, seed, device, augmentation(schedule.augment)).local_steps(
+        schedule.warmup_steps
+    )
+
+
+def _places(members: Sequence[int], present: Sequence[int]) -> list[int]:
+    """Where the present clients stand among the members of a cohort."""
+    here = set(present)
+    return [place for place, client in enumerate(members) if client in here]

@@ -1,0 +1,69 @@
+"""DS-FL (Itahara et al., 2021): the server sharpens the mean before it teaches.
+
+Entropy reduction aggregation sends softmax(h(x) / T) for the mean prediction h(x), with T = 0.1.
+Because a softmax keeps the order, the class that h(x) names stays the one that is taught. Near the
+uniform answer of C classes it stretches differences by 1 / (C T): with ten classes T = 0.1 leaves
+a mean that says nothing as it is, and sharpens one that most clients agree on.
+
+Hard labels are not in the paper. Here clients share one-hot votes, and the same rule sharpens
+their mean.
+
+The paper's round is local steps, prediction, aggregation, distillation. Here it starts at the
+prediction, and the local steps come before the distillation, so that it ends where theirs ends.
+The paper also distils a global model at the server, which teaches nobody and is left out.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import softmax
+from torch import Tensor
+
+from secure_fd.data.federated import ClientData
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
+from secure_fd.methods.base import CountedVotes, Labels, Opinion, levels
+from secure_fd.selection.server import ensemble_predictions
+
+
+@dataclass(frozen=True, slots=True)
+class DSFL:
+    """labels: what clients share. temperature: T; the lower, the sharper.
+
+    Raises ConfigurationError for a temperature that is not above 0 and finite.
+    """
+
+    labels: Labels = "soft"
+    temperature: float = 0.1
+
+    revisits: ClassVar[bool] = False
+    """A round ends with the distillation, as in the paper."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ConfigurationError("temperature", self.temperature, "use a number above 0")
+
+    @property
+    def name(self) -> str:
+        """The name in the literature, with the kind of label."""
+        return f"DS-FL {self.labels}"
+
+    @property
+    def levels(self) -> int:
+        """Integer units in one whole vote."""
+        return levels(self.labels)
+
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
+        """Weight 1 and every class, everywhere."""
+        return CountedVotes(np.ones(len(proxies)))
+
+    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
+        """The sharpened mean, for every proxy that somebody answered."""
+        sharpened = sharpen(ensemble_predictions(sums), self.temperature)
+        return Ensemble(indices, sharpened, sums.count > 0)
+
+
+def sharpen(predictions: FloatArray, temperature: float) -> FloatArray:
+    """softmax(h / T), [m, C], of predictions [m, C]: entropy reduction aggregation."""
+    return np.asarray(softmax(predictions / temperature, axis=1))

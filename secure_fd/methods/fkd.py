@@ -1,0 +1,54 @@
+"""FKD: federated distillation without proxies (Jeong et al., 2018; Seo et al., 2022).
+
+For every class a client is taught the mean of the other clients' mean softmax outputs; its own is
+left out, as a student is not its own teacher. Clients that lack a class do not count in its mean.
+
+Where the papers leave a choice: a client's mean is taken over all its records once its steps are
+done, not summed up along the way. gamma has no number in Jeong et al.; 1 lets both losses weigh
+the same. With hard labels, which are not in the papers, clients share one-hot labels of their
+means.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import Contribution, FloatArray, Sums
+from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.classwise import class_means
+from secure_fd.selection.server import ensemble_predictions
+
+
+@dataclass(frozen=True, slots=True)
+class FKD:
+    """labels: what clients share. gamma: weight of the distillation loss, 0 or more.
+
+    Raises ConfigurationError for a gamma that is negative or not finite.
+    """
+
+    labels: Labels = "soft"
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_gamma(self.gamma)
+
+    @property
+    def name(self) -> str:
+        """The name in the literature, with the kind of label."""
+        return f"FKD {self.labels}"
+
+    def contribution(self, predictions: FloatArray, of_class: FloatArray) -> Contribution:
+        """Weight 1 for each class that the client holds, and its mean prediction there."""
+        means = teachable(class_means(predictions, of_class), self.labels)
+        return Contribution(np.max(of_class, axis=0), means)
+
+    def teaching(self, everyone: Sums, others: Sums) -> FloatArray:  # noqa: ARG002 - its own is left out
+        """The others' mean."""
+        return ensemble_predictions(others)
+
+
+def check_gamma(gamma: float) -> None:
+    """Raise ConfigurationError unless the weight of a loss is 0 or more and finite."""
+    if not 0 <= gamma < float("inf"):
+        raise ConfigurationError("gamma", gamma, "use a number that is 0 or more")

@@ -1,0 +1,54 @@
+"""PLS (Wang et al., 2023): class-wise knowledge that is selected before it is shared.
+
+Shao, Wu and Zhang (2023) describe it as a method without proxies that shares class-wise mean
+predictions; its own paper adds the selection of knowledge and the optimisation of local updates.
+The rule here is one reading of the first, not the paper's formula: a client shares the mean over
+those records of a class that its network names rightly, with their share of its records of that
+class as its weight. Both factors follow from one sum: w s is the sum of its right predictions over
+the number of its records. Local updates are not optimised; here every method takes as many.
+
+A client's own knowledge stays in the mean. A class of which nobody else spoke teaches nothing: a
+client's own mean is no news to it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from secure_fd.knowledge import Contribution, FloatArray, Sums
+from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.classwise import class_means
+from secure_fd.methods.fkd import check_gamma
+from secure_fd.selection.server import ensemble_predictions
+
+
+@dataclass(frozen=True, slots=True)
+class PLS:
+    """labels: what clients share; a hard vote is cast where more than half of a class is right.
+
+    gamma: weight of the distillation loss, 0 or more; 1 lets both losses weigh the same.
+    Raises ConfigurationError for a gamma that is negative or not finite.
+    """
+
+    labels: Labels = "soft"
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_gamma(self.gamma)
+
+    @property
+    def name(self) -> str:
+        """The name in the literature, with the kind of label."""
+        return f"PLS {self.labels}"
+
+    def contribution(self, predictions: FloatArray, of_class: FloatArray) -> Contribution:
+        """The mean of right predictions, weighted by their share of the class."""
+        named = predictions.argmax(axis=1) == of_class.argmax(axis=1)
+        right = of_class * named[:, None]
+        held = of_class.sum(axis=0)
+        weights = np.divide(right.sum(axis=0), held, out=np.zeros_like(held), where=held > 0)
+        return Contribution(weights, teachable(class_means(predictions, right), self.labels))
+
+    def teaching(self, everyone: Sums, others: Sums) -> FloatArray:
+        """The weighted mean of all, where another client had a say."""
+        return np.asarray(ensemble_predictions(everyone) * (others.count > 0)[:, None])

@@ -1,0 +1,35 @@
+"""What one client brings to a federation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from secure_fd.config import Schedule
+from secure_fd.data.federated import ClientData
+from secure_fd.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """What one client brings: a network of its own and its private records."""
+
+    model: nn.Module
+    data: ClientData
+
+
+def check(participants: Sequence[Participant], n_proxies: int, schedule: Schedule) -> int:
+    """The number of classes that all participants agree on.
+
+    Raises ConfigurationError where they do not, are too few, or are asked about too many proxies.
+    """
+    if len(participants) < 2:
+        raise ConfigurationError("participants", len(participants), "use 2 or more")
+    counts = {participant.data.n_classes for participant in participants}
+    if len(counts) != 1:
+        raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
+    if not 1 <= schedule.proxies_per_round <= n_proxies:
+        raise ConfigurationError(
+            "proxies_per_round", schedule.proxies_per_round, f"there are {n_proxies} proxies"
+        )
+    return counts.pop()

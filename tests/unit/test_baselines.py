@@ -1,0 +1,200 @@
+"""The rivals with proxies, each by its own rule: an order, a temperature, a central network."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy
+from torch import nn
+
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.config import SGD
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import FloatArray, Sums
+from secure_fd.learners import Learners
+from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.ds_fl import DSFL, sharpen
+from secure_fd.methods.feded import FedED
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.models import flatten
+from secure_fd.training import Trainer, predict
+from tests.small_federation import ensembles, federation, networks, parameters, run
+from tests.unit.toy import network, toy
+
+CPU = torch.device("cpu")
+VOTES = Sums(np.array([2.0, 4.0, 0.0]), np.array([[1.2, 0.8], [1.0, 3.0], [0.0, 0.0]]))
+"""Means (0.6, 0.4) and (0.25, 0.75), and a proxy that nobody answered."""
+
+
+# FedMD digests, then revisits.
+
+
+@dataclass(frozen=True, slots=True)
+class Hasty(FedMD):
+    """The same with the private records first: what FedMD must not be."""
+
+    revisits: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize(
+    ("method", "order"),
+    [
+        (FedMD(), ["digest", "local"]),
+        (DSFL(), ["local", "digest"]),
+    ],
+)
+def test_what_a_client_does_in_a_round(
+    digits: FederatedData, method: Method, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = federation(digits, method)
+    list(made.rounds(0))  # the warm-up takes local steps too
+    done: list[str] = []
+    for name, verb in (("local_steps", "local"), ("distillation_steps", "digest")):
+        monkeypatch.setattr(Learners, name, lambda *_, verb=verb: done.append(verb))
+    run(made, rounds=2)
+    assert done == order * 2
+
+
+def test_the_order_matters_to_the_networks(digits: FederatedData) -> None:
+    usual, again, hasty = (run(federation(digits, m)) for m in (FedMD(), FedMD(), Hasty()))
+    assert np.array_equal(parameters(usual), parameters(again))
+    assert not np.allclose(parameters(usual), parameters(hasty), atol=1e-4)
+
+
+# DS-FL sharpens the mean.
+
+
+def test_the_mean_is_sharpened() -> None:
+    """softmax(6, 4) and softmax(2.5, 7.5), by hand."""
+    made = DSFL().ensemble(np.array([3, 1, 4]), VOTES)
+    first, second = 1 / (1 + np.exp(-2.0)), 1 / (1 + np.exp(-5.0))
+    assert np.allclose(made.predictions[:2], [[first, 1 - first], [1 - second, second]])
+    assert made.kept.tolist() == [True, True, False]
+    assert made.indices.tolist() == [3, 1, 4]
+
+
+def test_sharpening_lowers_the_entropy_and_keeps_the_class() -> None:
+    """Where six of ten clients agree and four say anything; at temperature 1 it rises instead."""
+    rng = np.random.default_rng(0)
+    said = np.eye(10)[rng.integers(10, size=500)]
+    means = 0.6 * said + 0.4 * rng.dirichlet(np.ones(10), size=(4, 500)).mean(axis=0)
+    sharp, blunt = sharpen(means, 0.1), sharpen(means, 1.0)
+    assert (entropy(sharp, axis=1) < entropy(means, axis=1) / 3).all()
+    assert (entropy(blunt, axis=1) > entropy(means, axis=1)).all()
+    assert (sharp.argmax(axis=1) == means.argmax(axis=1)).all()
+    assert np.allclose(sharp.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -0.1, float("nan"), float("inf")])
+def test_a_temperature_is_above_zero(temperature: float) -> None:
+    with pytest.raises(ConfigurationError, match="temperature"):
+        DSFL(temperature=temperature)
+
+
+# FedED's central network learns, and teaches.
+
+
+def central(labels: Labels = "soft", *, remember: bool = True) -> FedED:
+    return FedED(
+        labels,
+        toy(6).pixels,
+        network(1),
+        sgd=SGD(0.5, 4, 4),
+        steps=3,
+        remember=remember,
+        seed=5,
+        device=CPU,
+    )
+
+
+def votes(*means: tuple[float, float]) -> Sums:
+    """Of two clients."""
+    return Sums(np.full(len(means), 2.0), 2 * np.array(means))
+
+
+def taught(*lessons: tuple[list[int], list[tuple[float, float]]]) -> nn.Module:
+    """A network like the central one after these lessons, by a trainer of its own."""
+    twin = network(1)
+    trainer = Trainer(twin, toy(2), SGD(0.5, 4, 4), 5, CPU)
+    for where, means in lessons:
+        trainer.distillation_steps(toy(6).pixels[where], torch.tensor(means), 3)
+    return twin
+
+
+def test_the_central_network_answers_after_it_has_learnt_from_the_mean() -> None:
+    made, where = central(), np.array([4, 2])
+    answer = made.ensemble(where, votes((0.9, 0.1), (0.3, 0.7)))
+    twin = taught(([2, 4], [(0.3, 0.7), (0.9, 0.1)]))
+    assert torch.equal(flatten(made.model), flatten(twin))
+    assert np.array_equal(answer.predictions, predict(twin, toy(6).pixels[where]))
+    assert answer.indices.tolist() == [4, 2]
+    assert np.abs(answer.predictions - [[0.9, 0.1], [0.3, 0.7]]).max() > 0.01  # no mean
+
+
+@pytest.mark.parametrize("remember", [True, False])
+def test_the_central_network_learns_from_earlier_rounds(remember: bool) -> None:
+    made = central(remember=remember)
+    made.ensemble(np.array([2]), votes((0.3, 0.7)))
+    made.ensemble(np.array([4]), votes((0.9, 0.1)))
+    later = ([2, 4], [(0.3, 0.7), (0.9, 0.1)])
+    alone = ([4], [(0.9, 0.1)])
+    rivals = [taught(([2], [(0.3, 0.7)]), lesson) for lesson in (later, alone)]
+    same = [torch.equal(flatten(made.model), flatten(twin)) for twin in rivals]
+    assert same == [remember, not remember]
+
+
+def test_hard_answers_are_the_class_that_the_central_network_names() -> None:
+    made = central("hard")
+    where = np.arange(6)
+    answer = made.ensemble(where, votes(*[(1.0, 0.0)] * 6))
+    named = predict(made.model, toy(6).pixels).argmax(axis=1)
+    assert np.array_equal(answer.predictions, np.eye(2)[named])
+    silent = Sums(np.zeros(6), np.zeros((6, 2)))
+    assert not made.ensemble(where, silent).kept.any()
+
+
+def test_a_central_network_that_takes_no_step_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="steps: 0 is not allowed"):
+        FedED("soft", toy(6).pixels, network(), steps=0)
+
+
+def test_clients_learn_what_the_central_network_says(digits: FederatedData) -> None:
+    method = whole(digits)
+    made = run(federation(digits, method))
+    last = ensembles(made)[-1]
+    pixels: torch.Tensor = digits.proxies.pixels[torch.from_numpy(last.indices)]
+    assert np.array_equal(last.predictions, predict(method.model, pixels))
+
+
+# Masks change nothing, and everybody answers everything.
+
+
+def whole(digits: FederatedData) -> FedED:
+    return FedED("soft", digits.proxies.pixels, networks(1, 9)[0], sgd=SGD(0.1, 16, 16), device=CPU)
+
+
+@pytest.mark.parametrize("make", [whole, lambda _: DSFL(), lambda _: DSFL("hard")])
+def test_masks_change_no_network(
+    digits: FederatedData, make: Callable[[FederatedData], Method]
+) -> None:
+    clear = run(federation(digits, make(digits)))
+    masked = run(federation(digits, make(digits), aggregation=MaskedSum(4, public_seed=0)))
+    assert np.array_equal(parameters(clear), parameters(masked))
+    counts: list[FloatArray] = [
+        seen.total.reshape(32, 10).sum(axis=1) / seen.levels
+        for seen in clear.transcript.distillation
+    ]
+    assert all((count == 4).all() for count in counts)
+
+
+def test_an_empty_set_of_records_has_no_lesson() -> None:
+    """The server's trainer has none, and distillation asks for none."""
+    nothing = Images(toy(1).pixels[:0], toy(1).labels[:0])
+    made, twin = network(), network()
+    Trainer(made, nothing, SGD(), 0, CPU).distillation_steps(nothing.pixels, torch.zeros(0, 2), 3)
+    assert torch.equal(flatten(made), flatten(twin))

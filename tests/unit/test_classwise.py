@@ -1,0 +1,244 @@
+"""Methods without proxies: what clients say of their classes, who is taught what, and the steps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.plain import PlainSum
+from secure_fd.config import SGD, Schedule, Sizes
+from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError
+from secure_fd.federation import Participant
+from secure_fd.knowledge import FloatArray, KnowledgeCodec, Released, Sums
+from secure_fd.methods.base import Labels
+from secure_fd.methods.classwise import (
+    ClasswiseFederation,
+    class_means,
+    class_targets,
+    read_message,
+    sum_message,
+)
+from secure_fd.methods.fkd import FKD
+from secure_fd.methods.independent import Independent
+from secure_fd.methods.pls import PLS
+from secure_fd.models import flatten
+from secure_fd.secagg.packing import LaneLayout
+from secure_fd.training import Trainer, predict
+from tests.small_federation import BRIEF, participants
+from tests.unit.toy import network, toy
+
+CPU = torch.device("cpu")
+PREDICTIONS = np.array([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1], [0.0, 0.7, 0.3], [0.3, 0.6, 0.1]])
+OF_CLASS = np.eye(3)[[0, 0, 1, 1]]
+"""Four records: one of class 0 is taken for class 1. Nobody holds class 2."""
+
+
+@pytest.fixture(scope="module")
+def mixed() -> FederatedData:
+    """Four clients that hold every class."""
+    sizes = Sizes(proxies=20, test=6, held_out=4, local=24)
+    return federate(load("digits"), parse_split("iid"), 4, seed=0, sizes=sizes)
+
+
+def made_of(
+    data: FederatedData,
+    method: FKD | PLS,
+    *,
+    aggregation: SecureSum | None = None,
+    schedule: Schedule = BRIEF,
+    rounds: int = 2,
+) -> ClasswiseFederation:
+    made = ClasswiseFederation(
+        participants(data), method, aggregation=aggregation, schedule=schedule, device=CPU
+    )
+    list(made.rounds(rounds))
+    return made
+
+
+def parameters(made: ClasswiseFederation | Independent) -> FloatArray:
+    return np.stack([flatten(model).numpy() for model in made.models])
+
+
+# What a client says.
+
+
+def test_a_class_is_answered_by_the_mean_of_its_records() -> None:
+    made = FKD().contribution(PREDICTIONS, OF_CLASS)
+    assert made.weights.tolist() == [1, 1, 0]
+    assert np.allclose(made.predictions[:2], [[0.6, 0.3, 0.1], [0.15, 0.65, 0.2]])
+    assert not class_means(PREDICTIONS, OF_CLASS)[2].any()
+
+
+def test_pls_selects_the_records_that_are_named_rightly() -> None:
+    made = PLS().contribution(PREDICTIONS, OF_CLASS)
+    assert made.weights.tolist() == [0.5, 1, 0]
+    assert np.allclose(made.predictions[:2], [[0.8, 0.1, 0.1], [0.15, 0.65, 0.2]])
+    whole = made.weights[:, None] * made.predictions  # right predictions over all records
+    assert np.allclose(whole[0], np.array([0.8, 0.1, 0.1]) / 2)
+
+
+def test_hard_labels_are_those_of_the_means() -> None:
+    made = FKD("hard").contribution(PREDICTIONS, OF_CLASS)
+    assert made.predictions[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
+    vote = PLS("hard").contribution(PREDICTIONS, OF_CLASS)
+    units = KnowledgeCodec(3, 1).encode(Released.of(vote))  # half of class 0 is no majority
+    assert units.reshape(3, 3).tolist() == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
+
+
+# Who is taught what.
+
+
+def sums(*rows: tuple[float, Sequence[float]]) -> Sums:
+    weights = np.array([weight for weight, _ in rows])
+    return Sums(weights, weights[:, None] * np.array([row for _, row in rows]))
+
+
+def test_fkd_teaches_the_mean_of_the_others_and_pls_the_mean_of_all() -> None:
+    """Class 0: its own and another's; class 1: its own alone; class 2: nobody's."""
+    everyone = sums((2.0, (0.5, 0.3, 0.2)), (1.0, (0.0, 1.0, 0.0)), (0.0, (0, 0, 0)))
+    others = sums((1.0, (0.7, 0.1, 0.2)), (0.0, (0, 0, 0)), (0.0, (0, 0, 0)))
+    nothing = [0, 0, 0]
+    assert np.allclose(FKD().teaching(everyone, others), [[0.7, 0.1, 0.2], nothing, nothing])
+    assert np.allclose(PLS().teaching(everyone, others), [[0.5, 0.3, 0.2], nothing, nothing])
+
+
+def test_a_run_teaches_each_client_what_the_others_said(
+    mixed: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lessons: list[FloatArray] = []
+    monkeypatch.setattr(ClasswiseFederation, "_learn", lambda _, taught: lessons.extend(taught))
+    made = made_of(mixed, FKD(), rounds=1)  # nobody learns, so the networks still say the same
+    means = np.stack(
+        [
+            class_means(predict(model, c.train.pixels), np.eye(10)[c.train.labels.numpy()])
+            for model, c in zip(made.models, mixed.clients, strict=True)
+        ]
+    )
+    assert len(lessons) == len(mixed.clients)
+    for client, taught in enumerate(lessons):
+        wanted = np.delete(means, client, axis=0).mean(axis=0)
+        assert np.abs(taught - wanted).max() < 1 / 4095
+        assert np.abs(taught - means.mean(axis=0)).max() > 10 / 4095  # its own would show
+
+
+@pytest.mark.parametrize("labels", ["soft", "hard"])
+@pytest.mark.parametrize("kind", [FKD, PLS])
+def test_where_each_class_has_one_holder_it_is_independent_learning(
+    digits: FederatedData, mixed: FederatedData, kind: Callable[[Labels], FKD | PLS], labels: Labels
+) -> None:
+    """To the last bit; and not at all where clients share classes."""
+    for data, same in ((digits, True), (mixed, False)):
+        alone = Independent(participants(data), BRIEF, device=CPU)
+        list(alone.rounds(2))
+        assert np.array_equal(parameters(made_of(data, kind(labels))), parameters(alone)) is same
+
+
+def test_a_report_says_how_much_was_taught(digits: FederatedData, mixed: FederatedData) -> None:
+    for data, wanted in ((digits, 0.0), (mixed, 1.0)):
+        made = ClasswiseFederation(participants(data), FKD(), schedule=BRIEF, device=CPU)
+        assert [report.taught for report in made.rounds(2)] == [wanted] * 2
+
+
+# The steps.
+
+
+def test_one_step_lowers_both_losses_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against CE(f, y) + gamma CE(f, g_y) by autograd, batch being all records."""
+    monkeypatch.setattr(Trainer, "_draw", lambda _, population, __: torch.arange(population))
+    data, gamma, rate = toy(6), 0.7, 0.3
+    lessons = np.array([[0.6, 0.4], [0.0, 0.0]])  # nobody spoke of class 1
+    start, twin = network(), network()
+    client = ClientData(data, data, 2)
+    schedule = Schedule(warmup_steps=0, local_steps=1, proxy_steps=0, sgd=SGD(rate, 16, 16))
+    pair = [Participant(start, client), Participant(network(2), client)]
+    made = ClasswiseFederation(pair, FKD(gamma=gamma), schedule=schedule, device=CPU)
+    made._learn([lessons, lessons])
+    logits = twin(data.pixels)
+    guide = torch.from_numpy(lessons).float()[data.labels]
+    kd = -(guide * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
+    (functional.cross_entropy(logits, data.labels) + gamma * kd).backward()
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.sub_(rate * parameter.grad)
+    assert torch.allclose(flatten(start), flatten(twin), atol=1e-6)
+    assert not torch.allclose(flatten(start), flatten(network()), atol=1e-3)
+
+
+def test_a_gamma_of_zero_leaves_the_labels_alone(mixed: FederatedData) -> None:
+    """The same batches of the same size, whatever a batch of proxies would be."""
+    uneven = replace(BRIEF, sgd=SGD(local_batch=16, distillation_batch=4))
+    alone = Independent(participants(mixed), uneven, device=CPU)
+    list(alone.rounds(2))
+    made = made_of(mixed, FKD(gamma=0.0), schedule=uneven)
+    assert np.allclose(parameters(made), parameters(alone), atol=1e-5)
+    assert np.array_equal(class_targets(np.ones((3, 3)), 0.0).numpy(), np.eye(3))
+
+
+@pytest.mark.parametrize("kind", [FKD, PLS])
+def test_masks_change_no_bit(mixed: FederatedData, kind: Callable[[Labels], FKD | PLS]) -> None:
+    clear = made_of(mixed, kind("soft"))
+    masked = made_of(mixed, kind("soft"), aggregation=MaskedSum(4))
+    assert np.array_equal(parameters(clear), parameters(masked))
+    seen = masked.transcript.distillation[-1]
+    assert seen.uploads is None
+    assert clear.transcript.distillation[-1].uploads is not None
+    assert np.array_equal(seen.total, clear.transcript.distillation[-1].total)
+
+
+def test_a_later_call_goes_on(mixed: FederatedData) -> None:
+    whole, parts = made_of(mixed, PLS(), rounds=3), made_of(mixed, PLS(), rounds=2)
+    assert [report.index for report in parts.rounds(1)] == [2]
+    assert np.array_equal(parameters(whole), parameters(parts))
+
+
+# Bytes.
+
+
+@pytest.mark.parametrize(("labels", "width"), [("soft", 2), ("hard", 1)])
+def test_bytes_are_those_of_the_messages(mixed: FederatedData, labels: Labels, width: int) -> None:
+    made = ClasswiseFederation(participants(mixed), FKD(labels), schedule=BRIEF, device=CPU)
+    report = list(made.rounds(3))[-1]
+    words = LaneLayout(4, 1 if labels == "hard" else 4095).words(100)
+    assert report.bytes_up == 3 * 8 * words == made.transcript.up[2]
+    assert report.bytes_down == 3 * 100 * width == made.transcript.down[2]
+    sent = made.transcript.distillation[-1]
+    assert len(sum_message(sent.total, 4 * sent.levels)) == 100 * width
+
+
+@pytest.mark.parametrize(("largest", "width"), [(255, 1), (256, 2), (65535, 2), (65536, 4)])
+def test_a_message_reads_back(largest: int, width: int) -> None:
+    total = np.array([0, 1, largest], dtype=np.uint64)
+    message = sum_message(total, largest)
+    assert len(message) == 3 * width
+    assert np.array_equal(read_message(message, largest), total)
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("kind", [FKD, PLS])
+@pytest.mark.parametrize("gamma", [-1.0, float("nan"), float("inf")])
+def test_a_gamma_is_a_weight(kind: Callable[..., FKD | PLS], gamma: float) -> None:
+    with pytest.raises(ConfigurationError, match="gamma"):
+        kind(gamma=gamma)
+
+
+def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
+    clients = participants(digits)
+    with pytest.raises(ConfigurationError, match="participants: 1 is not allowed"):
+        ClasswiseFederation(clients[:1], FKD())
+    with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
+        ClasswiseFederation(clients, FKD(), aggregation=PlainSum(3))
+    blank = Images(torch.zeros(1, 1, 28, 28), torch.zeros(1, dtype=torch.int64))
+    odd = Participant(clients[0].model, ClientData(blank, blank, 3))
+    with pytest.raises(ConfigurationError, match=r"n_classes: \[3, 10\]"):
+        ClasswiseFederation([odd, *clients[1:]], FKD())

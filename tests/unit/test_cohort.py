@@ -1,0 +1,238 @@
+"""Training together is training apart, within rounding; and what is not the same is caught."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from secure_fd import batched_layers
+from secure_fd.cohort import Cohort, group
+from secure_fd.config import SGD
+from secure_fd.data.images import Images
+from secure_fd.errors import LocalError
+from secure_fd.models import HETEROGENEOUS, build, flatten, load_flat
+from secure_fd.training import Augment, Trainer, predict
+
+CPU = torch.device("cpu")
+PAIR = range(2)
+SETTINGS = SGD(0.05, local_batch=8, distillation_batch=16)
+
+
+class Unknown(nn.Module):
+    """A network of a user's own, with running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, 10))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        out: Tensor = self.layers(pixels)
+        return out
+
+
+def unknown(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Unknown()
+
+
+def as_the_paper_writes_it(seed: int) -> nn.Module:
+    """ReLU before the pool, sides that are odd, a dilation, no biases."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 4, padding=(1, 0), dilation=(1, 2), bias=False),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(4 * 6 * 5, 10, bias=False),
+        )
+
+
+def make(name: str, seed: int) -> nn.Module:
+    own = {"unknown": unknown, "as written": as_the_paper_writes_it}
+    return own[name](seed) if name in own else build(name, 10, seed)
+
+
+def images(seed: int, count: int = 40) -> Images:
+    """Dark below, so that pools meet equal values."""
+    chance = torch.Generator().manual_seed(seed)
+    pixels = torch.rand(count, 1, 28, 28, generator=chance)
+    pixels[..., 14:, :] = 0
+    return Images(pixels, torch.randint(10, (count,), generator=chance))
+
+
+TAUGHT = images(9).pixels
+TARGETS = torch.rand(40, 10, generator=torch.Generator().manual_seed(9)).softmax(dim=1)
+
+
+def cohort(
+    name: str, settings: SGD = SETTINGS, augment: Augment | None = None, seeds: Sequence[int] = PAIR
+) -> Cohort:
+    models = [make(name, k) for k in PAIR]
+    return Cohort(models, [images(k) for k in PAIR], settings, seeds, CPU, augment)
+
+
+def trainers(name: str, settings: SGD = SETTINGS, augment: Augment | None = None) -> list[Trainer]:
+    return [Trainer(make(name, k), images(k), settings, k, CPU, augment) for k in PAIR]
+
+
+def train_together(made: Cohort, present: Sequence[int] = PAIR) -> None:
+    """20 steps: private records, drawn batches of 16, and all 10 at once."""
+    made.local_steps(8, present)
+    made.distillation_steps(TAUGHT, TARGETS, 8, present)
+    made.distillation_steps(TAUGHT[:10], TARGETS[:10], 4, present)
+
+
+def train_alone(trainer: Trainer) -> None:
+    trainer.local_steps(8)
+    trainer.distillation_steps(TAUGHT, TARGETS, 8)
+    trainer.distillation_steps(TAUGHT[:10], TARGETS[:10], 4)
+
+
+def furthest(made: Cohort, alone: Sequence[Trainer]) -> float:
+    """The largest difference between any two parameters."""
+    return max(
+        float((flatten(ours) - flatten(theirs.model)).abs().max())
+        for ours, theirs in zip(made.models, alone, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", [*dict.fromkeys(HETEROGENEOUS), "as written", "unknown"])
+def test_members_go_the_way_of_their_trainers(name: str) -> None:
+    made, alone = cohort(name), trainers(name)
+    train_together(made)
+    for trainer in alone:
+        train_alone(trainer)
+    assert furthest(made, alone) < 1e-4
+    for ours, trainer in zip(made.predict(TAUGHT), alone, strict=True):
+        assert ours.dtype == np.float64
+        assert np.abs(ours - predict(trainer.model, TAUGHT)).max() < 1e-4
+        assert ours.sum(axis=1) == pytest.approx(np.ones(40), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cnn-5-3-64", "unknown"])
+@pytest.mark.parametrize("twin", ["swapped seeds", "a scaled gradient", "a later batch"])
+def test_the_comparison_catches_twins(name: str, twin: str) -> None:
+    made = cohort(name, seeds=(1, 0) if twin == "swapped seeds" else PAIR)
+    alone = trainers(name)
+    if twin == "a scaled gradient":
+        made.learning_rate *= 1.02
+    if twin == "a later batch":
+        alone[1].local_batch()
+    train_together(made)
+    for trainer in alone:
+        train_alone(trainer)
+    assert furthest(made, alone) > 1e-3
+
+
+def test_a_pool_that_sends_the_gradient_to_all_equals_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In flat regions four pixels are equally large; torch takes the first."""
+
+    def to_all(ctx: torch.autograd.function.BackwardCFunction, gradient: Tensor) -> Tensor:
+        saved: Sequence[Tensor] = ctx.saved_tensors
+        doubled = nn.functional.interpolate(saved[1].flatten(0, 1), scale_factor=2)
+        equal = saved[0] == doubled.view_as(saved[0])
+        spread = nn.functional.interpolate(gradient.flatten(0, 1), scale_factor=2)
+        return equal * spread.view_as(saved[0])
+
+    monkeypatch.setattr(batched_layers._Pool, "backward", staticmethod(to_all))
+    made, alone = cohort("cnn-5-5-50"), trainers("cnn-5-5-50")
+    train_together(made)
+    for trainer in alone:
+        train_alone(trainer)
+    assert furthest(made, alone) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["cnn-3-3-128", "unknown"])
+def test_absent_members_and_their_generators_are_left_alone(name: str) -> None:
+    made, alone = cohort(name), trainers(name)
+    before = flatten(made.models[0])
+    train_together(made, [1])
+    made.local_steps(3, [])
+    assert torch.equal(flatten(made.models[0]), before)
+    train_alone(alone[1])
+    assert furthest(made, alone) < 1e-4
+    train_together(made, [1, 0])
+    for trainer in alone:
+        train_alone(trainer)
+    assert furthest(made, alone) < 1e-4
+
+
+def flipped(pixels: Tensor, chance: torch.Generator) -> Tensor:
+    mirrored = torch.rand(len(pixels), generator=chance) < 0.5
+    return torch.where(mirrored[:, None, None, None], pixels.flip(-1), pixels)
+
+
+def test_momentum_rates_and_augmentation_are_the_trainers() -> None:
+    settings = SGD(0.05, local_batch=8, distillation_batch=16, own_batch=4, momentum=0.8)
+    made, alone = (kind("cnn-5-3-64", settings, flipped) for kind in (cohort, trainers))
+    assert isinstance(made, Cohort)
+    assert isinstance(alone, list)
+    for present in (PAIR, [1]):
+        train_together(made, present)
+        made.learning_rate = 0.01
+        for k in present:
+            train_alone(alone[k])
+            alone[k].learning_rate = 0.01
+    assert furthest(made, alone) < 1e-4
+
+
+def test_large_batches_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batched_layers, "_VALUES_AT_ONCE", 784 * 6)  # 2 members, 3 records
+    made, alone = cohort("cnn-5-3-64"), trainers("cnn-5-3-64")
+    train_together(made)
+    for trainer in alone:
+        train_alone(trainer)
+    assert furthest(made, alone) < 1e-4
+    assert np.abs(made.predict(TAUGHT)[1] - predict(made.models[1], TAUGHT)).max() < 1e-6
+
+
+def test_members_models_can_be_overwritten_and_moved() -> None:
+    made, alone = cohort("cnn-5-3-64"), trainers("cnn-5-3-64")
+    wanted = flatten(make("cnn-5-3-64", 7))
+    for model in (made.models[0], alone[0].model):
+        load_flat(model, wanted)
+    made.models[1].to(memory_format=torch.channels_last)  # elsewhere in memory from now on
+    load_flat(made.models[1], wanted)
+    load_flat(alone[1].model, wanted)
+    train_together(made)
+    for trainer in alone:
+        train_alone(trainer)
+    assert furthest(made, alone) < 1e-4
+
+
+def test_groups_are_of_equal_architecture() -> None:
+    names = [*HETEROGENEOUS, "cnn-5-5-50", "unknown", "unknown"]
+    models = [make(name, k) for k, name in enumerate(names)]
+    models[4][0].mean = 0.5
+    assert group(models) == [[0, 1, 10], [2, 3], [4], [5], [6], [7], [8], [9], [11], [12]]
+
+
+def test_a_cohort_of_two_architectures_is_refused() -> None:
+    models = [build(name, 10, 0) for name in ("cnn-5-5-50", "cnn-5-3-64")]
+    with pytest.raises(LocalError, match="one architecture"):
+        Cohort(models, [images(0), images(1)], SETTINGS, PAIR, CPU)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Flatten(), nn.Linear(784, 10)],
+        [nn.Conv2d(1, 2, 3, stride=2), nn.Flatten()],
+        [nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten()],
+        [nn.Conv2d(1, 1, 1), nn.MaxPool2d(3), nn.Flatten()],
+        [nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Dropout(0.5)],
+        [nn.Conv2d(1, 1, 1), nn.Linear(28, 10), nn.Flatten()],
+        [nn.Conv2d(1, 1, 1), nn.Linear(28, 10)],
+        [nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(784, 10).double()],
+        [nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(784, 10).requires_grad_(False)],
+    ],
+)
+def test_what_is_not_computed_here_is_left_to_the_trainer(layers: list[nn.Module]) -> None:
+    assert batched_layers.architecture(nn.Sequential(*layers)) is None

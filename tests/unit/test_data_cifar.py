@@ -1,0 +1,177 @@
+"""CIFAR-10 as images and as features of them: a small fake folder, and the real one where given."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from secure_fd.config import Sizes, image_set
+from secure_fd.data import folders, sources
+from secure_fd.data.federated import federate
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError
+from secure_fd.messages import proxy_bytes
+
+Bytes = NDArray[np.uint8]
+TRAIN, TEST = (4, 3), (2, 1)  # rows and columns of tiles in each fake mosaic
+SIZES = Sizes(proxies=4, test=0, held_out=2)
+
+
+def mosaic(path: Path, tiles: Bytes, rows: int, columns: int) -> None:
+    """Lossless, tiles [rows columns, 32, 32, 3] row by row."""
+    grid = tiles.reshape(rows, columns, 32, 32, 3).swapaxes(1, 2)
+    Image.fromarray(grid.reshape(32 * rows, 32 * columns, 3)).save(path, lossless=True)
+
+
+def tiles(part: str, label: int) -> Bytes:
+    """Noise, so that every tile and every channel is its own."""
+    count = TRAIN[0] * TRAIN[1] if part == "train" else TEST[0] * TEST[1]
+    rng = np.random.default_rng([label, part == "train"])
+    return rng.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SECURE_FD_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cifar10").mkdir()
+    for part, (rows, columns) in (("train", TRAIN), ("test", TEST)):
+        for label in range(10):
+            path = tmp_path / "cifar10" / f"{part}_{label}.webp"
+            mosaic(path, tiles(part, label), rows, columns)
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class Corners:
+    """A feature map of 12 numbers: the four corners of every channel."""
+
+    key: str = "corners"
+    width: int = 12
+
+    def __call__(self, pixels: Bytes) -> Bytes:
+        return pixels[:, :, ::31, ::31].reshape(len(pixels), 12)
+
+
+@pytest.fixture
+def corners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "EfficientNetLite0", Corners)
+
+
+def test_mosaics_are_read_tile_by_tile(fake: Path) -> None:
+    source = load("cifar10", fake)
+    assert source.test is not None
+    assert source.sent is None
+    assert source.pool.pixels.shape == (120, 3, 32, 32)
+    assert source.test.pixels.shape == (20, 3, 32, 32)
+    assert source.pool.labels.tolist() == [c for c in range(10) for _ in range(12)]
+    for part, images, count in (("train", source.pool, 12), ("test", source.test, 2)):
+        for label in (0, 7):
+            mine = (images.pixels[label * count : (label + 1) * count] * 255).round().byte()
+            assert np.array_equal(mine.permute(0, 2, 3, 1).numpy(), tiles(part, label))
+
+
+@pytest.mark.usefixtures("corners")
+def test_features_stand_for_their_images(fake: Path) -> None:
+    images, features = load("cifar10", fake), load("cifar10_features", fake)
+    assert features.pool.pixels.shape == (120, 12, 1, 1)
+    assert torch.equal(
+        features.pool.pixels[:, :, 0, 0], images.pool.pixels[:, :, ::31, ::31].flatten(1)
+    )
+    assert torch.equal(features.pool.labels, images.pool.labels)
+    assert features.sent is not None
+    assert np.array_equal(features.sent, (images.pool.pixels * 255).round().byte().numpy())
+
+
+@pytest.mark.usefixtures("corners")
+def test_proxies_cost_what_their_images_cost(fake: Path) -> None:
+    """Equal seeds draw equal records, so that the images of the features' proxies are known."""
+    split = Split("strong")
+    images = federate(load("cifar10", fake), split, 10, 3, SIZES)
+    features = federate(load("cifar10_features", fake), split, 10, 3, SIZES)
+    seen = images.proxies.pixels[:, :, ::31, ::31].flatten(1)
+    assert torch.equal(features.proxies.pixels[:, :, 0, 0], seen)
+    assert images.proxy_message_bytes is None
+    assert features.proxy_message_bytes == proxy_bytes(images.proxies.pixels)
+    assert features.proxy_message_bytes > 20 * proxy_bytes(features.proxies.pixels)
+
+
+@pytest.mark.usefixtures("corners")
+@pytest.mark.parametrize("name", ["cifar10", "cifar10_features"])
+def test_an_image_that_is_there_twice_is_used_once(fake: Path, name: str) -> None:
+    """One image twice in the pool, one in the test set too: ten of twelve are left of class 0."""
+    twice = tiles("train", 0)
+    twice[5] = twice[2]
+    twice[9] = tiles("test", 1)[0]
+    mosaic(fake / "cifar10" / "train_0.webp", twice, *TRAIN)
+    data = federate(load(name, fake), Split("strong"), 10, 0, SIZES)
+    held = [len(client.train) + len(client.validation) for client in data.clients]
+    assert held == [4] + [6] * 9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: path.unlink(), "must exist"),
+        (lambda path: path.write_bytes(path.read_bytes()[:200]), "damaged"),
+        (lambda path: path.write_text("no image"), "damaged"),
+        (lambda path: Image.new("RGB", (64, 33)).save(path), "no multiple of 32"),
+        (lambda path: Image.new("RGB", (31, 31)).save(path), "no multiple of 32"),
+    ],
+    ids=["missing", "cut", "text", "size", "smaller"],
+)
+def test_a_mosaic_that_is_none_is_named(fake: Path, change: Any, message: str) -> None:  # noqa: ANN401 - lambdas of several types
+    path = fake / "cifar10" / "test_4.webp"
+    change(path)
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        load("cifar10", fake)
+    assert str(path) in str(caught.value)
+
+
+def test_without_a_folder_torchvision_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {True: tiles("train", 0), False: tiles("test", 0)}
+
+    def known(root: str, *, train: bool, download: bool) -> SimpleNamespace:
+        assert download
+        assert root
+        return SimpleNamespace(data=data[train], targets=[3] * len(data[train]))
+
+    fake_module = SimpleNamespace(datasets=SimpleNamespace(CIFAR10=known))
+    monkeypatch.setattr(folders, "torchvision", lambda: fake_module)
+    source = load("cifar10")
+    assert (len(source.pool), source.pool.labels[0]) == (12, 3)
+    assert np.array_equal(
+        (source.pool.pixels * 255).round().byte().permute(0, 2, 3, 1).numpy(), data[True]
+    )
+
+    def offline(**_: object) -> None:
+        raise RuntimeError("no network")
+
+    fake_module.datasets.CIFAR10 = offline
+    with pytest.raises(ConfigurationError, match="holds cifar10/"):
+        load("cifar10")
+
+
+def _real() -> Path:
+    folder = Path(os.environ.get("SECURE_FD_DATA", ""))
+    if not (folder / "cifar10").is_dir():
+        pytest.skip("CIFAR-10 is not at hand")
+    return folder
+
+
+def test_the_real_images_have_the_published_figures() -> None:
+    """Channel means 0.4914, 0.4822, 0.4465; 5,000 and 1,000 images a class."""
+    source = load("cifar10", _real())
+    assert source.test is not None
+    assert torch.bincount(source.pool.labels).tolist() == [5000] * 10
+    assert torch.bincount(source.test.labels).tolist() == [1000] * 10
+    means = source.pool.pixels.mean(dim=(0, 2, 3))
+    assert torch.allclose(means, torch.tensor([0.4914, 0.4822, 0.4465]), atol=5e-5)
+    assert image_set("cifar10").proxies == 10_000

@@ -1,0 +1,143 @@
+"""Features on disk: made once, resumed after an interrupt, and refused where a file is damaged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from secure_fd.data import feature_cache
+from secure_fd.data.feature_cache import cache_folder, cached_features
+from secure_fd.errors import ConfigurationError
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass
+class RowSums:
+    """A map that counts the images it has seen, and may fail after some shards."""
+
+    key: str = "row sums"
+    width: int = 8
+    fails_after: int = 99
+    seen: list[int] = field(default_factory=list)
+
+    def __call__(self, pixels: Bytes) -> Bytes:
+        if len(self.seen) == self.fails_after:
+            raise KeyboardInterrupt
+        self.seen.append(len(pixels))
+        return (pixels.sum(axis=(1, 3), dtype=np.int64) % 256).astype(np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_cache, "SHARD", 10)
+
+
+@pytest.fixture
+def images() -> Bytes:
+    return np.random.default_rng(0).integers(0, 256, (34, 3, 8, 8), dtype=np.uint8)
+
+
+def test_features_are_made_once_and_read_in_order(tmp_path: Path, images: Bytes) -> None:
+    first, second = RowSums(), RowSums()
+    made = cached_features(images, first, tmp_path / "new" / "folder")
+    assert np.array_equal(made, RowSums()(images))
+    assert (made.dtype, made.shape) == (np.uint8, (34, 8))
+    assert np.array_equal(cached_features(images, second, tmp_path / "new" / "folder"), made)
+    assert (first.seen, second.seen) == ([10, 10, 10, 4], [])
+
+
+def test_an_interrupted_run_resumes_where_it_stopped(tmp_path: Path, images: Bytes) -> None:
+    stopped, resumed = RowSums(fails_after=2), RowSums()
+    with pytest.raises(KeyboardInterrupt):
+        cached_features(images, stopped, tmp_path)
+    made = cached_features(images, resumed, tmp_path)
+    assert resumed.seen == [10, 4]
+    assert np.array_equal(made, RowSums()(images))
+
+
+def test_an_interrupted_write_leaves_no_file_that_is_read(
+    tmp_path: Path, images: Bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(stream: object, **_: Bytes) -> None:
+        stream.write(b"PK half an archive")  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(np, "savez_compressed", half)
+        cached_features(images, RowSums(), tmp_path)
+    assert not list(tmp_path.glob("*.npz"))
+    assert np.array_equal(cached_features(images, RowSums(), tmp_path), RowSums()(images))
+
+
+def test_what_features_are_made_from_decides_the_file(tmp_path: Path, images: Bytes) -> None:
+    cached_features(images, RowSums(), tmp_path)
+    changed = images.copy()
+    changed[15, 0, 0, 0] ^= 1
+    one_shard, other_map, reshaped = RowSums(), RowSums(key="row sums, version 2"), RowSums()
+    cached_features(changed, one_shard, tmp_path)
+    cached_features(images, other_map, tmp_path)
+    cached_features(images.reshape(34, 3, 8, 4, 2)[..., 0], reshaped, tmp_path)
+    assert (one_shard.seen, other_map.seen) == ([10], [10, 10, 10, 4])
+    assert sum(reshaped.seen) == 34
+    assert len(list(tmp_path.iterdir())) == 4 + 1 + 4 + 4
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def _flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10  # inside the compressed array: the checksum must tell
+    path.write_bytes(bytes(content))
+
+
+def _holding(**arrays: object) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _cut,
+        _flipped,
+        lambda path: path.write_bytes(b""),
+        _holding(other=np.zeros((10, 8), np.uint8)),
+        _holding(features=np.zeros((10, 7), np.uint8)),
+        _holding(features=np.zeros((10, 8), np.float32)),
+        _holding(features=np.array([[object()] * 8] * 10)),
+    ],
+    ids=["cut", "flipped", "empty", "name", "shape", "dtype", "pickle"],
+)
+def test_a_damaged_file_is_named_and_refused(
+    tmp_path: Path, images: Bytes, damage: Callable[[Path], None]
+) -> None:
+    cached_features(images[:10], RowSums(), tmp_path)
+    (path,) = tmp_path.glob("*.npz")
+    cached_features(images[:10], RowSums(), tmp_path)
+    damage(path)
+    with pytest.raises(ConfigurationError, match=r"SECURE_FD_CACHE.*delete it") as caught:
+        cached_features(images[:10], RowSums(), tmp_path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, images: Bytes) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(ConfigurationError, match="cannot be kept there"):
+        cached_features(images, RowSums(), tmp_path / "taken")
+
+
+def test_the_environment_chooses_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECURE_FD_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.setenv("SECURE_FD_CACHE", "")
+    assert cache_folder() == Path.home() / ".cache" / "secure-fd"

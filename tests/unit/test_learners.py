@@ -1,0 +1,115 @@
+"""All clients in training: each on its own path, at the schedule's rate."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from secure_fd.config import SGD, Schedule
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
+from secure_fd.learners import Learners
+from secure_fd.models import build, flatten
+from secure_fd.training import Trainer
+
+CPU = torch.device("cpu")
+STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))
+NAMES = ("cnn-5-5-50", "mlp-1024-512-256", "cnn-5-5-50")
+
+
+def records(seed: int, count: int = 40) -> Images:
+    random = torch.Generator().manual_seed(seed)
+    pixels = torch.rand(count, 1, 28, 28, generator=random)
+    return Images(pixels, torch.randint(10, (count,), generator=random))
+
+
+def networks() -> list[nn.Module]:
+    return [build(name, 10, seed) for seed, name in enumerate(NAMES)]
+
+
+def made(schedule: Schedule = STEPS) -> Learners:
+    return Learners(networks(), [records(k) for k in range(3)], schedule, 4, CPU)
+
+
+def trainers(schedule: Schedule = STEPS) -> list[Trainer]:
+    """The same clients one by one, which the cohorts must follow."""
+    return [
+        Trainer(network, records(k), schedule.sgd, 4000 + k, CPU)
+        for k, network in enumerate(networks())
+    ]
+
+
+def apart(one: nn.Module, other: nn.Module) -> float:
+    return float((flatten(one) - flatten(other)).abs().max())
+
+
+def test_every_client_goes_the_way_of_its_trainer() -> None:
+    together, alone = made(), trainers()
+    lesson = records(9)
+    targets = nn.functional.one_hot(lesson.labels, 10).float()
+    together.local_steps(2, [0, 1, 2])
+    together.distillation_steps(lesson.pixels, targets, 3, [0, 2])  # client 1 is away
+    for k, trainer in enumerate(alone):
+        trainer.local_steps(2)
+        if k != 1:
+            trainer.distillation_steps(lesson.pixels, targets, 3)
+        assert apart(together.models[k], trainer.model) < 1e-4
+    assert apart(together.models[0], together.models[2]) > 1e-3
+
+
+def test_lessons_take_the_place_of_labels() -> None:
+    plain, taught, turned = made(), made(), made()
+    plain.local_steps(2, range(3))
+    taught.local_steps(2, range(3), [torch.eye(10)] * 3)
+    turned.local_steps(2, range(3), [torch.eye(10).roll(1, dims=0)] * 3)
+    for k in range(3):
+        assert apart(plain.models[k], taught.models[k]) < 1e-5
+        assert apart(plain.models[k], turned.models[k]) > 1e-4
+
+
+def test_private_records_join_a_distillation_batch() -> None:
+    trainer = trainers()[0]
+    lesson = records(9)
+    pixels, targets = trainer.distillation_batch(lesson.pixels, torch.full((40, 10), 0.1))
+    assert (len(pixels), len(targets)) == (10, 10)
+    assert torch.equal(targets[8:].sum(dim=1), torch.ones(2))
+    own = records(0)
+    for image, target in zip(pixels[8:], targets[8:], strict=True):
+        [index] = [i for i in range(len(own)) if torch.equal(own.pixels[i], image)]
+        assert int(target.argmax()) == int(own.labels[index])
+
+
+def test_the_rate_falls_to_zero_along_half_a_cosine() -> None:
+    falling = replace(STEPS, anneal_over=4)
+    rates = [falling.rate(r) for r in range(6)]
+    assert rates[0] == pytest.approx(0.05 * 0.9619, abs=1e-5)
+    assert rates[1] + rates[2] == pytest.approx(0.05)
+    assert all(earlier > later for earlier, later in pairwise(rates[:5]))
+    assert rates[4:] == [0.0, 0.0]  # a run that goes on does not start over
+    assert STEPS.rate(100) == 0.05
+    learners = made(falling)
+    before = [flatten(model) for model in learners.models]
+    learners.begin_round(5)
+    learners.local_steps(1, range(3))
+    assert all(torch.equal(b, flatten(m)) for b, m in zip(before, learners.models, strict=True))
+
+
+def test_the_warm_up_has_no_momentum() -> None:
+    """With it, a client of one class ends with dead units."""
+    learners, plain = made(), replace(STEPS.sgd, momentum=0.0)
+    learners.warm_up()
+    for k, network in enumerate(networks()):
+        Trainer(network, records(k), plain, 4000 + k, CPU).local_steps(3)
+        assert apart(learners.models[k], network) < 1e-6
+    assert apart(learners.models[0], networks()[0]) > 1e-4
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="anneal_over"):
+        Schedule(anneal_over=0)
+    with pytest.raises(ConfigurationError, match="own_batch"):
+        SGD(own_batch=-1)
+    with pytest.raises(ConfigurationError, match="augment"):
+        made(replace(STEPS, augment="rotate"))

@@ -1,0 +1,212 @@
+"""Cells run in this process on the bundled digits; what a rerun runs; Theorem 2 by hand."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.papers import run
+from experiments.papers.build import Prepared, prepare, runner_of
+from experiments.papers.cells import METHODS, UNLABELLED, Cell, default_cell
+from experiments.papers.fixed_labels import FixedLabels, Lesson
+from experiments.papers.measures import (
+    AUROC_CLASS,
+    AUROC_RIGHT,
+    BOUND,
+    KEPT,
+    RIGHT,
+    TERMS,
+    TEST_LOSS,
+    VALIDATION,
+)
+from experiments.papers.results import CellResult, Point, Store
+from experiments.papers.run import run_cell, run_group, spread
+from experiments.papers.theorem import Terms, distance, knowledge_losses, numerical
+from secure_fd.config import Schedule
+from secure_fd.data.images import Images
+from secure_fd.errors import LocalError
+
+BASE = replace(
+    default_cell("digits", "strong", 1, rounds=2, quick=True),
+    schedule=Schedule(warmup_steps=3, proxy_steps=2, proxies_per_round=64),
+)
+HARD = replace(BASE, method="selective-fd", labels="hard", selector="ratio")
+
+
+def silent(_: int) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture(scope="module")
+def made() -> Prepared:
+    return prepare(None, BASE.group)
+
+
+def cell_of(method: str) -> Cell:
+    labels = "" if method in UNLABELLED else "soft"
+    return replace(
+        BASE, method=method, labels=labels, selector="ratio" if method == "selective-fd" else ""
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -> None:
+    heard: list[int] = []
+    found = run_cell(cell_of(method), made, heard.append)
+    assert heard == [1, 2]
+    assert len(found.per_client) == BASE.clients
+    assert found.accuracy == np.mean(found.per_client) == found.curve[-1].accuracy
+    assert [point.round for point in found.curve] == [1, 2]
+    assert (found.curve[-1].up > found.curve[0].up) == (method != "independent")
+    assert 0 <= found.figures[VALIDATION] <= 1
+    assert (KEPT in found.figures) == (method in ("fedmd", "feded", "ds-fl", "selective-fd"))
+
+
+@pytest.mark.parametrize("selector", ["kulsif", "confidence", "energy"])
+def test_every_selector_is_scored(made: Prepared, selector: str) -> None:
+    found = run_cell(replace(HARD, selector=selector), made, silent)
+    assert {AUROC_CLASS, AUROC_RIGHT, KEPT} <= found.figures.keys()
+
+
+def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(made: Prepared) -> None:
+    before = [flat.copy() for flat in made.warm]
+    first = run_cell(HARD, made, silent)
+    again = run_cell(HARD, made, silent)
+    assert first.per_client == again.per_client
+    assert first.figures == again.figures
+    assert all(map(np.array_equal, before, made.warm))
+
+
+def test_masks_change_bytes_and_nothing_else(made: Prepared) -> None:
+    clear = run_cell(replace(HARD, masked=True), made, silent)
+    hidden = run_cell(replace(HARD, masked=True), made, silent)
+    open_sum = run_cell(HARD, made, silent)
+    assert clear.per_client == hidden.per_client
+    assert hidden.curve[-1].up > open_sum.curve[-1].up
+
+
+def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
+    """With the truth moved by one class, what was right is wrong."""
+    counted = replace(HARD, variant="counted votes")  # nobody answers beyond its classes
+    honest = run_cell(counted, made, silent).figures[RIGHT]
+    proxies = made.data.proxies
+    moved = Images(proxies.pixels, (proxies.labels + 1) % made.data.n_classes)
+    lying = replace(made, data=replace(made.data, proxies=moved))
+    assert run_cell(counted, lying, silent).figures[RIGHT] < 0.5 < honest
+
+
+# Groups.
+
+
+class Lab:
+    """Stands in for training; hears Ctrl-C before its `until`-th cell."""
+
+    def __init__(self, until: int) -> None:
+        self.until = until
+        self.ran: list[Cell] = []
+        self.prepared = 0
+
+    def prepare(self, *_: object) -> None:
+        self.prepared += 1
+
+    def run(self, cell: Cell, _made: object, progress: Callable[[int], None]) -> CellResult:
+        if len(self.ran) == self.until:
+            raise KeyboardInterrupt
+        self.ran.append(cell)
+        progress(cell.rounds)
+        return CellResult(cell, 0.5, (0.5,), (Point(2, 0.5, 0.0, 0.0),), {}, 1.0)
+
+
+def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [HARD, replace(HARD, labels="soft"), replace(HARD, selector="kulsif")]
+    store, heard = Store(tmp_path), list[int]()
+    for until, ran, prepared in ((2, cells[:2], 1), (9, cells[2:], 1), (0, [], 0)):
+        lab = Lab(until)
+        monkeypatch.setattr(run, "prepare", lab.prepare)
+        monkeypatch.setattr(run, "run_cell", lab.run)
+        try:
+            run_group(None, cells, store, heard.append)
+        except KeyboardInterrupt:
+            assert until == 2
+        assert (lab.ran, lab.prepared) == (ran, prepared)
+    assert heard == [2, 4, 6]
+
+
+def test_points_are_on_an_even_part_of_the_test_set() -> None:
+    images = Images(torch.zeros(50, 1, 1, 1), torch.arange(50))
+    assert spread(images, 50) is images
+    assert spread(images, 8).labels.tolist() == [0, 7, 14, 21, 28, 35, 42, 49]
+
+
+# Fixed labels and Theorem 2.
+
+
+def alpha_cell(method: str, alpha: float) -> Cell:
+    return replace(
+        BASE, method=method, selector="ratio" if method == "selected-labels" else "", alpha=alpha
+    )
+
+
+def test_alpha_weighs_the_losses(made: Prepared) -> None:
+    """At 1 the labels of proxies change nothing, at 0 the private records change nothing."""
+
+    def trained(alpha: float, method: str, data: Prepared = made) -> list[torch.Tensor]:
+        runner = runner_of(alpha_cell(method, alpha), data)
+        assert isinstance(runner, FixedLabels)
+        assert sum(1 for _ in runner.rounds(1)) == 1
+        return [p.detach().clone() for p in runner.models[0].parameters()]
+
+    def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+        return all(map(torch.equal, a, b))
+
+    client = made.data.clients[0]
+    other = replace(client, train=Images(client.train.pixels, (client.train.labels + 1) % 10))
+    clients = (other, *made.data.clients[1:])
+    moved = replace(made, data=replace(made.data, clients=clients))
+    assert same(trained(1.0, "true-labels"), trained(1.0, "selected-labels"))
+    assert not same(trained(0.5, "true-labels"), trained(0.5, "selected-labels"))
+    assert same(trained(0.0, "true-labels"), trained(0.0, "true-labels", moved))
+    assert not same(trained(0.5, "true-labels"), trained(0.5, "true-labels", moved))
+
+
+def test_theorem_2_in_numbers_worked_out_by_hand() -> None:
+    assert numerical(0.5, 100, 400, 0.05) == pytest.approx(
+        math.sqrt((0.5 / 100 + 0.5 / 400) * math.log(40))
+    )
+    taught = np.array([[0.75, 0.25, 0.0], [0.5, 0.125, 0.375], [0.0, 0.25, 0.75], [0, 0, 1]])
+    # The second is wrong: 2 (1 - .125) over four. The first and third: 2 (.25) each over four.
+    assert knowledge_losses(taught, np.array([0, 1, 2, 2])) == (1.75 / 4, 1.0 / 4)
+    assert Terms(1, 2, 4, 8, 16, 32).bound == 63
+
+
+def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    dark, also_dark = torch.rand(2, 300, 1, 28, 28, generator=generator) * 0.3
+    monkeypatch.setattr("experiments.papers.theorem._STEPS", 40)
+    assert distance(dark, dark + 0.6, "cnn-5-5-50", 10, 0) > 1.9
+    assert distance(dark, also_dark, "cnn-5-5-50", 10, 0) < 0.5
+
+
+def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(
+    made: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.papers.theorem._STEPS", 5)
+    exact = run_cell(alpha_cell("true-labels", 0.25), made, silent)
+    chosen = run_cell(alpha_cell("selected-labels", 0.25), made, silent)
+    for name in ("misleading", "ambiguous"):
+        assert exact.figures[TERMS[name]] == 0 < chosen.figures[TERMS[name]]
+    for found in (exact, chosen):
+        assert found.figures[BOUND] == pytest.approx(sum(found.figures[n] for n in TERMS.values()))
+        assert found.figures[TEST_LOSS] == pytest.approx(2 * (1 - found.accuracy))
+
+
+def test_a_lesson_without_proxies_is_refused() -> None:
+    nothing = torch.zeros(0)
+    with pytest.raises(LocalError, match="a lesson needs proxies"):
+        Lesson(nothing, nothing, nothing)

@@ -1,0 +1,74 @@
+"""Selectors that read a client's network: scores, thresholds, and one mind a round."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.methods.by_network import SelectiveByNetwork
+from secure_fd.selection.network_scores import confidence, negative_energy
+from tests.small_federation import ensembles, federation, run
+
+LOGITS = np.array([[0.0, 0.0], [3.0, 0.0], [10.0, 10.0]])
+
+
+class Brightness(nn.Module):
+    """Logits (brightness, 0): surer where images are brighter."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        bright = pixels.mean(dim=(1, 2, 3)) * 10
+        return torch.stack([bright, torch.zeros_like(bright)], dim=1)
+
+
+def shades(*levels: float) -> Images:
+    pixels = torch.tensor(levels)[:, None, None, None].expand(-1, 1, 2, 2).contiguous()
+    return Images(pixels, torch.zeros(len(levels), dtype=torch.long))
+
+
+def test_scores_on_numbers_by_hand() -> None:
+    assert confidence(LOGITS) == pytest.approx([0.5, 1 / (1 + np.exp(-3.0)), 0.5])
+    assert negative_energy(LOGITS) == pytest.approx(
+        [np.log(2), 3 + np.log1p(np.exp(-3.0)), 10 + np.log(2)]
+    )
+
+
+@pytest.mark.parametrize("selector", ["confidence", "energy"])
+def test_a_client_answers_where_the_score_reaches_the_quantile(selector: str) -> None:
+    held_back = shades(0.2, 0.4, 0.6, 0.8)
+    client = ClientData(held_back, held_back, 2)
+    method = SelectiveByNetwork("hard", selector, quantile=0.5)  # type: ignore[arg-type]
+    proxies = shades(0.1, 0.45, 0.55, 0.9).pixels
+    votes = method.opinion_of_network(client, proxies, np.array([0, 1, 2]), Brightness())
+    assert votes.weights.tolist() == [0.0, 0.0, 1.0, 0.0]  # the last one was not asked about
+    everything = SelectiveByNetwork("hard", selector, quantile=0.0)  # type: ignore[arg-type]
+    all_asked = everything.opinion_of_network(client, proxies, np.arange(4), Brightness())
+    assert all_asked.weights.tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
+def test_the_selector_changes_its_mind_with_the_network(digits: FederatedData) -> None:
+    made = federation(digits, SelectiveByNetwork("hard", "energy"))
+    list(made.rounds(0))
+    before = made.selector_scores(1)
+    run(made, rounds=2)
+    after = made.selector_scores(1)
+    assert before is not None
+    assert after is not None
+    assert before.shape == (len(digits.proxies),)
+    assert not np.allclose(before, after)
+    assert len(ensembles(made)) == 2
+
+
+def test_there_is_no_opinion_without_the_network(digits: FederatedData) -> None:
+    with pytest.raises(LocalError, match="network"):
+        SelectiveByNetwork().opinion(digits.clients[0], digits.proxies.pixels)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("selector", "guess"), ("quantile", 1.5), ("server_threshold", 0.0)]
+)
+def test_settings_that_make_no_sense_are_refused(field: str, value: object) -> None:
+    with pytest.raises(ConfigurationError):
+        SelectiveByNetwork(**{field: value})  # type: ignore[arg-type]
