@@ -21,6 +21,8 @@ _REACH = 2
 def shifted(pixels: Tensor, generator: torch.Generator) -> Tensor:
     """Every image moved by up to two pixels each way; black comes in at the edges."""
     count, channels, height, width = pixels.shape
+    if min(height, width) <= 2 * _REACH:
+        raise ConfigurationError("augment", "shift", "images must be larger than 4 pixels a side")
     padded = functional.pad(pixels, (_REACH,) * 4)
     moves = torch.randint(2 * _REACH + 1, (2, count), generator=generator).to(pixels.device)
     rows = moves[0, :, None] + torch.arange(height, device=pixels.device)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, FunctionCtx
 
+from secure_fd.errors import LocalError
 from secure_fd.models import Standardise
 
 _VALUES_AT_ONCE = 400 * 784
@@ -33,14 +34,21 @@ def batched_logits(layers: nn.Module, parameters: Sequence[Tensor], pixels: Tens
     `layer_parameters`. pixels: [G, B, C, H, W], or [1, B, C, H, W] the same for all members.
     """
     x, rest = pixels, iter(parameters)
-    for layer in layers.children():
+    for layer in _in_order(layers):
         x = _FORWARD[type(layer)](layer, x, [next(rest) for _ in layer.parameters()])
     return x
 
 
 def layer_parameters(layers: nn.Module) -> list[nn.Parameter]:
     """The parameters, layer by layer."""
-    return [parameter for layer in layers.children() for parameter in layer.parameters()]
+    return [parameter for layer in _in_order(layers) for parameter in layer.parameters()]
+
+
+def _in_order(layers: nn.Module) -> Sequence[nn.Module]:
+    """As they are called: `children` leaves out a layer that comes a second time."""
+    if not isinstance(layers, nn.Sequential):
+        raise LocalError("only the layers of a Sequential have an order")
+    return list(layers)
 
 
 def _elementwise(layer: nn.Module, x: Tensor, _: Sequence[Tensor]) -> Tensor:
@@ -132,6 +140,7 @@ _SUPPORTED: Mapping[type[nn.Module], Mapping[str, tuple[object, ...]]] = {
         "ceil_mode": (False,),
         "return_indices": (False,),
     },
+    nn.ReLU: {"inplace": (False,)},
     nn.Flatten: {"start_dim": (1,), "end_dim": (-1,)},
 }
 """The settings that this file computes; a layer that is not named here has none that matter."""
@@ -144,7 +153,7 @@ def architecture(model: nn.Module) -> Hashable | None:
     and on through linear layers, all trained, in float32. Without a convolution nothing is gained:
     products of large matrices are as fast apart.
     """
-    if type(model) is not nn.Sequential or not all(map(_is_supported, model.children())):
+    if type(model) is not nn.Sequential or not all(map(_is_supported, model)):
         return None
     kinds = [type(layer) for layer in model]
     if (
@@ -158,12 +167,13 @@ def architecture(model: nn.Module) -> Hashable | None:
     if tied or not all(p.requires_grad and p.dtype == torch.float32 for p in parameters):
         return None
     shapes = tuple(parameter.shape for parameter in parameters)
-    return shapes, tuple(map(_settings, model.children()))
+    return shapes, tuple(map(_settings, model))
 
 
 def _is_supported(layer: nn.Module) -> bool:
     return (
         type(layer) in _FORWARD
+        and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
         and not isinstance(getattr(layer, "padding", 0), str)
         and all(
             getattr(layer, name) in good for name, good in _SUPPORTED.get(type(layer), {}).items()

@@ -95,8 +95,11 @@ class Cohort:
         return list(np.asarray(torch.cat(parts, dim=1).double().numpy()))
 
     def _tie(self) -> None:
-        if self._stacked:
-            tie(self.models, self._stacked)
+        if not self._stacked:
+            return
+        if not all(p.requires_grad for model in self.models for p in model.parameters()):
+            raise LocalError("a parameter was frozen after its cohort was made: freeze it before")
+        tie(self.models, self._stacked)
 
     def _step(self, present: Sequence[int], batches: Sequence[_Batch]) -> None:
         if self._stacked and present:

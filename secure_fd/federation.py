@@ -29,6 +29,7 @@ from secure_fd.knowledge import (
     KnowledgeCodec,
     Released,
     UnitArray,
+    contributors,
 )
 from secure_fd.learners import Learners
 from secure_fd.memory import Memory
@@ -147,7 +148,7 @@ class Federation:
 
     @property
     def single_contributors(self) -> float:
-        """Share of the answered proxies of all rounds that exactly one client answered.
+        """Share of the answered proxies of all rounds at which one client gives the count, nearly.
 
         No sum can hide such a client's answer, only whose it is. Known to nobody but the clients.
         """
@@ -183,6 +184,7 @@ class Federation:
             sent = self._share(index, chosen, dropouts)
         except VoidRoundError as ended:
             self.transcript.count_void(ended)
+            self._trust.forget()
             self._train_locally([k for k in range(len(self._data)) if k not in ended.missing])
             return self._report(index, ended.missing, None)
         present = [k for k in range(len(self._data)) if k not in sent.missing]
@@ -200,10 +202,8 @@ class Federation:
             for k in range(len(self._data))
             if dropouts.get(k) is not Stage.PREPARE
         }
-        vectors = {
-            k: self._protection.perturb(k, self._codec.encode(given))
-            for k, given in released.items()
-        }
+        units = {k: self._codec.encode(given) for k, given in released.items()}
+        vectors = {k: self._protection.perturb(k, own) for k, own in units.items()}
         result = self._add_up(index, chosen, vectors, dropouts)
         room = self._protection.noise_terms.room
         votes = self._codec.decode(result.total, len(result.survivors), room)
@@ -222,8 +222,8 @@ class Federation:
                 survivors=result.survivors,
             )
         )
-        answered = sum((released[k].weights > 0).astype(np.int64) for k in result.survivors)
-        return _Sent(ensemble, np.asarray(answered), result.survivors, result.missing)
+        alone = contributors([units[k] for k in result.survivors], self._codec.n_classes)
+        return _Sent(ensemble, alone, result.survivors, result.missing)
 
     def _release(self, client: int, chosen: IntArray) -> Released:
         """What a client lets go; a network-free protection gets no way to the network."""
@@ -271,13 +271,14 @@ class Federation:
         predictions = predict(self.models[client], self._proxies[torch.from_numpy(indices)])
         self._trust.said(client, predictions)
         opinion, trust = self._opinion_now(client, indices), self._trust.of(client)
+        if self._protection.answers_apart:
+            trust = 0.0
         return opinion.contribution(indices, predictions, self._method.labels, trust)
 
     def _report(
         self, index: int, missing: Mapping[int, Stage], sent: "_Sent | None"
     ) -> RoundReport:
-        answered = np.zeros(0, dtype=np.int64) if sent is None else sent.answered
-        single, some = int((answered == 1).sum()), int((answered > 0).sum())
+        single, some = (0, 0) if sent is None else sent.alone
         self._answered += (single, some)
         return RoundReport(
             index=index,
@@ -292,9 +293,9 @@ class Federation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sent:
-    """A round's ensemble, how many survivors answered each proxy [m], and who was missing."""
+    """A round's ensemble, at how many proxies one survivor or more spoke, and who was missing."""
 
     ensemble: Ensemble
-    answered: IntArray
+    alone: tuple[int, int]
     survivors: tuple[int, ...]
     missing: Mapping[int, Stage]

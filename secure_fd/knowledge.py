@@ -28,6 +28,9 @@ SOFT_LEVELS = 4095
 """Resolution of a soft label; ten clients then need 16 bits a lane."""
 
 
+_NEARLY_ALL = 0.9
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Contribution:
     """What one client would say about m proxies, before anything protects it.
@@ -129,6 +132,19 @@ class KnowledgeCodec:
             raise PeerError(f"a proxy has more votes than its {contributors} contributors can cast")
         votes = units.astype(np.float64) / self.levels
         return Sums(count=votes.sum(axis=1), total=votes)
+
+
+def contributors(units: Sequence[UnitArray], n_classes: int) -> tuple[int, int]:
+    """At how many proxies one client gives nine tenths of the count or more, and any client some.
+
+    units: by client, the [m * C] integers of its votes, before noise.
+    """
+    if not units:
+        return 0, 0
+    counts = np.array([own.reshape(-1, n_classes).sum(axis=1) for own in units], dtype=np.float64)
+    total = counts.sum(axis=0)
+    alone = (total > 0) & (counts.max(axis=0) >= _NEARLY_ALL * total)
+    return int(alone.sum()), int((total > 0).sum())
 
 
 def _simplex(predictions: FloatArray) -> FloatArray:

@@ -12,6 +12,9 @@ from secure_fd.config import Schedule
 from secure_fd.data.images import Images
 from secure_fd.training import Trainer
 
+_WARM_UP = 2**30
+"""Seeds of the warm-up's batches, apart from those of the rounds; generators read 32 bits."""
+
 
 class Learners:
     """Networks and records of the clients [n], under one schedule.
@@ -83,9 +86,9 @@ def warm_up(
 ) -> None:
     """One client's warm-up: see `Learners.warm_up`."""
     plain = replace(schedule.sgd, momentum=0.0)
-    Trainer(model, train, plain, seed, device, augmentation(schedule.augment)).local_steps(
-        schedule.warmup_steps
-    )
+    Trainer(
+        model, train, plain, seed + _WARM_UP, device, augmentation(schedule.augment)
+    ).local_steps(schedule.warmup_steps)
 
 
 def _places(members: Sequence[int], present: Sequence[int]) -> list[int]:

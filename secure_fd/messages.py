@@ -18,7 +18,7 @@ def ensemble_message(ensemble: Ensemble, labels: str) -> bytes:
     """
     kept = ensemble.predictions[ensemble.kept]
     indices = ensemble.indices[ensemble.kept].astype("<u4").tobytes()
-    if labels == "hard" and (kept.max(axis=1, initial=1.0) == 1.0).all():
+    if labels == "hard" and (kept.max(axis=1) == 1.0).all():
         return bytes(indices + kept.argmax(axis=1).astype(np.uint8).tobytes())
     return bytes(indices + np.rint(kept * _STEPS).astype("<u2").tobytes())
 

@@ -18,6 +18,12 @@ class Participant:
     data: ClientData
 
 
+def check_own_models(models: Sequence[nn.Module]) -> None:
+    """Raise ConfigurationError where two clients were given one and the same network."""
+    if len({id(model) for model in models}) != len(models):
+        raise ConfigurationError("models", len(models), "give every client a network of its own")
+
+
 def check(participants: Sequence[Participant], n_proxies: int, schedule: Schedule) -> int:
     """The number of classes that all participants agree on.
 
@@ -25,6 +31,7 @@ def check(participants: Sequence[Participant], n_proxies: int, schedule: Schedul
     """
     if len(participants) < 2:
         raise ConfigurationError("participants", len(participants), "use 2 or more")
+    check_own_models([participant.model for participant in participants])
     counts = {participant.data.n_classes for participant in participants}
     if len(counts) != 1:
         raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")

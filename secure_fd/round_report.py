@@ -9,10 +9,10 @@ from secure_fd.aggregation.base import Stage
 class RoundReport:
     """One round in figures.
 
-    kept: share of the round's proxies that teach. single: share of the answered proxies that
-    exactly one client answered, whose released vote no sum can hide. bytes_up, bytes_down: mean
-    over clients, from the start until now. survivors: the clients in the sum. missing: clients
-    and the stage from which on each was silent.
+    kept: share of the round's proxies that teach. single: share of the answered proxies at which
+    one client gives nine tenths of the count or more, whose released vote no sum can hide.
+    bytes_up, bytes_down: mean over clients, from the start until now. survivors: the clients in
+    the sum. missing: clients and the stage from which on each was silent.
     """
 
     index: int

@@ -235,8 +235,9 @@ def method_of(plan: Plan, spec: RowSpec) -> FedMD | SelectiveFD:
         return FedMD(spec.labels)
     if plan.settings.selector == "kulsif":
         return SelectiveFD(spec.labels, KulsifSelector(), votes="counted")
-    # The label unit makes one symbol noisy: weights would only turn some of them to "abstain".
-    votes: Votes = "counted" if spec.unit == "label" and plan.epsilon is not None else "weighed"
+    # The label unit makes one symbol noisy, and the client unit's noise drowns all but whole votes.
+    noisy = spec.unit in ("label", "client") and plan.epsilon is not None
+    votes: Votes = "counted" if noisy else "weighed"
     return SelectiveFD(spec.labels, ProxyRatioSelector(), votes=votes)
 
 

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from experiments.papers import recipes
 from experiments.papers.cells import VARIANTS, Cell
 from experiments.papers.measures import AUROC_CLASS, COVERED, KEPT, RIGHT
 from experiments.papers.plots import Bar, Bars, drawn
+from experiments.papers.recipes import with_sgd
 from experiments.papers.results import Results, grouped, mean_and_deviation
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, measure, new_table, percent
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
 
 
 _LABELS = ("hard", "soft")
-_SCHEDULES: Mapping[str, Callable[[Schedule], Schedule]] = {
-    "newest round only": lambda schedule: replace(schedule, remember=False),
-    "no views": lambda schedule: replace(schedule, augment="none"),
-    "constant rate": lambda schedule: replace(schedule, anneal_over=None),
-    "no momentum": lambda schedule: replace(schedule, sgd=replace(schedule.sgd, momentum=0.0)),
+_SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
+    "newest round only": lambda cell: replace(cell.schedule, remember=False),
+    "no views": lambda cell: replace(cell.schedule, augment="none"),
+    "constant rate": lambda cell: replace(cell.schedule, anneal_over=None),
+    "no momentum": lambda cell: with_sgd(cell.schedule, momentum=0.0),
+    "warm-up": lambda cell: replace(cell.schedule, warmup_steps=200),
+    "records apart": lambda cell: replace(with_sgd(cell.schedule, own_batch=0), local_steps=1),
+    "the baselines' schedule": lambda cell: recipes.baselines(cell.image_set, cell.split),
 }
 """Variants of the schedule; all others are of the method and its selector (see `build`)."""
 _FIGURES = {
@@ -38,7 +43,7 @@ def vary(cell: Cell) -> Iterator[Cell]:
         default = replace(cell, method="selective-fd", labels=labels, selector="ratio")
         for variant in VARIANTS:
             change = _SCHEDULES.get(variant)
-            schedule = change(cell.schedule) if change else cell.schedule
+            schedule = change(cell) if change else cell.schedule
             if change is None or schedule != cell.schedule:
                 yield replace(default, variant=variant, schedule=schedule)
 

@@ -108,7 +108,7 @@ def _gain(panel: Panel, labels: str) -> str:
 
     parts = [f"{gain:+.2f} ({selector_title(s)})" for s, gain in gains(panel, labels).items()]
     ours = ", ".join([*parts, f"{GAINS_FIG_4[labels]:+.2f} (published)"])
-    return f"Selective-FD over the best distilling baseline, {labels} labels, points: {ours}"
+    return f"Selective-FD over the best other method but FedAvg, {labels} labels, points: {ours}"
 
 
 def figure(results: Results) -> "Figure":

@@ -56,7 +56,7 @@ def tables(results: Results) -> list[Table | str]:
         "The l1 test loss is twice the error rate. Distances are estimates from below (a network "
         "of the client's architecture tells held-out halves apart), and both lambdas are taken as "
         "0, as in the paper; so the sum is an estimate of the bound from below. The other terms "
-        "are exact. Fig. 10 (Shao, Wu and Zhang, arXiv, 2023) prints no numbers."
+        "are exact. Fig. 10 (Shao, Wu and Zhang, 2024, supplement) prints no numbers."
     )
     return [*made, note]
 
@@ -91,4 +91,5 @@ STUDY = Study(
     vary=vary,
     tables=tables,
     figure=figure,
+    rounds=20,
 )

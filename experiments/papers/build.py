@@ -195,6 +195,8 @@ def _selective(cell: Cell) -> SelectiveFD:
             return replace(made, votes="counted", own_classes=False)
         case "sharpness 1":
             return replace(made, sharpness=1.0)
+        case "ratio alone":
+            return replace(made, asks_network=False)
         case "server threshold 1":
             return replace(made, server_threshold=1.0)
     return made  # other variants are of the schedule

@@ -16,7 +16,8 @@ LABELS = ("", "soft", "hard")
 SELECTORS = ("", "ratio", "kulsif", "confidence", "energy")
 VARIANTS = (
     *("", "counted votes", "counted votes of all classes", "quantile threshold", "sharpness 1"),
-    *("server threshold 1", "newest round only", "no views", "constant rate", "no momentum"),
+    *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
+    *("no momentum", "warm-up", "records apart", "the baselines' schedule"),
 )
 """What an ablation changes; "" is the default. `build` and `ablation` give the names meaning."""
 POINTS = 6
@@ -147,8 +148,8 @@ def default_cell(
     )
 
 
-def on_its_recipe(cell: Cell) -> Cell:
-    """The cell on the schedule of its method: the baselines keep the paper's.
+def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
+    """The cell on the schedule of its method, the paper's for baselines, and their rounds.
 
     Selectors that read a network need one that has learnt something.
     """
@@ -156,7 +157,10 @@ def on_its_recipe(cell: Cell) -> Cell:
         return replace(cell, schedule=replace(cell.schedule, warmup_steps=_WARMUP))
     if cell.method == "selective-fd":
         return cell
-    steps = recipes.published(cell.image_set, cell.split)
-    if cell.rounds == _QUICK_ROUNDS:
-        steps = replace(steps, warmup_steps=_QUICK_WARMUP)
-    return replace(cell, schedule=steps)
+    steps = recipes.baselines(cell.image_set, cell.split)
+    if quick:
+        return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_WARMUP))
+    if cell.every:  # bytes are compared over all rounds
+        return replace(cell, schedule=steps)
+    fewer = rounds or recipes.baseline_rounds(cell.image_set, cell.split, cell.rounds)
+    return replace(cell, schedule=steps, rounds=fewer)

@@ -53,7 +53,7 @@ def tables(results: Results) -> list[Table | str]:
         for beta in sorted({beta for line in by_line.values() for beta in line}):
             table.add_row(f"{beta:g}", *(percent(by_line[key].get(beta, [])) for key in shown))
         made.append(table)
-    return [*made, "Fig. 9 (Shao, Wu and Zhang, arXiv, 2023) prints no numbers."]
+    return [*made, "Fig. 9 (Shao, Wu and Zhang, 2024, supplement) prints no numbers."]
 
 
 def figure(results: Results) -> "Figure":
@@ -83,4 +83,5 @@ STUDY = Study(
     vary=vary,
     tables=tables,
     figure=figure,
+    rounds=20,
 )

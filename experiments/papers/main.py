@@ -30,7 +30,7 @@ def _run(checked: Plan) -> int:
     # Heavy imports come after the checks, so that --help and mistakes answer at once.
     from experiments.papers import driver
 
-    study, out = checked.study, checked.settings.out
+    study, out = checked.study, checked.out
     store = results.Store(out / "cells")
     print(f"{len(checked.cells)} cells, into {out}", file=sys.stderr)
     driver.run_missing(checked.cells, store, checked.data_dir, checked.settings.workers)
@@ -49,7 +49,7 @@ def _draw(study: Study, gathered: results.Results, checked: Plan) -> None:
     """The figure as PNG and SVG; what an earlier run drew goes where there is nothing to draw."""
     made = study.figure(gathered)
     for kind in ("png", "svg"):
-        path = checked.settings.out / f"{study.name}.{kind}"
+        path = checked.out / f"{study.name}.{kind}"
         if made is None:
             path.unlink(missing_ok=True)
         else:

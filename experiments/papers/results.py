@@ -29,6 +29,7 @@ _MAKING = (
     "fixed_labels.py",
     "theorem.py",
     "bounds.py",
+    "measures.py",
 )
 """The modules that a cell's result comes from; the others ask for cells and show them."""
 Key = TypeVar("Key")

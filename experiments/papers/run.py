@@ -13,6 +13,7 @@ from experiments.papers.figures import measured
 from experiments.papers.results import CellResult, Point, Store
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.fedavg import FedAvg
 
 _MOST_TESTED = 2000
@@ -23,6 +24,8 @@ def run_group(
     data_dir: Path | None, cells: Sequence[Cell], store: Store, progress: Progress
 ) -> None:
     """Run what the store lacks of cells of one group. progress hears of rounds."""
+    if Store(store.folder).version != store.version:
+        raise ConfigurationError("code", "changed", "it was edited while workers start: run again")
     missing = [cell for cell in cells if store.find(cell) is None]
     done = sum(cell.rounds for cell in cells) - sum(cell.rounds for cell in missing)
     if not missing:

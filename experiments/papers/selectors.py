@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.papers import published
-from experiments.papers.cells import SELECTORS, Cell
-from experiments.papers.measures import AUROC_CLASS, AUROC_RIGHT, OVER_CLIENTS
+from experiments.papers.cells import Cell
+from experiments.papers.measures import AUROC_CLASS, OVER_CLIENTS
 from experiments.papers.plots import Bar, Bars, drawn
 from experiments.papers.results import CellResult, Results, grouped, mean_and_deviation
 from experiments.papers.study import PAPER_SETS, Study
@@ -26,26 +26,40 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_ROWS = (
+    *((selector, "") for selector in ("kulsif", "confidence", "energy")),
+    *(("ratio", "counted votes"), ("ratio", "")),
+)
+"""Client selectors, and how their votes count; the default comes last."""
+_PAPERS = ("kulsif", "")
+
+
 def vary(cell: Cell) -> Iterator[Cell]:
     """Selective-FD with hard labels under every selector, as the paper has it."""
-    for selector in SELECTORS[1:]:
-        yield replace(cell, method="selective-fd", labels="hard", selector=selector)
+    for selector, variant in _ROWS:
+        yield replace(
+            cell, method="selective-fd", labels="hard", selector=selector, variant=variant
+        )
 
 
-def _sets(results: Results) -> Mapping[str, Mapping[str, Sequence[CellResult]]]:
-    """By image set, then selector: the seeds' results."""
+def _sets(results: Results) -> Mapping[str, Mapping[tuple[str, str], Sequence[CellResult]]]:
+    """By image set, then selector and variant: the seeds' results."""
     return {
-        image_set: grouped(found, lambda cell: cell.selector)
+        image_set: grouped(found, lambda cell: (cell.selector, cell.variant))
         for image_set, found in grouped(results.cells, lambda cell: cell.image_set).items()
     }
+
+
+def _title(selector: tuple[str, str]) -> str:
+    name, variant = selector
+    return f"{selector_title(name)}, {variant}" if variant else selector_title(name)
 
 
 def tables(results: Results) -> list[Table | str]:
     """One table of all image sets."""
     title = "Client selectors, strong split, hard labels: means over clients and seeds"
     columns = (
-        *("image set", "selector", "AUROC, right predictions", "deviation over clients"),
-        *("AUROC, own classes", "accuracy, %", "published"),
+        *("image set", "selector", "AUROC", "deviation over clients", "accuracy, %", "published"),
     )
     table = new_table(title, columns, left=2)
     for image_set, by_selector in _sets(results).items():
@@ -53,17 +67,17 @@ def tables(results: Results) -> list[Table | str]:
         for selector, found in by_selector.items():
             table.add_row(
                 IMAGE_SETS[image_set].title,
-                selector_title(selector),
-                *(
-                    measure(found, n)
-                    for n in (AUROC_RIGHT, AUROC_RIGHT + OVER_CLIENTS, AUROC_CLASS)
-                ),
+                _title(selector),
+                *(measure(found, n) for n in (AUROC_CLASS, AUROC_CLASS + OVER_CLIENTS)),
                 percent(found),
-                known_percent(known if selector == "kulsif" else None),
+                known_percent(known if selector == _PAPERS else None),
             )
     note = (
-        "Right predictions are those of a client's network after the warm-up. The published "
-        "accuracy is that of Table 1, with KuLSIF; the paper prints no AUROC."
+        "AUROC is of own against other classes: after its warm-up a network of one class names "
+        "that class everywhere, so it is right exactly there. Confidence and energy are read off "
+        "the warmed-up network. Every row but the last counts votes of 0 or 1; the default weighs "
+        "them. The published accuracy is that of Table 1, with KuLSIF; the paper prints no "
+        "AUROC."
     )
     return [table, note]
 
@@ -74,35 +88,35 @@ def figure(results: Results) -> "Figure":
     selectors = tuple(dict.fromkeys(s for by_selector in found.values() for s in by_selector))
 
     def auroc(of: "Sequence[CellResult] | None") -> Bar | None:
-        having = [r for r in of or () if AUROC_RIGHT in r.figures]
+        having = [r for r in of or () if AUROC_CLASS in r.figures]
         if not having:
             return None
-        mean, _ = mean_and_deviation(having, lambda r: r.figures[AUROC_RIGHT])
+        mean, _ = mean_and_deviation(having, lambda r: r.figures[AUROC_CLASS])
         return Bar(mean, mean_and_deviation(having, _over_clients)[0])
 
-    def accuracy(image_set: str, selector: str) -> Bar | None:
+    def accuracy(image_set: str, selector: tuple[str, str]) -> Bar | None:
         of = found[image_set].get(selector)
         if of is None:
             return None
         known = published.accuracy(image_set, "strong", "selective-fd", "hard")
-        mark = known[0] / 100 if known and selector == "kulsif" else None
+        mark = known[0] / 100 if known and selector == _PAPERS else None
         spread = mean_and_deviation(of, lambda r: float(np.std(r.per_client)))[0]
         return Bar(mean_and_deviation(of)[0], spread, mark)
 
     names = {image_set: IMAGE_SETS[image_set].title for image_set in found}
     left = {n: [auroc(found[i].get(s)) for s in selectors] for i, n in names.items()}
     right = {n: [accuracy(i, s) for s in selectors] for i, n in names.items()}
-    series = tuple(map(selector_title, selectors))
+    series = tuple(map(_title, selectors))
     return drawn(
         [
-            Bars("Right predictions detected", "AUROC", series, left),
+            Bars("Own classes told from others", "AUROC", series, left),
             Bars("After distillation", "test accuracy", series, right),
         ]
     )
 
 
 def _over_clients(result: "CellResult") -> float:
-    return result.figures[AUROC_RIGHT + OVER_CLIENTS]
+    return result.figures[AUROC_CLASS + OVER_CLIENTS]
 
 
 STUDY = Study(

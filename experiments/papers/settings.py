@@ -35,8 +35,9 @@ class Settings:
         Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
     ] = None
     """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path = Path("runs/papers")
-    """Folder of the results, and of the cells of all studies that are done."""
+    out: Path | None = None
+    """Folder of the results, and of the cells of all studies that are done; by default runs/papers,
+    and runs/papers-quick for a quick look."""
     workers: int = 2
     """Processes that share the work."""
     quick: bool = False
@@ -63,6 +64,7 @@ class Plan:
     settings: Settings
     cells: tuple[Cell, ...]
     data_dir: Path | None
+    out: Path
 
 
 def plan(study: "Study", settings: Settings, environment_dir: str | None) -> Plan:
@@ -81,9 +83,10 @@ def plan(study: "Study", settings: Settings, environment_dir: str | None) -> Pla
     )
     made = study.cells(grid)
     chosen = data_folder(settings.data_dir, environment_dir)
-    if settings.out.exists() and not settings.out.is_dir():
-        raise ConfigurationError("out", str(settings.out), "it must be a folder")
-    return Plan(study, settings, made, chosen)
+    out = settings.out or Path("runs/papers-quick" if settings.quick else "runs/papers")
+    if out.exists() and not out.is_dir():
+        raise ConfigurationError("out", str(out), "it must be a folder")
+    return Plan(study, settings, made, chosen, out)
 
 
 def _listed(field: str, text: str | None, allowed: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -26,7 +26,8 @@ class Study:
 
     image_sets, splits: what is run by default. methods: what --methods may name. repeated: splits
     that are run under three seeds by default instead of one. vary: from a default cell of one
-    place and seed, the study's cells there. tables, figure: how its results are shown.
+    place and seed, the study's cells there. rounds: of every cell, where the study needs fewer than
+    the recipes have. tables, figure: how its results are shown.
     """
 
     name: str
@@ -39,19 +40,19 @@ class Study:
     tables: Callable[[Results], list[Table | str]]
     figure: "Callable[[Results], Figure | None]"
     repeated: tuple[str, ...] = ()
+    rounds: int | None = None
 
     def cells(self, grid: Grid) -> tuple[Cell, ...]:
         """The cells that a command line asks for, each once.
 
         Raises ConfigurationError where no cell is left.
         """
+        rounds = grid.rounds or (None if grid.quick else self.rounds)
         made = dict.fromkeys(
-            on_its_recipe(cell)
+            on_its_recipe(cell, quick=grid.quick, rounds=rounds)
             for image_set, split in self._places(grid)
             for seed in grid.seeds or self._seeds(split, grid.quick)
-            for cell in self.vary(
-                default_cell(image_set, split, seed, grid.rounds, quick=grid.quick)
-            )
+            for cell in self.vary(default_cell(image_set, split, seed, rounds, quick=grid.quick))
             if grid.methods is None or cell.method in grid.methods
         )
         if not made:

@@ -80,11 +80,12 @@ def empirical_risk(
 
 
 def distance(near: Tensor, far: Tensor, architecture: str, n_classes: int, seed: int) -> float:
-    """An estimate from below of the G-distance of two samples [N, ...] and [M, ...], 0 to 2.
+    """An estimate of the G-distance of two samples [N, ...] and [M, ...], 0 to 2.
 
-    2 |Pr_near[g] - Pr_far[g]| for one g in G: where a network of the family, trained to tell half
-    of one sample from half of the other by its first two classes, differs from the predictor that
-    always names the first. Measured on the other halves; a better g could only be further apart.
+    From below, up to the sampling error of the held-out halves: 2 |Pr_near[g] - Pr_far[g]| for one
+    g in G, where a network of the family, trained to tell half of one sample from half of the
+    other by its first two classes, differs from the predictor that always names the first. Measured
+    on the other halves; a better g could only be further apart.
     """
     generator = torch.Generator().manual_seed(seed)
     (a, a_held), (b, b_held) = (_halves(sample, generator) for sample in (near, far))
@@ -96,7 +97,7 @@ def distance(near: Tensor, far: Tensor, architecture: str, n_classes: int, seed:
     shares = [
         float((predict(judge.model, held).argmax(axis=1) != 0).mean()) for held in (a_held, b_held)
     ]
-    return 2 * abs(shares[0] - shares[1])
+    return 2 * max(0.0, shares[1] - shares[0])
 
 
 def _halves(sample: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -134,7 +134,7 @@ class _Clients:
             verdict = self.selectors[client].judge(images)
             opinion = self.method.opinion_of(verdict, n_classes)
         predictions = predict(self.networks[client], images)
-        return opinion.contribution(np.arange(len(images)), predictions, labels)
+        return opinion.contribution(np.arange(len(images)), predictions, labels, trust=1.0)
 
 
 def _clients(

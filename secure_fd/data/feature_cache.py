@@ -85,8 +85,13 @@ def _write(path: Path, features: NDArray[np.uint8]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as stream:
-            np.savez_compressed(stream, features=features)
-        Path(stream.name).replace(path)
+            part = Path(stream.name)
+            try:
+                np.savez_compressed(stream, features=features)
+                stream.flush()
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)  # a full disk or Ctrl-C leaves nothing behind
     except OSError as error:
         raise ConfigurationError(
             "SECURE_FD_CACHE", str(path.parent), f"features cannot be kept there ({error.strerror})"
@@ -98,7 +103,7 @@ def _read(path: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             features = archive["features"]
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+    except (OSError, KeyError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
         raise ConfigurationError(
             "SECURE_FD_CACHE", str(path), "this file is damaged: delete it"
         ) from None

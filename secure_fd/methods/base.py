@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
-from secure_fd.errors import LocalError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
@@ -36,7 +36,7 @@ class Opinion(Protocol):
         """
 
     def contribution(
-        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 1.0
+        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
     ) -> Contribution:
         """The answer about proxies [m], from the network's softmax predictions [m, C].
 
@@ -61,7 +61,7 @@ class CountedVotes:
         indices: IntArray,
         predictions: FloatArray,
         labels: Labels,
-        trust: float = 1.0,  # noqa: ARG002 - the network alone names a class
+        trust: float = 0.0,  # noqa: ARG002 - the network alone names a class
     ) -> Contribution:
         """The network's prediction among the allowed classes."""
         if self.allowed is not None:
@@ -76,15 +76,18 @@ class WeighedVotes:
     """Votes that weigh as much as selector and network together make of them.
 
     evidence: [P, C] in [0, 1], the selector's posterior of each class that the client holds, 0 for
-    the others. sharpness: exponent of a soft vote.
+    the others. held: [C], the classes that it holds. sharpness: exponent of a soft vote.
+    asks_network: whether the network may ever speak against the selector.
     """
 
     evidence: FloatArray = field(repr=False)
+    held: NDArray[np.bool_] = field(repr=False)
     sharpness: float = 1.0
+    asks_network: bool = True
     scores: FloatArray | None = field(default=None, repr=False)
 
     def contribution(
-        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 1.0
+        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
     ) -> Contribution:
         """w_k s_k = evidence x prediction: what both experts grant each class.
 
@@ -95,7 +98,9 @@ class WeighedVotes:
         fewer orders of magnitude, for few levels to tell apart.
         """
         evidence = self.evidence[indices]
-        own = among(predictions, np.array(self.evidence.max(axis=0) > 0)[None, :])
+        if not self.asks_network:
+            trust = 0.0
+        own = among(predictions, self.held[None, :])
         joint = evidence * (trust * predictions + (1.0 - trust) * own)
         if labels == "hard":
             named = one_hot(joint.argmax(axis=1), joint.shape[1])
@@ -163,7 +168,9 @@ class ByNetwork(ABC):
 
 
 def levels(labels: Labels, *, weighed: bool = False) -> int:
-    """Integer units in one whole vote."""
+    """Integer units in one whole vote. Raises ConfigurationError for other labels than these."""
+    if labels not in ("soft", "hard"):
+        raise ConfigurationError("labels", labels, "use soft or hard")
     if labels == "soft":
         return SOFT_LEVELS
     return WEIGHED_LEVELS if weighed else HARD_LEVELS

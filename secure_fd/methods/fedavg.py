@@ -23,6 +23,7 @@ from secure_fd.knowledge import WordArray
 from secure_fd.learners import Learners
 from secure_fd.models import flatten, load_flat
 from secure_fd.parameters import ParameterCodec
+from secure_fd.participants import check_own_models
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 from secure_fd.stopwatch import Stopwatch
@@ -81,7 +82,12 @@ class FedAvg:
         self._global: Float32Array = flatten(models[0]).cpu().numpy()
         train = [client.train for client in data]
         self._learners: Learners | _PrivateLearners
+        check_own_models(models)
         if isinstance(optimiser, PrivateSGD):
+            if anneal_over is not None or augment != "none":
+                raise ConfigurationError(
+                    "optimiser", "PrivateSGD", "it takes neither anneal_over nor augment"
+                )
             self._learners = _PrivateLearners(models, train, optimiser, self._device)
         else:
             schedule = Schedule(anneal_over=anneal_over, augment=augment, sgd=optimiser or SGD())

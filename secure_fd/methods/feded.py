@@ -9,6 +9,7 @@ architecture is the caller's choice, and so are the server's steps a round. A ro
 distillation at the clients.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -59,7 +60,8 @@ class FedED:
         self._proxies = proxies.to(home)
         nothing = Images(self._proxies[:0], torch.zeros(0, dtype=torch.int64))
         self._model = model
-        self._trainer = Trainer(model, nothing, sgd or SGD(), seed, home)
+        apart = replace(sgd or SGD(), own_batch=0)  # a server has no records
+        self._trainer = Trainer(model, nothing, apart, seed, home)
         n_classes = predict(model, self._proxies[:1]).shape[1]
         self._memory = Memory(self._proxies, n_classes, 0, remember=remember)
 

@@ -30,6 +30,7 @@ class SelectiveFD:
 
     votes: "weighed", or "counted" as in the paper, 0 or 1 by the selector's threshold. sharpness:
     exponent of soft weighed votes, as least squares shrinks every ratio towards the mean.
+    asks_network: whether a client's network, once it was taught, may lower a weighed vote.
     own_classes: with counted votes, a client names only classes whose own estimator accepts the
     proxy. Without it, one round of confused networks feeds on its own answers: hard labels fall
     from 99 % right to chance within ten rounds.
@@ -40,6 +41,7 @@ class SelectiveFD:
     server_threshold: float = 2.0
     votes: Votes = "weighed"
     sharpness: float = 2.0
+    asks_network: bool = True
     own_classes: bool = True
 
     revisits: ClassVar[bool] = False
@@ -49,6 +51,8 @@ class SelectiveFD:
         check_server_threshold(self.server_threshold)
         if self.votes not in ("weighed", "counted"):
             raise ConfigurationError("votes", self.votes, "use weighed or counted")
+        if self.votes == "weighed" and not self.own_classes:
+            raise ConfigurationError("own_classes", False, "weighed votes name own classes only")
         if not 0 < self.sharpness <= _MOST_SHARPNESS:
             allowed = f"use a number above 0, at most {_MOST_SHARPNESS:g}"
             raise ConfigurationError("sharpness", self.sharpness, allowed)
@@ -70,8 +74,9 @@ class SelectiveFD:
     def opinion_of(self, verdict: Selection, n_classes: int) -> Opinion:
         """What a client may say where its selector judges so."""
         if self.votes == "weighed":
+            held = np.isin(np.arange(n_classes), verdict.classes)
             evidence = verdict.evidence(n_classes)
-            return WeighedVotes(evidence, self.sharpness, verdict.scores)
+            return WeighedVotes(evidence, held, self.sharpness, self.asks_network, verdict.scores)
         allowed = verdict.allowed(n_classes) if self.own_classes else None
         return CountedVotes(verdict.accepted.astype(np.float64), allowed, verdict.scores)
 

@@ -48,6 +48,11 @@ class Protection(ABC):
         """Before round one: the public proxies [P, ...] and every client's private records."""
 
     @property
+    def answers_apart(self) -> bool:
+        """Whether the claim is about one answer, so that no answer may steer a later one."""
+        return False
+
+    @property
     def terms(self) -> bytes:
         """Public settings that all clients must share for the claim to hold; bound into sums."""
         return b""

@@ -59,6 +59,11 @@ class LabelUnit(FromAnswers):
             raise LocalError("a label unit has no mechanism before it is prepared")
         return self._mechanism
 
+    @property
+    def answers_apart(self) -> bool:
+        """With noise: a weight that hangs on earlier answers would tell of them once more."""
+        return not math.isinf(self._epsilon)
+
     def levels(self, wanted: int) -> int:
         """One unit for each symbol that an answer holds; without noise, as wanted.
 

@@ -59,3 +59,8 @@ def test_names() -> None:
     assert augmentation("shift") is shifted
     with pytest.raises(ConfigurationError, match="augment"):
         augmentation("rotate")
+
+
+def test_features_have_no_places_to_shift() -> None:
+    with pytest.raises(ConfigurationError, match="4 pixels"):
+        shifted(torch.zeros(3, 1280, 1, 1), generator())

@@ -236,3 +236,40 @@ def test_a_cohort_of_two_architectures_is_refused() -> None:
 )
 def test_what_is_not_computed_here_is_left_to_the_trainer(layers: list[nn.Module]) -> None:
     assert batched_layers.architecture(nn.Sequential(*layers)) is None
+
+
+def test_one_relu_in_two_places_is_called_twice() -> None:
+    """`children` names a module once, however often it is called."""
+
+    def made(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        relu = nn.ReLU()
+        return nn.Sequential(
+            nn.Conv2d(1, 3, 3), relu, nn.Conv2d(3, 3, 3), relu, nn.Flatten(), nn.Linear(1728, 10)
+        )
+
+    members = [made(seed) for seed in PAIR]
+    together = Cohort(members, [images(k) for k in PAIR], SETTINGS, PAIR, torch.device("cpu"))
+    pixels = images(9).pixels
+    for seed, said in zip(PAIR, together.predict(pixels), strict=True):
+        np.testing.assert_allclose(said, predict(made(seed), pixels), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["in place", "hooked"])
+def test_layers_that_do_more_than_they_say_are_left_to_the_trainer(kind: str) -> None:
+    relu = nn.ReLU(inplace=kind == "in place")
+    if kind == "hooked":
+        relu.register_forward_hook(lambda *_: None)
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), relu, nn.Flatten(), nn.Linear(507, 10)
+    )
+    assert batched_layers.architecture(model) is None
+    alone = Cohort([model], [images(0)], SETTINGS, [0], torch.device("cpu"))
+    alone.local_steps(1, [0])
+
+
+def test_a_parameter_that_is_frozen_later_is_refused() -> None:
+    made = cohort("cnn-5-5-50")
+    next(made.models[0].parameters()).requires_grad_(requires_grad=False)
+    with pytest.raises(LocalError, match="frozen"):
+        made.local_steps(1, PAIR)

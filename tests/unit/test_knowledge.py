@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,13 +106,16 @@ def ensemble() -> Ensemble:
 
 def test_the_servers_message_holds_the_kept_proxies_alone() -> None:
     indices = struct.pack("<II", 7, 70_000)
-    assert ensemble_message(ensemble(), "hard") == indices + bytes([1, 0])
+    named = replace(ensemble(), predictions=np.eye(3)[[1, 2, 0]])
+    assert ensemble_message(named, "hard") == indices + bytes([1, 0])
     steps = struct.pack("<6H", 0, 65535, 0, 39321, 13107, 13107)
     assert ensemble_message(ensemble(), "soft") == indices + steps
+    assert ensemble_message(ensemble(), "hard") == indices + steps  # a mean of votes, not a class
 
 
 def test_received_bytes_are_the_rounds_indices_and_the_message() -> None:
-    assert ensemble_bytes(ensemble(), "hard") == 3 * 4 + 2 * 4 + 2
+    named = replace(ensemble(), predictions=np.eye(3)[[1, 2, 0]])
+    assert ensemble_bytes(named, "hard") == 3 * 4 + 2 * 4 + 2
     assert ensemble_bytes(ensemble(), "soft") == 3 * 4 + 2 * 4 + 2 * 3 * 2
 
 

@@ -101,7 +101,7 @@ def test_the_warm_up_has_no_momentum() -> None:
     learners, plain = made(), replace(STEPS.sgd, momentum=0.0)
     learners.warm_up()
     for k, network in enumerate(networks()):
-        Trainer(network, records(k), plain, 4000 + k, CPU).local_steps(3)
+        Trainer(network, records(k), plain, 2**30 + 4000 + k, CPU).local_steps(3)
         assert apart(learners.models[k], network) < 1e-6
     assert apart(learners.models[0], networks()[0]) > 1e-4
 
@@ -113,3 +113,12 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         SGD(own_batch=-1)
     with pytest.raises(ConfigurationError, match="augment"):
         made(replace(STEPS, augment="rotate"))
+
+
+def test_the_warm_up_s_batches_do_not_come_again() -> None:
+    """Local steps after a warm-up are not the warm-up once more."""
+    plain = replace(STEPS, sgd=replace(STEPS.sgd, momentum=0.0))
+    warmed, again = made(plain), made(plain)
+    warmed.warm_up()
+    again.local_steps(3, range(3))
+    assert all(apart(a, b) > 1e-4 for a, b in zip(warmed.models, again.models, strict=True))

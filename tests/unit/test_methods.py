@@ -18,7 +18,14 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.federation import Federation
-from secure_fd.knowledge import SOFT_LEVELS, WEIGHED_LEVELS, Ensemble, FloatArray, Sums
+from secure_fd.knowledge import (
+    SOFT_LEVELS,
+    WEIGHED_LEVELS,
+    Ensemble,
+    FloatArray,
+    Sums,
+    contributors,
+)
 from secure_fd.messages import ensemble_message, proxy_bytes
 from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
@@ -96,7 +103,8 @@ def test_a_run_follows_from_its_seed(digits: FederatedData) -> None:
 def test_the_warm_up_is_the_schedule_s(digits: FederatedData) -> None:
     made = run(federation(digits, seed=2), rounds=0)
     for k, (network, client) in enumerate(zip(networks(4), digits.clients, strict=True)):
-        Trainer(network, client.train, BRIEF.sgd, 2000 + k, CPU).local_steps(BRIEF.warmup_steps)
+        seed = 2**30 + 2000 + k  # batches of its own, which no later round draws again
+        Trainer(network, client.train, BRIEF.sgd, seed, CPU).local_steps(BRIEF.warmup_steps)
         assert torch.equal(flatten(network), flatten(made.models[k]))
     assert made.transcript.distillation == []
 
@@ -173,7 +181,7 @@ def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs() -> None:
 
 
 def test_a_weighed_vote_is_the_product_of_selector_and_network() -> None:
-    votes = WeighedVotes(np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0]]), sharpness=1.0)
+    votes = WeighedVotes(np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0]]), np.arange(3) < 2)
     softmax = np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])
     soft = votes.contribution(np.arange(2), softmax, "soft", trust=1.0)
     assert soft.weights == pytest.approx([0.26, 0.0])  # .8 x .3 + .2 x .1; no evidence, no vote
@@ -186,7 +194,7 @@ def test_a_weighed_vote_is_the_product_of_selector_and_network() -> None:
     assert new.weights[0] == pytest.approx(0.8 * 0.75 + 0.2 * 0.25)
     half = votes.contribution(np.arange(2), softmax, "soft", trust=0.5)
     assert half.weights[0] == pytest.approx((0.26 + new.weights[0]) / 2)
-    sharp = WeighedVotes(votes.evidence, sharpness=2.0).contribution(
+    sharp = WeighedVotes(votes.evidence, votes.held, sharpness=2.0).contribution(
         np.arange(2), softmax, "soft", trust=1.0
     )
     assert sharp.weights[0] == pytest.approx(0.24**2 + 0.02**2)
@@ -195,13 +203,35 @@ def test_a_weighed_vote_is_the_product_of_selector_and_network() -> None:
 def test_trust_is_what_the_network_knew_before_it_was_taught() -> None:
     trust = Trust(2)
     assert trust.of(0) == 0.0
-    trust.said(0, np.eye(3)[[0, 1, 2, 2]])
-    taught = Ensemble(np.arange(4), np.eye(3)[[0, 1, 1, 0]], np.array([True, True, True, False]))
+    count = Trust.LEAST
+    said, kept = np.eye(3)[np.arange(count + 1) % 3], np.arange(count + 1) < count
+    named = np.where(np.arange(count + 1) < 8, 0, np.arange(count + 1) % 3)  # 5 of these 8 are new
+    taught = Ensemble(np.arange(count + 1), np.eye(3)[named], kept)
+    trust.said(0, said)
     trust.heard(taught, [0, 1])  # client 1 was not asked
-    assert trust.of(0) == pytest.approx(2 / 3)
+    assert trust.of(0) == pytest.approx(1 - 5 / count)
     assert trust.of(1) == 0.0
-    trust.heard(taught, [0])  # what was said before is not compared again
-    assert trust.of(0) == pytest.approx(2 / 3)
+    trust.heard(replace(taught, predictions=np.eye(3)[named - 1]), [0])
+    assert trust.of(0) == pytest.approx(1 - 5 / count)  # what was said before is said no more
+
+
+def test_a_server_that_keeps_few_lessons_reads_no_trust() -> None:
+    """One kept proxy would tell what the network says about it."""
+    trust, count = Trust(1), Trust.LEAST
+    said = np.eye(3)[np.zeros(count, dtype=int)]
+    for kept in (1, count - 1):
+        trust.said(0, said)
+        trust.heard(Ensemble(np.arange(count), said, np.arange(count) < kept), [0])
+        assert trust.of(0) == 0.0
+    trust.said(0, said)
+    trust.heard(Ensemble(np.arange(count), said, np.ones(count, dtype=bool)), [0])
+    assert trust.of(0) == 1.0
+
+
+def test_one_client_that_gives_nearly_all_of_a_count_is_alone() -> None:
+    units = [np.array([9, 0, 8, 0, 0, 0]), np.array([0, 1, 2, 0, 0, 0]), np.zeros(6, dtype=int)]
+    assert contributors(units, 2) == (1, 2)  # 9 of 10; 8 of 10; nobody
+    assert contributors([], 2) == (0, 0)
 
 
 SUMS = Sums(

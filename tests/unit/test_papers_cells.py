@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.papers import ablation
+from experiments.papers import ablation, accuracy, communication, recipes, selectors
 from experiments.papers.alpha import ALPHAS
 from experiments.papers.cells import VARIANTS, Cell, default_cell
 from experiments.papers.driver import missing_groups
@@ -17,7 +17,7 @@ from experiments.papers.results import CellResult, Point, Results, Store, gather
 from experiments.papers.settings import Grid, Settings, plan
 from experiments.papers.study import Study
 from experiments.papers.thresholds import CLIENT, SERVER
-from secure_fd.config import SGD, Schedule
+from secure_fd.config import SGD
 from secure_fd.errors import ConfigurationError
 
 STUDY = {study.name: study for study in STUDIES}
@@ -50,7 +50,7 @@ def test_the_accuracy_table_has_every_method_of_the_paper_and_both_selectors() -
 
 def test_every_other_study_has_its_points_once() -> None:
     sets = 3
-    assert sum(counted("selectors").values()) == sets * 4
+    assert sum(counted("selectors").values()) == sets * 5
     assert sum(counted("thresholds").values()) == sets * (len(CLIENT) + len(SERVER) - 1)
     assert sum(counted("communication").values()) == sets * 3
     assert sum(counted("heterogeneity").values()) == len(BETAS) * 5
@@ -58,15 +58,39 @@ def test_every_other_study_has_its_points_once() -> None:
 
 
 def test_an_ablation_has_what_changes_its_default() -> None:
-    plain = replace(default_cell("mnist", "strong", 10), schedule=Schedule(remember=True))
-    rich = Schedule(anneal_over=9, augment="shift", sgd=SGD(momentum=0.5))
-    for schedule, missing in ((rich, 0), (plain.schedule, 3), (replace(rich, remember=False), 1)):
-        made = list(ablation.vary(replace(plain, schedule=schedule)))
-        assert len(made) == len(set(made)) == 2 * (len(VARIANTS) - missing)
-    constant = next(
-        c for c in ablation.vary(replace(plain, schedule=rich)) if c.variant == "constant rate"
+    default = default_cell("mnist", "strong", 10)
+    plain = replace(
+        default.schedule, augment="none", anneal_over=None, sgd=SGD(own_batch=13, momentum=0.0)
     )
-    assert constant.schedule == replace(rich, anneal_over=None)
+    for schedule, missing in (
+        (default.schedule, 0),
+        (plain, 3),
+        (replace(default.schedule, remember=False), 1),
+    ):
+        made = list(ablation.vary(replace(default, schedule=schedule)))
+        assert len(made) == len(set(made)) == 2 * (len(VARIANTS) - missing)
+    constant = next(c for c in ablation.vary(default) if c.variant == "constant rate")
+    assert constant.schedule == replace(default.schedule, anneal_over=None)
+    apart = next(c for c in ablation.vary(default) if c.variant == "records apart")
+    assert (apart.schedule.local_steps, apart.schedule.sgd.own_batch) == (1, 0)
+
+
+def test_baselines_have_their_own_schedule_and_rounds() -> None:
+    grid = Grid(("mnist",), ("strong",), None, (10,), None, quick=False)
+    by_method = {c.method: c for c in accuracy.STUDY.cells(grid)}
+    ours, theirs = by_method["selective-fd"], by_method["fedmd"]
+    assert (ours.rounds, theirs.rounds) == (50, 25)
+    assert theirs.schedule == recipes.baselines("mnist", "strong")
+    assert theirs.schedule.sgd == SGD(0.1, distillation_batch=128)
+    assert ours.schedule.anneal_over == ours.rounds
+    for rounds in (2, 7):
+        fixed = accuracy.STUDY.cells(replace(grid, rounds=rounds))
+        assert {c.rounds for c in fixed} == {rounds}
+        assert {c.schedule.warmup_steps for c in fixed if c.method == "fedmd"} == {200}
+    bytes_over_rounds = communication.STUDY.cells(replace(grid, splits=("strong",)))
+    assert len({c.rounds for c in bytes_over_rounds}) == 1
+    network = next(c for c in selectors.STUDY.cells(grid) if c.selector == "energy")
+    assert network.schedule.warmup_steps == 200
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
