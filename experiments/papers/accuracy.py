@@ -122,7 +122,8 @@ def figure(results: Results) -> "Figure":
                 {method_title(*row): _bars(panel, row) for row in panel.rows},
             )
             for panel in panels(results)
-        ]
+        ],
+        columns=2,
     )
 
 

@@ -112,10 +112,11 @@ def _bars(axes: "Axes", panel: Bars) -> None:
     _marks(axes, known)
     axes.set_xticks(range(len(panel.groups)), list(panel.groups), rotation=30, ha="right")
     axes.set_ylim(0, 1)
-    _percent(axes)
+    if panel.y != "AUROC":
+        _percent(axes)
     plain(axes, "y")
-    titled(axes, panel.title, y=panel.y)
-    _legend(axes, 3, (1.0, 0.99), "lower right")
+    titled(axes, panel.title, y=panel.y, pad=26)
+    _legend(axes, 6, (-0.02, 0.99), "lower left")
 
 
 def _lines(axes: "Axes", panel: Lines) -> None:

@@ -60,9 +60,9 @@ def wrapped(label: str) -> str:
     return textwrap.fill(label, 46)
 
 
-def titled(axes: "Axes", title: str, x: str = "", y: str = "") -> None:
-    """A title at the left, and axis labels."""
-    axes.set_title(title, loc="left", fontsize=NORMAL + 1, color=INK, pad=10, fontweight="bold")
+def titled(axes: "Axes", title: str, x: str = "", y: str = "", pad: float = 10) -> None:
+    """A title at the left, so many points above the axes, and axis labels."""
+    axes.set_title(title, loc="left", fontsize=NORMAL + 1, color=INK, pad=pad, fontweight="bold")
     axes.set_xlabel(x, fontsize=NORMAL, color=INK)
     axes.set_ylabel(y, fontsize=NORMAL, color=INK)
 

@@ -15,7 +15,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, Released, Sums
-from secure_fd.methods.base import CountedVotes, Labels
+from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.alphabet import Alphabet
 from secure_fd.privacy.entropy import Random, SeededRandom
@@ -340,3 +340,23 @@ def test_a_wrong_budget_is_refused_before_any_work(
 def test_an_unknown_alphabet_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="alphabet: 'some' is not allowed; use full or"):
         LabelUnit(1.0, 1e-5, "some")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("epsilon", "apart"), [(4.0, True), (np.inf, False)])
+def test_under_the_label_unit_no_answer_steers_a_later_one(
+    digits: FederatedData, monkeypatch: pytest.MonkeyPatch, epsilon: float, apart: bool
+) -> None:
+    """Trust comes from earlier answers: one changed answer would reach every later weight."""
+    trusted: list[float] = []
+    said = WeighedVotes.contribution
+
+    def spied(self: WeighedVotes, *given: object) -> Contribution:
+        trusted.append(given[-1])  # type: ignore[arg-type]
+        return said(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(WeighedVotes, "contribution", spied)
+    unit = LabelUnit(epsilon, 1e-5)
+    every = all_proxies(digits)
+    run(federation(digits, SelectiveFD("hard"), protection=unit, schedule=every), rounds=3)
+    assert len(trusted) == 12
+    assert (max(trusted) == 0.0) is apart
