@@ -118,6 +118,7 @@ class Cell:
 _QUICK_ROUNDS = 2
 _QUICK_WARMUP = 20
 _QUICK_CLIENTS = 3
+_ONE_CLASS = ("strong", "hospitals")
 _BY_NETWORK = ("confidence", "energy")
 _WARMUP = 200
 _CLIENTS = {"chest_xray": 4}
@@ -151,9 +152,11 @@ def default_cell(
 def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     """The cell on the schedule of its method, the paper's for baselines, and their rounds.
 
-    Selectors that read a network need one that has learnt something.
+    Selectors that read a network, and votes that a network alone divides between a client's
+    classes, need one that has learnt something.
     """
-    if cell.selector in _BY_NETWORK:
+    divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
+    if cell.selector in _BY_NETWORK or divides:
         return replace(cell, schedule=replace(cell.schedule, warmup_steps=_WARMUP))
     if cell.method == "selective-fd":
         return cell

@@ -4,8 +4,9 @@ Baselines take plain SGD at .1, constant, on images as they are. The difference 
 therefore one of method and schedule together; an ablation gives Selective-FD the baselines'.
 
 Ours was chosen on pooled validation records and proxy labels of seed 0: Nesterov momentum, a rate
-that falls to zero, random views where they keep a label, no warm-up for clients of one class, and
-private records in every distillation batch, as many as the client's classes would have in it.
+that falls to zero, random views where they keep a label, private records in every distillation
+batch, as many as the client's classes would have in it, and no warm-up: alone with one or two
+classes, networks run so far towards them that some never come back.
 """
 
 from dataclasses import dataclass, replace
@@ -57,7 +58,7 @@ def ours(image_set: str, split: str, count: int) -> Schedule:
     classes = _classes_held(chosen, known.n_classes)
     own = min(_MOST_OWN, round(_BATCH * classes / known.n_classes))
     return Schedule(
-        warmup_steps=0 if round(classes) == 1 else 200,
+        warmup_steps=0,
         local_steps=0,
         proxy_steps=known.iid_steps if chosen.kind == "iid" else 10,
         proxies_per_round=known.proxies_per_round,

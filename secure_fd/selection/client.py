@@ -105,7 +105,8 @@ class ProxyRatioSelector:
         reference, _ = shared_reference(Same(proxies), self.reference)
         head = _head(Same(client), Same(proxies), self.reference)
         ratios = head.ratios(reference.proxy_features)
-        made = partial(FittedProxyRatio, reference, head, client.n_classes, ratios)
+        known = _known(client, len(proxies))
+        made = partial(FittedProxyRatio, reference, head, client.n_classes, known, ratios)
         if self.threshold == "otsu":
             return made(ratios, otsu_thresholds(ratios))
         held_back = head.ratios(reference.features(client.validation.pixels))
@@ -122,11 +123,15 @@ class ProxyRatioSelector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedProxyRatio:
-    """ratios: [P, classes] at the proxies; compared: the same as thresholds [classes] see them."""
+    """ratios: [P, classes] at the proxies; compared: the same as thresholds [classes] see them.
+
+    known: [classes] how far the records reach to speak of each class, see `_known`.
+    """
 
     reference: ProxyReference = field(repr=False)
     head: RatioHead = field(repr=False)
     n_classes: int
+    known: FloatArray = field(repr=False)
     ratios: FloatArray = field(repr=False)
     compared: FloatArray = field(repr=False)
     thresholds: FloatArray = field(repr=False)
@@ -142,7 +147,7 @@ class FittedProxyRatio:
 
     def _verdict(self, ratios: FloatArray, compared: FloatArray) -> Selection:
         shares = class_shares(self.ratios)  # estimated on the proxies, whatever is asked about
-        likely = posterior(ratios, self.n_classes, shares)
+        likely = posterior(ratios, self.n_classes, shares) * self.known
         return Selection(self.head.classes, compared, self.thresholds, likely)
 
 
@@ -218,6 +223,16 @@ class FittedKulsif:
         # Against uniform noise a ratio is a density: of other classes it says yes or no at most.
         accepted = (ratios / units >= thresholds).astype(np.float64)
         return Selection(self.classes, ratios / units, thresholds, accepted)
+
+
+def _known(client: ClientData, n_proxies: int) -> FloatArray:
+    """[classes] 1, or less where a class has fewer records than proxies are likely to be of it.
+
+    Bayes' rule takes a handful of records for as good a sample as thousands: three clients of 20
+    stray records each outvoted one of 5,000 in a Dirichlet split.
+    """
+    counts = np.bincount(client.train.labels.cpu().numpy(), minlength=client.n_classes)
+    return np.minimum(1.0, counts[list(client.classes)] * client.n_classes / n_proxies)
 
 
 @lru_cache(maxsize=32)

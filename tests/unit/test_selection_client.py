@@ -74,6 +74,18 @@ def test_otsu_accepts_most_of_the_own_class_and_little_else() -> None:
     assert mine.mean() > theirs.mean() + 0.2
 
 
+def test_a_handful_of_records_does_not_speak_for_a_class() -> None:
+    """Ten records of a class of which the proxies have a hundred count a tenth; ratios stay."""
+    client, proxies = mnist5k().clients[3], mnist5k().proxies.pixels
+    few = ClientData(client.train[torch.arange(10)], client.validation, 10)
+    selector = ProxyRatioSelector()
+    found, fitted = selector.select(few, proxies), selector.fit(few, proxies)
+    assert fitted.known.tolist() == [0.1]
+    assert 0.05 < found.posterior.max() <= 0.1
+    assert selector.fit(client, proxies).known.tolist() == [1.0]
+    assert found.scores.max() > 0.5  # what thresholds see
+
+
 def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up() -> None:
     """30 held-back records a client set each line: the mean over ten clients varies by 0.03.
 
