@@ -31,7 +31,7 @@ from secure_fd.messages import proxy_pixels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
-from secure_fd.methods.selective_fd import SelectiveFD, Votes
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD
@@ -233,12 +233,12 @@ def method_of(plan: Plan, spec: RowSpec) -> FedMD | SelectiveFD:
     """What the clients of a distilling row share, and what its server does."""
     if spec.kind == "fedmd":
         return FedMD(spec.labels)
-    if plan.settings.selector == "kulsif":
-        return SelectiveFD(spec.labels, KulsifSelector(), votes="counted")
+    selector = KulsifSelector() if plan.settings.selector == "kulsif" else ProxyRatioSelector()
     # The label unit makes one symbol noisy, and the client unit's noise drowns all but whole votes.
     noisy = spec.unit in ("label", "client") and plan.epsilon is not None
-    votes: Votes = "counted" if noisy else "weighed"
-    return SelectiveFD(spec.labels, ProxyRatioSelector(), votes=votes)
+    if noisy or plan.settings.selector == "kulsif":
+        return SelectiveFD(spec.labels, selector, server_threshold=1.0, votes="counted")
+    return SelectiveFD(spec.labels, selector)
 
 
 def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> SecureSum:
