@@ -108,4 +108,5 @@ def test_one_record_hardly_moves_what_participation_finds(digits: FederatedData)
 
 
 def test_a_record_is_found_where_the_release_has_no_noise(digits: FederatedData) -> None:
-    assert advantage(digits, 1e6) == 1.0
+    # Means lie six deviations of the release's rounding apart: four misses of 40 come at 1e-7.
+    assert advantage(digits, 1e6) >= 0.8
