@@ -3,6 +3,7 @@
 A client changes nothing that it sends: its answers are about the images as they are.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -16,6 +17,8 @@ Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
 _REACH = 2
 """Largest shift, in pixels: what a digit or a garment moves without becoming another."""
+_TURN, _ZOOM = math.radians(10), 0.1
+"""Largest turn, and change of size: what handwriting varies by."""
 
 
 def shifted(pixels: Tensor, generator: torch.Generator) -> Tensor:
@@ -43,9 +46,22 @@ def shifted_and_mirrored(pixels: Tensor, generator: torch.Generator) -> Tensor:
     return mirrored(shifted(pixels, generator), generator)
 
 
+def turned(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Every image turned, resized and shifted a little, between pixels as well; black comes in."""
+    turn, zoom, right, down = 2 * torch.rand(4, len(pixels), generator=generator) - 1
+    size = 1 + _ZOOM * zoom
+    cosine, sine = torch.cos(_TURN * turn) * size, torch.sin(_TURN * turn) * size
+    height, width = pixels.shape[2:]
+    across, along = 2 * _REACH / width * right, 2 * _REACH / height * down
+    rows = torch.stack([cosine, -sine, across, sine, cosine, along], dim=1).view(-1, 2, 3)
+    grid = functional.affine_grid(rows.to(pixels.device), list(pixels.shape), align_corners=False)
+    return functional.grid_sample(pixels, grid, align_corners=False)
+
+
 _AUGMENTATIONS: Mapping[str, Augmentation | None] = {
     "none": None,
     "shift": shifted,
+    "turn": turned,
     "shift+mirror": shifted_and_mirrored,
 }
 

@@ -8,19 +8,21 @@ There the convolution of a whole batch is one convolution of one long image whos
 apart, which is what a dilation of B says; all members' are its groups; and pooling takes the larger
 of long contiguous runs. With few channels, as in the papers' networks, the usual order spends more
 time on padding channels to the width of a vector and on single pixels than on the arithmetic.
+See `convolution_block` for what a convolution, its pool and its ReLU do there.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import BackwardCFunction, FunctionCtx
 
+from secure_fd.convolution_block import ConvolutionBlock, Layout
 from secure_fd.errors import LocalError
 from secure_fd.models import Standardise
 
-_VALUES_AT_ONCE = 400 * 784
+_VALUES_AT_ONCE = 320 * 784
 """Pixels of all members together that go through the layers at once."""
 
 _Forward = Callable[..., Tensor]
@@ -34,8 +36,9 @@ def batched_logits(layers: nn.Module, parameters: Sequence[Tensor], pixels: Tens
     `layer_parameters`. pixels: [G, B, C, H, W], or [1, B, C, H, W] the same for all members.
     """
     x, rest = pixels, iter(parameters)
-    for layer in _in_order(layers):
-        x = _FORWARD[type(layer)](layer, x, [next(rest) for _ in layer.parameters()])
+    for first, *others in _blocks(layers):
+        own = [next(rest) for layer in (first, *others) for _ in layer.parameters()]
+        x = _FORWARD[type(first)](first, x, own)
     return x
 
 
@@ -49,6 +52,15 @@ def _in_order(layers: nn.Module) -> Sequence[nn.Module]:
     if not isinstance(layers, nn.Sequential):
         raise LocalError("only the layers of a Sequential have an order")
     return list(layers)
+
+
+def _blocks(layers: nn.Module) -> Iterator[Sequence[nn.Module]]:
+    """Layer by layer, but every convolution together with its pool and its ReLU."""
+    rest = list(_in_order(layers))
+    while rest:
+        count = 3 if isinstance(rest[0], nn.Conv2d) else 1
+        yield rest[:count]
+        del rest[:count]
 
 
 def _elementwise(layer: nn.Module, x: Tensor, _: Sequence[Tensor]) -> Tensor:
@@ -69,55 +81,17 @@ def _linear(_: nn.Module, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
 
 
 def _convolution(layer: nn.Conv2d, x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """One convolution of [1, M C, H, W B], in M groups: one for all where members share x."""
+    """With pool and ReLU: of [1, M C, H, W B], in M groups, or in one where members share x."""
     weight, *bias = parameters
     members, batch, channels, height, width = x.shape
     rows, columns = map(int, layer.padding)
     image = x.permute(3, 4, 1, 0, 2).reshape(1, height, width * batch, members * channels)
-    out = nn.functional.conv2d(
-        image.permute(0, 3, 1, 2),
-        weight.flatten(0, 1),
-        bias[0].flatten() if bias else None,
-        padding=(rows, columns * batch),
-        dilation=(layer.dilation[0], layer.dilation[1] * batch),
-        groups=members,
+    layout = Layout(
+        members, batch, (rows, columns * batch), (layer.dilation[0], layer.dilation[1] * batch)
     )
-    split = out.permute(0, 2, 3, 1).reshape(out.shape[2], -1, batch, *weight.shape[:2])
-    return split.permute(3, 2, 4, 0, 1)
-
-
-class _Pool(torch.autograd.Function):
-    """The largest of 2 x 2; the gradient goes to the first of equals, row by row, as in torch."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
-        first, second, third, fourth = _corners(x)
-        largest = torch.maximum(torch.maximum(first, second), torch.maximum(third, fourth))
-        ctx.save_for_backward(x, largest)
-        return largest
-
-    @staticmethod
-    def backward(ctx: BackwardCFunction, gradient: Tensor) -> Tensor:
-        saved: Sequence[Tensor] = ctx.saved_tensors
-        x, largest = saved
-        out, chosen = torch.empty_like(x), torch.empty_like(largest)
-        for corner, to_corner in zip(_corners(x), _corners(out), strict=True):
-            torch.eq(corner, largest, out=chosen)  # 1.0 or 0.0: four times as fast as booleans
-            torch.mul(chosen, gradient, out=to_corner)
-            gradient = gradient - to_corner
-        return out
-
-
-def _corners(x: Tensor) -> tuple[Tensor, ...]:
-    return tuple(x[..., row::2, column::2] for row in (0, 1) for column in (0, 1))
-
-
-def _pool(_: nn.Module, x: Tensor, __: Sequence[Tensor]) -> Tensor:
-    for dim in (-2, -1):
-        if x.shape[dim] % 2:
-            x = x.narrow(dim, 0, x.shape[dim] - 1)
-    out: Tensor = _Pool.apply(x)  # type: ignore[no-untyped-call]
-    return out
+    given = image.permute(0, 3, 1, 2), weight, bias[0] if bias else None, layout
+    out: Tensor = ConvolutionBlock.apply(*given)  # type: ignore[no-untyped-call]
+    return out.permute(3, 2, 4, 0, 1)
 
 
 _FORWARD: Mapping[type[nn.Module], _Forward] = {
@@ -126,7 +100,6 @@ _FORWARD: Mapping[type[nn.Module], _Forward] = {
     nn.Flatten: _flatten,
     nn.Linear: _linear,
     nn.Conv2d: _convolution,
-    nn.MaxPool2d: _pool,
 }
 
 
@@ -145,22 +118,28 @@ _SUPPORTED: Mapping[type[nn.Module], Mapping[str, tuple[object, ...]]] = {
 }
 """The settings that this file computes; a layer that is not named here has none that matter."""
 
+_LETTERS: Mapping[type[nn.Module], str] = {
+    Standardise: "s",
+    nn.Conv2d: "c",
+    nn.MaxPool2d: "p",
+    nn.ReLU: "r",
+    nn.Flatten: "f",
+    nn.Linear: "l",
+}
+_ORDER = re.compile("s?(c(pr|rp))+f[lr]*")
+"""Pool and ReLU give the same values and gradients in either order."""
+
 
 def architecture(model: nn.Module) -> Hashable | None:
     """What models must have in common to be batched; None where this file cannot batch them.
 
-    It can batch a Sequential of images through convolutions, 2 x 2 pools and ReLU to one Flatten,
-    and on through linear layers, all trained, in float32. Without a convolution nothing is gained:
-    products of large matrices are as fast apart.
+    It can batch a Sequential of convolutions, each with a 2 x 2 pool and a ReLU, then one Flatten,
+    then linear layers, all trained, in float32. Without a convolution nothing is gained: products
+    of large matrices are as fast apart.
     """
     if type(model) is not nn.Sequential or not all(map(_is_supported, model)):
         return None
-    kinds = [type(layer) for layer in model]
-    if (
-        nn.Conv2d not in kinds
-        or nn.Flatten not in kinds
-        or nn.Linear in kinds[: kinds.index(nn.Flatten)]
-    ):
+    if not _ORDER.fullmatch("".join(_LETTERS[type(layer)] for layer in model)):
         return None
     parameters = layer_parameters(model)
     tied = len(set(parameters)) < len(parameters)
@@ -172,7 +151,7 @@ def architecture(model: nn.Module) -> Hashable | None:
 
 def _is_supported(layer: nn.Module) -> bool:
     return (
-        type(layer) in _FORWARD
+        type(layer) in _LETTERS
         and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
         and not isinstance(getattr(layer, "padding", 0), str)
         and all(

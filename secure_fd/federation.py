@@ -34,14 +34,15 @@ from secure_fd.knowledge import (
 from secure_fd.learners import Learners
 from secure_fd.memory import Memory
 from secure_fd.messages import ensemble_bytes, proxy_bytes
-from secure_fd.methods.base import ByNetwork, Method, Opinion
-from secure_fd.participants import Participant, check
+from secure_fd.methods.base import ByNetwork, Method
+from secure_fd.methods.votes import Opinion
+from secure_fd.participants import Participant, check_proxies, classes_of
 from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
 from secure_fd.proxy_choice import ProxyChoice
 from secure_fd.round_report import RoundReport
 from secure_fd.stopwatch import Stopwatch
 from secure_fd.training import accuracy, default_device, predict
-from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
+from secure_fd.transcript import DistillationRound, Transcript
 from secure_fd.trust import Trust
 
 __all__ = ["Federation", "Participant"]
@@ -74,7 +75,8 @@ class Federation:
         device: torch.device | None = None,
     ) -> None:
         self._schedule = schedule or Schedule()
-        self._n_classes = check(participants, len(proxies), self._schedule)
+        self._n_classes = classes_of(participants)
+        check_proxies(len(proxies), self._schedule)
         self._device = device or default_device()
         self._data = [p.data for p in participants]
         self._proxies = proxies.to(self._device)
@@ -211,16 +213,7 @@ class Federation:
         ensemble = self._method.ensemble(chosen, sums)
         self.transcript.count(result)
         self.transcript.distillation.append(
-            DistillationRound(
-                index=index,
-                proxy_indices=chosen,
-                levels=self._codec.levels,
-                uploads=readable_uploads(result, vectors),
-                payloads=result.payloads,
-                total=result.total,
-                ensemble=ensemble,
-                survivors=result.survivors,
-            )
+            DistillationRound.of(index, self._codec.levels, vectors, result, ensemble)
         )
         alone = contributors([units[k] for k in result.survivors], self._codec.n_classes)
         return _Sent(ensemble, alone, result.survivors, result.missing)

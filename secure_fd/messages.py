@@ -29,8 +29,13 @@ def ensemble_bytes(ensemble: Ensemble, labels: str) -> int:
 
 
 def proxy_bytes(proxies: Tensor) -> int:
-    """Bytes of the proxy set as 8-bit pixels, losslessly compressed; every client gets it once."""
-    return len(zlib.compress(proxy_pixels(proxies).tobytes(), level=6))
+    """Bytes of the proxy set as 8-bit pixels; every client gets it once."""
+    return pixel_bytes(proxy_pixels(proxies))
+
+
+def pixel_bytes(pixels: NDArray[np.uint8]) -> int:
+    """Bytes of 8-bit pixels, losslessly compressed."""
+    return len(zlib.compress(pixels.tobytes(), level=6))
 
 
 def proxy_pixels(proxies: Tensor) -> NDArray[np.uint8]:

@@ -24,10 +24,10 @@ def check_own_models(models: Sequence[nn.Module]) -> None:
         raise ConfigurationError("models", len(models), "give every client a network of its own")
 
 
-def check(participants: Sequence[Participant], n_proxies: int, schedule: Schedule) -> int:
+def classes_of(participants: Sequence[Participant]) -> int:
     """The number of classes that all participants agree on.
 
-    Raises ConfigurationError where they do not, are too few, or are asked about too many proxies.
+    Raises ConfigurationError where they do not, are too few, or share a network.
     """
     if len(participants) < 2:
         raise ConfigurationError("participants", len(participants), "use 2 or more")
@@ -35,8 +35,12 @@ def check(participants: Sequence[Participant], n_proxies: int, schedule: Schedul
     counts = {participant.data.n_classes for participant in participants}
     if len(counts) != 1:
         raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
+    return counts.pop()
+
+
+def check_proxies(n_proxies: int, schedule: Schedule) -> None:
+    """Raise ConfigurationError where a round would ask about more proxies than there are."""
     if not 1 <= schedule.proxies_per_round <= n_proxies:
         raise ConfigurationError(
             "proxies_per_round", schedule.proxies_per_round, f"there are {n_proxies} proxies"
         )
-    return counts.pop()

@@ -32,6 +32,27 @@ class DistillationRound:
     ensemble: Ensemble = field(repr=False)
     survivors: tuple[int, ...]
 
+    @classmethod
+    def of(
+        cls,
+        index: int,
+        levels: int,
+        vectors: Mapping[int, UnitArray],
+        result: SumResult,
+        ensemble: Ensemble,
+    ) -> "DistillationRound":
+        """From what the clients put into a sum, what came out and what the server made of it."""
+        return cls(
+            index=index,
+            proxy_indices=ensemble.indices,
+            levels=levels,
+            uploads=readable_uploads(result, vectors),
+            payloads=result.payloads,
+            total=result.total,
+            ensemble=ensemble,
+            survivors=result.survivors,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParameterRound:

@@ -8,8 +8,7 @@ from experiments.papers import recipes
 from experiments.papers.cells import VARIANTS, Cell
 from experiments.papers.measures import AUROC_CLASS, COVERED, KEPT, RIGHT
 from experiments.papers.plots import Bar, Bars, drawn
-from experiments.papers.recipes import with_sgd
-from experiments.papers.results import Results, grouped, mean_and_deviation
+from experiments.papers.results import Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, measure, new_table, percent
 from secure_fd.config import Schedule
@@ -17,15 +16,25 @@ from secure_fd.config import Schedule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 _LABELS = ("hard", "soft")
+
+
+def _without_momentum(cell: Cell) -> Schedule:
+    return replace(cell.schedule, sgd=replace(cell.schedule.sgd, momentum=0.0))
+
+
+def _records_apart(cell: Cell) -> Schedule:
+    apart = replace(cell.schedule.sgd, own_batch=0)
+    return replace(cell.schedule, sgd=apart, local_steps=1)
+
+
 _SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
     "newest round only": lambda cell: replace(cell.schedule, remember=False),
     "no views": lambda cell: replace(cell.schedule, augment="none"),
     "constant rate": lambda cell: replace(cell.schedule, anneal_over=None),
-    "no momentum": lambda cell: with_sgd(cell.schedule, momentum=0.0),
+    "no momentum": _without_momentum,
     "warm-up": lambda cell: replace(cell.schedule, warmup_steps=200),
-    "records apart": lambda cell: replace(with_sgd(cell.schedule, own_batch=0), local_steps=1),
+    "records apart": _records_apart,
     "the baselines' schedule": lambda cell: recipes.baselines(cell.image_set, cell.split),
 }
 """Variants of the schedule; all others are of the method and its selector (see `build`)."""
@@ -59,7 +68,7 @@ def tables(results: Results) -> list[Table | str]:
         rows = grouped(found, lambda cell: cell.variant)
         for variant, of in rows.items():
             base = rows.get("")
-            points = 100 * (mean_and_deviation(of)[0] - mean_and_deviation(base)[0]) if base else 0
+            points = 100 * (moments(of)[0] - moments(base)[0]) if base else 0
             change = f"{points:+.1f}" if variant and base else NONE
             shown = [measure(of, name) for name in _FIGURES.values()]
             table.add_row(variant or "default", percent(of), change, *shown)
@@ -76,9 +85,9 @@ def figure(results: Results) -> "Figure":
         groups: dict[str, list[Bar | None]] = {}
         for variant, of in grouped(found, lambda cell: cell.variant).items():
             right = [r for r in of if name in r.figures]
-            second = mean_and_deviation(right, lambda r: r.figures[name]) if right else None
+            second = moments(right, lambda r: r.figures[name]) if right else None
             groups[variant or "default"] = [
-                Bar(*mean_and_deviation(of)),
+                Bar(*moments(of)),
                 None if second is None else Bar(*second),
             ]
         series = ("accuracy", "right labels")

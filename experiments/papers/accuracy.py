@@ -8,7 +8,7 @@ from experiments.papers import plots, published
 from experiments.papers.cells import METHODS, UNLABELLED, Cell
 from experiments.papers.plots import Bar
 from experiments.papers.published import GAINS_FIG_4
-from experiments.papers.results import CellResult, Results, grouped, mean_and_deviation
+from experiments.papers.results import CellResult, Results, grouped, moments
 from experiments.papers.study import HOSPITALS, PAPER_SETS, Study
 from experiments.papers.tables import (
     Table,
@@ -95,7 +95,7 @@ def named(method: str, labels: str) -> str:
 def gains(panel: Panel, labels: str) -> dict[str, float]:
     """By selector, points of Selective-FD over the best baseline, as the text on Fig. 4 has it."""
     level = {
-        row: 100 * mean_and_deviation(by_labels[named(row[0], labels)])[0]
+        row: 100 * moments(by_labels[named(row[0], labels)])[0]
         for row, by_labels in panel.rows.items()
         if row[0] != "fedavg" and named(row[0], labels) in by_labels
     }
@@ -134,7 +134,7 @@ def _bars(panel: Panel, row: Row) -> list[Bar | None]:
         found = panel.rows[row].get(named(row[0], labels))
         known = published.accuracy(panel.image_set, panel.split, row[0], named(row[0], labels))
         mark = None if known is None else known[0] / 100
-        made.append(None if found is None else Bar(*mean_and_deviation(found), mark))
+        made.append(None if found is None else Bar(*moments(found), mark))
     return made
 
 

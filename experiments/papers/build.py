@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from experiments.papers.cells import PROXY_LABELS, Cell, Group
+from experiments.papers.cells import BY_NETWORK, PROXY_LABELS, Cell, Group
 from experiments.papers.fixed_labels import FixedLabels, Lesson
 from secure_fd import models
 from secure_fd.aggregation.base import SecureSum
@@ -25,7 +25,7 @@ from secure_fd.data.sources import load
 from secure_fd.federation import Federation, Participant
 from secure_fd.learners import warm_up
 from secure_fd.messages import proxy_pixels
-from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.base import Method
 from secure_fd.methods.by_network import SelectiveByNetwork
 from secure_fd.methods.classwise import ClasswiseFederation
 from secure_fd.methods.ds_fl import DSFL
@@ -36,6 +36,7 @@ from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import Labels
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -47,8 +48,6 @@ from secure_fd.training import default_device
 from secure_fd.transcript import Float32Array, Transcript
 
 Progress = Callable[[int], None]
-BY_NETWORK = ("confidence", "energy")
-"""Selectors that have no estimator of their own."""
 
 
 class Runner(Protocol):

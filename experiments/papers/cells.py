@@ -13,7 +13,9 @@ PROXY_LABELS = ("true-labels", "selected-labels")
 UNLABELLED = ("independent", "fedavg", *PROXY_LABELS)
 """Methods in which nobody shares a label."""
 LABELS = ("", "soft", "hard")
-SELECTORS = ("", "ratio", "kulsif", "confidence", "energy")
+BY_NETWORK = ("confidence", "energy")
+"""Selectors that have no estimator of their own."""
+SELECTORS = ("", "ratio", "kulsif", *BY_NETWORK)
 VARIANTS = (
     *("", "counted votes", "counted votes of all classes", "quantile threshold", "sharpness 1"),
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
@@ -119,7 +121,6 @@ _QUICK_ROUNDS = 2
 _QUICK_WARMUP = 20
 _QUICK_CLIENTS = 3
 _ONE_CLASS = ("strong", "hospitals")
-_BY_NETWORK = ("confidence", "energy")
 _WARMUP = 200
 _CLIENTS = {"chest_xray": 4}
 _MOST_CLIENTS = 10
@@ -156,7 +157,7 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     classes, need one that has learnt something.
     """
     divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
-    if cell.selector in _BY_NETWORK or divides:
+    if cell.selector in BY_NETWORK or divides:
         return replace(cell, schedule=replace(cell.schedule, warmup_steps=_WARMUP))
     if cell.method == "selective-fd":
         return cell

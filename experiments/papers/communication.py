@@ -11,7 +11,7 @@ import numpy as np
 from experiments.papers.cells import Cell
 from experiments.papers.measures import RESNET_DOWN, RESNET_UP
 from experiments.papers.plots import Line, Lines, drawn
-from experiments.papers.results import CellResult, Point, Results, grouped, mean_and_deviation
+from experiments.papers.results import CellResult, Point, Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, method_title, new_table, percent
 from experiments.report.text import human_bytes
@@ -93,9 +93,9 @@ def _way(found: "Sequence[CellResult]") -> Way:
     if RESNET_UP in found[0].figures:
         up, down = found[0].figures[RESNET_UP], found[0].figures[RESNET_DOWN]
         return Way(f"{name}, ResNet-18", found, up, down, (up + down) * cell.rounds + down)
-    up = mean_and_deviation(found, lambda r: _rate(r, "up"))[0]
-    down = mean_and_deviation(found, lambda r: _rate(r, "down"))[0]
-    total = mean_and_deviation(found, lambda r: r.curve[-1].up + r.curve[-1].down)[0]
+    up = moments(found, lambda r: _rate(r, "up"))[0]
+    down = moments(found, lambda r: _rate(r, "down"))[0]
+    total = moments(found, lambda r: r.curve[-1].up + r.curve[-1].down)[0]
     return Way(name, found, up, down, total)
 
 

@@ -1,6 +1,6 @@
 """What only an evaluation may know of a run: how right selectors and ensembles were, by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -79,11 +79,9 @@ def _selectors(cell: Cell, runner: Federation, made: Prepared, truth: IntArray) 
     """
     right = _warm_predictions(Same(made)) == truth
     own, correct = [], []
-    for k, client in enumerate(made.data.clients):
-        scores = _scores(cell, runner, made, k)
-        if scores is not None:
-            own += _auroc(np.isin(truth, client.classes), scores)
-            correct += _auroc(right[k], scores)
+    for k, scores in _scores(cell, runner, made):
+        own += _auroc(np.isin(truth, made.data.clients[k].classes), scores)
+        correct += _auroc(right[k], scores)
     found = {}
     for name, values in ((AUROC_CLASS, own), (AUROC_RIGHT, correct)):
         if values:
@@ -92,12 +90,17 @@ def _selectors(cell: Cell, runner: Federation, made: Prepared, truth: IntArray) 
     return found
 
 
-def _scores(cell: Cell, runner: Federation, made: Prepared, client: int) -> FloatArray | None:
-    """[P] a client's selector scores; those that a network gives are also from the warm-up."""
+def _scores(cell: Cell, runner: Federation, made: Prepared) -> Iterator[tuple[int, FloatArray]]:
+    """Clients and their selectors' scores [P]; those that a network gives are of the warm-up."""
     method = method_of(cell, made.data)
     if isinstance(method, SelectiveByNetwork):
-        return method.scores(made.networks()[client], made.data.proxies.pixels)
-    return runner.selector_scores(client)
+        for k, network in enumerate(made.networks()):
+            yield k, method.scores(network, made.data.proxies.pixels)
+        return
+    for k in range(len(made.data.clients)):
+        scores = runner.selector_scores(k)
+        if scores is not None:
+            yield k, scores
 
 
 def _auroc(positive: np.ndarray[tuple[int], np.dtype[np.bool_]], scores: FloatArray) -> list[float]:

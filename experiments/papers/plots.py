@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from experiments.papers.results import CellResult, mean_and_deviation
+from experiments.papers.results import CellResult, moments
 from experiments.report.style import INK, PAPER, SMALL, line_style, new_figure, plain, titled
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def over(
 ) -> Line:
     """A line over x of the results there; seeds give the deviations."""
     ordered = sorted(found.items())
-    moments = [mean_and_deviation(results, value) for _, results in ordered]
-    means, deviations = zip(*moments, strict=True)
+    means, deviations = zip(*(moments(results, value) for _, results in ordered), strict=True)
     return Line(tuple(x for x, _ in ordered), means, deviations, second)
 
 

@@ -11,7 +11,7 @@ classes, networks run so far towards them that some never come back.
 
 from dataclasses import dataclass, replace
 
-from secure_fd.config import SGD, Schedule, schedule
+from secure_fd.config import IMAGE_SETS, SGD, Schedule, schedule
 from secure_fd.data.partition import Split, parse_split
 
 
@@ -24,17 +24,16 @@ class Recipe:
     iid_rounds: int
     proxies_per_round: int
     views: str
-    n_classes: int
     iid_steps: int = 10
 
 
 _RECIPES = {
-    "mnist": Recipe(50, 25, 60, 1000, "shift", 10, 25),
-    "fashion_mnist": Recipe(40, 25, 60, 1000, "none", 10, 15),
-    "cifar10_features": Recipe(40, 40, 40, 2000, "none", 10),
-    "chest_xray": Recipe(25, 25, 25, 750, "none", 3),
+    "mnist": Recipe(50, 25, 60, 1000, "shift", 25),
+    "fashion_mnist": Recipe(40, 25, 60, 1000, "none", 15),
+    "cifar10_features": Recipe(40, 40, 40, 2000, "none"),
+    "chest_xray": Recipe(25, 25, 25, 750, "none"),
 }
-_SMALL = Recipe(30, 30, 30, 128, "none", 10)
+_SMALL = Recipe(30, 30, 30, 128, "none")
 _BATCH = 128
 _MOST_OWN = 64
 
@@ -55,8 +54,8 @@ def ours(image_set: str, split: str, count: int) -> Schedule:
     """Of Selective-FD, over so many rounds."""
     known = _RECIPES.get(image_set, _SMALL)
     chosen = parse_split(split)
-    classes = _classes_held(chosen, known.n_classes)
-    own = min(_MOST_OWN, round(_BATCH * classes / known.n_classes))
+    every = IMAGE_SETS[image_set].n_classes
+    own = min(_MOST_OWN, round(_BATCH * _classes_held(chosen, every) / every))
     return Schedule(
         warmup_steps=0,
         local_steps=0,
@@ -83,11 +82,3 @@ def baselines(image_set: str, split: str) -> Schedule:
     steps = schedule(image_set, parse_split(split).kind)
     sgd = replace(steps.sgd, distillation_batch=_BATCH)
     return replace(steps, proxies_per_round=known.proxies_per_round, sgd=sgd)
-
-
-def with_sgd(
-    steps: Schedule, *, own_batch: int | None = None, momentum: float | None = None
-) -> Schedule:
-    """The schedule with another of these settings of its optimiser."""
-    sgd = steps.sgd if own_batch is None else replace(steps.sgd, own_batch=own_batch)
-    return replace(steps, sgd=sgd if momentum is None else replace(sgd, momentum=momentum))

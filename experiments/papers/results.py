@@ -1,25 +1,28 @@
 """What the cells of a study measured: frozen dataclasses, and one JSON file of a schema."""
 
-import os
-import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar, TypeVar
-
-import numpy as np
 
 import secure_fd
 from experiments.cell_store import CellStore
 from experiments.code_version import code_version
 from experiments.papers.cells import Cell
+from experiments.provenance import (
+    check_cells,
+    check_measured,
+    check_schema,
+    created_now,
+    machine,
+    mean_and_deviation,
+    versions,
+)
 from experiments.report.json_files import read, write
 from secure_fd.errors import ConfigurationError
 
 SCHEMA = "secure-fd/paper-study/1"
-_LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
 _HERE = Path(__file__).parent
 _MAKING = (
     "cells.py",
@@ -64,11 +67,10 @@ class CellResult:
     seconds: float
 
     def __post_init__(self) -> None:
-        for value in (self.accuracy, *self.per_client, *(point.accuracy for point in self.curve)):
-            if not 0 <= value <= 1:
-                raise ConfigurationError("accuracy", value, "use a fraction from 0 to 1")
-        if self.seconds < 0:
-            raise ConfigurationError("seconds", self.seconds, "use 0 or more")
+        check_measured(
+            (self.accuracy, *self.per_client, *(point.accuracy for point in self.curve)),
+            self.seconds,
+        )
         if [p.round for p in self.curve] != sorted({p.round for p in self.curve}):
             raise ConfigurationError("curve", len(self.curve), "use points of ascending rounds")
 
@@ -86,11 +88,8 @@ class Results:
     cells: tuple[CellResult, ...]
 
     def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ConfigurationError("schema", self.schema, f"this version reads {SCHEMA!r}")
-        every = [found.cell for found in self.cells]
-        if not every or len(set(every)) < len(every):
-            raise ConfigurationError("cells", len(every), "use one or more, each once")
+        check_schema(self.schema, SCHEMA)
+        check_cells([found.cell for found in self.cells])
 
 
 def _version() -> str:
@@ -110,12 +109,11 @@ class Store(CellStore[Cell, CellResult]):
     kind: ClassVar[type[CellResult]] = CellResult
 
 
-def mean_and_deviation(
+def moments(
     found: Sequence[CellResult], value: Callable[[CellResult], float] = lambda r: r.accuracy
 ) -> tuple[float, float]:
-    """Of a value over seeds; one seed alone has no deviation."""
-    values = [value(result) for result in found]
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    """Mean and deviation of a value over seeds."""
+    return mean_and_deviation([value(result) for result in found])
 
 
 def grouped(
@@ -133,10 +131,10 @@ def gathered(study: str, found: Iterable[CellResult], command: list[str]) -> Res
     return Results(
         schema=SCHEMA,
         study=study,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=created_now(),
         command=command,
-        versions={"python": platform.python_version(), **{n: version(n) for n in _LIBRARIES}},
-        machine={"cpus": os.cpu_count() or 1},
+        versions=versions(),
+        machine=machine(),
         cells=tuple(found),
     )
 

@@ -10,7 +10,7 @@ from experiments.papers import published
 from experiments.papers.cells import Cell
 from experiments.papers.measures import AUROC_CLASS, OVER_CLIENTS
 from experiments.papers.plots import Bar, Bars, drawn
-from experiments.papers.results import CellResult, Results, grouped, mean_and_deviation
+from experiments.papers.results import CellResult, Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import (
     Table,
@@ -91,8 +91,8 @@ def figure(results: Results) -> "Figure":
         having = [r for r in of or () if AUROC_CLASS in r.figures]
         if not having:
             return None
-        mean, _ = mean_and_deviation(having, lambda r: r.figures[AUROC_CLASS])
-        return Bar(mean, mean_and_deviation(having, _over_clients)[0])
+        mean, _ = moments(having, lambda r: r.figures[AUROC_CLASS])
+        return Bar(mean, moments(having, _over_clients)[0])
 
     def accuracy(image_set: str, selector: tuple[str, str]) -> Bar | None:
         of = found[image_set].get(selector)
@@ -100,8 +100,8 @@ def figure(results: Results) -> "Figure":
             return None
         known = published.accuracy(image_set, "strong", "selective-fd", "hard")
         mark = known[0] / 100 if known and selector == _PAPERS else None
-        spread = mean_and_deviation(of, lambda r: float(np.std(r.per_client)))[0]
-        return Bar(mean_and_deviation(of)[0], spread, mark)
+        spread = moments(of, lambda r: float(np.std(r.per_client)))[0]
+        return Bar(moments(of)[0], spread, mark)
 
     names = {image_set: IMAGE_SETS[image_set].title for image_set in found}
     left = {n: [auroc(found[i].get(s)) for s in selectors] for i, n in names.items()}

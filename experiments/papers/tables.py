@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 
 from experiments.papers.published import Published
-from experiments.papers.results import CellResult, mean_and_deviation
+from experiments.papers.results import CellResult, moments
 from secure_fd.errors import LocalError
 
 _WIDTH = 150
@@ -49,7 +49,7 @@ def percent(
     """Mean and deviation over seeds of a share, in percent without the sign."""
     if not found:
         return NONE
-    mean, deviation = mean_and_deviation(found, value)
+    mean, deviation = moments(found, value)
     return f"{100 * mean:.1f}" + (f" ± {100 * deviation:.1f}" if len(found) > 1 else "")
 
 
@@ -63,7 +63,7 @@ def measure(
 ) -> str:
     """The mean over the seeds that have a figure."""
     having = [result for result in found if name in result.figures]
-    return show(mean_and_deviation(having, lambda r: r.figures[name])[0]) if having else NONE
+    return show(moments(having, lambda r: r.figures[name])[0]) if having else NONE
 
 
 @dataclass(frozen=True, slots=True)

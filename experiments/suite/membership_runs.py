@@ -22,9 +22,9 @@ from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.federation import Federation, Participant
-from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import Labels
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label_unit import LabelUnit

@@ -17,7 +17,7 @@ from experiments.report.style import (
     plain,
     titled,
 )
-from experiments.utility.results import PUBLISHED, CellResult, Results, mean_and_deviation
+from experiments.utility.results import PUBLISHED, CellResult, Results, moments
 from experiments.utility.table import Epsilon, lines
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def _draw(axes: "Axes", panel: dict[str, _Line]) -> None:
     for i, (name, line) in enumerate(panel.items()):
         colour, marker = line_style(i)
         if name == "no protection":
-            level, _ = mean_and_deviation(next(iter(line.values())))
+            level, _ = moments(next(iter(line.values())))
             _reference(axes, level, name, color=colour, linestyle=(0, (5, 3)))
             continue
         x = [place[epsilon] for epsilon in line]
-        y, error = zip(*map(mean_and_deviation, line.values()), strict=True)
+        y, error = zip(*map(moments, line.values()), strict=True)
         style: dict[str, Any] = {"color": colour, "markeredgecolor": PAPER, "markersize": 7}
         axes.errorbar(x, y, error, fmt=f"{marker}-", linewidth=1.6, capsize=3, label=name, **style)
     cell = next(iter(next(iter(panel.values())).values()))[0].cell

@@ -1,24 +1,25 @@
 """What the cells measured: frozen dataclasses, and one JSON file of all, in a versioned schema."""
 
-import os
-import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-
+from experiments.provenance import (
+    check_cells,
+    check_measured,
+    check_schema,
+    created_now,
+    machine,
+    mean_and_deviation,
+    versions,
+)
 from experiments.report.json_files import read, write
 from experiments.utility.cells import Cell
-from secure_fd.errors import ConfigurationError
 
 SCHEMA = "secure-fd/dp-utility/1"
 RESULTS_FILE = "dp_utility.json"
 PUBLISHED = {("mnist", "strong"): 0.8592, ("fashion_mnist", "strong"): 0.7341}
 """Table 1 of the paper: Selective-FD with hard labels, without differential privacy."""
-_LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,7 @@ class CellResult:
     seconds: float
 
     def __post_init__(self) -> None:
-        for value in (self.accuracy, *self.per_client):
-            if not 0 <= value <= 1:
-                raise ConfigurationError("accuracy", value, "use a fraction from 0 to 1")
-        if self.seconds < 0:
-            raise ConfigurationError("seconds", self.seconds, "use 0 or more")
+        check_measured((self.accuracy, *self.per_client), self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +54,23 @@ class Results:
     cells: tuple[CellResult, ...]
 
     def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ConfigurationError("schema", self.schema, f"this version reads {SCHEMA!r}")
-        every = [found.cell for found in self.cells]
-        if not every or len(set(every)) < len(every):
-            raise ConfigurationError("cells", len(every), "use one or more, each once")
+        check_schema(self.schema, SCHEMA)
+        check_cells([found.cell for found in self.cells])
 
 
-def mean_and_deviation(found: Sequence[CellResult]) -> tuple[float, float]:
-    """Of the accuracies of one line and epsilon over seeds; one seed alone has no deviation."""
-    values = [result.accuracy for result in found]
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+def moments(found: Sequence[CellResult]) -> tuple[float, float]:
+    """Mean and deviation of the accuracies of one line and epsilon over seeds."""
+    return mean_and_deviation([result.accuracy for result in found])
 
 
 def gathered(found: Iterable[CellResult], command: list[str]) -> Results:
     """The results of these cells, made now and here."""
     return Results(
         schema=SCHEMA,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=created_now(),
         command=command,
-        versions={"python": platform.python_version(), **{n: version(n) for n in _LIBRARIES}},
-        machine={"cpus": os.cpu_count() or 1},
+        versions=versions(),
+        machine=machine(),
         cells=tuple(found),
     )
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.report.text import human_bytes
-from experiments.utility.results import PUBLISHED, CellResult, Results, mean_and_deviation
+from experiments.utility.results import PUBLISHED, CellResult, Results, moments
 
 _WIDTH = 160
 _FLEET_COLUMNS = {
@@ -94,7 +94,7 @@ def _mean(found: Sequence[CellResult], name: str, form: str) -> str:
 def _percent(found: Sequence[CellResult]) -> str:
     if not found:
         return ""
-    mean, deviation = mean_and_deviation(found)
+    mean, deviation = moments(found)
     return f"{100 * mean:.1f}" + (f" ± {100 * deviation:.1f}" if len(found) > 1 else "")
 
 

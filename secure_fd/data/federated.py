@@ -13,7 +13,7 @@ from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
-from secure_fd.messages import proxy_bytes
+from secure_fd.messages import pixel_bytes
 
 Count = int | tuple[int, ...]
 """Records of every class, or of each."""
@@ -94,9 +94,7 @@ def federate(
     order = rng.permutation(drawn["proxies"])
     test = source.test or pool[_index(drawn["test"])]
     held_out = pool[_index(drawn["held_out"])]
-    sent = None
-    if source.sent is not None:
-        sent = proxy_bytes(torch.from_numpy(source.sent[singles[order]]).float() / 255)
+    sent = None if source.sent is None else pixel_bytes(source.sent[singles[order]])
     return FederatedData(
         source.name, source.n_classes, clients, pool[_index(order)], test, held_out, sent
     )

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import ByNetwork, CountedVotes, Labels, levels, teachable
+from secure_fd.methods.base import ByNetwork, filtered, levels
+from secure_fd.methods.votes import CountedVotes, Labels
 from secure_fd.selection.network_scores import score
-from secure_fd.selection.server import check_server_threshold, ensemble_predictions, precise
+from secure_fd.selection.server import check_server_threshold
 from secure_fd.training import logits
 
 
@@ -63,6 +64,4 @@ class SelectiveByNetwork(ByNetwork):
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """As Selective-FD's."""
-        predictions = ensemble_predictions(sums)
-        kept = precise(predictions, self.server_threshold)
-        return Ensemble(indices, teachable(predictions, self.labels), kept)
+        return filtered(indices, sums, self.labels, self.server_threshold)

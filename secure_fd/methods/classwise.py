@@ -23,8 +23,6 @@ from secure_fd.aggregation.base import SecureSum, SumResult
 from secure_fd.aggregation.plain import sum_for
 from secure_fd.config import Schedule
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError
-from secure_fd.federation import Participant
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
@@ -36,11 +34,13 @@ from secure_fd.knowledge import (
     WordArray,
 )
 from secure_fd.learners import Learners
-from secure_fd.methods.base import Labels, levels
+from secure_fd.methods.base import levels
+from secure_fd.methods.votes import Labels
+from secure_fd.participants import Participant, classes_of
 from secure_fd.selection.server import ensemble_predictions
 from secure_fd.stopwatch import Stopwatch
 from secure_fd.training import accuracy, default_device, predict
-from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
+from secure_fd.transcript import DistillationRound, Transcript
 
 
 class ClasswiseMethod(Protocol):
@@ -99,16 +99,12 @@ class ClasswiseFederation:
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
-        if len(participants) < 2:
-            raise ConfigurationError("participants", len(participants), "use 2 or more")
-        counts = {p.data.n_classes for p in participants}
-        if len(counts) != 1:
-            raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
+        n_classes = classes_of(participants)
         self._method = method
         self._schedule = schedule or Schedule()
         self._device = device or default_device()
         self._sum = sum_for(len(participants), aggregation)
-        self._codec = KnowledgeCodec(counts.pop(), levels(method.labels))
+        self._codec = KnowledgeCodec(n_classes, levels(method.labels))
         train = [p.data.train for p in participants]
         self._asked = [
             first_of_each_class(images, _MOST_ASKED).to(self._device) for images in train
@@ -150,9 +146,10 @@ class ClasswiseFederation:
         self._record(index, result, vectors)
         total = read_message(message, len(vectors) * self._codec.levels)
         lessons = [self._lessons(total, vectors[k]) for k in range(len(vectors))]
-        self._learn(lessons)
+        taught = self._taught(lessons)
+        self._learn(lessons if taught else None)
         up, down = (float(moved.mean()) for moved in (self.transcript.up, self.transcript.down))
-        return ClasswiseReport(index, self._taught(lessons), up, down)
+        return ClasswiseReport(index, taught, up, down)
 
     def _taught(self, lessons: Sequence[FloatArray]) -> float:
         """Share of the held classes, client by client, that somebody else taught."""
@@ -175,13 +172,14 @@ class ClasswiseFederation:
         others = self._codec.decode(total - own, clients - 1)
         return self._method.teaching(everyone, others)
 
-    def _learn(self, lessons: Sequence[FloatArray]) -> None:
-        """Local steps of every client, with plain labels where nobody was taught anything."""
-        gamma = self._method.gamma
-        targets = [class_targets(rows, gamma).to(self._device) for rows in lessons]
-        given = targets if self._taught(lessons) else None
+    def _learn(self, lessons: Sequence[FloatArray] | None) -> None:
+        """Local steps of every client, with plain labels where there are no lessons."""
         steps = self._schedule.local_steps + self._schedule.proxy_steps
-        self._learners.local_steps(steps, range(len(targets)), given)
+        targets = None
+        if lessons is not None:
+            gamma = self._method.gamma
+            targets = [class_targets(rows, gamma).to(self._device) for rows in lessons]
+        self._learners.local_steps(steps, range(len(self.models)), targets)
 
     def _record(self, index: int, result: SumResult, vectors: dict[int, WordArray]) -> None:
         """The round as the server saw it; its rows are classes."""
@@ -189,16 +187,7 @@ class ClasswiseFederation:
         sums = self._codec.decode(result.total, len(vectors))
         ensemble = Ensemble(rows, ensemble_predictions(sums), sums.count > 0)
         self.transcript.distillation.append(
-            DistillationRound(
-                index=index,
-                proxy_indices=rows,
-                levels=self._codec.levels,
-                uploads=readable_uploads(result, vectors),
-                payloads=result.payloads,
-                total=result.total,
-                ensemble=ensemble,
-                survivors=result.survivors,
-            )
+            DistillationRound.of(index, self._codec.levels, vectors, result, ensemble)
         )
 
 

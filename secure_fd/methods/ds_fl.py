@@ -18,17 +18,16 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.special import softmax
-from torch import Tensor
 
-from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import CountedVotes, Labels, Opinion, levels
+from secure_fd.methods.base import EverybodyAnswers
+from secure_fd.methods.votes import Labels
 from secure_fd.selection.server import ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)
-class DSFL:
+class DSFL(EverybodyAnswers):
     """labels: what clients share. temperature: T; the lower, the sharper.
 
     Raises ConfigurationError for a temperature that is not above 0 and finite.
@@ -48,15 +47,6 @@ class DSFL:
     def name(self) -> str:
         """The name in the literature, with the kind of label."""
         return f"DS-FL {self.labels}"
-
-    @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
-
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
-        """Weight 1 and every class, everywhere."""
-        return CountedVotes(np.ones(len(proxies)))
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The sharpened mean, for every proxy that somebody answered."""

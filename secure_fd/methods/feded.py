@@ -12,27 +12,26 @@ distillation at the clients.
 from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from secure_fd.config import SGD
-from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, IntArray, Sums
 from secure_fd.memory import Memory
-from secure_fd.methods.base import CountedVotes, Labels, Opinion, levels, teachable
+from secure_fd.methods.base import EverybodyAnswers, teachable
+from secure_fd.methods.votes import Labels
 from secure_fd.selection.server import ensemble_predictions
 from secure_fd.training import Trainer, default_device, predict
 
 
-class FedED:
+class FedED(EverybodyAnswers):
     """One run's server: it has a network that learns, so use a fresh one for every run.
 
-    proxies: the public pixels [P, ...] that the federation has. model: the central network, which
-    learns in place. sgd, steps: how the server trains a round. remember: it also learns from the
-    ensembles of earlier rounds. seed: of its batches.
+    labels: what clients share and are sent. proxies: the public pixels [P, ...] that the federation
+    has. model: the central network, which learns in place. sgd, steps: how the server trains a
+    round. remember: it also learns from the ensembles of earlier rounds. seed: of its batches.
 
     Raises ConfigurationError where the server takes no step.
     """
@@ -55,7 +54,7 @@ class FedED:
         if steps < 1:
             raise ConfigurationError("steps", steps, "use 1 or more")
         home = device or default_device()
-        self._labels: Labels = labels
+        self.labels = labels
         self._steps = steps
         self._proxies = proxies.to(home)
         nothing = Images(self._proxies[:0], torch.zeros(0, dtype=torch.int64))
@@ -68,26 +67,12 @@ class FedED:
     @property
     def name(self) -> str:
         """The name in the literature, with the kind of label."""
-        return f"FedED {self._labels}"
-
-    @property
-    def labels(self) -> Labels:
-        """What clients share and are sent."""
-        return self._labels
+        return f"FedED {self.labels}"
 
     @property
     def model(self) -> nn.Module:
         """The central network."""
         return self._model
-
-    @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
-
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
-        """Weight 1 and every class, everywhere."""
-        return CountedVotes(np.ones(len(proxies)))
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The central network's answers at the round's proxies, after it learnt from the mean."""
@@ -96,4 +81,4 @@ class FedED:
         self._trainer.distillation_steps(*self._memory.learn(lesson), self._steps)
         pixels = self._proxies[torch.from_numpy(indices)]
         answers = predict(self._model, pixels)
-        return Ensemble(indices, teachable(answers, self._labels), answered)
+        return Ensemble(indices, teachable(answers, self.labels), answered)

@@ -12,17 +12,14 @@ proxies here have no labels, so the warm-up on private records takes that place.
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from torch import Tensor
-
-from secure_fd.data.federated import ClientData
 from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.methods.base import CountedVotes, Labels, Opinion, levels
+from secure_fd.methods.base import EverybodyAnswers
+from secure_fd.methods.votes import Labels
 from secure_fd.selection.server import ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)
-class FedMD:
+class FedMD(EverybodyAnswers):
     """labels: what clients share."""
 
     labels: Labels = "soft"
@@ -34,15 +31,6 @@ class FedMD:
     def name(self) -> str:
         """The name in the literature, with the kind of label."""
         return f"FedMD {self.labels}"
-
-    @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
-
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
-        """Weight 1 and every class, everywhere."""
-        return CountedVotes(np.ones(len(proxies)))
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The plain mean, for every proxy, ties and all."""

@@ -16,9 +16,10 @@ from torch import Tensor
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.methods.base import CountedVotes, Labels, Opinion, WeighedVotes, levels, teachable
+from secure_fd.methods.base import filtered, levels
+from secure_fd.methods.votes import CountedVotes, Labels, Opinion, WeighedVotes
 from secure_fd.selection.client import ClientSelector, ProxyRatioSelector, Selection
-from secure_fd.selection.server import check_server_threshold, ensemble_predictions, precise
+from secure_fd.selection.server import check_server_threshold
 
 Votes = Literal["weighed", "counted"]
 _MOST_SHARPNESS = 8.0  # beyond it the integers of a soft vote hold little but its largest class
@@ -82,6 +83,4 @@ class SelectiveFD:
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """h(x) where the answer is precise; where nobody answered, zeros tie and teach nothing."""
-        predictions = ensemble_predictions(sums)
-        kept = precise(predictions, self.server_threshold)
-        return Ensemble(indices, teachable(predictions, self.labels), kept)
+        return filtered(indices, sums, self.labels, self.server_threshold)

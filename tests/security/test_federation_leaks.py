@@ -19,9 +19,9 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import WEIGHED_LEVELS, WordArray
-from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import WeighedVotes
 from secure_fd.protection.base import Protection
 from secure_fd.protection.label_unit import LabelUnit
 from secure_fd.protection.record_unit import RecordUnit

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from secure_fd.augmentation import augmentation, mirrored, shifted, shifted_and_mirrored
+from secure_fd import augmentation as augmentation_module
+from secure_fd.augmentation import (
+    augmentation,
+    mirrored,
+    shifted,
+    shifted_and_mirrored,
+    turned,
+)
 from secure_fd.errors import ConfigurationError
 
 COUNT = 400
@@ -52,6 +59,46 @@ def test_the_generator_decides() -> None:
     one, again, other = (shifted_and_mirrored(dots(), generator(s)) for s in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
+
+
+def blob() -> torch.Tensor:
+    """A round spot 8 pixels to the right of the middle of each image."""
+    along = torch.arange(33) - 16.0
+    spot = torch.exp(-((along[:, None]) ** 2 + (along[None, :] - 8) ** 2) / 4)
+    return spot.expand(COUNT, 1, 33, 33)
+
+
+def centres(pixels: torch.Tensor) -> torch.Tensor:
+    """[N, 2] row and column of the spot, from the middle of the image."""
+    along = torch.arange(33) - 16.0
+    mass = pixels.sum(dim=(1, 2, 3))
+    rows, columns = (pixels.sum(dim=(1, other)) @ along for other in (3, 2))
+    return torch.stack([rows, columns], dim=1) / mass[:, None]
+
+
+@pytest.mark.parametrize("kept", ["_REACH", "_TURN", "_ZOOM"])
+def test_turned_images_stay_within_their_limits(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in {"_REACH", "_TURN", "_ZOOM"} - {kept}:
+        monkeypatch.setattr(augmentation_module, name, 0)
+    seen = centres(turned(blob(), generator()))
+    radius, angle = seen.norm(dim=1), torch.atan2(seen[:, 0], seen[:, 1]).rad2deg()
+    if kept == "_REACH":
+        moves = seen - torch.tensor([0.0, 8.0])
+        assert 1.9 < moves.abs().amax() < 2.05
+        assert moves.mean(dim=0).abs().amax() < 0.4  # six deviations
+    elif kept == "_TURN":
+        assert torch.allclose(radius, torch.tensor(8.0), atol=0.05)
+        assert 9.5 < angle.abs().amax() < 10.05
+    else:
+        assert angle.abs().amax() < 0.1
+        assert 8 / 1.1 - 0.05 < radius.amin() < 7.4
+        assert 8.7 < radius.amax() < 8 / 0.9 + 0.05
+
+
+def test_no_turn_at_all_gives_the_image_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_REACH", "_TURN", "_ZOOM"):
+        monkeypatch.setattr(augmentation_module, name, 0)
+    torch.testing.assert_close(turned(blob(), generator()), blob())
 
 
 def test_names() -> None:

@@ -19,7 +19,6 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import Participant
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, Released, Sums
-from secure_fd.methods.base import Labels
 from secure_fd.methods.classwise import (
     ClasswiseFederation,
     class_means,
@@ -30,6 +29,7 @@ from secure_fd.methods.classwise import (
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
+from secure_fd.methods.votes import Labels
 from secure_fd.models import flatten
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.training import Trainer, predict

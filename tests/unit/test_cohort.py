@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from secure_fd import batched_layers
+from secure_fd import batched_layers, convolution_block
 from secure_fd.cohort import Cohort, group
 from secure_fd.config import SGD
 from secure_fd.data.images import Images
@@ -46,9 +46,8 @@ def as_the_paper_writes_it(seed: int) -> nn.Module:
             nn.Conv2d(1, 4, 4, padding=(1, 0), dilation=(1, 2), bias=False),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(4 * 6 * 5, 10, bias=False),
+            nn.Linear(4 * 13 * 11, 10, bias=False),
         )
 
 
@@ -114,6 +113,33 @@ def test_members_go_the_way_of_their_trainers(name: str) -> None:
         assert ours.sum(axis=1) == pytest.approx(np.ones(40), abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["cnn-5-5-50", "cnn-3-3-128", "cnn-5-3-64", "as written"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_gradients_in_double_precision_are_torchs(name: str, shared: bool) -> None:
+    """Rounded, the larger of two pixels may be the other one, and a path then goes elsewhere."""
+    models = [make(name, k).double() for k in PAIR]
+    columns = zip(*(batched_layers.layer_parameters(model) for model in models), strict=True)
+    stacked = [torch.stack(list(c)).detach().requires_grad_() for c in columns]
+    pixels = torch.stack([images(0 if shared else k).pixels.double() for k in PAIR])
+    given = pixels[:1] if shared else pixels
+    batched_layers.batched_logits(models[0], stacked, given).square().sum().backward()  # type: ignore[no-untyped-call]
+    for k, model in enumerate(models):
+        model(pixels[k]).square().sum().backward()
+        for ours, theirs in zip(stacked, batched_layers.layer_parameters(model), strict=True):
+            assert ours.grad is not None
+            torch.testing.assert_close(ours.grad[k], theirs.grad, rtol=1e-9, atol=1e-9)
+
+
+def test_a_second_backward_through_one_graph_is_refused() -> None:
+    """The first has overwritten what it would read."""
+    models = [make("cnn-5-5-50", k) for k in PAIR]
+    stacked = [p.requires_grad_() for p in batched_layers.stacked_parameters(models)]
+    loss = batched_layers.batched_logits(models[0], stacked, TAUGHT[None]).sum()
+    loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
 @pytest.mark.parametrize("name", ["cnn-5-3-64", "unknown"])
 @pytest.mark.parametrize("twin", ["swapped seeds", "a scaled gradient", "a later batch"])
 def test_the_comparison_catches_twins(name: str, twin: str) -> None:
@@ -129,19 +155,19 @@ def test_the_comparison_catches_twins(name: str, twin: str) -> None:
     assert furthest(made, alone) > 1e-3
 
 
-def test_a_pool_that_sends_the_gradient_to_all_equals_is_caught(
+def test_a_pool_that_sends_the_gradient_to_equals_in_both_rows_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In flat regions four pixels are equally large; torch takes the first."""
 
-    def to_all(ctx: torch.autograd.function.BackwardCFunction, gradient: Tensor) -> Tensor:
-        saved: Sequence[Tensor] = ctx.saved_tensors
-        doubled = nn.functional.interpolate(saved[1].flatten(0, 1), scale_factor=2)
-        equal = saved[0] == doubled.view_as(saved[0])
-        spread = nn.functional.interpolate(gradient.flatten(0, 1), scale_factor=2)
-        return equal * spread.view_as(saved[0])
+    def to_both_rows(corners: Sequence[Tensor], largest: Tensor, gradient: Tensor) -> None:
+        first, upper, third, lower = corners
+        for left, row in ((first, upper), (third, lower)):
+            share, is_left = gradient * (row == largest), left == row
+            left.copy_(share * is_left)
+            row.copy_(share * ~is_left)
 
-    monkeypatch.setattr(batched_layers._Pool, "backward", staticmethod(to_all))
+    monkeypatch.setattr(convolution_block, "_spread", to_both_rows)
     made, alone = cohort("cnn-5-5-50"), trainers("cnn-5-5-50")
     train_together(made)
     for trainer in alone:
@@ -170,7 +196,7 @@ def flipped(pixels: Tensor, chance: torch.Generator) -> Tensor:
 
 
 def test_momentum_rates_and_augmentation_are_the_trainers() -> None:
-    settings = SGD(0.05, local_batch=8, distillation_batch=16, own_batch=4, momentum=0.8)
+    settings = SGD(0.02, local_batch=8, distillation_batch=16, own_batch=4, momentum=0.8)
     made, alone = (kind("cnn-5-3-64", settings, flipped) for kind in (cohort, trainers))
     assert isinstance(made, Cohort)
     assert isinstance(alone, list)
@@ -220,33 +246,45 @@ def test_a_cohort_of_two_architectures_is_refused() -> None:
         Cohort(models, [images(0), images(1)], SETTINGS, PAIR, CPU)
 
 
+def block() -> list[nn.Module]:
+    return [nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.ReLU()]
+
+
+def test_a_network_of_blocks_is_computed_here() -> None:
+    model = nn.Sequential(*block(), nn.Flatten(), nn.Linear(196, 10))
+    assert batched_layers.architecture(model) is not None
+
+
 @pytest.mark.parametrize(
     "layers",
     [
         [nn.Flatten(), nn.Linear(784, 10)],
-        [nn.Conv2d(1, 2, 3, stride=2), nn.Flatten()],
-        [nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten()],
-        [nn.Conv2d(1, 1, 1), nn.MaxPool2d(3), nn.Flatten()],
-        [nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Dropout(0.5)],
-        [nn.Conv2d(1, 1, 1), nn.Linear(28, 10), nn.Flatten()],
-        [nn.Conv2d(1, 1, 1), nn.Linear(28, 10)],
-        [nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(784, 10).double()],
-        [nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(784, 10).requires_grad_(False)],
+        [nn.Conv2d(1, 2, 3, stride=2), *block()[1:], nn.Flatten()],
+        [nn.Conv2d(1, 2, 3, padding="same"), *block()[1:], nn.Flatten()],
+        [nn.Conv2d(1, 1, 1), nn.MaxPool2d(3), nn.ReLU(), nn.Flatten()],
+        [*block(), nn.Flatten(), nn.Dropout(0.5)],
+        [*block(), nn.Linear(14, 10), nn.Flatten()],
+        [*block(), nn.Linear(14, 10)],
+        [nn.Conv2d(1, 1, 1), nn.ReLU(), nn.Flatten(), nn.Linear(784, 10)],
+        [nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(196, 10)],
+        [*block(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(49, 10)],
+        [*block(), nn.Flatten(), nn.Linear(196, 10).double()],
+        [*block(), nn.Flatten(), nn.Linear(196, 10).requires_grad_(False)],
     ],
 )
 def test_what_is_not_computed_here_is_left_to_the_trainer(layers: list[nn.Module]) -> None:
     assert batched_layers.architecture(nn.Sequential(*layers)) is None
 
 
-def test_one_relu_in_two_places_is_called_twice() -> None:
+def test_a_layer_in_two_places_is_called_twice() -> None:
     """`children` names a module once, however often it is called."""
 
     def made(seed: int) -> nn.Module:
         torch.manual_seed(seed)
         relu = nn.ReLU()
-        return nn.Sequential(
-            nn.Conv2d(1, 3, 3), relu, nn.Conv2d(3, 3, 3), relu, nn.Flatten(), nn.Linear(1728, 10)
-        )
+        pool = nn.MaxPool2d(2)
+        layers = [nn.Conv2d(1, 3, 3), pool, relu, nn.Conv2d(3, 3, 4), pool, relu, nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(75, 10))
 
     members = [made(seed) for seed in PAIR]
     together = Cohort(members, [images(k) for k in PAIR], SETTINGS, PAIR, torch.device("cpu"))

@@ -18,10 +18,10 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.messages import ensemble_bytes, proxy_bytes
-from secure_fd.methods.base import CountedVotes, Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import CountedVotes, Labels
 from secure_fd.models import flatten
 from secure_fd.privacy.entropy import SeededRandom
 from secure_fd.protection.base import Protection

@@ -27,11 +27,11 @@ from secure_fd.knowledge import (
     contributors,
 )
 from secure_fd.messages import ensemble_message, proxy_bytes
-from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import CountedVotes, Labels, WeighedVotes
 from secure_fd.models import flatten
 from secure_fd.secagg.client_round import ClientRound
 from secure_fd.secagg.client_setup import ClientSetup

@@ -40,9 +40,9 @@ from secure_fd.config import image_set, schedule
 from secure_fd.data.images import concatenate
 from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import one_hot
-from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import Labels
 from secure_fd.training import predict
 
 

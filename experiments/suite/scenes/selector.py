@@ -30,8 +30,9 @@ from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.knowledge import SOFT_LEVELS, Released
-from secure_fd.methods.base import Labels, levels
+from secure_fd.methods.base import levels
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import Labels
 from secure_fd.privacy.guarantees import label_guarantee
 from secure_fd.privacy.randomized_response import RandomizedResponse
 from secure_fd.privacy.record_release import record_plan
