@@ -91,11 +91,14 @@ def _corners(rows: Tensor) -> _Corners:
 
 
 def _spread(corners: _Corners, largest: Tensor, gradient: Tensor) -> None:
-    """Overwrite corners, of which the second and fourth hold their row's larger, by gradients."""
+    """Overwrite corners, of which the second and fourth hold their row's larger, by gradients.
+
+    gradient: overwritten too. Comparisons give 1.0 or 0.0, four times as fast as booleans.
+    """
     first, upper, third, lower = corners
-    chosen = torch.empty_like(largest)  # 1.0 or 0.0: four times as fast as booleans
-    to_upper = torch.eq(upper, largest, out=chosen) * gradient
-    to_lower = gradient - to_upper
+    to_upper = torch.eq(upper, largest, out=torch.empty_like(largest)).mul_(gradient)
+    to_lower = gradient.sub_(to_upper)
+    chosen = torch.empty_like(largest)
     for left, row, share in ((first, upper, to_upper), (third, lower, to_lower)):
         torch.mul(torch.eq(left, row, out=chosen), share, out=left)
         torch.sub(share, left, out=row)
