@@ -17,7 +17,10 @@ from secure_fd.training import Augment, Trainer, predict
 
 CPU = torch.device("cpu")
 PAIR = range(2)
-SETTINGS = SGD(0.05, local_batch=8, distillation_batch=16)
+SETTINGS = SGD(0.02, local_batch=8, distillation_batch=16)
+SAME, OTHER = 5e-5, 1e-4
+"""Largest differences of parameters after 20 steps: rounding alone leaves 1e-7, unless two pixels
+of a pool or a value and zero are so close that it changes their order."""
 
 
 class Unknown(nn.Module):
@@ -106,7 +109,7 @@ def test_members_go_the_way_of_their_trainers(name: str) -> None:
     train_together(made)
     for trainer in alone:
         train_alone(trainer)
-    assert furthest(made, alone) < 1e-4
+    assert furthest(made, alone) < SAME
     for ours, trainer in zip(made.predict(TAUGHT), alone, strict=True):
         assert ours.dtype == np.float64
         assert np.abs(ours - predict(trainer.model, TAUGHT)).max() < 1e-4
@@ -146,13 +149,13 @@ def test_the_comparison_catches_twins(name: str, twin: str) -> None:
     made = cohort(name, seeds=(1, 0) if twin == "swapped seeds" else PAIR)
     alone = trainers(name)
     if twin == "a scaled gradient":
-        made.learning_rate *= 1.02
+        made.learning_rate *= 1.05
     if twin == "a later batch":
         alone[1].local_batch()
     train_together(made)
     for trainer in alone:
         train_alone(trainer)
-    assert furthest(made, alone) > 1e-3
+    assert furthest(made, alone) > OTHER
 
 
 def test_a_pool_that_sends_the_gradient_to_equals_in_both_rows_is_caught(
@@ -172,7 +175,7 @@ def test_a_pool_that_sends_the_gradient_to_equals_in_both_rows_is_caught(
     train_together(made)
     for trainer in alone:
         train_alone(trainer)
-    assert furthest(made, alone) > 1e-3
+    assert furthest(made, alone) > OTHER
 
 
 @pytest.mark.parametrize("name", ["cnn-3-3-128", "unknown"])
@@ -183,11 +186,11 @@ def test_absent_members_and_their_generators_are_left_alone(name: str) -> None:
     made.local_steps(3, [])
     assert torch.equal(flatten(made.models[0]), before)
     train_alone(alone[1])
-    assert furthest(made, alone) < 1e-4
+    assert furthest(made, alone) < SAME
     train_together(made, [1, 0])
     for trainer in alone:
         train_alone(trainer)
-    assert furthest(made, alone) < 1e-4
+    assert furthest(made, alone) < SAME
 
 
 def flipped(pixels: Tensor, chance: torch.Generator) -> Tensor:
@@ -206,7 +209,7 @@ def test_momentum_rates_and_augmentation_are_the_trainers() -> None:
         for k in present:
             train_alone(alone[k])
             alone[k].learning_rate = 0.01
-    assert furthest(made, alone) < 1e-4
+    assert furthest(made, alone) < SAME
 
 
 def test_large_batches_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +218,7 @@ def test_large_batches_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     train_together(made)
     for trainer in alone:
         train_alone(trainer)
-    assert furthest(made, alone) < 1e-4
+    assert furthest(made, alone) < SAME
     assert np.abs(made.predict(TAUGHT)[1] - predict(made.models[1], TAUGHT)).max() < 1e-6
 
 
@@ -230,7 +233,7 @@ def test_members_models_can_be_overwritten_and_moved() -> None:
     train_together(made)
     for trainer in alone:
         train_alone(trainer)
-    assert furthest(made, alone) < 1e-4
+    assert furthest(made, alone) < SAME
 
 
 def test_groups_are_of_equal_architecture() -> None:
