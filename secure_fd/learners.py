@@ -14,6 +14,8 @@ from secure_fd.training import Trainer
 
 _WARM_UP = 2**30
 """Seeds of the warm-up's batches, apart from those of the rounds; generators read 32 bits."""
+_FEW_CLASSES = 2
+"""With so many, momentum drives a network that learns alone so far that its units die."""
 
 
 class Learners:
@@ -48,10 +50,9 @@ class Learners:
         self.models: list[nn.Module] = list(models)
 
     def warm_up(self) -> None:
-        """The schedule's steps on private records alone, without momentum.
+        """The schedule's steps on private records alone.
 
-        A client of one class has nothing to weigh it against: momentum would drive its network so
-        far towards that class that its units die.
+        Clients of few classes take them without momentum: nothing would hold a network back.
         """
         for model, train, seed in zip(self.models, self._train, self._seeds, strict=True):
             warm_up(model, train, self._schedule, seed, self._device)
@@ -85,10 +86,10 @@ def warm_up(
     model: nn.Module, train: Images, schedule: Schedule, seed: int, device: torch.device
 ) -> None:
     """One client's warm-up: see `Learners.warm_up`."""
-    plain = replace(schedule.sgd, momentum=0.0)
-    Trainer(
-        model, train, plain, seed + _WARM_UP, device, augmentation(schedule.augment)
-    ).local_steps(schedule.warmup_steps)
+    few = len(set(train.labels.tolist())) <= _FEW_CLASSES
+    sgd = replace(schedule.sgd, momentum=0.0) if few else schedule.sgd
+    views = augmentation(schedule.augment)
+    Trainer(model, train, sgd, seed + _WARM_UP, device, views).local_steps(schedule.warmup_steps)
 
 
 def _places(members: Sequence[int], present: Sequence[int]) -> list[int]:

@@ -93,9 +93,9 @@ class Cell:
 
     @property
     def group(self) -> Group:
-        """What the warm-up depends on: of the schedule, its steps, views, rate and local batch."""
-        chosen = self.schedule
-        sgd = SGD(learning_rate=chosen.sgd.learning_rate, local_batch=chosen.sgd.local_batch)
+        """What the warm-up depends on: of the schedule, its steps, views and local optimiser."""
+        chosen, own = self.schedule, self.schedule.sgd
+        sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=own.momentum)
         alone = Schedule(warmup_steps=chosen.warmup_steps, augment=chosen.augment, sgd=sgd)
         return Group(self.image_set, self.split, self.seed, self.clients, alone)
 
@@ -157,7 +157,7 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     classes, need one that has learnt something.
     """
     divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
-    if cell.selector in BY_NETWORK or divides:
+    if not cell.schedule.warmup_steps and (cell.selector in BY_NETWORK or divides):
         return replace(cell, schedule=replace(cell.schedule, warmup_steps=_WARMUP))
     if cell.method == "selective-fd":
         return cell
