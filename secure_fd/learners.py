@@ -10,7 +10,6 @@ from secure_fd.augmentation import augmentation
 from secure_fd.cohort import Cohort, group
 from secure_fd.config import Schedule
 from secure_fd.data.images import Images
-from secure_fd.training import Trainer
 
 _WARM_UP = 2**30
 """Seeds of the warm-up's batches, apart from those of the rounds; generators read 32 bits."""
@@ -54,8 +53,7 @@ class Learners:
 
         Clients of few classes take them without momentum: nothing would hold a network back.
         """
-        for model, train, seed in zip(self.models, self._train, self._seeds, strict=True):
-            warm_up(model, train, self._schedule, seed, self._device)
+        warm_up(self.models, self._train, self._schedule, self._seeds, self._device)
 
     def begin_round(self, index: int) -> None:
         """Set the round's learning rate."""
@@ -83,13 +81,29 @@ class Learners:
 
 
 def warm_up(
-    model: nn.Module, train: Images, schedule: Schedule, seed: int, device: torch.device
+    models: Sequence[nn.Module],
+    train: Sequence[Images],
+    schedule: Schedule,
+    seeds: Sequence[int],
+    device: torch.device,
 ) -> None:
-    """One client's warm-up: see `Learners.warm_up`."""
-    few = len(set(train.labels.tolist())) <= _FEW_CLASSES
-    sgd = replace(schedule.sgd, momentum=0.0) if few else schedule.sgd
-    views = augmentation(schedule.augment)
-    Trainer(model, train, sgd, seed + _WARM_UP, device, views).local_steps(schedule.warmup_steps)
+    """The clients' warm-up in place: see `Learners.warm_up`."""
+    plain, views = replace(schedule.sgd, momentum=0.0), augmentation(schedule.augment)
+    few = [len(set(images.labels.tolist())) <= _FEW_CLASSES for images in train]
+    for members in group(models):
+        for sgd, alike in ((plain, True), (schedule.sgd, False)):
+            chosen = [k for k in members if few[k] is alike]
+            if not chosen:
+                continue
+            cohort = Cohort(
+                [models[k] for k in chosen],
+                [train[k] for k in chosen],
+                sgd,
+                [seeds[k] + _WARM_UP for k in chosen],
+                device,
+                views,
+            )
+            cohort.local_steps(schedule.warmup_steps, range(len(chosen)))
 
 
 def _places(members: Sequence[int], present: Sequence[int]) -> list[int]:

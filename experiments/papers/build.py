@@ -98,15 +98,20 @@ def data_of(data_dir: Path | None, group: Group) -> FederatedData:
 
 def prepare(data_dir: Path | None, group: Group) -> Prepared:
     """The data, and every client trained alone for the steps of the warm-up."""
-    data, device = data_of(data_dir, group), default_device()
-    warm = []
-    for k, (name, client) in enumerate(
-        zip(architectures(group.image_set, group.clients), data.clients, strict=True)
-    ):
-        network = models.build(name, data.n_classes, 100 * group.seed + k)
-        warm_up(network, client.train, group.warm_up, 1000 * group.seed + k, device)
-        warm.append(models.flatten(network).cpu().numpy())
-    return Prepared(data, tuple(warm))
+    data, seeds = data_of(data_dir, group), range(group.clients)
+    names = architectures(group.image_set, group.clients)
+    networks = [
+        models.build(name, data.n_classes, 100 * group.seed + k)
+        for name, k in zip(names, seeds, strict=True)
+    ]
+    warm_up(
+        networks,
+        [client.train for client in data.clients],
+        group.warm_up,
+        [1000 * group.seed + k for k in seeds],
+        default_device(),
+    )
+    return Prepared(data, tuple(models.flatten(network).cpu().numpy() for network in networks))
 
 
 def runner_of(cell: Cell, made: Prepared) -> Runner:

@@ -96,12 +96,17 @@ def test_the_rate_falls_to_zero_along_half_a_cosine() -> None:
     assert all(torch.equal(b, flatten(m)) for b, m in zip(before, learners.models, strict=True))
 
 
-def test_the_warm_up_has_no_momentum() -> None:
-    """With it, a client of one class ends with dead units."""
-    learners, plain = made(), replace(STEPS.sgd, momentum=0.0)
+@pytest.mark.parametrize(("classes", "momentum"), [(1, 0.0), (2, 0.0), (3, 0.9), (10, 0.9)])
+def test_the_warm_up_has_momentum_where_clients_hold_some_classes(
+    classes: int, momentum: float
+) -> None:
+    """With it, a client of one class or two ends with dead units."""
+    held = [replace(r, labels=r.labels % classes) for r in map(records, range(3))]
+    learners = Learners(networks(), held, STEPS, 4, CPU)
     learners.warm_up()
+    sgd = replace(STEPS.sgd, momentum=momentum)
     for k, network in enumerate(networks()):
-        Trainer(network, records(k), plain, 2**30 + 4000 + k, CPU).local_steps(3)
+        Trainer(network, held[k], sgd, 2**30 + 4000 + k, CPU).local_steps(3)
         assert apart(learners.models[k], network) < 1e-6
     assert apart(learners.models[0], networks()[0]) > 1e-4
 

@@ -93,6 +93,21 @@ def test_baselines_have_their_own_schedule_and_rounds() -> None:
     assert network.schedule.warmup_steps == 200
 
 
+def test_iid_clients_learn_alone_first() -> None:
+    grid = Grid(("mnist",), ("strong", "iid"), None, (10,), None, quick=False)
+    ours = [c for c in accuracy.STUDY.cells(grid) if c.method == "selective-fd"]
+    warm = {(c.split, c.selector): c.schedule.warmup_steps for c in ours}
+    assert warm == {
+        ("strong", "ratio"): 0,
+        ("strong", "kulsif"): 0,
+        ("iid", "ratio"): 1000,
+        ("iid", "kulsif"): 1000,
+    }
+    iid, strong = (next(c for c in ours if c.split == split) for split in ("iid", "strong"))
+    assert (iid.schedule.augment, strong.schedule.augment) == ("turn", "shift")
+    assert iid.group.warm_up.sgd.momentum == 0.9  # part of what the group shares
+
+
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
 def test_cells_are_unique_and_quick_ones_few_and_small(study: Study) -> None:
     for quick in (False, True):
