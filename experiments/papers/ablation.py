@@ -34,10 +34,13 @@ _SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
     "constant rate": lambda cell: replace(cell.schedule, anneal_over=None),
     "no momentum": _without_momentum,
     "warm-up": lambda cell: replace(cell.schedule, warmup_steps=200),
+    "no warm-up": lambda cell: replace(cell.schedule, warmup_steps=0),
     "records apart": _records_apart,
     "the baselines' schedule": lambda cell: recipes.baselines(cell.image_set, cell.split),
 }
 """Variants of the schedule; all others are of the method and its selector (see `build`)."""
+_OF_IID = ("", "no warm-up", "no views")
+"""Where clients hold all classes: what the recipe has for them alone."""
 _FIGURES = {
     "right labels": RIGHT,
     "kept": KEPT,
@@ -48,9 +51,10 @@ _FIGURES = {
 
 def vary(cell: Cell) -> Iterator[Cell]:
     """The default and every variant that changes it, with hard and soft labels."""
+    variants = _OF_IID if cell.split == "iid" else VARIANTS
     for labels in _LABELS:
         default = replace(cell, method="selective-fd", labels=labels, selector="ratio")
-        for variant in VARIANTS:
+        for variant in variants:
             change = _SCHEDULES.get(variant)
             schedule = change(cell) if change else cell.schedule
             if change is None or schedule != cell.schedule:
@@ -100,7 +104,7 @@ STUDY = Study(
     script="method_ablation.py",
     about="What each part of Selective-FD is worth, one part left out at a time.",
     image_sets=PAPER_SETS,
-    splits=("strong",),
+    splits=("strong", "iid"),
     methods=("selective-fd",),
     vary=vary,
     tables=tables,

@@ -19,7 +19,7 @@ SELECTORS = ("", "ratio", "kulsif", *BY_NETWORK)
 VARIANTS = (
     *("", "counted votes", "counted votes of all classes", "quantile threshold", "sharpness 1"),
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
-    *("no momentum", "warm-up", "records apart", "the baselines' schedule"),
+    *("no momentum", "warm-up", "no warm-up", "records apart", "the baselines' schedule"),
 )
 """What an ablation changes; "" is the default. `build` and `ablation` give the names meaning."""
 POINTS = 6

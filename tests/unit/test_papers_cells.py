@@ -63,12 +63,19 @@ def test_an_ablation_has_what_changes_its_default() -> None:
         default.schedule, augment="none", anneal_over=None, sgd=SGD(own_batch=13, momentum=0.0)
     )
     for schedule, missing in (
-        (default.schedule, 0),
-        (plain, 3),
-        (replace(default.schedule, remember=False), 1),
+        (default.schedule, 1),  # it has no warm-up to leave out
+        (plain, 4),
+        (replace(default.schedule, remember=False), 2),
     ):
         made = list(ablation.vary(replace(default, schedule=schedule)))
         assert len(made) == len(set(made)) == 2 * (len(VARIANTS) - missing)
+    iid = default_cell("mnist", "iid", 10)
+    alone = {c.variant: c.schedule for c in ablation.vary(iid)}
+    assert alone == {
+        "": iid.schedule,
+        "no warm-up": replace(iid.schedule, warmup_steps=0),
+        "no views": replace(iid.schedule, augment="none"),
+    }
     constant = next(c for c in ablation.vary(default) if c.variant == "constant rate")
     assert constant.schedule == replace(default.schedule, anneal_over=None)
     apart = next(c for c in ablation.vary(default) if c.variant == "records apart")
