@@ -39,6 +39,7 @@ _SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
     "the baselines' schedule": lambda cell: recipes.baselines(cell.image_set, cell.split),
 }
 """Variants of the schedule; all others are of the method and its selector (see `build`)."""
+_OF_SOFT = "sharpness 1"
 _OF_IID = ("", "no warm-up", "no views")
 """Where clients hold all classes: what the recipe has for them alone."""
 _FIGURES = {
@@ -55,6 +56,8 @@ def vary(cell: Cell) -> Iterator[Cell]:
     for labels in _LABELS:
         default = replace(cell, method="selective-fd", labels=labels, selector="ratio")
         for variant in variants:
+            if variant == _OF_SOFT and labels == "hard":
+                continue
             change = _SCHEDULES.get(variant)
             schedule = change(cell) if change else cell.schedule
             if change is None or schedule != cell.schedule:

@@ -68,7 +68,8 @@ def test_an_ablation_has_what_changes_its_default() -> None:
         (replace(default.schedule, remember=False), 2),
     ):
         made = list(ablation.vary(replace(default, schedule=schedule)))
-        assert len(made) == len(set(made)) == 2 * (len(VARIANTS) - missing)
+        assert len(made) == len(set(made)) == 2 * (len(VARIANTS) - missing) - 1
+        assert {c.labels for c in made if c.variant == "sharpness 1"} == {"soft"}
     iid = default_cell("mnist", "iid", 10)
     alone = {c.variant: c.schedule for c in ablation.vary(iid)}
     assert alone == {
