@@ -41,11 +41,6 @@ def mirrored(pixels: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(flip[:, None, None, None] == 1, pixels.flip(3), pixels)
 
 
-def shifted_and_mirrored(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Both."""
-    return mirrored(shifted(pixels, generator), generator)
-
-
 def turned(pixels: Tensor, generator: torch.Generator) -> Tensor:
     """Every image turned, resized and shifted a little, between pixels as well; black comes in."""
     turn, zoom, right, down = 2 * torch.rand(4, len(pixels), generator=generator) - 1
@@ -61,8 +56,8 @@ def turned(pixels: Tensor, generator: torch.Generator) -> Tensor:
 _AUGMENTATIONS: Mapping[str, Augmentation | None] = {
     "none": None,
     "shift": shifted,
+    "mirror": mirrored,
     "turn": turned,
-    "shift+mirror": shifted_and_mirrored,
 }
 
 

@@ -166,5 +166,5 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
         return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_WARMUP))
     if cell.every:  # bytes are compared over all rounds
         return replace(cell, schedule=steps)
-    fewer = rounds or recipes.baseline_rounds(cell.image_set, cell.split, cell.rounds)
+    fewer = rounds or recipes.baseline_rounds(cell.image_set, cell.rounds)
     return replace(cell, schedule=steps, rounds=fewer)

@@ -40,7 +40,7 @@ class Recipe:
 
 _RECIPES = {
     "mnist": Recipe(50, 25, 1000, "shift", Iid(80, "turn", 25)),
-    "fashion_mnist": Recipe(40, 25, 1000, "none", Iid(60, steps=15)),
+    "fashion_mnist": Recipe(40, 25, 1000, "none", Iid(120, "mirror", 25)),
     "cifar10_features": Recipe(40, 40, 2000, "none", Iid(40)),
     "chest_xray": Recipe(25, 25, 750, "none", Iid(25)),
 }
@@ -55,10 +55,9 @@ def rounds(image_set: str, split: str) -> int:
     return known.iid.rounds if split == "iid" else known.rounds
 
 
-def baseline_rounds(image_set: str, split: str, most: int) -> int:
+def baseline_rounds(image_set: str, most: int) -> int:
     """Rounds of the baselines: at most so many."""
-    known = _RECIPES.get(image_set, _SMALL)
-    return min(most, known.baseline_rounds) if split != "iid" else min(most, known.iid.rounds)
+    return min(most, _RECIPES.get(image_set, _SMALL).baseline_rounds)
 
 
 def ours(image_set: str, split: str, count: int) -> Schedule:
