@@ -121,7 +121,8 @@ _QUICK_ROUNDS = 2
 _QUICK_WARMUP = 20
 _QUICK_CLIENTS = 3
 _ONE_CLASS = ("strong", "hospitals")
-_WARMUP = 200
+WARMUP = 200
+"""Steps of the paper's warm-up."""
 _CLIENTS = {"chest_xray": 4}
 _MOST_CLIENTS = 10
 
@@ -158,7 +159,7 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     """
     divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
     if not cell.schedule.warmup_steps and (cell.selector in BY_NETWORK or divides):
-        return replace(cell, schedule=replace(cell.schedule, warmup_steps=_WARMUP))
+        return replace(cell, schedule=replace(cell.schedule, warmup_steps=WARMUP))
     if cell.method == "selective-fd":
         return cell
     steps = recipes.baselines(cell.image_set, cell.split)
