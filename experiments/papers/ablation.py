@@ -40,7 +40,8 @@ _SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
 }
 """Variants of the schedule; all others are of the method and its selector (see `build`)."""
 _OF_SOFT = "sharpness 1"
-_OF_IID = ("", "no warm-up", "no views")
+_BY_BOTH = "classes by both"
+_OF_IID = ("", "no warm-up", "no views", _BY_BOTH)
 """Where clients hold all classes: what the recipe has for them alone."""
 _FIGURES = {
     "right labels": RIGHT,
@@ -52,7 +53,7 @@ _FIGURES = {
 
 def vary(cell: Cell) -> Iterator[Cell]:
     """The default and every variant that changes it, with hard and soft labels."""
-    variants = _OF_IID if cell.split == "iid" else VARIANTS
+    variants = _OF_IID if cell.split == "iid" else tuple(v for v in VARIANTS if v != _BY_BOTH)
     for labels in _LABELS:
         default = replace(cell, method="selective-fd", labels=labels, selector="ratio")
         for variant in variants:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -190,20 +190,23 @@ def _selective(cell: Cell) -> SelectiveFD:
     labels, selector = cast(Labels, cell.labels), selector_of(cell)
     counted = cell.selector == "kulsif" or cell.quantile is not None
     made = SelectiveFD(labels, selector, votes="counted" if counted else "weighed")
+    if parse_split(cell.split).kind == "iid":
+        made = replace(made, class_by="network")
     if cell.server_threshold is not None:
         made = replace(made, server_threshold=cell.server_threshold)
-    match cell.variant:
-        case "counted votes" | "quantile threshold":
-            return replace(made, votes="counted")
-        case "counted votes of all classes":
-            return replace(made, votes="counted", own_classes=False)
-        case "sharpness 1":
-            return replace(made, sharpness=1.0)
-        case "ratio alone":
-            return replace(made, asks_network=False)
-        case "server threshold 1":
-            return replace(made, server_threshold=1.0)
-    return made  # other variants are of the schedule
+    return replace(made, **_CHANGES.get(cell.variant, {}))
+
+
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    "counted votes": {"votes": "counted"},
+    "quantile threshold": {"votes": "counted"},
+    "counted votes of all classes": {"votes": "counted", "own_classes": False},
+    "classes by both": {"class_by": "both"},
+    "sharpness 1": {"sharpness": 1.0},
+    "ratio alone": {"asks_network": False},
+    "server threshold 1": {"server_threshold": 1.0},
+}
+"""What a variant changes of the method; others are of the schedule (see `ablation`)."""
 
 
 def selector_of(cell: Cell) -> ClientSelector:

@@ -20,6 +20,7 @@ VARIANTS = (
     *("", "counted votes", "counted votes of all classes", "quantile threshold", "sharpness 1"),
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
     *("no momentum", "warm-up", "no warm-up", "records apart", "the baselines' schedule"),
+    "classes by both",
 )
 """What an ablation changes; "" is the default. `build` and `ablation` give the names meaning."""
 POINTS = 6

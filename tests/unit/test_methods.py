@@ -38,6 +38,7 @@ from secure_fd.secagg.client_setup import ClientSetup
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.server_setup import ServerSetup
+from secure_fd.selection.client import Selection
 from secure_fd.training import Trainer, predict, predicted_labels
 from secure_fd.trust import Trust
 from tests.small_federation import (
@@ -198,6 +199,28 @@ def test_a_weighed_vote_is_the_product_of_selector_and_network() -> None:
         np.arange(2), softmax, "soft", trust=1.0
     )
     assert sharp.weights[0] == pytest.approx(0.24**2 + 0.02**2)
+
+
+def test_a_network_may_name_classes_alone() -> None:
+    """The selector's two posteriors, .6 and .3, then only say that .9 of the proxy is its own."""
+    ratios, thresholds = np.ones((2, 2)), np.zeros(2)
+    found = Selection((0, 1), ratios, thresholds, posterior=np.array([[0.6, 0.3], [0.9, 0.8]]))
+    softmax = np.array([[0.1, 0.5, 0.4], [0.1, 0.5, 0.4]])
+    by_network, both = (
+        SelectiveFD("soft", class_by=name, sharpness=1.0)
+        .opinion_of(found, 3)
+        .contribution(np.arange(2), softmax, "soft", trust=1.0)
+        for name in ("network", "both")
+    )
+    assert by_network.weights == pytest.approx([0.9 * 0.6, 0.6])  # of all votes, at most one
+    assert by_network.predictions[0] == pytest.approx([1 / 6, 5 / 6, 0.0])
+    assert both.predictions[0] == pytest.approx([0.06 / 0.21, 0.15 / 0.21, 0.0])
+    for method in (SelectiveFD("hard", class_by="network"), SelectiveFD("hard")):
+        one = replace(found, classes=(1,), ratios=ratios[:, :1], posterior=found.posterior[:, :1])
+        said = method.opinion_of(one, 3).contribution(np.arange(2), softmax, "hard", trust=1.0)
+        assert said.weights == pytest.approx(np.sqrt([0.6 * 0.5, 0.9 * 0.5]))
+    with pytest.raises(ConfigurationError, match="class_by"):
+        SelectiveFD(class_by="selector")  # type: ignore[arg-type]
 
 
 def test_trust_is_what_the_network_knew_before_it_was_taught() -> None:

@@ -63,9 +63,9 @@ def test_an_ablation_has_what_changes_its_default() -> None:
         default.schedule, augment="none", anneal_over=None, sgd=SGD(own_batch=13, momentum=0.0)
     )
     for schedule, missing in (
-        (default.schedule, 1),  # it has no warm-up to leave out
-        (plain, 4),
-        (replace(default.schedule, remember=False), 2),
+        (default.schedule, 2),  # it has no warm-up to leave out, and both name classes
+        (plain, 5),
+        (replace(default.schedule, remember=False), 3),
     ):
         made = list(ablation.vary(replace(default, schedule=schedule)))
         assert len(made) == len(set(made)) == 2 * (len(VARIANTS) - missing) - 1
@@ -76,6 +76,7 @@ def test_an_ablation_has_what_changes_its_default() -> None:
         "": iid.schedule,
         "no warm-up": replace(iid.schedule, warmup_steps=0),
         "no views": replace(iid.schedule, augment="none"),
+        "classes by both": iid.schedule,
     }
     constant = next(c for c in ablation.vary(default) if c.variant == "constant rate")
     assert constant.schedule == replace(default.schedule, anneal_over=None)
