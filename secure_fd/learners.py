@@ -13,8 +13,8 @@ from secure_fd.data.images import Images
 
 _WARM_UP = 2**30
 """Seeds of the warm-up's batches, apart from those of the rounds; generators read 32 bits."""
-_FEW_CLASSES = 2
-"""With so many, momentum drives a network that learns alone so far that its units die."""
+_FEW_CLASSES = 2.5
+"""With fewer, momentum drives a network that learns alone so far that its units die."""
 
 
 class Learners:
@@ -89,7 +89,7 @@ def warm_up(
 ) -> None:
     """The clients' warm-up in place: see `Learners.warm_up`."""
     plain, views = replace(schedule.sgd, momentum=0.0), augmentation(schedule.augment)
-    few = [len(set(images.labels.tolist())) <= _FEW_CLASSES for images in train]
+    few = [_classes(images) < _FEW_CLASSES for images in train]
     for members in group(models):
         for sgd, alike in ((plain, True), (schedule.sgd, False)):
             chosen = [k for k in members if few[k] is alike]
@@ -104,6 +104,12 @@ def warm_up(
                 views,
             )
             cohort.local_steps(schedule.warmup_steps, range(len(chosen)))
+
+
+def _classes(images: Images) -> float:
+    """How many classes of equal size would be as varied: a few strays do not make a class."""
+    shares = torch.bincount(images.labels).double() / len(images)
+    return float(1 / shares.square().sum())
 
 
 def _places(members: Sequence[int], present: Sequence[int]) -> list[int]:

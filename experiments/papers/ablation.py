@@ -41,7 +41,7 @@ _SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
 """Variants of the schedule; all others are of the method and its selector (see `build`)."""
 _OF_SOFT = "sharpness 1"
 _BY_BOTH = "classes by both"
-_OF_IID = ("", "no warm-up", "no views", _BY_BOTH)
+_OF_IID = ("", "no warm-up", "no views", "the baselines' schedule", _BY_BOTH)
 """Where clients hold all classes: what the recipe has for them alone."""
 _FIGURES = {
     "right labels": RIGHT,

@@ -190,17 +190,18 @@ def _selective(cell: Cell) -> SelectiveFD:
     labels, selector = cast(Labels, cell.labels), selector_of(cell)
     counted = cell.selector == "kulsif" or cell.quantile is not None
     made = SelectiveFD(labels, selector, votes="counted" if counted else "weighed")
-    if parse_split(cell.split).kind == "iid":
+    if parse_split(cell.split).kind == "iid" and not counted:
         made = replace(made, class_by="network")
     if cell.server_threshold is not None:
         made = replace(made, server_threshold=cell.server_threshold)
     return replace(made, **_CHANGES.get(cell.variant, {}))
 
 
+_COUNTED = {"votes": "counted", "class_by": "both"}
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "counted votes": {"votes": "counted"},
-    "quantile threshold": {"votes": "counted"},
-    "counted votes of all classes": {"votes": "counted", "own_classes": False},
+    "counted votes": _COUNTED,
+    "quantile threshold": _COUNTED,
+    "counted votes of all classes": {**_COUNTED, "own_classes": False},
     "classes by both": {"class_by": "both"},
     "sharpness 1": {"sharpness": 1.0},
     "ratio alone": {"asks_network": False},

@@ -96,7 +96,8 @@ class Cell:
     def group(self) -> Group:
         """What the warm-up depends on: of the schedule, its steps, views and local optimiser."""
         chosen, own = self.schedule, self.schedule.sgd
-        sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=own.momentum)
+        momentum = own.momentum if chosen.warmup_steps else 0.0
+        sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=momentum)
         alone = Schedule(warmup_steps=chosen.warmup_steps, augment=chosen.augment, sgd=sgd)
         return Group(self.image_set, self.split, self.seed, self.clients, alone)
 
@@ -136,7 +137,7 @@ def default_cell(
     steps = recipes.ours(image_set, split, count)
     clients = _CLIENTS.get(image_set, _MOST_CLIENTS)
     if quick:
-        steps = replace(steps, warmup_steps=_QUICK_WARMUP)
+        steps = replace(steps, warmup_steps=min(_QUICK_WARMUP, steps.warmup_steps))
         clients = clients if split == "hospitals" else _QUICK_CLIENTS
     return Cell(
         image_set=image_set,
@@ -160,7 +161,8 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     """
     divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
     if not cell.schedule.warmup_steps and (cell.selector in BY_NETWORK or divides):
-        return replace(cell, schedule=replace(cell.schedule, warmup_steps=WARMUP))
+        count = _QUICK_WARMUP if quick else WARMUP
+        return replace(cell, schedule=replace(cell.schedule, warmup_steps=count))
     if cell.method == "selective-fd":
         return cell
     steps = recipes.baselines(cell.image_set, cell.split)

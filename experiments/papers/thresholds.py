@@ -95,11 +95,12 @@ def tables(results: Results) -> list[Table | str]:
                 measure(found, RIGHT),
             )
         made.append(table)
+    warm_up = results.cells[0].cell.schedule.warmup_steps
     note = (
         "The paper prints no numbers in Fig. 6: its value at both defaults is that of Table 1, on "
         "the assumption that the table was made at them. These cells count votes as the paper "
-        "does, by our density ratio at a quantile of held-back records, after a warm-up of 200 "
-        "steps: neither our default, which weighs, nor the paper's KuLSIF."
+        "does, by our density ratio at a quantile of held-back records, after a warm-up of "
+        f"{warm_up} steps: neither our default, which weighs, nor the paper's KuLSIF."
     )
     return [*made, note]
 

@@ -33,10 +33,9 @@ class SelectiveFD:
     votes: "weighed", or "counted" as in the paper, 0 or 1 by the selector's threshold. sharpness:
     exponent of soft weighed votes, as least squares shrinks every ratio towards the mean.
     asks_network: whether a client's network, once it was taught, may lower a weighed vote.
-    class_by: who names the class of a weighed vote, selector and network "both", or the "network"
-    alone, whose vote the selector then weighs by how much of the client's own the proxy is. That is
-    better where clients hold all classes and learnt alone first: their networks tell classes apart
-    better than any estimate of densities.
+    class_by: in a weighed vote, evidence is by default the selector's for each class ("both" name
+    the class), or its sum over the client's classes, at most 1, for all of them: then the "network"
+    alone names the class. That is better where clients hold all classes and learnt alone first.
     own_classes: with counted votes, a client names only classes whose own estimator accepts the
     proxy. Without it, one round of confused networks feeds on its own answers: hard labels fall
     from 99 % right to chance within ten rounds.
@@ -60,6 +59,8 @@ class SelectiveFD:
             raise ConfigurationError("votes", self.votes, "use weighed or counted")
         if self.class_by not in ("both", "network"):
             raise ConfigurationError("class_by", self.class_by, "use both or network")
+        if self.votes == "counted" and self.class_by != "both":
+            raise ConfigurationError("class_by", self.class_by, "it goes with weighed votes alone")
         if self.votes == "weighed" and not self.own_classes:
             raise ConfigurationError("own_classes", False, "weighed votes name own classes only")
         if not 0 < self.sharpness <= _MOST_SHARPNESS:
@@ -86,8 +87,7 @@ class SelectiveFD:
             held = np.isin(np.arange(n_classes), verdict.classes)
             evidence = verdict.evidence(n_classes)
             if self.class_by == "network":
-                own = np.clip(evidence.sum(axis=1, keepdims=True), 0.0, 1.0)
-                evidence = own * held
+                evidence = np.minimum(evidence.sum(axis=1, keepdims=True), 1.0) * held
             return WeighedVotes(evidence, held, self.sharpness, self.asks_network, verdict.scores)
         allowed = verdict.allowed(n_classes) if self.own_classes else None
         return CountedVotes(verdict.accepted.astype(np.float64), allowed, verdict.scores)

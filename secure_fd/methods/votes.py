@@ -61,7 +61,7 @@ class CountedVotes:
 class WeighedVotes:
     """Votes that weigh as much as selector and network together make of them.
 
-    evidence: [P, C] in [0, 1], the selector's posterior of each class that the client holds, 0 for
+    evidence: [P, C] in [0, 1], how far the selector grants each class that the client holds, 0 for
     the others. held: [C], the classes that it holds. sharpness: exponent of a soft vote.
     asks_network: whether the network may ever speak against the selector.
     """

@@ -1,5 +1,6 @@
 """All clients in training: each on its own path, at the schedule's rate."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -96,12 +97,26 @@ def test_the_rate_falls_to_zero_along_half_a_cosine() -> None:
     assert all(torch.equal(b, flatten(m)) for b, m in zip(before, learners.models, strict=True))
 
 
-@pytest.mark.parametrize(("classes", "momentum"), [(1, 0.0), (2, 0.0), (3, 0.9), (10, 0.9)])
+def strays(labels: torch.Tensor) -> torch.Tensor:
+    """One record of each of ten classes, all others of class 0."""
+    return torch.where(torch.arange(len(labels)) < 10, torch.arange(len(labels)), 0)
+
+
+@pytest.mark.parametrize(
+    ("relabel", "momentum"),
+    [
+        (lambda labels: labels % 1, 0.0),
+        (lambda labels: labels % 2, 0.0),
+        (strays, 0.0),
+        (lambda labels: labels % 3, 0.9),
+        (lambda labels: labels, 0.9),
+    ],
+)
 def test_the_warm_up_has_momentum_where_clients_hold_some_classes(
-    classes: int, momentum: float
+    relabel: Callable[[torch.Tensor], torch.Tensor], momentum: float
 ) -> None:
     """With it, a client of one class or two ends with dead units."""
-    held = [replace(r, labels=r.labels % classes) for r in map(records, range(3))]
+    held = [replace(r, labels=relabel(r.labels)) for r in map(records, range(3))]
     learners = Learners(networks(), held, STEPS, 4, CPU)
     learners.warm_up()
     sgd = replace(STEPS.sgd, momentum=momentum)

@@ -219,8 +219,20 @@ def test_a_network_may_name_classes_alone() -> None:
         one = replace(found, classes=(1,), ratios=ratios[:, :1], posterior=found.posterior[:, :1])
         said = method.opinion_of(one, 3).contribution(np.arange(2), softmax, "hard", trust=1.0)
         assert said.weights == pytest.approx(np.sqrt([0.6 * 0.5, 0.9 * 0.5]))
+    sure = np.array([[0.3, 0.4, 0.3], [0.3, 0.4, 0.3]])  # .6 x .3 > .3 x .4
+    named = [
+        SelectiveFD("hard", class_by=name)
+        .opinion_of(found, 3)
+        .contribution(np.array([0]), sure[:1], "hard", trust=1.0)
+        .predictions[0]
+        .argmax()
+        for name in ("network", "both")
+    ]
+    assert named == [1, 0]
     with pytest.raises(ConfigurationError, match="class_by"):
         SelectiveFD(class_by="selector")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="class_by"):
+        SelectiveFD(votes="counted", class_by="network")
 
 
 def test_trust_is_what_the_network_knew_before_it_was_taught() -> None:

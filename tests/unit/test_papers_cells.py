@@ -76,6 +76,7 @@ def test_an_ablation_has_what_changes_its_default() -> None:
         "": iid.schedule,
         "no warm-up": replace(iid.schedule, warmup_steps=0),
         "no views": replace(iid.schedule, augment="none"),
+        "the baselines' schedule": recipes.baselines("mnist", "iid"),
         "classes by both": iid.schedule,
     }
     constant = next(c for c in ablation.vary(default) if c.variant == "constant rate")

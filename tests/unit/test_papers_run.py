@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.papers import run
-from experiments.papers.build import Prepared, prepare, runner_of
+from experiments.papers import ablation, run
+from experiments.papers.build import Prepared, method_of, prepare, runner_of
 from experiments.papers.cells import METHODS, UNLABELLED, Cell, default_cell
 from experiments.papers.fixed_labels import FixedLabels, Lesson
 from experiments.papers.measures import (
@@ -210,3 +210,14 @@ def test_a_lesson_without_proxies_is_refused() -> None:
     nothing = torch.zeros(0)
     with pytest.raises(LocalError, match="a lesson needs proxies"):
         Lesson(nothing, nothing, nothing)
+
+
+@pytest.mark.parametrize("split", ["strong", "iid"])
+def test_every_variant_changes_the_method_or_the_schedule(made: Prepared, split: str) -> None:
+    cells = list(ablation.vary(default_cell("mnist", split, 10)))
+    default = {cell.labels: cell for cell in cells if not cell.variant}
+    for cell in cells:
+        runs = [(method_of(c, made.data), c.schedule) for c in (cell, default[cell.labels])]
+        assert (runs[0] != runs[1]) == bool(cell.variant), cell.variant
+    by = {getattr(method_of(cell, made.data), "class_by", None) for cell in default.values()}
+    assert by == {"network" if split == "iid" else "both"}
