@@ -18,9 +18,10 @@ def created_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def versions() -> dict[str, str]:
-    """Of Python and of the libraries that figures come from."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
+def versions(*others: str) -> dict[str, str]:
+    """Of Python and of the libraries that figures come from; others: what these use besides."""
+    libraries = {name: version(name) for name in (*_LIBRARIES, *others)}
+    return {"python": platform.python_version(), **libraries}
 
 
 def machine() -> dict[str, object]:

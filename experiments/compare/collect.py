@@ -1,11 +1,7 @@
 """From trained and attacked rows to the results that are saved and shown."""
 
 import math
-import os
-import platform
 from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import version
 
 import numpy as np
 
@@ -13,6 +9,7 @@ from attacks.result import AttackResult, ImageArray
 from experiments.compare.driver import Outcome
 from experiments.compare.run import RowRun, data_of
 from experiments.compare.settings import Plan
+from experiments.provenance import created_now, machine, versions
 from experiments.report.images import Images
 from experiments.report.results import (
     SCHEMA,
@@ -26,7 +23,7 @@ from experiments.report.results import (
 from secure_fd.aggregation.base import Stage
 from secure_fd.training import default_device
 
-_LIBRARIES = ("secure-fd", "torch", "numpy", "scipy", "cryptography", "opacus", "scikit-learn")
+_LIBRARIES = ("cryptography", "opacus", "scikit-learn")
 
 
 def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: float) -> Results:
@@ -37,12 +34,12 @@ def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: fl
     insecure = sorted({text for made, _ in outcomes for text in made.insecure})
     return Results(
         schema=SCHEMA,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=created_now(),
         command=command,
         settings=_settings(plan),
         seeds=list(plan.seeds),
-        versions={"python": platform.python_version(), **{n: version(n) for n in _LIBRARIES}},
-        machine={"cpus": os.cpu_count() or 1, "device": str(default_device())},
+        versions=versions(*_LIBRARIES),
+        machine={**machine(), "device": str(default_device())},
         data=_data(plan),
         insecure=insecure,
         rows=tuple(_row(group) for group in groups.values()),

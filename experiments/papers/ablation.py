@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.papers import recipes
-from experiments.papers.cells import VARIANTS, Cell
+from experiments.papers.cells import VARIANTS, WARMUP, Cell
 from experiments.papers.measures import AUROC_CLASS, COVERED, KEPT, RIGHT
 from experiments.papers.plots import Bar, Bars, drawn
 from experiments.papers.results import Results, grouped, moments
@@ -33,7 +33,7 @@ _SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
     "no views": lambda cell: replace(cell.schedule, augment="none"),
     "constant rate": lambda cell: replace(cell.schedule, anneal_over=None),
     "no momentum": _without_momentum,
-    "warm-up": lambda cell: replace(cell.schedule, warmup_steps=200),
+    "warm-up": lambda cell: replace(cell.schedule, warmup_steps=WARMUP),
     "no warm-up": lambda cell: replace(cell.schedule, warmup_steps=0),
     "records apart": _records_apart,
     "the baselines' schedule": lambda cell: recipes.baselines(cell.image_set, cell.split),

@@ -7,18 +7,10 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import secure_fd
+from experiments import provenance
 from experiments.cell_store import CellStore
 from experiments.code_version import code_version
 from experiments.papers.cells import Cell
-from experiments.provenance import (
-    check_cells,
-    check_measured,
-    check_schema,
-    created_now,
-    machine,
-    mean_and_deviation,
-    versions,
-)
 from experiments.report.json_files import read, write
 from secure_fd.errors import ConfigurationError
 
@@ -67,7 +59,7 @@ class CellResult:
     seconds: float
 
     def __post_init__(self) -> None:
-        check_measured(
+        provenance.check_measured(
             (self.accuracy, *self.per_client, *(point.accuracy for point in self.curve)),
             self.seconds,
         )
@@ -88,8 +80,8 @@ class Results:
     cells: tuple[CellResult, ...]
 
     def __post_init__(self) -> None:
-        check_schema(self.schema, SCHEMA)
-        check_cells([found.cell for found in self.cells])
+        provenance.check_schema(self.schema, SCHEMA)
+        provenance.check_cells([found.cell for found in self.cells])
 
 
 def _version() -> str:
@@ -113,7 +105,7 @@ def moments(
     found: Sequence[CellResult], value: Callable[[CellResult], float] = lambda r: r.accuracy
 ) -> tuple[float, float]:
     """Mean and deviation of a value over seeds."""
-    return mean_and_deviation([value(result) for result in found])
+    return provenance.mean_and_deviation([value(result) for result in found])
 
 
 def grouped(
@@ -131,10 +123,10 @@ def gathered(study: str, found: Iterable[CellResult], command: list[str]) -> Res
     return Results(
         schema=SCHEMA,
         study=study,
-        created=created_now(),
+        created=provenance.created_now(),
         command=command,
-        versions=versions(),
-        machine=machine(),
+        versions=provenance.versions(),
+        machine=provenance.machine(),
         cells=tuple(found),
     )
 

@@ -1,12 +1,9 @@
 """From finished rows to the results and pictures that are saved and shown."""
 
-import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import version
 
+from experiments.provenance import created_now, machine, versions
 from experiments.suite.driver import cells
 from experiments.suite.pictures import Pictures, pictures
 from experiments.suite.results import SCHEMA, SceneResults, SuiteResults, aggregate
@@ -16,7 +13,7 @@ from experiments.suite.settings import Plan
 from experiments.suite.store import Store
 from secure_fd.training import default_device
 
-_LIBRARIES = ("secure-fd", "torch", "numpy", "scipy", "cryptography", "opacus", "scikit-learn")
+_LIBRARIES = ("cryptography", "opacus", "scikit-learn")
 
 
 def results(
@@ -36,12 +33,12 @@ def results(
         images[name] = pictures(rows, findings)
     made = SuiteResults(
         schema=SCHEMA,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=created_now(),
         command=command,
         settings=_settings(plan, store),
         seeds=list(plan.seeds),
-        versions={"python": platform.python_version(), **{n: version(n) for n in _LIBRARIES}},
-        machine={"cpus": os.cpu_count() or 1, "device": str(default_device())},
+        versions=versions(*_LIBRARIES),
+        machine={**machine(), "device": str(default_device())},
         scenes=tuple(scenes),
         seconds=sum(one.seconds for one in done),
     )

@@ -4,15 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.provenance import (
-    check_cells,
-    check_measured,
-    check_schema,
-    created_now,
-    machine,
-    mean_and_deviation,
-    versions,
-)
+from experiments import provenance
 from experiments.report.json_files import read, write
 from experiments.utility.cells import Cell
 
@@ -39,7 +31,7 @@ class CellResult:
     seconds: float
 
     def __post_init__(self) -> None:
-        check_measured((self.accuracy, *self.per_client), self.seconds)
+        provenance.check_measured((self.accuracy, *self.per_client), self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +46,23 @@ class Results:
     cells: tuple[CellResult, ...]
 
     def __post_init__(self) -> None:
-        check_schema(self.schema, SCHEMA)
-        check_cells([found.cell for found in self.cells])
+        provenance.check_schema(self.schema, SCHEMA)
+        provenance.check_cells([found.cell for found in self.cells])
 
 
 def moments(found: Sequence[CellResult]) -> tuple[float, float]:
     """Mean and deviation of the accuracies of one line and epsilon over seeds."""
-    return mean_and_deviation([result.accuracy for result in found])
+    return provenance.mean_and_deviation([result.accuracy for result in found])
 
 
 def gathered(found: Iterable[CellResult], command: list[str]) -> Results:
     """The results of these cells, made now and here."""
     return Results(
         schema=SCHEMA,
-        created=created_now(),
+        created=provenance.created_now(),
         command=command,
-        versions=versions(),
-        machine=machine(),
+        versions=provenance.versions(),
+        machine=provenance.machine(),
         cells=tuple(found),
     )
 
