@@ -1,7 +1,7 @@
 """Settings as frozen dataclasses, and what is known of each image set; no tensors here."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from secure_fd.errors import ConfigurationError
@@ -12,7 +12,8 @@ class SGD:
     """Stochastic gradient descent, plain as in the paper unless there is momentum (Nesterov's).
 
     Batches are in records. own_batch: private records that join every distillation batch, so that
-    a step minimises both losses of the paper's equation before (3) at once.
+    a step minimises both losses of the paper's equation before (3) at once. smoothing: share of
+    every taught target that all classes divide, as ensembles err where private labels do not.
     """
 
     learning_rate: float = 0.1
@@ -20,6 +21,7 @@ class SGD:
     distillation_batch: int = 512
     own_batch: int = 0
     momentum: float = 0.0
+    smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.learning_rate < math.inf:
@@ -29,8 +31,9 @@ class SGD:
         for name, least in (("local_batch", 1), ("distillation_batch", 1), ("own_batch", 0)):
             if getattr(self, name) < least:
                 raise ConfigurationError(name, getattr(self, name), f"use {least} or more")
-        if not 0 <= self.momentum < 1:
-            raise ConfigurationError("momentum", self.momentum, "use a number in [0, 1)")
+        for name in ("momentum", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigurationError(name, getattr(self, name), "use a number in [0, 1)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Schedule:
     proxies_per_round: proxies that are answered in a round. remember: clients learn from every
     ensemble that they were sent so far, not from the newest round alone; it costs no message.
     anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
+    anneal_warmup: the rate falls to zero in the warm-up too, so that networks come to rest before
+    they first answer.
     augment: name of the views through which batches are taken (see `augmentation`).
     """
 
@@ -49,6 +54,7 @@ class Schedule:
     proxies_per_round: int = 512
     remember: bool = True
     anneal_over: int | None = None
+    anneal_warmup: bool = False
     augment: str = "none"
     sgd: SGD = field(default_factory=SGD)
 
@@ -56,17 +62,45 @@ class Schedule:
         if self.anneal_over is not None and self.anneal_over < 1:
             raise ConfigurationError("anneal_over", self.anneal_over, "use 1 or more, or None")
 
-    def rate(self, round_index: int) -> float:
-        """The learning rate of a round, counted from 0."""
+    def rate(self, round_index: int, done: float = 0.5) -> float:
+        """The learning rate of a round, counted from 0, when that share of it is done."""
         if self.anneal_over is None:
             return self.sgd.learning_rate
-        done = min(1.0, (round_index + 0.5) / self.anneal_over)
-        return self.sgd.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.sgd.learning_rate * _half_cosine((round_index + done) / self.anneal_over)
+
+    def rates(self, round_index: int, steps: int) -> Iterator[tuple[int, float]]:
+        """So many distillation steps of a round, in parts: their number and their rate."""
+        for part, done in _parts(steps):
+            yield part, self.rate(round_index, done)
+
+    @property
+    def warmup_rates(self) -> Iterator[tuple[int, float]]:
+        """The steps of the warm-up, in parts: their number and their rate."""
+        for part, done in _parts(self.warmup_steps):
+            falling = _half_cosine(done) if self.anneal_warmup else 1.0
+            yield part, self.sgd.learning_rate * falling
 
     @property
     def fedavg_steps(self) -> int:
         """Local steps a round of FedAvg, as many as a distilling client takes in all."""
         return self.local_steps + self.proxy_steps
+
+
+_MOST_AT_ONE_RATE = 25
+"""Steps at one learning rate while it falls."""
+
+
+def _parts(steps: int) -> Iterator[tuple[int, float]]:
+    """Steps in parts of nearly equal size, each with the share that is done at its middle."""
+    count = math.ceil(steps / _MOST_AT_ONE_RATE)
+    for index in range(count):
+        first, last = steps * index // count, steps * (index + 1) // count
+        yield last - first, (index + 0.5) / count
+
+
+def _half_cosine(done: float) -> float:
+    """From 1 to 0 as `done` goes from 0 to 1, and 0 beyond."""
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class Learners:
             )
             self._cohorts.append((members, cohort))
         self.models: list[nn.Module] = list(models)
+        self._round = 0
 
     def warm_up(self) -> None:
         """The schedule's steps on private records alone.
@@ -57,6 +58,7 @@ class Learners:
 
     def begin_round(self, index: int) -> None:
         """Set the round's learning rate."""
+        self._round = index
         for _, cohort in self._cohorts:
             cohort.learning_rate = self._schedule.rate(index)
 
@@ -77,7 +79,10 @@ class Learners:
     ) -> None:
         """SGD steps of the present clients towards targets [m, C] at pixels [m, ...]."""
         for members, cohort in self._cohorts:
-            cohort.distillation_steps(pixels, targets, steps, _places(members, present))
+            places = _places(members, present)
+            for part, rate in self._schedule.rates(self._round, steps):
+                cohort.learning_rate = rate
+                cohort.distillation_steps(pixels, targets, part, places)
 
 
 def warm_up(
@@ -103,7 +108,9 @@ def warm_up(
                 device,
                 views,
             )
-            cohort.local_steps(schedule.warmup_steps, range(len(chosen)))
+            for steps, rate in schedule.warmup_rates:
+                cohort.learning_rate = rate
+                cohort.local_steps(steps, range(len(chosen)))
 
 
 def _classes(images: Images) -> float:

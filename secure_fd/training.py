@@ -86,6 +86,9 @@ class Trainer:
         if len(pixels) > size:
             chosen = self._draw(len(pixels), size)
             pixels, targets = pixels[chosen], targets[chosen]
+        if self._settings.smoothing:
+            even = torch.full_like(targets, 1 / targets.shape[1])
+            targets = targets.lerp(even, self._settings.smoothing)
         if self._settings.own_batch:
             own = self._train[self._draw(len(self._train), self._settings.own_batch)]
             known = functional.one_hot(own.labels, targets.shape[1]).to(targets.dtype)

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.papers import recipes
-from experiments.papers.cells import VARIANTS, WARMUP, Cell
+from experiments.papers.cells import WARMUP, Cell, on_its_recipe
 from experiments.papers.measures import AUROC_CLASS, COVERED, KEPT, RIGHT
 from experiments.papers.plots import Bar, Bars, drawn
 from experiments.papers.results import Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, measure, new_table, percent
-from secure_fd.config import Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,29 +18,63 @@ if TYPE_CHECKING:
 _LABELS = ("hard", "soft")
 
 
-def _without_momentum(cell: Cell) -> Schedule:
-    return replace(cell.schedule, sgd=replace(cell.schedule.sgd, momentum=0.0))
+def _scheduled(**changed: Any) -> "Change":  # noqa: ANN401 - fields of a schedule
+    return lambda cell: replace(cell, schedule=replace(cell.schedule, **changed))
 
 
-def _records_apart(cell: Cell) -> Schedule:
+def _trained(**changed: Any) -> "Change":  # noqa: ANN401 - fields of an optimiser
+    return lambda cell: _scheduled(sgd=replace(cell.schedule.sgd, **changed))(cell)
+
+
+def _records_apart(cell: Cell) -> Cell:
     apart = replace(cell.schedule.sgd, own_batch=0)
-    return replace(cell.schedule, sgd=apart, local_steps=1)
+    return _scheduled(sgd=apart, local_steps=1)(cell)
 
 
-_SCHEDULES: Mapping[str, Callable[[Cell], Schedule]] = {
-    "newest round only": lambda cell: replace(cell.schedule, remember=False),
-    "no views": lambda cell: replace(cell.schedule, augment="none"),
-    "constant rate": lambda cell: replace(cell.schedule, anneal_over=None),
-    "no momentum": _without_momentum,
-    "warm-up": lambda cell: replace(cell.schedule, warmup_steps=WARMUP),
-    "no warm-up": lambda cell: replace(cell.schedule, warmup_steps=0),
+def _as_baselines(cell: Cell) -> Cell:
+    """Their steps; and their rounds where ours takes one."""
+    count = recipes.baseline_rounds(cell.image_set) if cell.rounds == 1 else cell.rounds
+    return replace(cell, schedule=recipes.baselines(cell.image_set, cell.split), rounds=count)
+
+
+def _many_rounds(cell: Cell) -> Cell:
+    if cell.rounds > 1:
+        return cell
+    schedule, count = recipes.in_rounds(cell.image_set, cell.schedule)
+    return replace(cell, schedule=schedule, rounds=count)
+
+
+def _no_selector(cell: Cell) -> Cell:
+    return replace(cell, method="fedmd", selector="", class_by="both")
+
+
+Change = Callable[[Cell], Cell]
+_CHANGES: Mapping[str, Change] = {
+    "newest round only": _scheduled(remember=False),
+    "no views": _scheduled(augment="none"),
+    "constant rate": _scheduled(anneal_over=None),
+    "no momentum": _trained(momentum=0.0),
+    "warm-up": _scheduled(warmup_steps=WARMUP),
+    "no warm-up": _scheduled(warmup_steps=0),
+    "constant warm-up": _scheduled(anneal_warmup=False),
+    "no smoothing": _trained(smoothing=0.0),
+    "many rounds": _many_rounds,
     "records apart": _records_apart,
-    "the baselines' schedule": lambda cell: recipes.baselines(cell.image_set, cell.split),
+    "the baselines' schedule": _as_baselines,
+    "classes by both": lambda cell: replace(cell, class_by="both"),
+    "no selector": _no_selector,
 }
-"""Variants of the schedule; all others are of the method and its selector (see `build`)."""
+"""What a variant changes of a cell; all others are of the method and its selector (see `build`)."""
 _OF_SOFT = "sharpness 1"
-_BY_BOTH = "classes by both"
-_OF_IID = ("", "no warm-up", "no views", "the baselines' schedule", _BY_BOTH)
+_STRONG = (
+    *("counted votes", "counted votes of all classes", "quantile threshold", _OF_SOFT),
+    *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
+    *("no momentum", "warm-up", "records apart", "the baselines' schedule", "no selector"),
+)
+_IID = (
+    *("no warm-up", "constant warm-up", "many rounds", "no smoothing", "no views"),
+    *("the baselines' schedule", "classes by both", "no selector"),
+)
 """Where clients hold all classes: what the recipe has for them alone."""
 _FIGURES = {
     "right labels": RIGHT,
@@ -52,17 +85,21 @@ _FIGURES = {
 
 
 def vary(cell: Cell) -> Iterator[Cell]:
-    """The default and every variant that changes it, with hard and soft labels."""
-    variants = _OF_IID if cell.split == "iid" else tuple(v for v in VARIANTS if v != _BY_BOTH)
+    """The default and every variant that changes it, with hard and soft labels.
+
+    Without a selector it is FedMD, on the schedule of Selective-FD.
+    """
     for labels in _LABELS:
-        default = replace(cell, method="selective-fd", labels=labels, selector="ratio")
-        for variant in variants:
+        ours = replace(cell, method="selective-fd", labels=labels, selector="ratio")
+        default = on_its_recipe(ours, quick=False, rounds=cell.rounds)
+        yield default
+        for variant in _IID if cell.split == "iid" else _STRONG:
             if variant == _OF_SOFT and labels == "hard":
                 continue
-            change = _SCHEDULES.get(variant)
-            schedule = change(cell) if change else cell.schedule
-            if change is None or schedule != cell.schedule:
-                yield replace(default, variant=variant, schedule=schedule)
+            change = _CHANGES.get(variant)
+            changed = change(default) if change else default
+            if change is None or changed != default:
+                yield replace(changed, variant=variant)
 
 
 def tables(results: Results) -> list[Table | str]:

@@ -35,7 +35,7 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.selective_fd import ClassBy, SelectiveFD, Votes
 from secure_fd.methods.votes import Labels
 from secure_fd.selection.client import (
     ClientSelector,
@@ -189,25 +189,23 @@ def _selective(cell: Cell) -> SelectiveFD:
     """Selective-FD, or what an ablation makes of it; the paper's selector counts votes."""
     labels, selector = cast(Labels, cell.labels), selector_of(cell)
     counted = cell.selector == "kulsif" or cell.quantile is not None
-    made = SelectiveFD(labels, selector, votes="counted" if counted else "weighed")
-    if parse_split(cell.split).kind == "iid" and not counted:
-        made = replace(made, class_by="network")
+    class_by = cast(ClassBy, cell.class_by)
+    votes: Votes = "counted" if counted else "weighed"
+    made = SelectiveFD(labels, selector, votes=votes, class_by=class_by)
     if cell.server_threshold is not None:
         made = replace(made, server_threshold=cell.server_threshold)
     return replace(made, **_CHANGES.get(cell.variant, {}))
 
 
-_COUNTED = {"votes": "counted", "class_by": "both"}
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
-    "counted votes": _COUNTED,
-    "quantile threshold": _COUNTED,
-    "counted votes of all classes": {**_COUNTED, "own_classes": False},
-    "classes by both": {"class_by": "both"},
+    "counted votes": {"votes": "counted"},
+    "quantile threshold": {"votes": "counted"},
+    "counted votes of all classes": {"votes": "counted", "own_classes": False},
     "sharpness 1": {"sharpness": 1.0},
     "ratio alone": {"asks_network": False},
     "server threshold 1": {"server_threshold": 1.0},
 }
-"""What a variant changes of the method; others are of the schedule (see `ablation`)."""
+"""What a variant changes of the method; the cell itself has all else (see `ablation`)."""
 
 
 def selector_of(cell: Cell) -> ClientSelector:

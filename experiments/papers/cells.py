@@ -16,11 +16,12 @@ LABELS = ("", "soft", "hard")
 BY_NETWORK = ("confidence", "energy")
 """Selectors that have no estimator of their own."""
 SELECTORS = ("", "ratio", "kulsif", *BY_NETWORK)
+CLASS_BY = ("both", "network")
 VARIANTS = (
     *("", "counted votes", "counted votes of all classes", "quantile threshold", "sharpness 1"),
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
     *("no momentum", "warm-up", "no warm-up", "records apart", "the baselines' schedule"),
-    "classes by both",
+    *("classes by both", "many rounds", "constant warm-up", "no smoothing", "no selector"),
 )
 """What an ablation changes; "" is the default. `build` and `ablation` give the names meaning."""
 POINTS = 6
@@ -48,7 +49,8 @@ class Cell:
     """One run. split: as `parse_split` reads it.
 
     quantile: tau_client, and None for the selector's own threshold. server_threshold: tau_server,
-    and None for the method's own. masked: sums under masks. model: FedAvg's architecture, ""
+    and None for the method's own. class_by: who names the class of a weighed vote (see
+    `SelectiveFD`). masked: sums under masks. model: FedAvg's architecture, ""
     for the image set's own. every: rounds between two points of the curve; 0 for a few points.
     alpha: weight of the local loss, where proxies have fixed labels (Fig. 10).
     """
@@ -65,6 +67,7 @@ class Cell:
     clients: int
     quantile: float | None = None
     server_threshold: float | None = None
+    class_by: str = "both"
     masked: bool = False
     model: str = ""
     every: int = 0
@@ -77,6 +80,7 @@ class Cell:
             ("labels", LABELS),
             ("selector", SELECTORS),
             ("variant", VARIANTS),
+            ("class_by", CLASS_BY),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(
@@ -98,8 +102,18 @@ class Cell:
         chosen, own = self.schedule, self.schedule.sgd
         momentum = own.momentum if chosen.warmup_steps else 0.0
         sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=momentum)
-        alone = Schedule(warmup_steps=chosen.warmup_steps, augment=chosen.augment, sgd=sgd)
+        alone = Schedule(
+            warmup_steps=chosen.warmup_steps,
+            anneal_warmup=chosen.anneal_warmup,
+            augment=chosen.augment,
+            sgd=sgd,
+        )
         return Group(self.image_set, self.split, self.seed, self.clients, alone)
+
+    @property
+    def steps(self) -> int:
+        """Of every network in all rounds."""
+        return self.rounds * (self.schedule.local_steps + self.schedule.proxy_steps)
 
     @property
     def line(self) -> str:
@@ -120,7 +134,7 @@ class Cell:
 
 
 _QUICK_ROUNDS = 2
-_QUICK_WARMUP = 20
+_QUICK_STEPS = 20
 _QUICK_CLIENTS = 3
 _ONE_CLASS = ("strong", "hospitals")
 WARMUP = 200
@@ -137,7 +151,8 @@ def default_cell(
     steps = recipes.ours(image_set, split, count)
     clients = _CLIENTS.get(image_set, _MOST_CLIENTS)
     if quick:
-        steps = replace(steps, warmup_steps=min(_QUICK_WARMUP, steps.warmup_steps))
+        alone, taught = min(_QUICK_STEPS, steps.warmup_steps), min(_QUICK_STEPS, steps.proxy_steps)
+        steps = replace(steps, warmup_steps=alone, proxy_steps=taught)
         clients = clients if split == "hospitals" else _QUICK_CLIENTS
     return Cell(
         image_set=image_set,
@@ -161,14 +176,22 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     """
     divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
     if not cell.schedule.warmup_steps and (cell.selector in BY_NETWORK or divides):
-        count = _QUICK_WARMUP if quick else WARMUP
+        count = _QUICK_STEPS if quick else WARMUP
         return replace(cell, schedule=replace(cell.schedule, warmup_steps=count))
-    if cell.method == "selective-fd":
+    if cell.variant:
         return cell
+    if cell.method == "selective-fd":
+        return replace(cell, class_by="network") if _by_network(cell) else cell
     steps = recipes.baselines(cell.image_set, cell.split)
     if quick:
-        return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_WARMUP))
+        return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_STEPS))
     if cell.every:  # bytes are compared over all rounds
         return replace(cell, schedule=steps)
-    fewer = rounds or recipes.baseline_rounds(cell.image_set, cell.rounds)
-    return replace(cell, schedule=steps, rounds=fewer)
+    theirs = rounds or recipes.baseline_rounds(cell.image_set)
+    return replace(cell, schedule=steps, rounds=theirs)
+
+
+def _by_network(cell: Cell) -> bool:
+    """Whether networks alone name classes: where all are held, and votes weigh."""
+    weighed = cell.selector == "ratio" and cell.quantile is None
+    return weighed and parse_split(cell.split).kind == "iid"

@@ -20,19 +20,22 @@ def run_missing(cells: Sequence[Cell], store: Store, data_dir: Path | None, work
     with working(workers, len(groups)) as tasks:
         for group, members in groups.items():
             label = f"{group.place}, seed {group.seed}: {len(members)} cells"
-            total = sum(cell.rounds for cell in members)
-            tasks.submit(_nothing, label, total, run_group, data_dir, members, store)
+            tasks.submit(_nothing, label, _steps(members), run_group, data_dir, members, store)
         tasks.drain()
 
 
 def missing_groups(cells: Sequence[Cell], store: Store) -> dict[Group, list[Cell]]:
-    """What the store lacks, by what the cells share; the most rounds come first."""
+    """What the store lacks, by what the cells share; the most steps come first."""
     groups: dict[Group, list[Cell]] = {}
     for cell in cells:
         if store.find(cell) is None:
             groups.setdefault(cell.group, []).append(cell)
-    ordered = sorted(groups.items(), key=lambda item: -sum(cell.rounds for cell in item[1]))
+    ordered = sorted(groups.items(), key=lambda item: -_steps(item[1]))
     return dict(ordered)
+
+
+def _steps(cells: Sequence[Cell]) -> int:
+    return sum(cell.steps for cell in cells)
 
 
 def _nothing(_: None) -> None:

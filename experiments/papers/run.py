@@ -23,11 +23,11 @@ _MOST_TESTED = 2000
 def run_group(
     data_dir: Path | None, cells: Sequence[Cell], store: Store, progress: Progress
 ) -> None:
-    """Run what the store lacks of cells of one group. progress hears of rounds."""
+    """Run what the store lacks of cells of one group. progress hears of steps."""
     if Store(store.folder).version != store.version:
         raise ConfigurationError("code", "changed", "it was edited while workers start: run again")
     missing = [cell for cell in cells if store.find(cell) is None]
-    done = sum(cell.rounds for cell in cells) - sum(cell.rounds for cell in missing)
+    done = sum(cell.steps for cell in cells if cell not in missing)
     if not missing:
         return
     group = missing[0].group
@@ -37,12 +37,12 @@ def run_group(
         made = prepare(data_dir, group)
     for cell in missing:
         before = done
-        store.save(run_cell(cell, made, lambda r, before=before: progress(before + r)))  # type: ignore[misc]
-        done += cell.rounds
+        store.save(run_cell(cell, made, lambda steps, b=before: progress(b + steps)))  # type: ignore[misc]
+        done += cell.steps
 
 
 def run_cell(cell: Cell, made: Prepared, progress: Progress) -> CellResult:
-    """Train and test one cell."""
+    """Train and test one cell. progress hears of steps."""
     start = time.process_time()
     runner = runner_of(cell, made)
     *points, last = _curve(cell, runner, made.data, progress)
@@ -69,7 +69,7 @@ def _curve(cell: Cell, runner: Runner, data: FederatedData, progress: Progress) 
             tested = 0.0 if done == cell.rounds else float(np.mean(runner.accuracies(some)))
             moved = runner.transcript
             yield Point(done, tested, float(moved.up.mean()), float(moved.down.mean()))
-        progress(done)
+        progress(cell.steps * done // cell.rounds)
 
 
 def spread(images: Images, most: int) -> Images:

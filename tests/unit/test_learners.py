@@ -82,6 +82,54 @@ def test_private_records_join_a_distillation_batch() -> None:
         assert int(target.argmax()) == int(own.labels[index])
 
 
+def test_taught_labels_are_smoothed_and_private_ones_are_not() -> None:
+    smooth = replace(STEPS.sgd, smoothing=0.2)
+    plain, trainer = (Trainer(networks()[0], records(0), s, 1, CPU) for s in (STEPS.sgd, smooth))
+    lesson = records(9)
+    taught = nn.functional.one_hot(lesson.labels, 10).float()
+    (_, before), (_, after) = (
+        t.distillation_batch(lesson.pixels, taught) for t in (plain, trainer)
+    )
+    assert torch.allclose(after[:8], 0.8 * before[:8] + 0.02)
+    assert torch.equal(after[8:], before[8:])
+
+
+def test_a_long_round_takes_its_steps_at_falling_rates() -> None:
+    falling = replace(STEPS, anneal_over=2)
+    parts = list(falling.rates(1, 60))
+    assert [steps for steps, _ in parts] == [20, 20, 20]
+    assert [rate for _, rate in parts] == [falling.rate(1, done) for done in (1 / 6, 0.5, 5 / 6)]
+    assert list(falling.rates(0, 25)) == [(25, falling.rate(0))]
+    assert list(falling.rates(0, 0)) == []
+    assert list(STEPS.rates(7, 30)) == [(15, 0.05), (15, 0.05)]
+    taught = nn.functional.one_hot(records(9).labels, 10).float()
+    learners, [trainer, *_] = made(falling), trainers(falling)
+    learners.begin_round(1)
+    learners.distillation_steps(records(9).pixels, taught, 60, range(3))
+    for steps, rate in parts:
+        trainer.learning_rate = rate
+        trainer.distillation_steps(records(9).pixels, taught, steps)
+    assert apart(learners.models[0], trainer.model) < 1e-4
+    constant = made()
+    constant.distillation_steps(records(9).pixels, taught, 60, range(3))
+    assert apart(learners.models[0], constant.models[0]) > 1e-3
+
+
+def test_the_warm_up_s_rate_falls_where_it_is_asked_to() -> None:
+    falling = replace(STEPS, warmup_steps=50, anneal_warmup=True)
+    rates = [rate for _, rate in falling.warmup_rates]
+    assert rates == pytest.approx([0.05 * 0.853553, 0.05 * 0.146447], abs=1e-6)
+    constant = replace(falling, anneal_warmup=False)
+    assert list(constant.warmup_rates) == [(25, 0.05), (25, 0.05)]
+    learners = made(falling)
+    learners.warm_up()
+    trainer = Trainer(networks()[0], records(0), STEPS.sgd, 2**30 + 4000, CPU)
+    for rate in rates:
+        trainer.learning_rate = rate
+        trainer.local_steps(25)
+    assert apart(learners.models[0], trainer.model) < 1e-4
+
+
 def test_the_rate_falls_to_zero_along_half_a_cosine() -> None:
     falling = replace(STEPS, anneal_over=4)
     rates = [falling.rate(r) for r in range(6)]
@@ -131,6 +179,8 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         Schedule(anneal_over=0)
     with pytest.raises(ConfigurationError, match="own_batch"):
         SGD(own_batch=-1)
+    with pytest.raises(ConfigurationError, match="smoothing"):
+        SGD(smoothing=1.0)
     with pytest.raises(ConfigurationError, match="augment"):
         made(replace(STEPS, augment="rotate"))
 

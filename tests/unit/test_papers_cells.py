@@ -63,26 +63,45 @@ def test_an_ablation_has_what_changes_its_default() -> None:
         default.schedule, augment="none", anneal_over=None, sgd=SGD(own_batch=13, momentum=0.0)
     )
     for schedule, missing in (
-        (default.schedule, 2),  # it has no warm-up to leave out, and both name classes
-        (plain, 5),
-        (replace(default.schedule, remember=False), 3),
+        (default.schedule, 0),
+        (plain, 3),
+        (replace(default.schedule, remember=False), 1),
     ):
         made = list(ablation.vary(replace(default, schedule=schedule)))
-        assert len(made) == len(set(made)) == 2 * (len(VARIANTS) - missing) - 1
+        assert len(made) == len(set(made)) == 2 * (15 - missing) - 1
         assert {c.labels for c in made if c.variant == "sharpness 1"} == {"soft"}
-    iid = default_cell("mnist", "iid", 10)
-    alone = {c.variant: c.schedule for c in ablation.vary(iid)}
-    assert alone == {
-        "": iid.schedule,
-        "no warm-up": replace(iid.schedule, warmup_steps=0),
-        "no views": replace(iid.schedule, augment="none"),
-        "the baselines' schedule": recipes.baselines("mnist", "iid"),
-        "classes by both": iid.schedule,
-    }
     constant = next(c for c in ablation.vary(default) if c.variant == "constant rate")
     assert constant.schedule == replace(default.schedule, anneal_over=None)
     apart = next(c for c in ablation.vary(default) if c.variant == "records apart")
     assert (apart.schedule.local_steps, apart.schedule.sgd.own_batch) == (1, 0)
+    assert {c.class_by for c in ablation.vary(default)} == {"both"}
+
+
+def test_the_iid_ablation_has_what_its_recipe_has_alone() -> None:
+    iid = default_cell("mnist", "iid", 10)
+    made = {c.variant: c for c in ablation.vary(iid) if c.labels == "hard"}
+    schedule = iid.schedule
+    many = replace(schedule, proxy_steps=50, proxies_per_round=1000, anneal_over=40)
+    assert {variant: (c.rounds, c.schedule) for variant, c in made.items()} == {
+        "": (1, schedule),
+        "no warm-up": (1, replace(schedule, warmup_steps=0)),
+        "constant warm-up": (1, replace(schedule, anneal_warmup=False)),
+        "many rounds": (40, many),
+        "no smoothing": (1, replace(schedule, sgd=replace(schedule.sgd, smoothing=0.0))),
+        "no views": (1, replace(schedule, augment="none")),
+        "the baselines' schedule": (25, recipes.baselines("mnist", "iid")),
+        "classes by both": (1, schedule),
+        "no selector": (1, schedule),
+    }
+    by_both = {variant for variant, cell in made.items() if cell.class_by == "both"}
+    assert by_both == {"classes by both", "no selector"}
+    assert [v for v, c in made.items() if c.method == "fedmd"] == ["no selector"]
+    named = {v for split in ("strong", "iid") for v in _variants(split)}
+    assert named == set(VARIANTS)
+
+
+def _variants(split: str) -> set[str]:
+    return {c.variant for c in ablation.vary(default_cell("mnist", split, 10))}
 
 
 def test_baselines_have_their_own_schedule_and_rounds() -> None:
@@ -110,12 +129,21 @@ def test_iid_clients_learn_alone_first() -> None:
     assert warm == {
         ("strong", "ratio"): 0,
         ("strong", "kulsif"): 0,
-        ("iid", "ratio"): 1000,
-        ("iid", "kulsif"): 1000,
+        ("iid", "ratio"): 1500,
+        ("iid", "kulsif"): 1500,
     }
     iid, strong = (next(c for c in ours if c.split == split) for split in ("iid", "strong"))
     assert (iid.schedule.augment, strong.schedule.augment) == ("turn", "shift")
     assert iid.group.warm_up.sgd.momentum == 0.9  # part of what the group shares
+    assert iid.group.warm_up.anneal_warmup
+    assert (iid.rounds, iid.schedule.proxies_per_round) == (1, 6000)
+    by = {(c.split, c.selector): c.class_by for c in ours}
+    assert {key for key, named in by.items() if named == "network"} == {("iid", "ratio")}
+
+
+def test_baselines_run_as_long_in_every_split() -> None:
+    grid = Grid(("mnist",), ("strong", "iid"), ("fedmd",), (10,), None, quick=False)
+    assert {c.rounds for c in accuracy.STUDY.cells(grid)} == {25}
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))

@@ -57,7 +57,7 @@ def cell_of(method: str) -> Cell:
 def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -> None:
     heard: list[int] = []
     found = run_cell(cell_of(method), made, heard.append)
-    assert heard == [1, 2]
+    assert heard == [found.cell.steps // 2, found.cell.steps]
     assert len(found.per_client) == BASE.clients
     assert found.accuracy == np.mean(found.per_client) == found.curve[-1].accuracy
     assert [point.round for point in found.curve] == [1, 2]
@@ -117,7 +117,7 @@ class Lab:
         if len(self.ran) == self.until:
             raise KeyboardInterrupt
         self.ran.append(cell)
-        progress(cell.rounds)
+        progress(cell.steps)
         return CellResult(cell, 0.5, (0.5,), (Point(2, 0.5, 0.0, 0.0),), {}, 1.0)
 
 
@@ -135,7 +135,7 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
         except KeyboardInterrupt:
             assert until == 2
         assert (lab.ran, lab.prepared) == (ran, prepared)
-    assert heard == [2, 4, 6]
+    assert heard == [HARD.steps * done for done in (1, 2, 3)]
 
 
 def test_points_are_on_an_even_part_of_the_test_set() -> None:
