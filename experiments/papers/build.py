@@ -160,7 +160,7 @@ _BASELINES: Mapping[str, Callable[[Labels], Method | FKD | PLS]] = {
 
 
 def _feded(cell: Cell, data: FederatedData) -> FedED:
-    """The central network is that of the first client, and learns as a client does."""
+    """The central network is that of the first client, and learns as long as a client does."""
     name = architectures(data.name, 1)[0]
     return FedED(
         cast(Labels, cell.labels),
@@ -168,6 +168,7 @@ def _feded(cell: Cell, data: FederatedData) -> FedED:
         models.build(name, data.n_classes, cell.seed),
         sgd=cell.schedule.sgd,
         steps=cell.schedule.proxy_steps,
+        warmup=cell.schedule.warmup_steps,
         remember=cell.schedule.remember,
         seed=cell.seed,
     )

@@ -45,7 +45,7 @@ _RECIPES = {
     "cifar10_features": Recipe(40, 40, 2000, "none", Iid(400)),
     "chest_xray": Recipe(25, 25, 750, "none", Iid(250)),
 }
-_SMALL = Recipe(30, 30, 128, "none", Iid(300))
+_SMALL = Recipe(30, 30, 128, "none", Iid(300, warmup=500))
 _BATCH = 128
 _MOST_OWN = 64
 _SMOOTHING = 0.1

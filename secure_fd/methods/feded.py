@@ -5,7 +5,9 @@ proxies and on all that it was taught before, and sends back that network's pred
 
 Choices made here: the proxies have no labels, so the distillation loss stands alone. The server
 sends predictions, not parameters, because the clients' architectures differ. The central
-architecture is the caller's choice, and so are the server's steps a round. A round ends with the
+architecture is the caller's choice, and so are the server's steps a round. It may take more of them
+on the first ensemble, as clients do before they first answer: what a network says that has learnt
+nothing yet is one class for all proxies, and hard labels teach clients that. A round ends with the
 distillation at the clients.
 """
 
@@ -31,9 +33,10 @@ class FedED(EverybodyAnswers):
 
     labels: what clients share and are sent. proxies: the public pixels [P, ...] that the federation
     has. model: the central network, which learns in place. sgd, steps: how the server trains a
-    round. remember: it also learns from the ensembles of earlier rounds. seed: of its batches.
+    round, and warmup: how many steps more in the first. remember: it also learns from the ensembles
+    of earlier rounds. seed: of its batches.
 
-    Raises ConfigurationError where the server takes no step.
+    Raises ConfigurationError where the server takes no step a round, or fewer than 0 more.
     """
 
     revisits: ClassVar[bool] = False
@@ -47,15 +50,18 @@ class FedED(EverybodyAnswers):
         *,
         sgd: SGD | None = None,
         steps: int = 10,
+        warmup: int = 0,
         remember: bool = True,
         seed: int = 0,
         device: torch.device | None = None,
     ) -> None:
         if steps < 1:
             raise ConfigurationError("steps", steps, "use 1 or more")
+        if warmup < 0:
+            raise ConfigurationError("warmup", warmup, "use 0 or more")
         home = device or default_device()
         self.labels = labels
-        self._steps = steps
+        self._steps, self._warmup = steps, warmup
         self._proxies = proxies.to(home)
         nothing = Images(self._proxies[:0], torch.zeros(0, dtype=torch.int64))
         self._model = model
@@ -78,7 +84,8 @@ class FedED(EverybodyAnswers):
         """The central network's answers at the round's proxies, after it learnt from the mean."""
         answered = sums.count > 0
         lesson = Ensemble(indices, ensemble_predictions(sums), answered)
-        self._trainer.distillation_steps(*self._memory.learn(lesson), self._steps)
+        steps, self._warmup = self._steps + self._warmup, 0
+        self._trainer.distillation_steps(*self._memory.learn(lesson), steps)
         pixels = self._proxies[torch.from_numpy(indices)]
         answers = predict(self._model, pixels)
         return Ensemble(indices, teachable(answers, self.labels), answered)

@@ -100,13 +100,14 @@ def test_a_temperature_is_above_zero(temperature: float) -> None:
 # FedED's central network learns, and teaches.
 
 
-def central(labels: Labels = "soft", *, remember: bool = True) -> FedED:
+def central(labels: Labels = "soft", *, remember: bool = True, warmup: int = 0) -> FedED:
     return FedED(
         labels,
         toy(6).pixels,
         network(1),
         sgd=SGD(0.5, 4, 4),
         steps=3,
+        warmup=warmup,
         remember=remember,
         seed=5,
         device=CPU,
@@ -120,10 +121,16 @@ def votes(*means: tuple[float, float]) -> Sums:
 
 def taught(*lessons: tuple[list[int], list[tuple[float, float]]]) -> nn.Module:
     """A network like the central one after these lessons, by a trainer of its own."""
+    return taught_longer(0, *lessons)
+
+
+def taught_longer(warmup: int, *lessons: tuple[list[int], list[tuple[float, float]]]) -> nn.Module:
+    """The same, with so many steps more on the first lesson."""
     twin = network(1)
     trainer = Trainer(twin, toy(2), SGD(0.5, 4, 4), 5, CPU)
-    for where, means in lessons:
-        trainer.distillation_steps(toy(6).pixels[where], torch.tensor(means), 3)
+    for index, (where, means) in enumerate(lessons):
+        steps = 3 + (warmup if index == 0 else 0)
+        trainer.distillation_steps(toy(6).pixels[where], torch.tensor(means), steps)
     return twin
 
 
@@ -157,6 +164,16 @@ def test_hard_answers_are_the_class_that_the_central_network_names() -> None:
     assert np.array_equal(answer.predictions, np.eye(2)[named])
     silent = Sums(np.zeros(6), np.zeros((6, 2)))
     assert not made.ensemble(where, silent).kept.any()
+
+
+def test_the_central_network_learns_longer_from_the_first_ensemble() -> None:
+    made, lesson = central(warmup=4), ([2], [(0.3, 0.7)])
+    for _ in range(2):
+        made.ensemble(np.array([2]), votes((0.3, 0.7)))
+    assert torch.equal(flatten(made.model), flatten(taught_longer(4, lesson, lesson)))
+    assert not torch.equal(flatten(made.model), flatten(taught(lesson, lesson)))
+    with pytest.raises(ConfigurationError, match="warmup: -1 is not allowed"):
+        FedED("soft", toy(6).pixels, network(), warmup=-1)
 
 
 def test_a_central_network_that_takes_no_step_is_refused() -> None:
