@@ -11,6 +11,8 @@ import numpy as np
 from secure_fd.errors import ConfigurationError
 
 _LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
+PRIVACY_LIBRARIES = ("cryptography", "opacus", "scikit-learn")
+"""What runs with masks, noise or attacks use besides."""
 
 
 def created_now() -> str:

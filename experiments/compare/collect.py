@@ -9,7 +9,7 @@ from attacks.result import AttackResult, ImageArray
 from experiments.compare.driver import Outcome
 from experiments.compare.run import RowRun, data_of
 from experiments.compare.settings import Plan
-from experiments.provenance import created_now, machine, versions
+from experiments.provenance import PRIVACY_LIBRARIES, created_now, machine, versions
 from experiments.report.images import Images
 from experiments.report.results import (
     SCHEMA,
@@ -22,8 +22,6 @@ from experiments.report.results import (
 )
 from secure_fd.aggregation.base import Stage
 from secure_fd.training import default_device
-
-_LIBRARIES = ("cryptography", "opacus", "scikit-learn")
 
 
 def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: float) -> Results:
@@ -38,7 +36,7 @@ def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: fl
         command=command,
         settings=_settings(plan),
         seeds=list(plan.seeds),
-        versions=versions(*_LIBRARIES),
+        versions=versions(*PRIVACY_LIBRARIES),
         machine={**machine(), "device": str(default_device())},
         data=_data(plan),
         insecure=insecure,

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LABELS = ("hard", "soft")
+Change = Callable[[Cell], Cell]
 
 
-def _scheduled(**changed: Any) -> "Change":  # noqa: ANN401 - fields of a schedule
+def _scheduled(**changed: Any) -> Change:  # noqa: ANN401 - fields of a schedule
     return lambda cell: replace(cell, schedule=replace(cell.schedule, **changed))
 
 
-def _trained(**changed: Any) -> "Change":  # noqa: ANN401 - fields of an optimiser
+def _trained(**changed: Any) -> Change:  # noqa: ANN401 - fields of an optimiser
     return lambda cell: _scheduled(sgd=replace(cell.schedule.sgd, **changed))(cell)
 
 
@@ -48,7 +49,6 @@ def _no_selector(cell: Cell) -> Cell:
     return replace(cell, method="fedmd", selector="", class_by="both")
 
 
-Change = Callable[[Cell], Cell]
 _CHANGES: Mapping[str, Change] = {
     "newest round only": _scheduled(remember=False),
     "no views": _scheduled(augment="none"),

@@ -181,7 +181,7 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     if cell.variant:
         return cell
     if cell.method == "selective-fd":
-        return replace(cell, class_by="network") if _by_network(cell) else cell
+        return replace(cell, class_by="network") if _networks_name_classes(cell) else cell
     steps = recipes.baselines(cell.image_set, cell.split)
     if quick:
         return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_STEPS))
@@ -191,7 +191,7 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     return replace(cell, schedule=steps, rounds=theirs)
 
 
-def _by_network(cell: Cell) -> bool:
+def _networks_name_classes(cell: Cell) -> bool:
     """Whether networks alone name classes: where all are held, and votes weigh."""
     weighed = cell.selector == "ratio" and cell.quantile is None
     return weighed and parse_split(cell.split).kind == "iid"

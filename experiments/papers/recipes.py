@@ -64,11 +64,13 @@ def baseline_rounds(image_set: str) -> int:
 
 def in_rounds(image_set: str, schedule: Schedule) -> tuple[Schedule, int]:
     """The steps of one long round divided over many, each of which asks about some proxies."""
-    known, count = _RECIPES.get(image_set, _SMALL), _MANY
-    steps = max(1, schedule.proxy_steps // count)
-    proxies = known.proxies_per_round
-    divided = replace(schedule, proxy_steps=steps, proxies_per_round=proxies, anneal_over=count)
-    return divided, count
+    divided = replace(
+        schedule,
+        proxy_steps=max(1, schedule.proxy_steps // _MANY),
+        proxies_per_round=_RECIPES.get(image_set, _SMALL).proxies_per_round,
+        anneal_over=_MANY,
+    )
+    return divided, _MANY
 
 
 def ours(image_set: str, split: str, count: int) -> Schedule:

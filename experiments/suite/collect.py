@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from experiments.provenance import created_now, machine, versions
+from experiments.provenance import PRIVACY_LIBRARIES, created_now, machine, versions
 from experiments.suite.driver import cells
 from experiments.suite.pictures import Pictures, pictures
 from experiments.suite.results import SCHEMA, SceneResults, SuiteResults, aggregate
@@ -12,8 +12,6 @@ from experiments.suite.scenes import load
 from experiments.suite.settings import Plan
 from experiments.suite.store import Store
 from secure_fd.training import default_device
-
-_LIBRARIES = ("cryptography", "opacus", "scikit-learn")
 
 
 def results(
@@ -37,7 +35,7 @@ def results(
         command=command,
         settings=_settings(plan, store),
         seeds=list(plan.seeds),
-        versions=versions(*_LIBRARIES),
+        versions=versions(*PRIVACY_LIBRARIES),
         machine={**machine(), "device": str(default_device())},
         scenes=tuple(scenes),
         seconds=sum(one.seconds for one in done),

@@ -119,13 +119,11 @@ def votes(*means: tuple[float, float]) -> Sums:
     return Sums(np.full(len(means), 2.0), 2 * np.array(means))
 
 
-def taught(*lessons: tuple[list[int], list[tuple[float, float]]]) -> nn.Module:
-    """A network like the central one after these lessons, by a trainer of its own."""
-    return taught_longer(0, *lessons)
+def taught(*lessons: tuple[list[int], list[tuple[float, float]]], warmup: int = 0) -> nn.Module:
+    """A network like the central one after these lessons, by a trainer of its own.
 
-
-def taught_longer(warmup: int, *lessons: tuple[list[int], list[tuple[float, float]]]) -> nn.Module:
-    """The same, with so many steps more on the first lesson."""
+    warmup: steps more on the first lesson.
+    """
     twin = network(1)
     trainer = Trainer(twin, toy(2), SGD(0.5, 4, 4), 5, CPU)
     for index, (where, means) in enumerate(lessons):
@@ -170,7 +168,7 @@ def test_the_central_network_learns_longer_from_the_first_ensemble() -> None:
     made, lesson = central(warmup=4), ([2], [(0.3, 0.7)])
     for _ in range(2):
         made.ensemble(np.array([2]), votes((0.3, 0.7)))
-    assert torch.equal(flatten(made.model), flatten(taught_longer(4, lesson, lesson)))
+    assert torch.equal(flatten(made.model), flatten(taught(lesson, lesson, warmup=4)))
     assert not torch.equal(flatten(made.model), flatten(taught(lesson, lesson)))
     with pytest.raises(ConfigurationError, match="warmup: -1 is not allowed"):
         FedED("soft", toy(6).pixels, network(), warmup=-1)
