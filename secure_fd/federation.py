@@ -31,7 +31,7 @@ from secure_fd.knowledge import (
     UnitArray,
     contributors,
 )
-from secure_fd.learners import Learners
+from secure_fd.learners import Learners, OnSteps
 from secure_fd.memory import Memory
 from secure_fd.messages import ensemble_bytes, proxy_bytes
 from secure_fd.methods.base import ByNetwork, Method
@@ -56,7 +56,7 @@ class Federation:
     client that drops out is away for the rest of the round. releases_per_pair: how often a client
     answers one proxy in all; None: once a round. proxies_bytes: of the images as they are sent,
     where clients see features of them. seed: of training, and of the proxies' draw where
-    clients do not draw them together.
+    clients do not draw them together. on_steps: hears of training, within long rounds too.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Federation:
         proxies_bytes: int | None = None,
         seed: int = 0,
         device: torch.device | None = None,
+        on_steps: OnSteps | None = None,
     ) -> None:
         self._schedule = schedule or Schedule()
         self._n_classes = classes_of(participants)
@@ -94,6 +95,7 @@ class Federation:
             self._schedule,
             seed,
             self._device,
+            on_steps,
         )
         self._memory = Memory(
             self._proxies, self._n_classes, len(participants), remember=self._schedule.remember

@@ -1,6 +1,6 @@
 """All clients' networks in training: clients of equal architecture learn side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,6 +11,8 @@ from secure_fd.cohort import Cohort, group
 from secure_fd.config import Schedule
 from secure_fd.data.images import Images
 
+OnSteps = Callable[[int], None]
+"""Hears how many more steps are done: one of each of three networks are three."""
 _WARM_UP = 2**30
 """Seeds of the warm-up's batches, apart from those of the rounds; generators read 32 bits."""
 _FEW_CLASSES = 2.5
@@ -21,7 +23,7 @@ class Learners:
     """Networks and records of the clients [n], under one schedule.
 
     seed: client k draws its batches from a generator of its own, so its path does not hang on who
-    else is there.
+    else is there. on_steps: hears of training as it goes on, within long rounds too.
     """
 
     def __init__(
@@ -31,8 +33,10 @@ class Learners:
         schedule: Schedule,
         seed: int,
         device: torch.device,
+        on_steps: OnSteps | None = None,
     ) -> None:
         self._schedule = schedule
+        self._on_steps = on_steps or _unheard
         self._train, self._device = train, device
         self._seeds = [seed * 1000 + k for k in range(len(models))]
         self._cohorts: list[tuple[list[int], Cohort]] = []
@@ -54,7 +58,8 @@ class Learners:
 
         Clients of few classes take them without momentum: nothing would hold a network back.
         """
-        warm_up(self.models, self._train, self._schedule, self._seeds, self._device)
+        train, seeds, heard = self._train, self._seeds, self._on_steps
+        warm_up(self.models, train, self._schedule, seeds, self._device, heard)
 
     def begin_round(self, index: int) -> None:
         """Set the round's learning rate."""
@@ -73,6 +78,7 @@ class Learners:
             places = _places(members, present)
             rows = None if lessons is None else [lessons[members[place]] for place in places]
             cohort.local_steps(steps, places, rows)
+            self._on_steps(steps * len(places))
 
     def distillation_steps(
         self, pixels: Tensor, targets: Tensor, steps: int, present: Sequence[int]
@@ -83,6 +89,7 @@ class Learners:
             for part, rate in self._schedule.rates(self._round, steps):
                 cohort.learning_rate = rate
                 cohort.distillation_steps(pixels, targets, part, places)
+                self._on_steps(part * len(places))
 
 
 def warm_up(
@@ -91,8 +98,10 @@ def warm_up(
     schedule: Schedule,
     seeds: Sequence[int],
     device: torch.device,
+    on_steps: OnSteps | None = None,
 ) -> None:
     """The clients' warm-up in place: see `Learners.warm_up`."""
+    heard = on_steps or _unheard
     plain, views = replace(schedule.sgd, momentum=0.0), augmentation(schedule.augment)
     few = [_classes(images) < _FEW_CLASSES for images in train]
     for members in group(models):
@@ -111,6 +120,11 @@ def warm_up(
             for steps, rate in schedule.warmup_rates:
                 cohort.learning_rate = rate
                 cohort.local_steps(steps, range(len(chosen)))
+                heard(steps * len(chosen))
+
+
+def _unheard(_: int) -> None:
+    """Nobody asks how far training is."""
 
 
 def _classes(images: Images) -> float:

@@ -11,6 +11,7 @@ from experiments.papers.plots import Bar, Bars, drawn
 from experiments.papers.results import Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, measure, new_table, percent
+from experiments.papers.thresholds import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,6 +51,8 @@ def _no_selector(cell: Cell) -> Cell:
 
 
 _CHANGES: Mapping[str, Change] = {
+    "quantile threshold": lambda cell: replace(cell, quantile=DEFAULT_CLIENT),
+    "server threshold 1": lambda cell: replace(cell, server_threshold=1.0),
     "newest round only": _scheduled(remember=False),
     "no views": _scheduled(augment="none"),
     "constant rate": _scheduled(anneal_over=None),

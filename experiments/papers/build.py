@@ -23,7 +23,7 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.federation import Federation, Participant
-from secure_fd.learners import warm_up
+from secure_fd.learners import OnSteps, warm_up
 from secure_fd.messages import proxy_pixels
 from secure_fd.methods.base import Method
 from secure_fd.methods.by_network import SelectiveByNetwork
@@ -46,8 +46,6 @@ from secure_fd.selection.client import (
 from secure_fd.selection.density import Same
 from secure_fd.training import default_device
 from secure_fd.transcript import Float32Array, Transcript
-
-Progress = Callable[[int], None]
 
 
 class Runner(Protocol):
@@ -96,7 +94,7 @@ def data_of(data_dir: Path | None, group: Group) -> FederatedData:
     return federate(source, parse_split(group.split), group.clients, group.seed)
 
 
-def prepare(data_dir: Path | None, group: Group) -> Prepared:
+def prepare(data_dir: Path | None, group: Group, on_steps: OnSteps | None = None) -> Prepared:
     """The data, and every client trained alone for the steps of the warm-up."""
     data, seeds = data_of(data_dir, group), range(group.clients)
     names = architectures(group.image_set, group.clients)
@@ -110,12 +108,16 @@ def prepare(data_dir: Path | None, group: Group) -> Prepared:
         group.warm_up,
         [1000 * group.seed + k for k in seeds],
         default_device(),
+        on_steps,
     )
     return Prepared(data, tuple(models.flatten(network).cpu().numpy() for network in networks))
 
 
-def runner_of(cell: Cell, made: Prepared) -> Runner:
-    """The run of a cell, which goes on from the warm-up; FedAvg starts from one fresh model."""
+def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
+    """The run of a cell, which goes on from the warm-up; FedAvg starts from one fresh model.
+
+    on_steps: hears of training within rounds, where rounds may be long.
+    """
     data = made.data
     if cell.method == "fedavg":
         return _fedavg(cell, data)
@@ -139,6 +141,7 @@ def runner_of(cell: Cell, made: Prepared) -> Runner:
         schedule=steps,
         proxies_bytes=data.proxy_message_bytes,
         seed=cell.seed,
+        on_steps=on_steps,
     )
 
 
@@ -200,11 +203,9 @@ def _selective(cell: Cell) -> SelectiveFD:
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "counted votes": {"votes": "counted"},
-    "quantile threshold": {"votes": "counted"},
     "counted votes of all classes": {"votes": "counted", "own_classes": False},
     "sharpness 1": {"sharpness": 1.0},
     "ratio alone": {"asks_network": False},
-    "server threshold 1": {"server_threshold": 1.0},
 }
 """What a variant changes of the method; the cell itself has all else (see `ablation`)."""
 
@@ -215,8 +216,6 @@ def selector_of(cell: Cell) -> ClientSelector:
         return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
     if cell.quantile is not None:
         return ProxyRatioSelector("quantile", cell.quantile)
-    if cell.variant == "quantile threshold":
-        return ProxyRatioSelector("quantile")
     return ProxyRatioSelector()
 
 

@@ -39,6 +39,11 @@ class Group:
     warm_up: Schedule
 
     @property
+    def steps(self) -> int:
+        """Of the warm-up, those of every network counted."""
+        return self.clients * self.warm_up.warmup_steps
+
+    @property
     def place(self) -> str:
         """Image set and split, as a reader names them."""
         return f"{IMAGE_SETS[self.image_set].title}, {self.split}"
@@ -112,8 +117,9 @@ class Cell:
 
     @property
     def steps(self) -> int:
-        """Of every network in all rounds."""
-        return self.rounds * (self.schedule.local_steps + self.schedule.proxy_steps)
+        """Of all rounds, those of every network counted."""
+        each = self.schedule.local_steps + self.schedule.proxy_steps
+        return self.clients * self.rounds * each
 
     @property
     def line(self) -> str:

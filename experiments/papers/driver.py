@@ -5,7 +5,7 @@ from pathlib import Path
 
 from experiments.papers.cells import Cell, Group
 from experiments.papers.results import Store
-from experiments.papers.run import run_group
+from experiments.papers.run import run_group, steps_of
 from experiments.workers import working
 from secure_fd.data.sources import load
 
@@ -20,7 +20,7 @@ def run_missing(cells: Sequence[Cell], store: Store, data_dir: Path | None, work
     with working(workers, len(groups)) as tasks:
         for group, members in groups.items():
             label = f"{group.place}, seed {group.seed}: {len(members)} cells"
-            tasks.submit(_nothing, label, _steps(members), run_group, data_dir, members, store)
+            tasks.submit(_nothing, label, steps_of(members), run_group, data_dir, members, store)
         tasks.drain()
 
 
@@ -30,12 +30,8 @@ def missing_groups(cells: Sequence[Cell], store: Store) -> dict[Group, list[Cell
     for cell in cells:
         if store.find(cell) is None:
             groups.setdefault(cell.group, []).append(cell)
-    ordered = sorted(groups.items(), key=lambda item: -_steps(item[1]))
+    ordered = sorted(groups.items(), key=lambda item: -steps_of(item[1]))
     return dict(ordered)
-
-
-def _steps(cells: Sequence[Cell]) -> int:
-    return sum(cell.steps for cell in cells)
 
 
 def _nothing(_: None) -> None:

@@ -174,6 +174,19 @@ def test_the_warm_up_has_momentum_where_clients_hold_some_classes(
     assert apart(learners.models[0], networks()[0]) > 1e-4
 
 
+def test_the_steps_of_those_who_are_present_are_heard_of() -> None:
+    heard: list[int] = []
+    train = [records(k) for k in range(3)]
+    learners = Learners(networks(), train, STEPS, 4, CPU, heard.append)
+    taught = torch.full((40, 10), 0.1)
+    learners.warm_up()
+    assert sum(heard) == 3 * 3
+    learners.local_steps(2, [0, 1])
+    learners.distillation_steps(records(9).pixels, taught, 60, [2])
+    assert sum(heard) == 3 * 3 + 2 * 2 + 60
+    assert max(heard) <= 25
+
+
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="anneal_over"):
         Schedule(anneal_over=0)

@@ -1,7 +1,6 @@
 """Cells run in this process on the bundled digits; what a rerun runs; Theorem 2 by hand."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from experiments.papers.measures import (
     VALIDATION,
 )
 from experiments.papers.results import CellResult, Point, Store
-from experiments.papers.run import run_cell, run_group, spread
+from experiments.papers.run import Steps, run_cell, run_group, spread, steps_of
 from experiments.papers.theorem import Terms, distance, knowledge_losses, numerical
 from secure_fd.config import Schedule
 from secure_fd.data.images import Images
@@ -37,8 +36,9 @@ BASE = replace(
 HARD = replace(BASE, method="selective-fd", labels="hard", selector="ratio")
 
 
-def silent(_: int) -> None:
+def silent() -> Steps:
     """Nobody watches."""
+    return Steps(lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,10 @@ def cell_of(method: str) -> Cell:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -> None:
     heard: list[int] = []
-    found = run_cell(cell_of(method), made, heard.append)
-    assert heard == [found.cell.steps // 2, found.cell.steps]
+    found = run_cell(cell_of(method), made, Steps(heard.append, taken=7))
+    assert {7 + found.cell.steps // 2, 7 + found.cell.steps} <= set(heard)
+    assert heard == sorted(set(heard))
+    assert heard[-1] == 7 + found.cell.steps == 7 + 3 * 2 * 3  # clients, rounds, steps a round
     assert len(found.per_client) == BASE.clients
     assert found.accuracy == np.mean(found.per_client) == found.curve[-1].accuracy
     assert [point.round for point in found.curve] == [1, 2]
@@ -68,23 +70,23 @@ def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -
 
 @pytest.mark.parametrize("selector", ["kulsif", "confidence", "energy"])
 def test_every_selector_is_scored(made: Prepared, selector: str) -> None:
-    found = run_cell(replace(HARD, selector=selector), made, silent)
+    found = run_cell(replace(HARD, selector=selector), made, silent())
     assert {AUROC_CLASS, AUROC_RIGHT, KEPT} <= found.figures.keys()
 
 
 def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(made: Prepared) -> None:
     before = [flat.copy() for flat in made.warm]
-    first = run_cell(HARD, made, silent)
-    again = run_cell(HARD, made, silent)
+    first = run_cell(HARD, made, silent())
+    again = run_cell(HARD, made, silent())
     assert first.per_client == again.per_client
     assert first.figures == again.figures
     assert all(map(np.array_equal, before, made.warm))
 
 
 def test_masks_change_bytes_and_nothing_else(made: Prepared) -> None:
-    clear = run_cell(replace(HARD, masked=True), made, silent)
-    hidden = run_cell(replace(HARD, masked=True), made, silent)
-    open_sum = run_cell(HARD, made, silent)
+    clear = run_cell(replace(HARD, masked=True), made, silent())
+    hidden = run_cell(replace(HARD, masked=True), made, silent())
+    open_sum = run_cell(HARD, made, silent())
     assert clear.per_client == hidden.per_client
     assert hidden.curve[-1].up > open_sum.curve[-1].up
 
@@ -92,11 +94,24 @@ def test_masks_change_bytes_and_nothing_else(made: Prepared) -> None:
 def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
     """With the truth moved by one class, what was right is wrong."""
     counted = replace(HARD, variant="counted votes")  # nobody answers beyond its classes
-    honest = run_cell(counted, made, silent).figures[RIGHT]
+    honest = run_cell(counted, made, silent()).figures[RIGHT]
     proxies = made.data.proxies
     moved = Images(proxies.pixels, (proxies.labels + 1) % made.data.n_classes)
     lying = replace(made, data=replace(made.data, proxies=moved))
-    assert run_cell(counted, lying, silent).figures[RIGHT] < 0.5 < honest
+    assert run_cell(counted, lying, silent()).figures[RIGHT] < 0.5 < honest
+
+
+def test_a_long_round_and_its_warm_up_are_heard_of_on_the_way() -> None:
+    """One round of 60 steps after 30 of warm-up, in parts of at most 25, of three networks."""
+    long = Schedule(
+        warmup_steps=30, local_steps=0, proxy_steps=60, proxies_per_round=64, anneal_over=1
+    )
+    cell, heard = replace(HARD, rounds=1, schedule=long), list[int]()
+    steps = Steps(heard.append)
+    run_cell(cell, prepare(None, cell.group, steps.add), steps)
+    assert len(heard) >= 2 + 3
+    assert heard == sorted(set(heard))
+    assert heard[-1] == steps_of([cell]) == 3 * (30 + 60)
 
 
 # Groups.
@@ -113,11 +128,11 @@ class Lab:
     def prepare(self, *_: object) -> None:
         self.prepared += 1
 
-    def run(self, cell: Cell, _made: object, progress: Callable[[int], None]) -> CellResult:
+    def run(self, cell: Cell, _made: object, steps: Steps) -> CellResult:
         if len(self.ran) == self.until:
             raise KeyboardInterrupt
         self.ran.append(cell)
-        progress(cell.steps)
+        steps.add(cell.steps)
         return CellResult(cell, 0.5, (0.5,), (Point(2, 0.5, 0.0, 0.0),), {}, 1.0)
 
 
@@ -135,7 +150,7 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
         except KeyboardInterrupt:
             assert until == 2
         assert (lab.ran, lab.prepared) == (ran, prepared)
-    assert heard == [HARD.steps * done for done in (1, 2, 3)]
+    assert heard == [HARD.steps, 2 * HARD.steps, 2 * HARD.steps, 3 * HARD.steps]
 
 
 def test_points_are_on_an_even_part_of_the_test_set() -> None:
@@ -197,8 +212,8 @@ def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(
     made: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("experiments.papers.theorem._STEPS", 5)
-    exact = run_cell(alpha_cell("true-labels", 0.25), made, silent)
-    chosen = run_cell(alpha_cell("selected-labels", 0.25), made, silent)
+    exact = run_cell(alpha_cell("true-labels", 0.25), made, silent())
+    chosen = run_cell(alpha_cell("selected-labels", 0.25), made, silent())
     for name in ("misleading", "ambiguous"):
         assert exact.figures[TERMS[name]] == 0 < chosen.figures[TERMS[name]]
     for found in (exact, chosen):
