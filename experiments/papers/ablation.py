@@ -68,15 +68,16 @@ _CHANGES: Mapping[str, Change] = {
     "no selector": _no_selector,
 }
 """What a variant changes of a cell; all others are of the method and its selector (see `build`)."""
-_OF_SOFT = "sharpness 1"
+_OF_SOFT, _OF_HARD = "sharpness 1", "true labels"
 _STRONG = (
     *("counted votes", "counted votes of all classes", "quantile threshold", _OF_SOFT),
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
     *("no momentum", "warm-up", "records apart", "the baselines' schedule", "no selector"),
+    *("selector refitted", _OF_HARD),
 )
 _IID = (
     *("no warm-up", "constant warm-up", "many rounds", "no smoothing", "no views"),
-    *("the baselines' schedule", "classes by both", "no selector"),
+    *("the baselines' schedule", "classes by both", "no selector", _OF_HARD),
 )
 """Where clients hold all classes: what the recipe has for them alone."""
 _FIGURES = {
@@ -90,14 +91,14 @@ _FIGURES = {
 def vary(cell: Cell) -> Iterator[Cell]:
     """The default and every variant that changes it, with hard and soft labels.
 
-    Without a selector it is FedMD, on the schedule of Selective-FD.
+    Without a selector it is FedMD, on the schedule of Selective-FD. True labels are the ceiling.
     """
-    for labels in _LABELS:
+    for labels, others in zip(_LABELS, (_OF_SOFT, _OF_HARD), strict=True):
         ours = replace(cell, method="selective-fd", labels=labels, selector="ratio")
         default = on_its_recipe(ours, quick=False, rounds=cell.rounds)
         yield default
         for variant in _IID if cell.split == "iid" else _STRONG:
-            if variant == _OF_SOFT and labels == "hard":
+            if variant == others:
                 continue
             change = _CHANGES.get(variant)
             changed = change(default) if change else default

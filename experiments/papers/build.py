@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from experiments.papers.cells import BY_NETWORK, PROXY_LABELS, Cell, Group
 from experiments.papers.fixed_labels import FixedLabels, Lesson
+from experiments.papers.variants import Refitted, TrueLabels
 from secure_fd import models
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -23,6 +24,7 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.federation import Federation, Participant
+from secure_fd.knowledge import one_hot
 from secure_fd.learners import OnSteps, warm_up
 from secure_fd.messages import proxy_pixels
 from secure_fd.methods.base import Method
@@ -148,7 +150,9 @@ def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Ru
 def method_of(cell: Cell, data: FederatedData) -> Method | FKD | PLS:
     """What the clients of a distilling cell share, and what its server does."""
     if cell.method == "selective-fd":
-        return _by_network(cell) if cell.selector in BY_NETWORK else _selective(cell)
+        if cell.selector in BY_NETWORK:
+            return _by_network(cell)
+        return _wrapped(cell, _selective(cell), data)
     if cell.method == "feded":
         return _feded(cell, data)
     return _BASELINES[cell.method](cast(Labels, cell.labels))
@@ -199,6 +203,15 @@ def _selective(cell: Cell) -> SelectiveFD:
     if cell.server_threshold is not None:
         made = replace(made, server_threshold=cell.server_threshold)
     return replace(made, **_CHANGES.get(cell.variant, {}))
+
+
+def _wrapped(cell: Cell, made: SelectiveFD, data: FederatedData) -> Method:
+    """What an ablation puts around the method."""
+    if cell.variant == "true labels":
+        return TrueLabels(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
+    if cell.variant == "selector refitted":
+        return Refitted(made)
+    return made
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {

@@ -22,6 +22,7 @@ VARIANTS = (
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
     *("no momentum", "warm-up", "no warm-up", "records apart", "the baselines' schedule"),
     *("classes by both", "many rounds", "constant warm-up", "no smoothing", "no selector"),
+    *("selector refitted", "true labels"),
 )
 """What an ablation changes; "" is the default. `build` and `ablation` give the names meaning."""
 POINTS = 6

@@ -68,8 +68,9 @@ def test_an_ablation_has_what_changes_its_default() -> None:
         (replace(default.schedule, remember=False), 1),
     ):
         made = list(ablation.vary(replace(default, schedule=schedule)))
-        assert len(made) == len(set(made)) == 2 * (15 - missing) - 1
+        assert len(made) == len(set(made)) == 2 * (16 - missing)
         assert {c.labels for c in made if c.variant == "sharpness 1"} == {"soft"}
+        assert {c.labels for c in made if c.variant == "true labels"} == {"hard"}
     constant = next(c for c in ablation.vary(default) if c.variant == "constant rate")
     assert constant.schedule == replace(default.schedule, anneal_over=None)
     apart = next(c for c in ablation.vary(default) if c.variant == "records apart")
@@ -92,6 +93,7 @@ def test_the_iid_ablation_has_what_its_recipe_has_alone() -> None:
         "the baselines' schedule": (25, recipes.baselines("mnist", "iid")),
         "classes by both": (1, schedule),
         "no selector": (1, schedule),
+        "true labels": (1, schedule),
     }
     by_both = {variant for variant, cell in made.items() if cell.class_by == "both"}
     assert by_both == {"classes by both", "no selector"}

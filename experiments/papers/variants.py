@@ -1,0 +1,124 @@
+"""Methods that only an ablation runs: Selective-FD told the truth, or with selectors refitted."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images
+from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
+from secure_fd.methods.base import ByNetwork
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import Labels, Opinion
+from secure_fd.selection.density import Same
+
+_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Around:
+    """A method that does as `inner` does."""
+
+    inner: SelectiveFD
+
+    @property
+    def name(self) -> str:
+        """The inner method's."""
+        return self.inner.name
+
+    @property
+    def labels(self) -> Labels:
+        """The inner method's."""
+        return self.inner.labels
+
+    @property
+    def levels(self) -> int:
+        """The inner method's."""
+        return self.inner.levels
+
+    @property
+    def revisits(self) -> bool:
+        """The inner method's."""
+        return self.inner.revisits
+
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
+        """The inner method's."""
+        return self.inner.opinion(client, proxies)
+
+    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
+        """The inner method's."""
+        return self.inner.ensemble(indices, sums)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrueLabels(Around):
+    """Clients answer, and are taught the truth [P, C] instead: what perfect labels would give."""
+
+    truth: FloatArray = field(repr=False)
+
+    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:  # noqa: ARG002 - nobody's vote counts
+        """The truth about all proxies that were asked."""
+        return Ensemble(indices, self.truth[indices], np.ones(len(indices), dtype=np.bool_))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refitted(Around, ByNetwork):
+    """Each client's selector is fitted anew every so many rounds, on its network's features.
+
+    They are what its last layer sees. Until the first time the selector is the usual one, on public
+    features. What a network's features are fitted on is private, so no record unit covers this.
+    """
+
+    every: int = 10
+    _asked: dict[Same[nn.Module], int] = field(default_factory=dict, repr=False)
+    _opinions: dict[Same[nn.Module], Opinion] = field(default_factory=dict, repr=False)
+
+    def scores(self, network: nn.Module, pixels: Tensor) -> FloatArray:  # noqa: ARG002 - of the proxies
+        """[P] of the network's client, as its selector saw the proxies when it was last fitted."""
+        found = self._opinions[Same(network)].scores
+        if found is None:
+            raise ValueError("a density ratio scores proxies")
+        return found
+
+    def opinion_of_network(
+        self,
+        client: ClientData,
+        proxies: Tensor,
+        indices: IntArray,  # noqa: ARG002 - of all proxies at once
+        network: nn.Module,
+    ) -> Opinion:
+        """By the selector as it was last fitted, now where it is time."""
+        key = Same(network)
+        rounds = self._asked.get(key, 0)
+        if rounds == 0:
+            self._opinions[key] = self.inner.opinion(client, proxies)
+        elif rounds % self.every == 0:
+            self._opinions[key] = self.inner.opinion(*_seen(network, client, proxies))
+        self._asked[key] = rounds + 1
+        return self._opinions[key]
+
+
+def _seen(network: nn.Module, client: ClientData, proxies: Tensor) -> tuple[ClientData, Tensor]:
+    """Records and proxies as the network's last layer sees them, [N, d, 1, 1] scaled to [0, 1]."""
+    parts = [
+        _before_last(network, pixels)
+        for pixels in (client.train.pixels, client.validation.pixels, proxies)
+    ]
+    scale = max(float(part.max()) for part in parts if len(part)) or 1.0
+    train, validation, public = (part / scale for part in parts)
+    records = ClientData(
+        Images(train, client.train.labels),
+        Images(validation, client.validation.labels),
+        client.n_classes,
+    )
+    return records, public
+
+
+@torch.no_grad()
+def _before_last(network: nn.Module, pixels: Tensor) -> Tensor:
+    """[N, d, 1, 1], after the last ReLU."""
+    layers = nn.Sequential(*list(network.children())[:-1])
+    parts = [layers(part) for part in torch.split(pixels, _BATCH)]
+    return torch.cat(parts)[:, :, None, None]
