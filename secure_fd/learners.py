@@ -62,10 +62,8 @@ class Learners:
         warm_up(self.models, train, self._schedule, seeds, self._device, heard)
 
     def begin_round(self, index: int) -> None:
-        """Set the round's learning rate."""
+        """From now on steps are taken at this round's learning rates."""
         self._round = index
-        for _, cohort in self._cohorts:
-            cohort.learning_rate = self._schedule.rate(index)
 
     def local_steps(
         self, steps: int, present: Sequence[int], lessons: Sequence[Tensor] | None = None
@@ -77,6 +75,7 @@ class Learners:
         for members, cohort in self._cohorts:
             places = _places(members, present)
             rows = None if lessons is None else [lessons[members[place]] for place in places]
+            cohort.learning_rate = self._schedule.rate(self._round)
             cohort.local_steps(steps, places, rows)
             self._on_steps(steps * len(places))
 

@@ -110,6 +110,10 @@ def test_a_long_round_takes_its_steps_at_falling_rates() -> None:
         trainer.learning_rate = rate
         trainer.distillation_steps(records(9).pixels, taught, steps)
     assert apart(learners.models[0], trainer.model) < 1e-4
+    learners.local_steps(1, range(3))  # a revisit: at the round's rate, not at the last part's
+    trainer.learning_rate = falling.rate(1)
+    trainer.local_steps(1)
+    assert apart(learners.models[0], trainer.model) < 1e-4
     constant = made()
     constant.distillation_steps(records(9).pixels, taught, 60, range(3))
     assert apart(learners.models[0], constant.models[0]) > 1e-3
