@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from experiments.papers import recipes
 from experiments.papers.cells import WARMUP, Cell, on_its_recipe
 from experiments.papers.measures import AUROC_CLASS, COVERED, KEPT, RIGHT
-from experiments.papers.plots import Bar, Bars, drawn
-from experiments.papers.results import Results, grouped, moments
+from experiments.papers.plots import Dots, dotted
+from experiments.papers.results import CellResult, Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, measure, new_table, percent
 from experiments.papers.thresholds import DEFAULT_CLIENT
+from secure_fd.config import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,13 +98,17 @@ def vary(cell: Cell) -> Iterator[Cell]:
         ours = replace(cell, method="selective-fd", labels=labels, selector="ratio")
         default = on_its_recipe(ours, quick=False, rounds=cell.rounds)
         yield default
-        for variant in _IID if cell.split == "iid" else _STRONG:
+        for variant in _variants(cell.split):
             if variant == others:
                 continue
             change = _CHANGES.get(variant)
             changed = change(default) if change else default
             if change is None or changed != default:
                 yield replace(changed, variant=variant)
+
+
+def _variants(split: str) -> tuple[str, ...]:
+    return _IID if split == "iid" else _STRONG
 
 
 def tables(results: Results) -> list[Table | str]:
@@ -126,22 +131,22 @@ def tables(results: Results) -> list[Table | str]:
 
 
 def figure(results: Results) -> "Figure":
-    """Bars of accuracy and of right labels."""
-    name = _FIGURES["right labels"]
+    """Points that each variant gains or loses, one panel a split and kind of labels."""
     panels = []
-    key = grouped(results.cells, lambda cell: (cell.group.place, cell.labels))
-    for (where, labels), found in key.items():
-        groups: dict[str, list[Bar | None]] = {}
-        for variant, of in grouped(found, lambda cell: cell.variant).items():
-            right = [r for r in of if name in r.figures]
-            second = moments(right, lambda r: r.figures[name]) if right else None
-            groups[variant or "default"] = [
-                Bar(*moments(of)),
-                None if second is None else Bar(*second),
-            ]
-        series = ("accuracy", "right labels")
-        panels.append(Bars(f"{where}, {labels} labels", "", series, groups))
-    return drawn(panels, columns=2)
+    key = grouped(results.cells, lambda cell: (cell.split, cell.labels))
+    for (split, labels), found in key.items():
+        by_set = grouped(found, lambda cell: IMAGE_SETS[cell.image_set].title)
+        series = {name: _points(of) for name, of in by_set.items()}
+        rows = tuple(v for v in _variants(split) if any(v in values for values in series.values()))
+        panels.append(Dots(f"{split}, {labels} labels", "points from the default", rows, series))
+    return dotted(panels)
+
+
+def _points(found: list[CellResult]) -> dict[str, float]:
+    """By variant: how far its accuracy is from the default's, in points."""
+    accuracy = {v: moments(of)[0] for v, of in grouped(found, lambda cell: cell.variant).items()}
+    base = accuracy.pop("", None)
+    return {} if base is None else {v: 100 * (a - base) for v, a in accuracy.items()}
 
 
 STUDY = Study(

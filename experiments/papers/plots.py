@@ -1,4 +1,4 @@
-"""Bars and lines, as the figures of all studies draw them."""
+"""Bars, lines and dots, as the figures of all studies draw them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT = 5.6, 4.4
 """Of a panel, in inches."""
-_BAR = 0.62
+_BAR, _ROW, _ROW_WIDTH = 0.62, 0.3, 6.4
 PUBLISHED = "published"
 
 
@@ -61,6 +61,16 @@ class Lines:
     ticks: Sequence[float] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Values along x by series and row; the rows stand below one another."""
+
+    title: str
+    x: str
+    rows: tuple[str, ...]
+    series: Mapping[str, Mapping[str, float]]
+
+
 def over(
     found: Mapping[float, Sequence[CellResult]],
     value: Callable[[CellResult], float] = lambda result: result.accuracy,
@@ -90,6 +100,39 @@ def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure
         else:
             _lines(axes, panel)
     return made
+
+
+def dotted(panels: Sequence[Dots], columns: int = 2) -> "Figure":
+    """Panels of dots from left to right, in rows of so many; x is linear around 0 alone."""
+    across = min(columns, len(panels))
+    down = -(-len(panels) // across)
+    high = _ROW * max(len(panel.rows) for panel in panels) + 1.5
+    made = new_figure(_ROW_WIDTH * across, high * down)
+    for i, panel in enumerate(panels):
+        left, top = i % across, (down - i // across) * high - 0.6
+        tall = _ROW * max(1, len(panel.rows))
+        place = ((left + 0.32) / across, (top - tall) / (high * down))
+        _dots(made.add_axes((*place, 0.62 / across, tall / (high * down))), panel)
+    return made
+
+
+def _dots(axes: "Axes", panel: Dots) -> None:
+    for s, (name, values) in enumerate(panel.series.items()):
+        shift = (s - (len(panel.series) - 1) / 2) * 0.22
+        y = [panel.rows.index(row) + shift for row in values]
+        colour, marker = line_style(s)
+        axes.scatter(list(values.values()), y, color=colour, marker=marker, s=26, label=name)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xscale("symlog", linthresh=1)
+    ticks = (-100, -30, -10, -3, -1, 0, 1, 3)
+    axes.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks])
+    axes.set_xlim(-100, 4)
+    axes.minorticks_off()
+    axes.set_yticks(range(len(panel.rows)), list(panel.rows))
+    axes.set_ylim(len(panel.rows) - 0.5, -0.5)
+    plain(axes)
+    titled(axes, panel.title, panel.x, pad=22)
+    _legend(axes, 3, (-0.02, 0.99), "lower left")
 
 
 def _bars(axes: "Axes", panel: Bars) -> None:

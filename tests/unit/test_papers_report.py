@@ -222,6 +222,17 @@ def test_an_ablation_is_measured_from_the_default() -> None:
     shown = table(ablation.STUDY, made, "MNIST, strong, hard")
     assert row(shown, "default")[:3] == ("75.0", "–", "0.625")  # noqa: RUF001 - as it is shown
     assert row(shown, "newest round only")[:3] == ("50.0", "-25.0", "0.625")
+    figure = ablation.STUDY.figure(made)
+    assert figure is not None
+    panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
+    assert next(iter(panels)) == "strong, hard labels"
+    first = panels["strong, hard labels"]
+    names = [label.get_text() for label in first.get_yticklabels()]
+    assert names[0] == "counted votes"
+    assert "sharpness 1" not in names
+    [mnist] = [c for c in first.collections if c.get_label() == "MNIST"]
+    assert np.allclose(np.asarray(mnist.get_offsets())[:, 0], -25)
+    assert len(mnist.get_offsets()) == len(names)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
