@@ -16,6 +16,7 @@ from experiments.papers.tables import (
     method_title,
     new_table,
     percent,
+    seeds,
     selector_title,
 )
 from secure_fd.config import IMAGE_SETS
@@ -72,16 +73,16 @@ def tables(results: Results) -> list[Table | str]:
 
 
 def _shown(panel: Panel) -> Iterator[Table | str]:
-
     title = f"{panel.title}: test accuracy, %, last round; published: "
-    columns = ("method", "hard", "published", "soft", "published")
+    columns = ("method", "hard", "published", "soft", "published", "seeds")
     table = new_table(title + published.CITATIONS.get(panel.split, "nothing"), columns)
     for (method, selector), by_labels in panel.rows.items():
         parts = []
         for labels in LABELS:
             known = published.accuracy(panel.image_set, panel.split, method, named(method, labels))
             parts += [percent(by_labels.get(named(method, labels), [])), known_percent(known)]
-        table.add_row(method_title(method, selector), *parts)
+        of_rows = dict.fromkeys(seeds(of) for of in by_labels.values())
+        table.add_row(method_title(method, selector), *parts, " and ".join(of_rows))
     yield table
     if panel.split == HOSPITALS:
         yield from (_gain(panel, labels) for labels in LABELS)
@@ -105,7 +106,6 @@ def gains(panel: Panel, labels: str) -> dict[str, float]:
 
 
 def _gain(panel: Panel, labels: str) -> str:
-
     parts = [f"{gain:+.2f} ({selector_title(s)})" for s, gain in gains(panel, labels).items()]
     ours = ", ".join([*parts, f"{GAINS_FIG_4[labels]:+.2f} (published)"])
     return f"Selective-FD over the best other method but FedAvg, {labels} labels, points: {ours}"
@@ -128,7 +128,6 @@ def figure(results: Results) -> "Figure":
 
 
 def _bars(panel: Panel, row: Row) -> list[Bar | None]:
-
     made: list[Bar | None] = []
     for labels in LABELS:
         found = panel.rows[row].get(named(row[0], labels))

@@ -37,7 +37,7 @@ def _run(checked: Plan) -> int:
     found = [result for cell in checked.cells if (result := store.find(cell)) is not None]
     gathered = results.gathered(study.name, found, command(study.script, sys.argv[1:]))
     path = results.save(gathered, out)
-    shown = rendered(study.tables(gathered))
+    shown = rendered(study.shown(gathered))
     (out / f"{study.name}.txt").write_text(shown, encoding="utf-8")
     _draw(study, gathered, checked)
     print(shown)

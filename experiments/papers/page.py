@@ -38,7 +38,7 @@ def _sections(folder: Path) -> Iterator[tuple[str, str]]:
         if path.exists():
             found = load(path)
             source = f"`{' '.join(found.command)}` ([{path.name}]({folder.name}/{path.name}))"
-            yield study.name, f"{source}\n\n{markdown(study.tables(found))}"
+            yield study.name, f"{source}\n\n{markdown(study.shown(found))}"
 
 
 def updated(page: str, made: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from experiments.papers.cells import Cell, default_cell, on_its_recipe
 from experiments.papers.results import Results
 from experiments.papers.settings import QUICK_SET, Grid
-from experiments.papers.tables import Table
+from experiments.papers.tables import Table, seeds
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class Study:
                 "splits", list(grid.splits or ()), "the image sets have no such cells"
             )
         return tuple(made)
+
+    def shown(self, results: Results) -> list[Table | str]:
+        """Its tables, and the seeds that they are of."""
+        return [*self.tables(results), f"Seeds of all cells: {seeds(results.cells)}."]
 
     def _places(self, grid: Grid) -> Iterator[tuple[str, str]]:
         chosen = grid.image_sets or ((QUICK_SET,) if grid.quick else self.image_sets)

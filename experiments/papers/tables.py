@@ -53,6 +53,14 @@ def percent(
     return f"{100 * mean:.1f}" + (f" ± {100 * deviation:.1f}" if len(found) > 1 else "")
 
 
+def seeds(found: Iterable[CellResult]) -> str:
+    """The seeds of cells, as a reader says them: 10, or 10 to 12, or 10, 12."""
+    chosen = sorted({result.cell.seed for result in found})
+    if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:
+        return f"{chosen[0]} to {chosen[-1]}"
+    return ", ".join(map(str, chosen))
+
+
 def known_percent(known: Published | None) -> str:
     """The same for a published accuracy."""
     return NONE if known is None else f"{known[0]:.2f} ± {known[1]:.2f}"

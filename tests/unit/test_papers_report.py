@@ -86,12 +86,33 @@ def test_accuracies_stand_beside_the_papers() -> None:
     made = results(accuracy.STUDY)
     shown = table(accuracy.STUDY, made, "Fashion-MNIST, strong")
     # Three seeds, two points apart: mean two above the first, deviation two.
-    assert row(shown, "Independent") == ("2.0 ± 2.0", "10.00 ± 0.00", "2.0 ± 2.0", "10.00 ± 0.00")
-    assert row(shown, "FedMD") == ("12.0 ± 2.0", "16.54 ± 0.25", "17.0 ± 2.0", "64.63 ± 0.37")
-    assert row(shown, "Selective-FD, KuLSIF")[::2] == ("72.0 ± 2.0", "77.0 ± 2.0")
-    assert row(shown, "Selective-FD, ratio to proxies")[::2] == ("75.0 ± 2.0", "80.0 ± 2.0")
+    seeds = "10 to 12"
+    alone = ("2.0 ± 2.0", "10.00 ± 0.00")
+    assert row(shown, "Independent") == (*alone, *alone, seeds)
+    fedmd = ("12.0 ± 2.0", "16.54 ± 0.25", "17.0 ± 2.0", "64.63 ± 0.37")
+    assert row(shown, "FedMD") == (*fedmd, seeds)
+    assert row(shown, "Selective-FD, KuLSIF")[::2] == ("72.0 ± 2.0", "77.0 ± 2.0", seeds)
+    assert row(shown, "Selective-FD, ratio to proxies")[::2] == ("75.0 ± 2.0", "80.0 ± 2.0", seeds)
     one_seed = table(accuracy.STUDY, made, "MNIST, iid")
-    assert row(one_seed, "DS-FL") == ("30.0", "98.22 ± 0.14", "35.0", "98.56 ± 0.02")
+    assert row(one_seed, "DS-FL") == ("30.0", "98.22 ± 0.14", "35.0", "98.56 ± 0.02", "10")
+
+
+def test_a_row_that_lacks_a_seed_says_so() -> None:
+    made = results(accuracy.STUDY)
+
+    def without(labels: str, seed: int) -> Results:
+        lacking = [r for r in made.cells if (r.cell.labels, r.cell.seed) != (labels, seed)]
+        return replace(made, cells=tuple(lacking))
+
+    for labels, seed, seen in (
+        ("soft", 11, "10 to 12 and 10, 12"),
+        ("hard", 12, "10, 11 and 10 to 12"),
+    ):
+        shown = table(accuracy.STUDY, without(labels, seed), "Fashion-MNIST, strong")
+        assert row(shown, "FedMD")[-1] == seen
+        assert row(shown, "Independent")[-1] == "10 to 12"
+    assert "Seeds of all cells: 10 to 12." in accuracy.STUDY.shown(made)
+    assert "Seeds of all cells: 10." in alpha.STUDY.shown(results(alpha.STUDY))
 
 
 def test_a_row_in_anothers_place_is_noticed() -> None:
@@ -238,7 +259,7 @@ def test_an_ablation_is_measured_from_the_default() -> None:
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
 def test_a_quick_look_can_be_shown(study: Study) -> None:
     made = results(study, grid=replace(GRID, quick=True))
-    assert rendered(study.tables(made)).strip()
+    assert rendered(study.shown(made)).strip()
     assert study.figure(made) is not None
 
 
