@@ -22,6 +22,7 @@ _MAKING = (
     "run.py",
     "figures.py",
     "fixed_labels.py",
+    "variants.py",
     "theorem.py",
     "bounds.py",
     "measures.py",
