@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attacks.oracle import LabelFunction
-from attacks.seeds import substream
-from secure_fd.errors import LocalError
+from attacks.base import substream
+from attacks.view import Capability, LabelFunction, View
+from secure_fd.errors import LocalError, MissingCapabilityError
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""
@@ -72,3 +73,72 @@ class Labeller:
 def label_function(model: nn.Module) -> LabelFunction:
     """A network that answers with labels alone."""
     return Labeller(model)
+
+
+# A student of the shared architecture, distilled from ensembles that crossed the boundary.
+#
+# Whoever reads ensembles can do what a client does with them; the student is then a white-box
+# stand-in for the clients' knowledge.
+
+
+UNTAUGHT = "missing an ensemble prediction that was kept for teaching"
+
+
+def distil_student(view: View, settings: Fit, seed: int) -> nn.Module:
+    """A network [N, 1, H, W] -> logits trained on what the ensembles say of public proxies.
+
+    Raises MissingCapabilityError where the view has no ensembles, or none that may teach.
+    """
+    view.require(Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES)
+    indices, targets = kept_answers(view)
+    if not len(indices):
+        raise MissingCapabilityError(UNTAUGHT)
+    return fit(view.public.architecture, view.public.proxies[indices], targets, settings, seed)
+
+
+def kept_answers(view: View) -> tuple[Tensor, Tensor]:
+    """Proxy indices [n], ascending, and distributions [n, C]: each proxy's newest kept answer.
+
+    LocalError where an ensemble is about a proxy that does not exist.
+    """
+    newest_first = view.ensembles()[::-1]
+    indices = np.concatenate([e.indices[e.kept] for e in newest_first])
+    answers = np.concatenate([e.predictions[e.kept] for e in newest_first])
+    proxies = len(view.public.proxies)
+    if len(indices) and indices.max() >= proxies:
+        raise LocalError(f"proxy index {indices.max()} is not allowed; {proxies} proxies exist")
+    once, first = np.unique(indices, return_index=True)
+    return torch.from_numpy(once), torch.tensor(answers[first], dtype=torch.float32)
+
+
+# What an independent evaluator, besides a class id, says of reconstructions.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HiddenFeatures:
+    """Images [n, 1, H, W] -> what a network's last linear layer is given [n, d]."""
+
+    model: nn.Module
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Features of images."""
+        last = [layer for layer in self.model.modules() if isinstance(layer, nn.Linear)][-1]
+        seen: list[Tensor] = []
+        hook = last.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        try:
+            predict(self.model, images)
+        finally:
+            hook.remove()
+        return torch.cat(seen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chooser:
+    """Images -> the class of largest logit among `classes` [c]."""
+
+    model: nn.Module
+    classes: Tensor
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """[n] class ids."""
+        return self.classes[predict(self.model, images)[:, self.classes].argmax(dim=1)]

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, normalize
 
-from attacks.oracle import LabelFunction
-from attacks.result import FloatArray
-from attacks.samples import Labelled
+from attacks.base import FloatArray, Labelled
+from attacks.view import LabelFunction
 from secure_fd.errors import ConfigurationError, LocalError
 
 NOISE_STARTS = 16

@@ -14,7 +14,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from attacks.seeds import seeded, substream
+from attacks.base import seeded, substream
 from secure_fd.errors import ConfigurationError
 
 SMALLEST_SIDE = 16

@@ -7,7 +7,7 @@ from typing import cast
 from secure_fd.errors import ConfigurationError
 
 ATTACKS: Mapping[str, str] = {
-    "label-distribution": "attacks.label_distribution:LabelDistribution",
+    "label-distribution": "attacks.votes:LabelDistribution",
     "inversion": "attacks.inversion:ModelInversion",
     "label-only": "attacks.label_only:LabelOnly",
 }

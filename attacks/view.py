@@ -1,21 +1,175 @@
-"""What an attacker may see: a set of capabilities and nothing that the transcript lacks.
-
-A view is built from a run's `Transcript`, never from a client or its data. A capability is never
-claimed by a caller: it follows from what the transcript, the public knowledge or an oracle holds,
-and an accessor whose capability is missing raises `MissingCapabilityError`.
-"""
+"""What an attacker can see or do, as words that a report prints."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import blake2b
 
+import torch
 from torch import Tensor, nn
 
-from attacks.capabilities import ACTIVE, Capability
-from attacks.oracle import Oracle
-from attacks.threats import CLIENT, MALICIOUS_SERVER, OUTSIDER, SERVER, Threat
-from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, UnitArray, WordArray
 from secure_fd.transcript import DistillationRound, Float32Array, ParameterRound, Transcript
+
+
+class Capability(Enum):
+    """What an attacker sees or may do; the value is how a report names it."""
+
+    READ_UPLOADS = "clients' uploads in clear"
+    READ_PAYLOADS = "clients' payloads as sent"
+    READ_SUMS = "sums over clients"
+    READ_ENSEMBLES = "ensemble predictions"
+    GLOBAL_PARAMETERS = "global model parameters"
+    CLIENT_PARAMETERS = "client model parameters in clear"
+    QUERY_FINAL_MODEL = "label queries to the final model"
+    QUERY_SCORES = "probability queries to the final model"
+    PUBLIC_PROXIES = "public proxy images"
+    LABELLED_PUBLIC = "labels of public proxy images"
+    CHOOSE_INDICES = "choice of proxy indices"
+    INJECT_PROXIES = "injection of proxy images"
+    SPLIT_VIEWS = "different proxies to different clients"
+    COLLUDE = "uploads of colluding clients"
+
+
+ACTIVE = frozenset(
+    {
+        Capability.QUERY_FINAL_MODEL,
+        Capability.QUERY_SCORES,
+        Capability.CHOOSE_INDICES,
+        Capability.INJECT_PROXIES,
+        Capability.SPLIT_VIEWS,
+    }
+)
+"""Capabilities that act through an oracle: the attacker asks and the run answers.
+
+Answers, by capability: class ids [N] of the final model; its probabilities [N, C]; for chosen,
+injected and split proxies the votes [N, R, C] that the server reads, where R is the number of
+clients whose uploads are readable, or 1 where it sees the sum alone. An abstention is a row of
+zeros. Chosen proxies must be among the public ones. Of split proxies, row k [N, K, C] is the sum
+that opened while client k alone was shown the image, and not a number where none opened.
+"""
+
+
+# The attackers: what each may see or do at most, whatever a run would give away.
+#
+# A view holds what its run showed; it is refused where that is more than its attacker may hold.
+
+
+_PUBLIC = frozenset({Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC})
+_QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
+_SENT_BACK = frozenset({Capability.READ_ENSEMBLES, Capability.GLOBAL_PARAMETERS})
+_MASKED = _SENT_BACK | {Capability.READ_SUMS, Capability.READ_PAYLOADS}
+_CLEAR = _MASKED | {Capability.READ_UPLOADS, Capability.CLIENT_PARAMETERS}
+_DEVIATIONS = frozenset(
+    {
+        Capability.CHOOSE_INDICES,
+        Capability.INJECT_PROXIES,
+        Capability.SPLIT_VIEWS,
+        Capability.COLLUDE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Threat:
+    """An attacker. most: the capabilities that it can have in any run."""
+
+    name: str
+    most: frozenset[Capability]
+
+    def check(self, held: frozenset[Capability]) -> None:
+        """Raise LocalError where an attacker would hold what is not its to hold."""
+        beyond = sorted(capability.value for capability in held - self.most)
+        if beyond:
+            raise LocalError(f"{self.name}: {', '.join(beyond)} is not this attacker's to have")
+
+
+SERVER = Threat("server", _PUBLIC | _QUERIES | _CLEAR)
+"""Honest but curious; under masks the uploads are simply not in its view."""
+MALICIOUS_SERVER = Threat("malicious server", SERVER.most | _DEVIATIONS)
+"""Chooses or injects proxies, sends clients different ones, or has clients on its side."""
+CLIENT = Threat("client", _PUBLIC | _QUERIES | _SENT_BACK)
+"""Follows the protocol and keeps what is sent to everybody."""
+OUTSIDER = Threat("outsider", _PUBLIC | _QUERIES | {Capability.GLOBAL_PARAMETERS})
+"""No part in the run: asks the deployed model, or holds it where it was published."""
+
+THREATS = (SERVER, MALICIOUS_SERVER, CLIENT, OUTSIDER)
+
+
+# Oracles: the attacker hands in images and gets answers, counted, remembered and capped.
+
+
+AnswerFunction = Callable[[Tensor], Tensor]
+"""Images [N, 1, H, W] -> answers [N, ...]: class ids, probabilities, or votes."""
+LabelFunction = Callable[[Tensor], Tensor]
+"""Images [N, 1, H, W] -> class ids [N]."""
+
+
+class Oracle:
+    """Answers about images; a repeated image is answered from memory and costs nothing."""
+
+    def __init__(self, answer: AnswerFunction, budget: int) -> None:
+        if budget < 1:
+            raise ConfigurationError("budget", budget, "use 1 query or more")
+        self._answer = answer
+        self._rows: dict[bytes, int] = {}
+        self._answers: list[Tensor] = []
+        self.budget = budget
+
+    @property
+    def queries(self) -> int:
+        """Distinct images answered so far."""
+        return len(self._rows)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Answers [N, ...] about images [N, 1, H, W].
+
+        Raises BudgetError, before anything is asked, where the batch would exceed the budget.
+        """
+        keys = [_key(image) for image in images]
+        new = {key: i for i, key in enumerate(keys) if key not in self._rows}
+        if self.queries + len(new) > self.budget:
+            raise BudgetError(
+                f"{len(new)} new queries after {self.queries} exceed the budget of {self.budget}"
+            )
+        if new:
+            answers = self._answer(images[list(new.values())])
+            self._check(answers, len(new))
+            self._rows.update(zip(new, range(self.queries, self.queries + len(new)), strict=True))
+            self._answers.extend(answers.detach().cpu().unbind())
+        return torch.stack([self._answers[self._rows[key]] for key in keys])
+
+    def _check(self, answers: Tensor, asked: int) -> None:
+        if answers.ndim < 1 or len(answers) != asked:
+            raise LocalError("an oracle gives one answer an image")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(queries={self.queries}, budget={self.budget})"
+
+
+class LabelOracle(Oracle):
+    """Answers with class ids [N] int64 alone."""
+
+    def __init__(self, predict: LabelFunction, budget: int) -> None:
+        super().__init__(predict, budget)
+
+    def _check(self, answers: Tensor, asked: int) -> None:
+        if answers.shape != (asked,) or answers.is_floating_point():
+            raise LocalError("a label oracle answers with one class id an image")
+
+
+def _key(image: Tensor) -> bytes:
+    raw = image.detach().cpu().contiguous().numpy().tobytes()
+    return blake2b(raw, digest_size=16).digest()
+
+
+# What an attacker may see: a set of capabilities and nothing that the transcript lacks.
+#
+# A view is built from a run's `Transcript`, never from a client or its data. A capability is never
+# claimed by a caller: it follows from what the transcript, the public knowledge or an oracle
+# holds,
+# and an accessor whose capability is missing raises `MissingCapabilityError`.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

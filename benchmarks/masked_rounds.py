@@ -14,18 +14,14 @@ from typing import Final
 import numpy as np
 
 from cells import Cell, Cost, Meter
-from secure_fd.crypto import kem
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto import primitives as kem
+from secure_fd.crypto.primitives import IdentityKey, insecure_bytes
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup
-from secure_fd.secagg.floors import Floors
+from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.messages import NONCE_BYTES
 from secure_fd.secagg.server import Server, ServerRound, ServerState
-from secure_fd.secagg.server_setup import SetupStage
-from secure_fd.secagg.session import Roster, RoundTerms, Session
-from secure_fd.secagg.setup_messages import NONCE_BYTES
+from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
+from secure_fd.secagg.setup import ClientSetup, SetupStage
 
 LANE_BITS: Final = 32
 

@@ -23,10 +23,9 @@ import numpy as np
 from cells import Cell, tenth
 from masked_rounds import clients, nonce, session, terms, values
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.client_round import ClientRound, ClientState
+from secure_fd.secagg.client import Client, ClientRound, ClientState
 from secure_fd.secagg.server import Server
-from secure_fd.secagg.server_setup import SetupStage
+from secure_fd.secagg.setup import SetupStage
 
 ROUNDS: Final = 2
 _FRAME: Final = struct.Struct(">iQ")

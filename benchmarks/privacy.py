@@ -12,11 +12,10 @@ from collections.abc import Callable
 
 from cells import Meter
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.discrete_gaussian import discrete_gaussian
 from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
-from secure_fd.privacy.randomized_response import RandomizedResponse
-from secure_fd.privacy.record_release import UNIT
-from secure_fd.privacy.skellam import skellam
+from secure_fd.privacy.release import UNIT
+from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.privacy.samplers import discrete_gaussian, skellam
 
 CALIBRATION_S = 2.0
 SAMPLING_S = 0.5

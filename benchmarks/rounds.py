@@ -28,12 +28,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from secure_fd.cohort import Cohort, group
-from secure_fd.config import SGD
 from secure_fd.data.images import Images
 from secure_fd.errors import SecureFDError
 from secure_fd.models import HETEROGENEOUS, SHARED, build
-from secure_fd.training import Trainer, predict
+from secure_fd.recipes import SGD
+from secure_fd.training import Cohort, Trainer, group, predict
 
 CPU = torch.device("cpu")
 PROXIES = 512

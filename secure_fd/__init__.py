@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from secure_fd.aggregation.dropout import Dropouts as Dropouts
+    from secure_fd.aggregation.base import Dropouts as Dropouts
+    from secure_fd.aggregation.base import PlainSum as PlainSum
     from secure_fd.aggregation.homomorphic import HomomorphicSum as HomomorphicSum
     from secure_fd.aggregation.masked import MaskedSum as MaskedSum
-    from secure_fd.aggregation.plain import PlainSum as PlainSum
-    from secure_fd.config import SGD as SGD
-    from secure_fd.config import Schedule as Schedule
     from secure_fd.data.federated import ClientData as ClientData
     from secure_fd.data.federated import federate as federate
     from secure_fd.data.images import Images as Images
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from secure_fd.data.sources import load as load
     from secure_fd.federation import Federation as Federation
     from secure_fd.federation import Participant as Participant
-    from secure_fd.methods.classwise import ClasswiseFederation as ClasswiseFederation
+    from secure_fd.methods.class_means import ClasswiseFederation as ClasswiseFederation
     from secure_fd.methods.ds_fl import DSFL as DSFL
     from secure_fd.methods.fedavg import FedAvg as FedAvg
     from secure_fd.methods.feded import FedED as FedED
@@ -33,18 +31,20 @@ if TYPE_CHECKING:
     from secure_fd.methods.pls import PLS as PLS
     from secure_fd.methods.selective_fd import SelectiveFD as SelectiveFD
     from secure_fd.private_training import PrivateSGD as PrivateSGD
-    from secure_fd.protection.label_unit import LabelUnit as LabelUnit
-    from secure_fd.protection.record_unit import RecordUnit as RecordUnit
+    from secure_fd.protection.label import LabelUnit as LabelUnit
+    from secure_fd.protection.record import RecordUnit as RecordUnit
+    from secure_fd.recipes import SGD as SGD
+    from secure_fd.recipes import Schedule as Schedule
     from secure_fd.selection.client import KulsifSelector as KulsifSelector
     from secure_fd.selection.client import ProxyRatioSelector as ProxyRatioSelector
 
 _HOMES = {
-    "Dropouts": "aggregation.dropout",
+    "Dropouts": "aggregation.base",
     "HomomorphicSum": "aggregation.homomorphic",
     "MaskedSum": "aggregation.masked",
-    "PlainSum": "aggregation.plain",
-    "SGD": "config",
-    "Schedule": "config",
+    "PlainSum": "aggregation.base",
+    "SGD": "recipes",
+    "Schedule": "recipes",
     "ClientData": "data.federated",
     "federate": "data.federated",
     "Images": "data.images",
@@ -52,7 +52,7 @@ _HOMES = {
     "load": "data.sources",
     "Federation": "federation",
     "Participant": "federation",
-    "ClasswiseFederation": "methods.classwise",
+    "ClasswiseFederation": "methods.class_means",
     "DSFL": "methods.ds_fl",
     "FedAvg": "methods.fedavg",
     "FedED": "methods.feded",
@@ -62,8 +62,8 @@ _HOMES = {
     "PLS": "methods.pls",
     "SelectiveFD": "methods.selective_fd",
     "PrivateSGD": "private_training",
-    "LabelUnit": "protection.label_unit",
-    "RecordUnit": "protection.record_unit",
+    "LabelUnit": "protection.label",
+    "RecordUnit": "protection.record",
     "KulsifSelector": "selection.client",
     "ProxyRatioSelector": "selection.client",
 }

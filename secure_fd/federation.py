@@ -1,9 +1,4 @@
-"""The round loop of federated distillation, in one process (Algorithm 1 of the paper).
-
-A proxy sample's way through a round: the client's selector and network answer (`_answer`), the
-protection releases (`Protection.release`), the codec makes integers, the secure sum adds them, the
-protection debiases, the method's server rule makes the ensemble, and every client learns from it.
-"""
+"""What one client brings to a federation."""
 
 import hashlib
 import itertools
@@ -15,12 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import SecureSum, Stage, SumResult, VoidRoundError
-from secure_fd.aggregation.dropout import Dropouts
-from secure_fd.aggregation.plain import sum_for
-from secure_fd.config import Schedule
+from secure_fd.aggregation.base import (
+    Dropouts,
+    SecureSum,
+    Stage,
+    SumResult,
+    VoidRoundError,
+    sum_for,
+)
+from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import LocalError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
@@ -31,21 +31,58 @@ from secure_fd.knowledge import (
     UnitArray,
     contributors,
 )
-from secure_fd.learners import Learners, OnSteps
-from secure_fd.memory import Memory
 from secure_fd.messages import ensemble_bytes, proxy_bytes
-from secure_fd.methods.base import ByNetwork, Method
-from secure_fd.methods.votes import Opinion
-from secure_fd.participants import Participant, check_proxies, classes_of
+from secure_fd.methods.base import ByNetwork, Method, Opinion
 from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
-from secure_fd.proxy_choice import ProxyChoice
-from secure_fd.round_report import RoundReport
-from secure_fd.stopwatch import Stopwatch
-from secure_fd.training import accuracy, default_device, predict
-from secure_fd.transcript import DistillationRound, Transcript
-from secure_fd.trust import Trust
+from secure_fd.recipes import Schedule
+from secure_fd.rounds import Memory, ProxyChoice, Trust
+from secure_fd.training import Learners, OnSteps, accuracy, default_device, predict
+from secure_fd.transcript import DistillationRound, RoundReport, Stopwatch, Transcript
 
-__all__ = ["Federation", "Participant"]
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """What one client brings: a network of its own and its private records."""
+
+    model: nn.Module
+    data: ClientData
+
+
+def check_own_models(models: Sequence[nn.Module]) -> None:
+    """Raise ConfigurationError where two clients were given one and the same network."""
+    if len({id(model) for model in models}) != len(models):
+        raise ConfigurationError("models", len(models), "give every client a network of its own")
+
+
+def classes_of(participants: Sequence[Participant]) -> int:
+    """The number of classes that all participants agree on.
+
+    Raises ConfigurationError where they do not, are too few, or share a network.
+    """
+    if len(participants) < 2:
+        raise ConfigurationError("participants", len(participants), "use 2 or more")
+    check_own_models([participant.model for participant in participants])
+    counts = {participant.data.n_classes for participant in participants}
+    if len(counts) != 1:
+        raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
+    return counts.pop()
+
+
+def check_proxies(n_proxies: int, schedule: Schedule) -> None:
+    """Raise ConfigurationError where a round would ask about more proxies than there are."""
+    if not 1 <= schedule.proxies_per_round <= n_proxies:
+        raise ConfigurationError(
+            "proxies_per_round", schedule.proxies_per_round, f"there are {n_proxies} proxies"
+        )
+
+
+# The round loop of federated distillation, in one process (Algorithm 1 of the paper).
+#
+# A proxy sample's way through a round: the client's selector and network answer (`_answer`), the
+# protection releases (`Protection.release`), the codec makes integers, the secure sum adds them,
+# the
+# protection debiases, the method's server rule makes the ensemble, and every client learns from
+# it.
 
 
 class Federation:

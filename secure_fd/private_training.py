@@ -19,10 +19,9 @@ from torch.nn import functional
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.entropy import Random
-from secure_fd.privacy.float_gaussian import FloatGaussian
 from secure_fd.privacy.guarantees import dp_sgd_guarantee
 from secure_fd.privacy.plans import TrainingPlan
+from secure_fd.privacy.samplers import FloatGaussian, Random
 from secure_fd.privacy.units import Guarantee
 
 

@@ -1,14 +1,67 @@
-"""Exactly what each party saw, and its bytes: the only thing an attack may be built from."""
+"""CPU time of this process, added up over many stretches."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.aggregation.base import Stage, SumResult, Traffic, VoidRoundError
 from secure_fd.knowledge import Ensemble, IntArray, UnitArray, WordArray
+
+
+class Stopwatch:
+    """Runs inside `with`. seconds: of CPU so far, in this process and all of its threads."""
+
+    __slots__ = ("_start", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.process_time()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.seconds += time.process_time() - self._start
+
+
+# What a caller is told of each round while a federation runs.
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round in figures.
+
+    kept: share of the round's proxies that teach. single: share of the answered proxies at which
+    one client gives nine tenths of the count or more, whose released vote no sum can hide.
+    bytes_up, bytes_down: mean over clients, from the start until now. survivors: the clients in
+    the sum. missing: clients and the stage from which on each was silent.
+    """
+
+    index: int
+    kept: float
+    single: float
+    bytes_up: float
+    bytes_down: float
+    survivors: tuple[int, ...]
+    missing: tuple[tuple[int, Stage], ...]
+
+    @property
+    def void(self) -> bool:
+        """Whether too few clients answered: nothing was summed, and nobody was sent anything."""
+        return not self.survivors
+
+
+# Exactly what each party saw, and its bytes: the only thing an attack may be built from.
+
 
 Float32Array = NDArray[np.float32]
 

@@ -10,8 +10,7 @@ from secure_fd.aggregation.bfv.keys import Dealer
 from secure_fd.aggregation.bfv.messages import Opening
 from secure_fd.aggregation.bfv.scope import Scope, Session
 from secure_fd.aggregation.bfv.server import Server
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto.primitives import IdentityKey, insecure_bytes
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import Roster, RoundTerms
 

@@ -7,20 +7,18 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from attacks.capabilities import Capability
+from attacks.base import Challenge, Labelled, draw_challenge, match_classes, seeded
 from attacks.fit import Fit, fit, label_function
 from attacks.hop_skip_jump import HopSkipJump
 from attacks.label_only import (
     LabelAttack,
     LabelOnlyEstimate,
     LabelOnlySettings,
+    Shadows,
+    train_shadows,
     variants,
 )
-from attacks.label_only.shadow import Shadows, train_shadows
-from attacks.oracle import LabelFunction, LabelOracle
-from attacks.samples import Challenge, Labelled, draw_challenge, match_classes
-from attacks.seeds import seeded
-from attacks.view import Public, outsider_view
+from attacks.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
 from secure_fd.transcript import Transcript
 
 SETTINGS = LabelOnlySettings(

@@ -6,21 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.conversation import Meter, set_up
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
+from secure_fd.aggregation.masked import Meter, set_up
+from secure_fd.crypto.primitives import IdentityKey, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import IntArray, WordArray
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.client_round import ClientRound, ClientState
-from secure_fd.secagg.client_setup import ClientSetup, SetupState
-from secure_fd.secagg.floors import Floors
-from secure_fd.secagg.group import Group
-from secure_fd.secagg.round_messages import encode_cohort
+from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.secagg.messages import encode_cohort, encode_members
 from secure_fd.secagg.server import Server, ServerRound
-from secure_fd.secagg.server_setup import ServerSetup
-from secure_fd.secagg.session import Roster, RoundTerms, Session
-from secure_fd.secagg.setup_messages import encode_members
+from secure_fd.secagg.session import Floors, Group, Roster, RoundTerms, Session
+from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
 Values = Mapping[int, WordArray | IntArray]

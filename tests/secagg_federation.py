@@ -20,11 +20,10 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from secure_fd.aggregation.conversation import Meter, set_up
+from secure_fd.aggregation.masked import Meter, set_up
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import MAX_SETUPS
-from secure_fd.secagg.client_round import ClientRound, ClientState
+from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState
 from secure_fd.secagg.server import ServerRound, ServerState
 from secure_fd.secagg.session import RoundTerms
 from tests.altered_bytes import altered

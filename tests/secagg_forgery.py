@@ -3,15 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from secure_fd.crypto.keys import AgreementKey, IdentityKey
-from secure_fd.crypto.randomness import insecure_bytes
-from secure_fd.secagg import round_messages as messages
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.group import Group
-from secure_fd.secagg.round_messages import Prepare, Relayed
-from secure_fd.secagg.session import RoundScope
-from secure_fd.secagg.setup_messages import Join, Member, commit
-from secure_fd.secagg.wire import encode_set
+from secure_fd.crypto.primitives import AgreementKey, IdentityKey, insecure_bytes
+from secure_fd.secagg import messages
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.messages import Join, Member, Prepare, Relayed, commit
+from secure_fd.secagg.session import Group, RoundScope, encode_set
 from tests.secagg_cohort import Cohort
 
 Clients = tuple[int, ...]

@@ -8,15 +8,22 @@ from itertools import combinations
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.prg import Keystream
+from secure_fd.crypto.primitives import Keystream
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import IntArray, WordArray
-from secure_fd.secagg import round_messages as messages
-from secure_fd.secagg.client_round import ClientState
-from secure_fd.secagg.group import Group
-from secure_fd.secagg.masking import mask_words, pair_stream, self_stream
-from secure_fd.secagg.secrets import Shares, open_shares, open_vault, point_of, round_key
-from secure_fd.secagg.session import RoundTerms
+from secure_fd.secagg import messages
+from secure_fd.secagg.client import ClientState
+from secure_fd.secagg.masks import (
+    Shares,
+    mask_words,
+    open_shares,
+    open_vault,
+    pair_stream,
+    point_of,
+    round_key,
+    self_stream,
+)
+from secure_fd.secagg.session import Group, RoundTerms
 from tests.secagg_cohort import TERMS, Cohort, random_values
 from tests.secagg_forgery import (
     Clients,

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from secure_fd.secagg.client_round import ClientRound, ClientState
-from secure_fd.secagg.round_messages import Prepare, Relayed
+from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.messages import Prepare, Relayed
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from tests.secagg_cohort import TERMS, Cohort, round_of
 from tests.secagg_forgery import Clients, cohort_message, lines, sign_story, take_prepare

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from secure_fd.crypto.kdf import derive_key
-from secure_fd.crypto.keys import AgreementKey
-from secure_fd.crypto.randomness import RandomBytes
+from secure_fd.crypto.primitives import AgreementKey, RandomBytes, derive_key
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import client_round as round_module
-from secure_fd.secagg import masking, secrets
-from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.secrets import RoundSecrets, round_key
-from secure_fd.secagg.wire import Place
+from secure_fd.secagg import client as round_module
+from secure_fd.secagg import masks as masking
+from secure_fd.secagg import masks as secrets
+from secure_fd.secagg.masks import RoundSecrets, round_key
+from secure_fd.secagg.messages import Channel
+from secure_fd.secagg.session import Place
 
 DRAW = RoundSecrets.draw
 

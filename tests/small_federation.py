@@ -7,17 +7,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import SecureSum, Stage
-from secure_fd.aggregation.dropout import Dropouts
-from secure_fd.config import SGD, Schedule
+from secure_fd.aggregation.base import Dropouts, SecureSum, Stage
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import Method, levels
+from secure_fd.methods.base import Labels, Method, Opinion, levels
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Labels, Opinion
 from secure_fd.models import flatten
 from secure_fd.protection.base import Protection
+from secure_fd.recipes import SGD, Schedule
 from secure_fd.selection.client import ProxyRatioSelector, Selection
 
 BRIEF = Schedule(

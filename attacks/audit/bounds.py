@@ -1,12 +1,9 @@
-"""Lower bounds on epsilon from counts, each wrong with probability at most `miss`.
-
-A bound is what an attacker's success proves; a claim below it is refuted. Nothing here knows a
-mechanism: counts in, an epsilon out.
-"""
+"""What an audit found, and the verdict."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +12,116 @@ from scipy.stats import beta, binom, norm
 
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray
+from secure_fd.privacy.units import Guarantee, PrivacyUnit
+
+
+class Kind(StrEnum):
+    """What an audit looks at, from closest to the noise to furthest."""
+
+    MECHANISM = "mechanism"
+    ONE_RUN = "one-run"
+    END_TO_END = "end-to-end"
+
+
+class Verdict(StrEnum):
+    """What a bound says of a claim; silence is no proof of privacy."""
+
+    HOLDS = "holds"
+    REFUTED = "refuted"
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A lower bound on epsilon, the most that the same counts could have shown, and the attack."""
+
+    bound: float
+    ceiling: float
+    attack: str
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cell of the table.
+
+    claimed: the epsilon at `delta` that the software prints for this unit and these neighbours;
+    LocalError where it is not finite, for then there is nothing to audit.
+    bound: what the attack proved, at least, but for probability `miss`. ceiling: the bound had
+    every guess been right. assumes: what the bound needs of the mechanism's shape, in words;
+    empty for nothing. also: further figures by name, none of them the verdict's. blind: whether
+    this attack would miss a mechanism without any noise.
+    """
+
+    kind: Kind
+    unit: PrivacyUnit
+    name: str
+    claimed: float
+    delta: float
+    bound: float
+    ceiling: float
+    miss: float
+    attack: str
+    trials: int
+    assumes: str = ""
+    also: tuple[tuple[str, float], ...] = ()
+    blind: bool = False
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.claimed):
+            raise LocalError(f"{self.name}: a claim of {self.claimed} cannot be audited")
+
+    @classmethod
+    def of(
+        cls,
+        proof: Proof,
+        kind: Kind,
+        unit: PrivacyUnit,
+        name: str,
+        claimed: float,
+        delta: float,
+        miss: float,
+        assumes: str = "",
+        also: tuple[tuple[str, float], ...] = (),
+    ) -> "Finding":
+        """What a proof says of a claim."""
+        return cls(
+            kind,
+            unit,
+            name,
+            claimed,
+            delta,
+            proof.bound,
+            proof.ceiling,
+            miss,
+            proof.attack,
+            proof.trials,
+            assumes,
+            also,
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """Refuted where more was proved than claimed; no verdict where that could not have been."""
+        if self.bound > self.claimed:
+            return Verdict.REFUTED
+        able = self.ceiling > self.claimed and not self.blind
+        return Verdict.HOLDS if able else Verdict.CANNOT_TELL
+
+
+def printed(guarantee: Guarantee | None) -> Guarantee:
+    """What the software claims. Raises LocalError where it claims nothing."""
+    if guarantee is None or not guarantee.holds:
+        why = "no guarantee was made" if guarantee is None else guarantee.sentence()
+        raise LocalError(f"there is no epsilon to audit: {why}")
+    return guarantee
+
+
+# Lower bounds on epsilon from counts, each wrong with probability at most `miss`.
+#
+# A bound is what an attacker's success proves; a claim below it is refuted. Nothing here knows a
+# mechanism: counts in, an epsilon out.
+
 
 LARGEST = 100.0
 """No bound above this is told apart from any other: a claim of that size promises nothing."""
@@ -254,3 +361,172 @@ def _bounds(hits: IntArray, miss: float, *, upper: bool) -> NDArray[np.float64]:
 def _log_ratio(power: float, error: float) -> float:
     """log(power / error), at least 0; an error rate of an interval is never 0."""
     return math.log(power / error) if power > error else 0.0
+
+
+# Two worlds, many trials each: choose an attack on the first part, prove a bound on the rest.
+
+
+PRACTICE = 0.2
+"""Share of the trials on which the attack is chosen; they prove nothing."""
+_HASTE = 1e-4  # strict, since the best of a hundred candidates is taken
+_THRESHOLDS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worlds:
+    """What an observer computes from each trial, where the unit is absent and where it is there.
+
+    without, present: [N, S], one column a statistic. names: [S].
+    """
+
+    names: tuple[str, ...]
+    without: FloatArray = field(repr=False)
+    present: FloatArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        width = len(self.names)
+        if self.without.shape[1:] != (width,) or self.present.shape[1:] != (width,):
+            raise LocalError(f"worlds of {width} statistics need arrays [N, {width}]")
+
+
+def by_inclusion(name: str, scores: FloatArray, included: FloatArray) -> Worlds:
+    """The worlds of canaries that are each a trial: one score [m] and a coin [m] apiece."""
+    return Worlds((name,), scores[included == 0, None], scores[included == 1, None])
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Says "present" where sign * statistic is above sign * threshold."""
+
+    statistic: int
+    sign: float
+    threshold: float
+
+    def errors(self, worlds: Worlds) -> Errors:
+        """How it errs; what lies on the threshold counts as absent."""
+        flagged = [
+            int(np.count_nonzero(self.sign * part[:, self.statistic] > self.sign * self.threshold))
+            for part in (worlds.without, worlds.present)
+        ]
+        without, present = len(worlds.without), len(worlds.present)
+        return Errors(flagged[0], present - flagged[1], without, present)
+
+
+def prove(worlds: Worlds, shape: Shape, miss: float, choose: Shape = separation) -> Proof:
+    """The bound of the attack that did best in practice; wrong with probability at most `miss`.
+
+    Statistic, direction and threshold are chosen on the first part of both worlds, and the bound
+    comes from the rest alone: choosing on the data of the proof would prove too much.
+    choose: what the choice goes by; any is sound.
+    """
+    practice, rest = _split(worlds)
+    attack = max(_candidates(practice), key=lambda a: _promise(a, practice, choose))
+    errors = attack.errors(rest)
+    nothing = Errors(0, 0, errors.without, errors.present)
+    return Proof(
+        bound=shape(*errors.at_most(miss)),
+        ceiling=shape(*nothing.at_most(miss)),
+        attack=f"{worlds.names[attack.statistic]} {'>' if attack.sign > 0 else '<'} "
+        f"{attack.threshold:.3g}",
+        trials=errors.without + errors.present,
+    )
+
+
+def prove_shaped(
+    worlds: Worlds, shape: Shape, delta: float, miss: float
+) -> tuple[Proof, tuple[tuple[str, float]]]:
+    """The sharper bound of a claimed shape, and the one that needs no shape to print beside it."""
+    plain = prove(worlds, any_shape(delta), miss, any_shape(delta))
+    return prove(worlds, shape, miss), (("no shape assumed", plain.bound),)
+
+
+def _split(worlds: Worlds) -> tuple[Worlds, Worlds]:
+    cut = [int(PRACTICE * len(part)) for part in (worlds.without, worlds.present)]
+    first = Worlds(worlds.names, worlds.without[: cut[0]], worlds.present[: cut[1]])
+    return first, Worlds(worlds.names, worlds.without[cut[0] :], worlds.present[cut[1] :])
+
+
+def _candidates(practice: Worlds) -> list[Attack]:
+    """Every statistic, both directions, thresholds spread over what was seen."""
+    spread = np.linspace(0.0, 1.0, _THRESHOLDS)
+    found = []
+    for statistic in range(len(practice.names)):
+        seen = np.concatenate([practice.without[:, statistic], practice.present[:, statistic]])
+        for threshold in np.unique(np.quantile(seen, spread)):
+            found += [Attack(statistic, sign, float(threshold)) for sign in (1.0, -1.0)]
+    return found
+
+
+def _promise(attack: Attack, practice: Worlds, shape: Shape) -> float:
+    """What the attack would prove here; the sharper of equals has fewer errors."""
+    errors = attack.errors(practice)
+    rates = errors.false_alarms / errors.without + errors.misses / errors.present
+    return shape(*errors.at_most(_HASTE)) - 1e-9 * rates
+
+
+# One run, many canaries: each is there by a fair coin, and the attacker guesses which are.
+
+
+def guess(scores: FloatArray, included: FloatArray, guesses: int) -> int:
+    """How many of the boldest guesses are right: highest scores "in", lowest "out".
+
+    scores, included: [m]. Half of the guesses go to either end; the rest are not guessed.
+    """
+    if not (scores.shape == included.shape and 0 < 2 * (guesses // 2) <= len(scores)):
+        raise LocalError(f"{guesses} guesses do not fit {len(scores)} canaries")
+    order, half = np.argsort(scores, kind="stable"), guesses // 2
+    return int((included[order[-half:]] == 1).sum() + (included[order[:half]] == 0).sum())
+
+
+def prove_one_run(
+    scores: FloatArray, included: FloatArray, guesses: int, delta: float, miss: float
+) -> Proof:
+    """The bound from one run. `guesses` must not have been chosen from these scores."""
+    made = 2 * (guesses // 2)
+    right = guess(scores, included, made)
+    return Proof(
+        bound=one_run_bound(len(scores), made, right, delta, miss),
+        ceiling=one_run_bound(len(scores), made, made, delta, miss),
+        attack=f"{right} of {made} boldest guesses right",
+        trials=len(scores),
+    )
+
+
+def prove_named(scores: FloatArray, included: FloatArray, miss: float) -> Proof:
+    """The bound at delta 0 from answers that name "in" (above 0), "out" (below), or neither."""
+    guessed = scores != 0
+    made = int(np.count_nonzero(guessed))
+    right = int(np.count_nonzero(guessed & ((scores > 0) == (included == 1))))
+    return Proof(
+        bound=one_run_bound(len(scores), made, right, 0.0, miss),
+        ceiling=one_run_bound(len(scores), made, made, 0.0, miss),
+        attack=f"{right} of {made} guesses right",
+        trials=len(scores),
+    )
+
+
+def bold(canaries: int, mu: float, delta: float, miss: float, claimed: float) -> int:
+    """The number of guesses that promises most against Gaussian noise of a public mu.
+
+    From the claim alone: no score is looked at. Only numbers that could refute it count, were all
+    guesses right; where there are none, the audit cannot tell, and all count.
+    """
+    shares = np.geomspace(0.004, 1)
+    options = sorted({2 * min(canaries // 2, max(1, round(canaries * s / 2))) for s in shares})
+    able = [r for r in options if one_run_bound(canaries, r, r, delta, miss) > claimed]
+    return int(max(able or options, key=lambda r: _promise_one_run(canaries, r, mu, delta, miss)))
+
+
+def _promise_one_run(canaries: int, guesses: int, mu: float, delta: float, miss: float) -> float:
+    """The bound where the boldest guesses are as right as their mean."""
+    threshold = _threshold(guesses / canaries, mu)
+    hit, wrong = float(norm.sf(threshold - mu)), float(norm.sf(threshold))
+    right = math.floor(guesses * hit / (hit + wrong))
+    return one_run_bound(canaries, guesses, right, delta, miss)
+
+
+def _threshold(share: float, mu: float) -> float:
+    """Where the upper half of the guesses begins, for a mixture of N(0, 1) and N(mu, 1)."""
+    grid = np.linspace(mu / 2, mu + 8, 2000)
+    tail = (norm.sf(grid) + norm.sf(grid - mu)) / 2
+    return float(grid[int(np.abs(tail - share / 2).argmin())])

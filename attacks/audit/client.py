@@ -6,20 +6,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attacks.audit.bounds import gaussian_shape
-from attacks.audit.finding import Finding, Kind, printed
-from attacks.audit.one_run import bold, prove_one_run
+from attacks.audit.bounds import (
+    Finding,
+    Kind,
+    Worlds,
+    bold,
+    by_inclusion,
+    gaussian_shape,
+    printed,
+    prove,
+    prove_one_run,
+    prove_shaped,
+)
 from attacks.audit.record import GAUSSIAN
-from attacks.audit.setting import Setting
-from attacks.audit.stand_in import masked_unit
-from attacks.audit.worlds import Worlds, by_inclusion, prove, prove_shaped
+from attacks.audit.setting import Setting, masked_unit
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.client_shares import ClientShares
 from secure_fd.privacy.plans import ClientPlan, NoiseKind
+from secure_fd.privacy.release import ClientShares
 from secure_fd.privacy.units import Guarantee, PrivacyUnit
-from secure_fd.protection.client_unit import ClientUnit
+from secure_fd.protection.client import ClientUnit
 
 _UNIT = PrivacyUnit.CLIENT
 _ROUNDS, _PROXIES, _CLASSES = 2, 2, 2

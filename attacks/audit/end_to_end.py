@@ -12,12 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attacks.audit.finding import Finding, Kind, printed
-from attacks.audit.one_run import bold, prove_named, prove_one_run
-from attacks.audit.patching import replaced, tapped
-from attacks.audit.setting import Setting
-from attacks.audit.stand_in import masked_unit
-from secure_fd.config import SGD, Sizes
+from attacks.audit.bounds import Finding, Kind, bold, printed, prove_named, prove_one_run
+from attacks.audit.setting import Setting, masked_unit, replaced, tapped
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
@@ -33,13 +29,14 @@ from secure_fd.knowledge import (
 from secure_fd.methods import fedavg
 from secure_fd.models import Standardise
 from secure_fd.privacy.calibration import calibrate, epsilon
-from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.plans import ClientPlan, RecordPlan, TrainingPlan
-from secure_fd.privacy.record_release import NoisyClassMeans
+from secure_fd.privacy.release import NoisyClassMeans
+from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee, PrivacyUnit
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
-from secure_fd.protection import record_unit
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection import record as record_unit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.recipes import SGD, Sizes
 from secure_fd.selection.density import ProxyReference
 from secure_fd.training import Trainer, predicted_labels
 

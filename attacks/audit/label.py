@@ -6,18 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attacks.audit.bounds import symbol_bound
-from attacks.audit.finding import Finding, Kind, printed
-from attacks.audit.one_run import prove_named
+from attacks.audit.bounds import Finding, Kind, printed, prove_named, symbol_bound
 from attacks.audit.setting import Setting
 from secure_fd.data.images import Images
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, one_hot
-from secure_fd.privacy.alphabet import Alphabet
-from secure_fd.privacy.ledger import LabelLedger
-from secure_fd.privacy.randomized_response import RandomizedResponse
-from secure_fd.privacy.subsets import BoolArray
+from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.label import LabelLedger, LabelUnit
 
 _CLASSES = 10
 _TRIALS = 200_000

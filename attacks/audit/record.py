@@ -7,20 +7,27 @@ from functools import cache
 
 import numpy as np
 
-from attacks.audit.bounds import gaussian_shape
-from attacks.audit.finding import Finding, Kind, printed
-from attacks.audit.one_run import bold, prove_one_run
-from attacks.audit.patching import replaced
-from attacks.audit.setting import Setting
-from attacks.audit.worlds import Worlds, by_inclusion, prove, prove_shaped
+from attacks.audit.bounds import (
+    Finding,
+    Kind,
+    Worlds,
+    bold,
+    by_inclusion,
+    gaussian_shape,
+    printed,
+    prove,
+    prove_one_run,
+    prove_shaped,
+)
+from attacks.audit.setting import Setting, replaced
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray
-from secure_fd.privacy import record_release
+from secure_fd.privacy import release as record_release
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.guarantees import record_guarantee
 from secure_fd.privacy.plans import RecordPlan
-from secure_fd.privacy.record_release import UNIT, NoisyClassMeans
+from secure_fd.privacy.release import UNIT, NoisyClassMeans
+from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee, PrivacyUnit
 
 KNOWN = 3

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from attacks.audit import client, end_to_end, label, record, training, twins, votes
-from attacks.audit.finding import Finding, Kind
+from attacks.audit.bounds import Finding, Kind
 from attacks.audit.setting import Setting
 from attacks.audit.twins import Twin
 from secure_fd.privacy.units import PrivacyUnit

@@ -1,13 +1,48 @@
-"""What every audit is given: the claim's terms, its confidence, its size and its randomness."""
+"""Twins of a mechanism: the real code with one thing replaced, for as long as a block lasts."""
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray
-from secure_fd.privacy.entropy import Random, words
+from secure_fd.aggregation.base import Stage, SumResult
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import FloatArray, IntArray, UnitArray
+from secure_fd.privacy.plans import ClientPlan
+from secure_fd.privacy.samplers import Random, words
+from secure_fd.protection.client import ClientUnit
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms
+
+
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Let `owner`, a class or a module, have `value` under an existing name, then the old one."""
+    before = vars(owner)[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@contextmanager
+def tapped(owner: object, name: str) -> Iterator[list[Any]]:
+    """A list of all that a function of `owner` returns while the block lasts; nothing changes."""
+    before, seen = vars(owner)[name], []
+
+    def pass_on(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever it takes
+        seen.append(before(*arguments, **named))
+        return seen[-1]
+
+    with replaced(owner, name, pass_on):
+        yield seen
+
+
+# What every audit is given: the claim's terms, its confidence, its size and its randomness.
+
 
 _LOOSE = 1e-2
 
@@ -65,3 +100,43 @@ class Setting:
     def coins(self, count: int) -> FloatArray:
         """[count] fair coins, 0 or 1: which canaries are included."""
         return self.generator().integers(0, 2, count).astype(np.float64)
+
+
+# A client unit as it is behind masks, where the auditor itself adds up what clients send.
+
+
+@dataclass(frozen=True, slots=True)
+class StandInForMasks:
+    """Says that it hides, as a masked sum does, and sums nothing: masks are not what is audited."""
+
+    n_clients: int
+    name: ClassVar[str] = "stand-in"
+    guarantee: ClassVar[str] = "none: the auditor adds up what clients send"
+    hides: ClassVar[bool] = True
+    caveats: ClassVar[tuple[str, ...]] = ()
+
+    def draw(self, round_index: int, population: int, count: int) -> IntArray | None:
+        """Clients have no say."""
+        del round_index, population, count
+        return None
+
+    def sum(
+        self,
+        round_index: int,
+        vectors: Mapping[int, UnitArray],
+        bound: int,
+        *,
+        subject: bytes = b"",
+        dropouts: Mapping[int, Stage] | None = None,
+        noise: NoiseTerms = NO_NOISE,
+    ) -> SumResult:
+        """Raises LocalError: there are no masks here."""
+        del round_index, vectors, bound, subject, dropouts, noise
+        raise LocalError("a stand-in for masks sums nothing")
+
+
+def masked_unit(setting: Setting, plan: ClientPlan, random: Random) -> ClientUnit:
+    """A unit of any fleet that was told its votes are summed under masks."""
+    unit = ClientUnit(setting.epsilon, setting.delta, plan, small_fleet=True, random=random)
+    unit.check_sum(StandInForMasks(plan.clients))
+    return unit

@@ -13,15 +13,21 @@ import torch
 from scipy.special import logsumexp
 from torch import nn
 
-from attacks.audit.bounds import sampled_shape
-from attacks.audit.finding import Finding, Kind, printed
+from attacks.audit.bounds import (
+    Finding,
+    Kind,
+    Worlds,
+    by_inclusion,
+    printed,
+    prove_shaped,
+    sampled_shape,
+)
 from attacks.audit.setting import Setting
-from attacks.audit.worlds import Worlds, by_inclusion, prove_shaped
 from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.entropy import Random
 from secure_fd.privacy.plans import TrainingPlan
+from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import PrivacyUnit
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 

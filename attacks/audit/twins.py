@@ -12,21 +12,19 @@ from dataclasses import replace
 import numpy as np
 
 from attacks.audit.client import Fleet
-from attacks.audit.patching import replaced
+from attacks.audit.setting import replaced
 from secure_fd import private_training
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy import client_shares, mechanisms, randomized_response, record_release
-from secure_fd.privacy.alphabet import Alphabet
-from secure_fd.privacy.discrete_gaussian import discrete_gaussian
-from secure_fd.privacy.entropy import Random, words
-from secure_fd.privacy.float_gaussian import FloatGaussian
-from secure_fd.privacy.ledger import LabelLedger
+from secure_fd.privacy import release as client_shares
+from secure_fd.privacy import release as mechanisms
+from secure_fd.privacy import release as record_release
+from secure_fd.privacy import response as randomized_response
 from secure_fd.privacy.plans import RecordPlan
-from secure_fd.privacy.randomized_response import RandomizedResponse
-from secure_fd.privacy.record_release import Features, NoisyClassMeans
-from secure_fd.privacy.skellam import skellam
-from secure_fd.privacy.subsets import BoolArray
-from secure_fd.protection import record_unit
+from secure_fd.privacy.release import Features, NoisyClassMeans
+from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
+from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, skellam, words
+from secure_fd.protection import record as record_unit
+from secure_fd.protection.label import LabelLedger
 
 Twin = Callable[[], AbstractContextManager[None]]
 Sampler = Callable[[float, int, Random], IntArray]

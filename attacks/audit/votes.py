@@ -12,21 +12,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.audit.bounds import gaussian_shape
-from attacks.audit.finding import Finding, Kind, printed
-from attacks.audit.patching import replaced
+from attacks.audit.bounds import Finding, Kind, Worlds, gaussian_shape, printed, prove_shaped
 from attacks.audit.record import GAUSSIAN
-from attacks.audit.setting import Setting
-from attacks.audit.worlds import Worlds, prove_shaped
+from attacks.audit.setting import Setting, replaced
 from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray
-from secure_fd.privacy import record_release
-from secure_fd.privacy.entropy import Random
+from secure_fd.privacy import release as record_release
 from secure_fd.privacy.guarantees import record_guarantee
+from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection import record_unit
-from secure_fd.selection.density import ProxyReference, RatioSolver, ReferenceSettings
-from secure_fd.selection.features import FourierFeatures, PublicFeatures
+from secure_fd.protection import record as record_unit
+from secure_fd.selection.density import (
+    FourierFeatures,
+    ProxyReference,
+    PublicFeatures,
+    RatioSolver,
+    ReferenceSettings,
+)
 
 _TRIALS = 2000
 _PROXIES = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]]).reshape(4, 1, 1, 2)

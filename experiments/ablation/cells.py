@@ -9,16 +9,15 @@ import numpy as np
 from experiments.ablation.choices import CHOICES, Choice
 from experiments.ablation.private_threshold import private_thresholds, response_epsilon
 from experiments.ablation.quality import Quality, judge
-from secure_fd.config import image_set
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.knowledge import Released
 from secure_fd.privacy.calibration import epsilon as epsilon_of
-from secure_fd.privacy.record_release import record_plan, release_class_means
-from secure_fd.protection.record_rules import votes
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.privacy.release import record_plan, release_class_means
+from secure_fd.protection.record import RecordUnit, votes
+from secure_fd.recipes import image_set
 from secure_fd.selection.density import Same, shared_reference
 
 CLIENTS = 10

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from secure_fd.knowledge import FloatArray
-from secure_fd.protection.record_rules import RecordRules
+from secure_fd.protection.record import RecordRules
+from secure_fd.selection.client import otsu_thresholds, top_share_thresholds
 from secure_fd.selection.density import ReferenceSettings
-from secure_fd.selection.thresholds import otsu_thresholds, top_share_thresholds
 
 
 @dataclass(frozen=True, slots=True)

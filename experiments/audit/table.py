@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from attacks.audit.finding import Finding, Verdict
+from attacks.audit.bounds import Finding, Verdict
 from attacks.audit.registry import AUDITS, MUTATIONS
 from experiments.audit.settings import Plan
 from experiments.audit.tasks import Task

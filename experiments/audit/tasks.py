@@ -6,12 +6,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attacks.audit.finding import Finding
+from attacks.audit.bounds import Finding
 from attacks.audit.registry import AUDITS, MUTATIONS
 from attacks.audit.setting import Setting
 from experiments.audit.settings import Plan
 from experiments.workers import working
-from secure_fd.privacy.entropy import SeededRandom
+from secure_fd.privacy.samplers import SeededRandom
 
 Progress = Callable[[int], None]
 _LONGEST_FIRST = ("dp-sgd-batches", "record", "client-images", "record-images", "dp-sgd-images")

@@ -7,15 +7,13 @@ from functools import partial
 import numpy as np
 import torch
 
-from attacks import fit, gmi, prior
-from attacks.capabilities import Capability
+from attacks import fit, prior
+from attacks import inversion as gmi
+from attacks.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
 from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
-from attacks.label_distribution import LabelDistribution, undoing
 from attacks.label_only import LabelOnly, LabelOnlySettings, pooled
-from attacks.oracle import LabelOracle
-from attacks.result import AttackResult
-from attacks.samples import Challenge, Labelled, draw_challenge, match_classes
-from attacks.view import Public, outsider_view, server_view
+from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
+from attacks.votes import LabelDistribution, undoing
 from experiments.compare.run import RowRun, data_of, network
 from experiments.compare.settings import Plan
 from secure_fd import models

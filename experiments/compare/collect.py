@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from attacks.result import AttackResult, ImageArray
+from attacks.base import AttackResult, ImageArray
 from experiments.compare.driver import Outcome
 from experiments.compare.run import RowRun, data_of
 from experiments.compare.settings import Plan

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 
-from attacks.result import AttackResult
+from attacks.base import AttackResult
 from experiments.compare import attacking, run
 from experiments.compare.rows import RowSpec, row_specs
 from experiments.compare.settings import Plan

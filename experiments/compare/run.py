@@ -15,12 +15,9 @@ from experiments.compare.rows import RowSpec
 from experiments.compare.settings import Plan
 from experiments.compare.units import protection_for
 from secure_fd import models
-from secure_fd.aggregation.base import SecureSum
-from secure_fd.aggregation.dropout import Dropouts
+from secure_fd.aggregation.base import Dropouts, PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.commitment import proxy_commitment
-from secure_fd.config import SGD
+from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
@@ -32,11 +29,12 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.randomized_response import RandomizedResponse
+from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import Protection
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.recipes import SGD
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript

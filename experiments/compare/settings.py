@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import tyro
 
 from attacks.registry import ATTACKS
-from secure_fd.config import ImageSet, Schedule, image_set, schedule
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.plans import LEAST_CLIENTS
+from secure_fd.recipes import ImageSet, Schedule, image_set, schedule
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""

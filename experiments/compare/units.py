@@ -4,9 +4,9 @@ from experiments.compare.rows import RowSpec
 from experiments.compare.settings import Plan
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.client_unit import ClientUnit
-from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.client import ClientUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
 
 
 def protection_for(plan: Plan, spec: RowSpec) -> Protection:

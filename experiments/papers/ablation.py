@@ -12,7 +12,7 @@ from experiments.papers.results import CellResult, Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, measure, new_table, percent
 from experiments.papers.thresholds import DEFAULT_CLIENT
-from secure_fd.config import IMAGE_SETS
+from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from experiments.papers.tables import (
     seeds,
     selector_title,
 )
-from secure_fd.config import IMAGE_SETS
+from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

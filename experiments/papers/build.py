@@ -15,21 +15,18 @@ from experiments.papers.cells import BY_NETWORK, PROXY_LABELS, Cell, Group
 from experiments.papers.fixed_labels import FixedLabels, Lesson
 from experiments.papers.variants import Refitted, TrueLabels
 from secure_fd import models
-from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.commitment import proxy_commitment
+from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import one_hot
-from secure_fd.learners import OnSteps, warm_up
 from secure_fd.messages import proxy_pixels
-from secure_fd.methods.base import Method
-from secure_fd.methods.by_network import SelectiveByNetwork
-from secure_fd.methods.classwise import ClasswiseFederation
+from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.class_means import ClasswiseFederation
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
@@ -37,8 +34,7 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
-from secure_fd.methods.selective_fd import ClassBy, SelectiveFD, Votes
-from secure_fd.methods.votes import Labels
+from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD, Votes
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -46,7 +42,7 @@ from secure_fd.selection.client import (
     Selection,
 )
 from secure_fd.selection.density import Same
-from secure_fd.training import default_device
+from secure_fd.training import OnSteps, default_device, warm_up
 from secure_fd.transcript import Float32Array, Transcript
 
 

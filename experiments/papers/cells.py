@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 
 from experiments.papers import recipes
-from secure_fd.config import IMAGE_SETS, SGD, Schedule
 from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
+from secure_fd.recipes import IMAGE_SETS, SGD, Schedule
 
 METHODS = ("independent", "fedmd", "feded", "ds-fl", "fkd", "pls", "fedavg", "selective-fd")
 PROXY_LABELS = ("true-labels", "selected-labels")

@@ -15,7 +15,7 @@ from experiments.papers.results import CellResult, Point, Results, grouped, mome
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, method_title, new_table, percent
 from experiments.report.text import human_bytes
-from secure_fd.config import IMAGE_SETS
+from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -26,10 +26,9 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.methods.by_network import SelectiveByNetwork
-from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedavg import FedAvg, ParameterCodec
+from secure_fd.methods.selective_fd import SelectiveByNetwork
 from secure_fd.models import flatten
-from secure_fd.parameters import ParameterCodec
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.selection.density import Same
 from secure_fd.training import predicted_labels

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from secure_fd.config import SGD, Schedule
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.federation import Participant
+from secure_fd.recipes import SGD, Schedule
 from secure_fd.training import accuracy, default_device
 from secure_fd.transcript import Transcript
 

@@ -9,8 +9,8 @@ from experiments.papers.plots import Lines, drawn, over
 from experiments.papers.results import CellResult, Results, grouped
 from experiments.papers.study import Study
 from experiments.papers.tables import Table, method_title, new_table, percent
-from secure_fd.config import IMAGE_SETS
 from secure_fd.data.partition import parse_split
+from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ being taught. So all proxies are answered once, in one round, and learnt until t
 
 from dataclasses import dataclass, replace
 
-from secure_fd.config import IMAGE_SETS, SGD, Schedule, schedule
 from secure_fd.data.partition import Split, parse_split
+from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import tyro
 
 from experiments.compare.settings import data_folder
 from experiments.papers.cells import Cell
-from secure_fd.config import IMAGE_SETS
 from secure_fd.errors import ConfigurationError
+from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from experiments.papers.study import Study

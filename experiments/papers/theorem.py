@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from secure_fd import models
-from secure_fd.config import SGD
 from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray, IntArray, one_hot
+from secure_fd.recipes import SGD
 from secure_fd.training import Trainer, default_device, predict, predicted_labels
 
 DELTA = 0.05

@@ -11,7 +11,7 @@ from experiments.papers.plots import Lines, drawn, over
 from experiments.papers.results import CellResult, Results, grouped
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import Table, known_percent, measure, new_table, percent
-from secure_fd.config import IMAGE_SETS
+from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import ByNetwork
+from secure_fd.methods.base import ByNetwork, Labels, Opinion
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Labels, Opinion
 from secure_fd.selection.density import Same
 
 _BATCH = 1000

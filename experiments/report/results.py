@@ -12,7 +12,7 @@ from experiments.report.files import write_atomically
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from attacks.result import AttackResult  # it imports torch
+    from attacks.base import AttackResult  # it imports torch
 
 SCHEMA = "secure-fd/privacy-compare/2"
 RESULTS_FILE = "results.json"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from attacks.result import AttackResult
+from attacks.base import AttackResult
 from experiments.report.results import NOT_APPLICABLE
 from secure_fd.errors import MissingCapabilityError
 

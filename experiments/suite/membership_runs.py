@@ -8,27 +8,26 @@ import numpy as np
 import torch
 from torch import nn
 
-from attacks.membership.game import Game, draw_game, gather
-from attacks.samples import Labelled, require_disjoint
-from attacks.seeds import substream
+from attacks.base import Labelled, require_disjoint, substream
+from attacks.membership import Game, draw_game, gather
 from attacks.view import Public
 from experiments.suite.scene import Job
 from secure_fd import models
+from secure_fd.aggregation.base import PlainSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.config import SGD, Schedule, Sizes
 from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.federation import Federation, Participant
+from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Labels
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
+from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.training import accuracy
 from secure_fd.transcript import Transcript
 

@@ -1,6 +1,6 @@
 """What trained clients would answer a server that picks, or makes up, the images it asks about.
 
-The experimenter's side: attacks get these answers wrapped in an `attacks.oracle.Oracle`.
+The experimenter's side: attacks get these answers wrapped in an `attacks.view.Oracle`.
 Answers pass through all that a round's would: the client's selector and network, the protection,
 the codec, and the sum.
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.oracle import AnswerFunction, LabelFunction
+from attacks.view import AnswerFunction, LabelFunction
 from experiments.compare.rows import RowSpec
 from experiments.compare.run import RowRun, method_of, network
 from experiments.compare.settings import Plan
@@ -37,9 +37,9 @@ from secure_fd.knowledge import (
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
-from secure_fd.protection.client_unit import ClientUnit
-from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.client import ClientUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
 from secure_fd.selection.client import FittedSelector
 from secure_fd.training import predict
 

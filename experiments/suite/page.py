@@ -9,8 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from attacks.capabilities import Capability
-from attacks.threats import THREATS
+from attacks.view import THREATS, Capability
 from experiments import report
 from experiments.report.files import write_atomically
 from experiments.report.html import REPORT_FILE, shown

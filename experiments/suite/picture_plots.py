@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.metrics import OverSeeds
-from attacks.result import ImageArray
+from attacks.base import ImageArray
+from attacks.scoring import OverSeeds
 from experiments.report.results import EXCESS
 from experiments.report.style import (
     INK,

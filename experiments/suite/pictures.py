@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from attacks.result import AttackResult, ImageArray
+from attacks.base import AttackResult, ImageArray
 from experiments.report.files import write_atomically
 from experiments.suite.scene import Findings
 from secure_fd.errors import ConfigurationError

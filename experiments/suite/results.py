@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.metrics import OverSeeds, mean_roc, over_seeds, paired
-from attacks.result import AttackResult, RocCurve
+from attacks.base import AttackResult, RocCurve
+from attacks.scoring import OverSeeds, mean_roc, over_seeds, paired
 from experiments.report.json_files import read, write
 from experiments.report.results import NOT_APPLICABLE, AttackFigure
 from experiments.suite.scene import Findings

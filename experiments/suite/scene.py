@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from attacks.result import AttackResult  # it imports torch, and --help must not
+    from attacks.base import AttackResult  # it imports torch, and --help must not
 
 Progress = Callable[[int], None]
 """Hears percent of a task, 0 to 100."""

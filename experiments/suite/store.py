@@ -13,7 +13,7 @@ import numpy as np
 import attacks
 import experiments
 import secure_fd
-from attacks.result import AttackResult, ImageArray
+from attacks.base import AttackResult, ImageArray
 from experiments.code_version import code_version
 from experiments.report.files import write_atomically
 from experiments.suite.scene import Findings, Job

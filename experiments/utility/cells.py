@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from secure_fd.config import IMAGE_SETS, Schedule, schedule
 from secure_fd.errors import ConfigurationError
+from secure_fd.recipes import IMAGE_SETS, Schedule, schedule
 
 UNITS = ("none", "record", "label", "client")
 ALPHABETS = ("", "full", "declared")

@@ -14,7 +14,7 @@ from experiments.utility.store import Store
 from experiments.workers import working
 from secure_fd.data.sources import load
 from secure_fd.errors import LocalError
-from secure_fd.fleet.votes import FleetVotes
+from secure_fd.fleet import FleetVotes
 
 Prepared = WarmUp | FleetVotes
 

@@ -13,8 +13,8 @@ from experiments.utility.cells import Cell
 from experiments.utility.results import CellResult
 from secure_fd.errors import LocalError
 from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
 
 _HARD = RowSpec("selective-fd", "hard")
 

@@ -13,14 +13,22 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import Split
 from secure_fd.errors import LocalError
-from secure_fd.fleet.deal import Dealt, deal, expected_classes
-from secure_fd.fleet.lesson import learnt
-from secure_fd.fleet.release import Fleet, NoisySums, planned, released_sums
-from secure_fd.fleet.votes import FleetVotes, cast_votes
+from secure_fd.fleet import (
+    Dealt,
+    Fleet,
+    FleetVotes,
+    NoisySums,
+    cast_votes,
+    deal,
+    expected_classes,
+    learnt,
+    planned,
+    released_sums,
+)
 from secure_fd.knowledge import IntArray
 from secure_fd.privacy.calibration import epsilon as price
-from secure_fd.privacy.client_shares import ClientShares
-from secure_fd.protection.client_unit import ClientUnit
+from secure_fd.privacy.release import ClientShares
+from secure_fd.protection.client import ClientUnit
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.training import accuracy
 

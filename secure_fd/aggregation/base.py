@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import ClassVar, Final, Protocol
 
-from secure_fd.errors import MissingClientError
+import numpy as np
+
+from secure_fd.errors import ConfigurationError, LocalError, MissingClientError
 from secure_fd.knowledge import IntArray, UnitArray, WordArray
+from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 
 
@@ -115,3 +118,149 @@ class SecureSum(Protocol):
         Raises LocalError for a value beyond that, before anything is sent, and VoidRoundError
         where too few clients are left.
         """
+
+
+# Checks that every secure sum makes on its input before anything is sent, and who is left.
+
+
+_BEFORE_INPUT = (Stage.PREPARE, Stage.INPUT)
+
+
+def agreed_length(vectors: Mapping[int, UnitArray], n_clients: int) -> int:
+    """The one length of all vectors; LocalError for an unknown client, or lengths that differ.
+
+    Raises VoidRoundError where there is no vector at all.
+    """
+    _check_known(vectors, n_clients)
+    shapes = {vector.shape for vector in vectors.values()}
+    if len(shapes) > 1:
+        raise LocalError(f"vectors of one sum need one length, not {sorted(shapes)}")
+    if not shapes:
+        nobody = dict.fromkeys(range(n_clients), Stage.PREPARE)
+        raise VoidRoundError("no client has a vector; nothing is sent", nobody, Traffic({}, {}, 0))
+    return int(next(iter(vectors.values())).size)
+
+
+def absences(
+    vectors: Mapping[int, UnitArray],
+    n_clients: int,
+    dropouts: Mapping[int, Stage] | None,
+) -> dict[int, Stage]:
+    """By client, ascending, the first stage that it does not answer.
+
+    A client without a vector is silent from the start. LocalError for an unknown client.
+    """
+    silent = dict(dropouts or {})
+    _check_known(silent, n_clients)
+    silent |= {client: Stage.PREPARE for client in range(n_clients) if client not in vectors}
+    return dict(sorted(silent.items()))
+
+
+def uploaders(missing: Mapping[int, Stage], n_clients: int) -> tuple[int, ...]:
+    """The clients whose input arrives, ascending: all that are not silent until after it."""
+    return tuple(k for k in range(n_clients) if missing.get(k) not in _BEFORE_INPUT)
+
+
+def _check_known(clients: Mapping[int, object], n_clients: int) -> None:
+    unknown = sorted(set(clients) - set(range(n_clients)))
+    if unknown:
+        raise LocalError(f"clients {unknown} are not of the cohort 0 to {n_clients - 1}")
+
+
+# The sum without protection: the server reads every client's values. The baseline.
+
+
+class PlainSum:
+    """Packs as the masked sum does, masks nothing; one stage, no framing.
+
+    n_clients: the cohort, numbered from 0.
+    """
+
+    name: ClassVar[str] = "plain"
+    hides: ClassVar[bool] = False
+    guarantee: ClassVar[str] = (
+        "None: the server reads every client's values, and adds them up as it is trusted to do."
+    )
+    caveats: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, n_clients: int) -> None:
+        self.n_clients = n_clients
+
+    def draw(self, round_index: int, population: int, count: int) -> None:
+        """None: clients that trust the server with their values have no say here either."""
+
+    def sum(
+        self,
+        round_index: int,
+        vectors: Mapping[int, UnitArray],
+        bound: int,
+        *,
+        subject: bytes = b"",  # noqa: ARG002 - nothing binds a sum in clear
+        dropouts: Mapping[int, Stage] | None = None,
+        noise: NoiseTerms = NO_NOISE,
+    ) -> SumResult:
+        """See SecureSum.sum. One input is enough without noise; only INPUT sends anything."""
+        length = agreed_length(vectors, self.n_clients)
+        layout = LaneLayout(self.n_clients, bound, noise.room)
+        missing = absences(vectors, self.n_clients, dropouts)
+        survivors = uploaders(missing, self.n_clients)
+        least = max(1, noise.survivors)
+        if len(survivors) < least:
+            why = f"{len(survivors)} inputs arrived in round {round_index} and {least} are needed"
+            raise VoidRoundError(why, missing, Traffic({}, {}, 1))
+        payloads = {client: layout.pack(vectors[client]) for client in survivors}
+        total = np.zeros(layout.words(length), dtype=np.uint64)
+        for words in payloads.values():
+            total += words
+        traffic = Traffic(
+            up={client: words.nbytes for client, words in payloads.items()},
+            down=dict.fromkeys(payloads, 0),
+            stages=1,
+        )
+        values = layout.unpack(total, length)
+        return SumResult(values, traffic, payloads, True, survivors, missing)
+
+
+def sum_for(n_clients: int, aggregation: SecureSum | None) -> SecureSum:
+    """The sum that was chosen, or one in clear.
+
+    Raises ConfigurationError where it was made for another number of clients.
+    """
+    chosen = aggregation or PlainSum(n_clients)
+    if chosen.n_clients != n_clients:
+        raise ConfigurationError(
+            "aggregation", chosen.n_clients, f"make it for {n_clients} clients"
+        )
+    return chosen
+
+
+# Clients that fall silent: a plan of simulated faults, the same for every sum that it is put to.
+#
+# Nothing here belongs to a deployment, where clients drop out by themselves.
+
+
+_STAGES: Final = tuple(Stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropouts:
+    """Every client drops out of every round by itself, at a stage that is as likely as any other.
+
+    rate: chance in [0, 1) of one client in one round. seed: 0 or more; it decides the whole plan.
+    """
+
+    rate: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise ConfigurationError("rate", self.rate, "use a number from 0 to less than 1")
+        if self.seed < 0:
+            raise ConfigurationError("seed", self.seed, "use 0 or more")
+
+    def plan(self, round_index: int, n_clients: int) -> dict[int, Stage]:
+        """By client that drops out of the round, the stage from which on it is silent."""
+        rng = np.random.default_rng((self.seed, round_index))
+        lost = rng.random(n_clients) < self.rate
+        stages = rng.integers(len(_STAGES), size=n_clients)
+        return {int(k): _STAGES[stages[k]] for k in np.flatnonzero(lost)}

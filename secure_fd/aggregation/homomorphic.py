@@ -4,16 +4,21 @@ import os
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from secure_fd.aggregation.base import Stage, SumResult, Traffic, VoidRoundError
+from secure_fd.aggregation.base import (
+    Stage,
+    SumResult,
+    Traffic,
+    VoidRoundError,
+    absences,
+    agreed_length,
+    uploaders,
+)
 from secure_fd.aggregation.bfv.client import Client, ClientRound
 from secure_fd.aggregation.bfv.keys import Dealer
 from secure_fd.aggregation.bfv.scheme import MAX_CLIENTS
 from secure_fd.aggregation.bfv.scope import MIN_SURVIVORS, Session
 from secure_fd.aggregation.bfv.server import Server, ServerRound
-from secure_fd.aggregation.cohort import absences, agreed_length, uploaders
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import RandomBytes, draw
-from secure_fd.crypto.secrecy import SecretHolder
+from secure_fd.crypto.primitives import IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Roster, RoundTerms

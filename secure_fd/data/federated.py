@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from secure_fd.config import Sizes, image_set
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
 from secure_fd.messages import pixel_bytes
+from secure_fd.recipes import Sizes, image_set
 
 Count = int | tuple[int, ...]
 """Records of every class, or of each."""

@@ -1,22 +1,185 @@
-"""Named image sets, whole: a pool to divide and, where one is published, a test set."""
+"""Strict reader of the IDX format (http://yann.lecun.com/exdb/mnist/), plain or gzip."""
 
+import gzip
+import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 from torch.nn import functional
 
-from secure_fd.config import image_set
-from secure_fd.data.backbone import EfficientNetLite0
-from secure_fd.data.cifar import cifar10_arrays
-from secure_fd.data.feature_cache import cache_folder, cached_features
-from secure_fd.data.folders import downloaded, folder_of, read_grey_folder, stacked
-from secure_fd.data.idx import read_idx
+from secure_fd.data.backbone import EfficientNetLite0, cache_folder, cached_features
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
+from secure_fd.recipes import image_set
+from secure_fd.vision import torchvision
+
+_UNSIGNED_BYTE = 8
+_MAX_BYTES = 1 << 30
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """The array of unsigned bytes in an IDX file.
+
+    Raises ConfigurationError where the file is missing, not IDX, of another type, or cut short.
+    """
+    content = _read(path)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTE:
+        raise ConfigurationError("data_dir", str(path), "an IDX file of unsigned bytes is expected")
+    start = 4 + 4 * content[3]
+    if content[3] == 0 or len(content) < start:
+        raise ConfigurationError("data_dir", str(path), "its header is cut short: fetch it anew")
+    shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
+    if len(content) - start != math.prod(shape):
+        raise ConfigurationError(
+            "data_dir", str(path), f"its header announces {shape}, its body differs: fetch it anew"
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _read(path: Path) -> bytes:
+    opener = gzip.open if path.suffix == ".gz" else Path.open
+    try:
+        with opener(path, "rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigurationError("data_dir", str(path), "this file must exist") from None
+    except (EOFError, OSError, zlib.error) as error:
+        raise ConfigurationError(
+            "data_dir", str(path), f"the file is truncated or damaged ({error}): fetch it anew"
+        ) from None
+    if len(content) > _MAX_BYTES:
+        raise ConfigurationError("data_dir", str(path), "IDX files above 1 GiB are refused")
+    return bytes(content)
+
+
+# Where the folders of image sets are, and strict readers of what is in them.
+
+
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images [N, channels, H, W] of 8 bits, and labels [N]."""
+
+
+class Downloaded(Protocol):
+    """What torchvision's data sets offer, by set."""
+
+    raw_folder: str
+    data: NDArray[np.uint8]
+    targets: list[int]
+
+
+def folder_of(name: str, data_dir: Path) -> Path:
+    """The folder of a set. Raises ConfigurationError where it is not in `data_dir`."""
+    if not (data_dir / name).is_dir():
+        raise ConfigurationError("data_dir", str(data_dir), f"the folder {name}/ must be in it")
+    return data_dir / name
+
+
+def downloaded(name: str, title: str, *, train: bool) -> Downloaded:
+    """A set that torchvision knows by its title, where the network allows.
+
+    Raises ConfigurationError where it does not.
+    """
+    datasets = torchvision().datasets
+    try:
+        dataset: Downloaded = getattr(datasets, title)(
+            root=str(cache_folder()), train=train, download=True
+        )
+    except (RuntimeError, OSError):
+        raise ConfigurationError(
+            "data_dir", None, f"{name} could not be downloaded: name a folder that holds {name}/"
+        ) from None
+    return dataset
+
+
+def stacked(by_class: list[NDArray[np.uint8]]) -> Labelled:
+    """All images, class by class, and their labels."""
+    labels = np.repeat(np.arange(len(by_class)), [len(images) for images in by_class])
+    return np.concatenate(by_class), labels.astype(np.int64)
+
+
+def read_mosaic(path: Path, side: int) -> NDArray[np.uint8]:
+    """The tiles [N, 3, side, side] of a colour mosaic, row by row.
+
+    Raises ConfigurationError where the file is missing, damaged or no whole number of tiles.
+    """
+    picture = _read_folders(path, "RGB")
+    rows, columns = picture.shape[0] // side, picture.shape[1] // side
+    if picture.shape != (rows * side, columns * side, 3):
+        raise ConfigurationError(
+            "data_dir", str(path), f"its size {picture.shape[:2]} is no multiple of {side}"
+        )
+    tiles = picture.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
+    return np.ascontiguousarray(tiles.reshape(-1, 3, side, side))
+
+
+def read_grey_folder(folder: Path, side: int) -> NDArray[np.uint8]:
+    """The PNG images of a folder [N, 1, side, side], in the order of their names.
+
+    Raises ConfigurationError where there is none, or one is damaged or of another size.
+    """
+    paths = sorted(folder.glob("*.png"))
+    if not paths:
+        raise ConfigurationError("data_dir", str(folder), "this folder must exist and hold PNGs")
+    images = [_read_folders(path, "L") for path in paths]
+    for path, image in zip(paths, images, strict=True):
+        if image.shape != (side, side):
+            raise ConfigurationError(
+                "data_dir", str(path), f"its size is {image.shape}, not {(side, side)}"
+            )
+    return np.stack(images)[:, None]
+
+
+def _read_folders(path: Path, mode: str) -> NDArray[np.uint8]:
+    try:
+        with Image.open(path) as picture:
+            return np.asarray(picture.convert(mode), dtype=np.uint8)
+    except FileNotFoundError:
+        raise ConfigurationError("data_dir", str(path), "this file must exist") from None
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise ConfigurationError(
+            "data_dir", str(path), f"the image is damaged ({error}): fetch it anew"
+        ) from None
+
+
+# CIFAR-10 (Krizhevsky, 2009) as 8-bit arrays, from a folder of mosaics or a download.
+
+
+_CLASSES = 10
+_SIDE = 32
+
+
+def cifar10_arrays(data_dir: Path | None) -> tuple[Labelled, Labelled]:
+    """The published training and test images, [N, 3, 32, 32] of 8 bits, with their labels.
+
+    data_dir: holds cifar10/ with a lossless mosaic for each part and class, such as train_0.webp;
+    None: downloaded. Raises ConfigurationError where neither can be had.
+    """
+    if data_dir is None:
+        train, test = (downloaded("cifar10", "CIFAR10", train=part) for part in (True, False))
+        return _arrays(train), _arrays(test)
+    folder = folder_of("cifar10", data_dir)
+    return _mosaics(folder, "train"), _mosaics(folder, "test")
+
+
+def _arrays(dataset: Downloaded) -> Labelled:
+    """From torchvision's [N, 32, 32, 3]."""
+    pixels = np.ascontiguousarray(dataset.data.transpose(0, 3, 1, 2))
+    return pixels, np.asarray(dataset.targets, dtype=np.int64)
+
+
+def _mosaics(folder: Path, part: str) -> Labelled:
+    return stacked([read_mosaic(folder / f"{part}_{c}.webp", _SIDE) for c in range(_CLASSES)])
+
+
+# Named image sets, whole: a pool to divide and, where one is published, a test set.
+
 
 SIDE = 28
 """Height and width that the models of the paper's Table 3 expect."""

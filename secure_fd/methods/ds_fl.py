@@ -21,9 +21,7 @@ from scipy.special import softmax
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import EverybodyAnswers
-from secure_fd.methods.votes import Labels
-from secure_fd.selection.server import ensemble_predictions
+from secure_fd.methods.base import EverybodyAnswers, Labels, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)

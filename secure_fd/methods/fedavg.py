@@ -1,8 +1,4 @@
-"""FedAvg (McMahan et al., 2017): clients share parameters, through the same secure sum.
-
-Its clients train one shared architecture from one initialisation. With a `PrivateSGD` in place of
-`SGD`, every local step is DP-SGD.
-"""
+"""Model parameters as integers that may be summed exactly: FedAvg on the same secure sum."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,23 +8,74 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import SecureSum, Stage, VoidRoundError
-from secure_fd.aggregation.dropout import Dropouts
-from secure_fd.aggregation.plain import sum_for
-from secure_fd.config import SGD, Schedule
+from secure_fd.aggregation.base import Dropouts, SecureSum, Stage, VoidRoundError, sum_for
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import WordArray
-from secure_fd.learners import Learners
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.federation import check_own_models
+from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.models import flatten, load_flat
-from secure_fd.parameters import ParameterCodec
-from secure_fd.participants import check_own_models
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
-from secure_fd.stopwatch import Stopwatch
-from secure_fd.training import accuracy, default_device
-from secure_fd.transcript import Float32Array, ParameterRound, Transcript, readable_uploads
+from secure_fd.recipes import SGD, Schedule
+from secure_fd.training import Learners, accuracy, default_device
+from secure_fd.transcript import (
+    Float32Array,
+    ParameterRound,
+    Stopwatch,
+    Transcript,
+    readable_uploads,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCodec:
+    """Fixed point: a weighted parameter in [-limit, limit] becomes an integer in [0, bound].
+
+    shares: by client, its records over the largest client's, in (0, 1], public. resolution: steps
+    in one unit; rounding moves a mean of K clients by at most half a step over the mean share.
+    """
+
+    shares: tuple[float, ...]
+    limit: int = 16
+    resolution: int = 1 << 22
+
+    def __post_init__(self) -> None:
+        if not self.shares or not all(0 < share <= 1 for share in self.shares):
+            raise ConfigurationError("shares", self.shares, "use numbers above 0, at most 1")
+
+    @property
+    def bound(self) -> int:
+        """Largest encoded integer."""
+        return 2 * self.limit * self.resolution
+
+    def encode(self, client: int, parameters: Float32Array) -> WordArray:
+        """[m] integers of share * parameters. Raises LocalError where one does not fit."""
+        weighted = parameters.astype(np.float64) * self.shares[client]
+        if not (np.abs(weighted) <= self.limit).all():
+            raise LocalError(
+                f"parameters: one is not finite or beyond {self.limit}; training has diverged"
+            )
+        steps = np.rint((weighted + self.limit) * self.resolution)
+        return np.asarray(steps, dtype=np.uint64)
+
+    def decode(self, total: UnitArray, survivors: Sequence[int]) -> FloatArray:
+        """[m] weighted mean over the clients in the sum, from the exact sum of their integers."""
+        offset = len(survivors) * self.limit
+        summed = total.astype(np.float64) / self.resolution - offset
+        return np.asarray(summed / sum(self.shares[client] for client in survivors))
+
+    def decode_one(self, client: int, values: UnitArray) -> Float32Array:
+        """[m] parameters of one client, for whoever may read its upload."""
+        summed = values.astype(np.float64) / self.resolution - self.limit
+        return np.asarray(summed / self.shares[client], dtype=np.float32)
+
+
+# FedAvg (McMahan et al., 2017): clients share parameters, through the same secure sum.
+#
+# Its clients train one shared architecture from one initialisation. With a `PrivateSGD` in place
+# of
+# `SGD`, every local step is DP-SGD.
 
 
 @dataclass(frozen=True, slots=True)

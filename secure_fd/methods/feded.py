@@ -17,14 +17,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from secure_fd.config import SGD
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.memory import Memory
-from secure_fd.methods.base import EverybodyAnswers, teachable
-from secure_fd.methods.votes import Labels
-from secure_fd.selection.server import ensemble_predictions
+from secure_fd.methods.base import EverybodyAnswers, Labels, ensemble_predictions, teachable
+from secure_fd.recipes import SGD
+from secure_fd.rounds import Memory
 from secure_fd.training import Trainer, default_device, predict
 
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.methods.base import EverybodyAnswers
-from secure_fd.methods.votes import Labels
-from secure_fd.selection.server import ensemble_predictions
+from secure_fd.methods.base import EverybodyAnswers, Labels, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)

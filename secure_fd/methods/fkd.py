@@ -15,10 +15,8 @@ import numpy as np
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Contribution, FloatArray, Sums
-from secure_fd.methods.base import teachable
-from secure_fd.methods.classwise import class_means
-from secure_fd.methods.votes import Labels
-from secure_fd.selection.server import ensemble_predictions
+from secure_fd.methods.base import Labels, ensemble_predictions, teachable
+from secure_fd.methods.class_means import class_means
 
 
 @dataclass(frozen=True, slots=True)

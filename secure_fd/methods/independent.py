@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from secure_fd.config import Schedule
 from secure_fd.data.images import Images
 from secure_fd.federation import Participant
-from secure_fd.learners import Learners
-from secure_fd.training import accuracy, default_device
+from secure_fd.recipes import Schedule
+from secure_fd.training import Learners, accuracy, default_device
 from secure_fd.transcript import Transcript
 
 

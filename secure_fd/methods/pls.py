@@ -16,11 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_fd.knowledge import Contribution, FloatArray, Sums
-from secure_fd.methods.base import teachable
-from secure_fd.methods.classwise import class_means
+from secure_fd.methods.base import Labels, ensemble_predictions, teachable
+from secure_fd.methods.class_means import class_means
 from secure_fd.methods.fkd import check_gamma
-from secure_fd.methods.votes import Labels
-from secure_fd.selection.server import ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)

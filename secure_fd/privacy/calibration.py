@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.accountants import IntegerRenyi, accountant_for
-from secure_fd.privacy.accountants.base import Accountant
+from secure_fd.privacy.accountants import Accountant, IntegerRenyi, accountant_for
 from secure_fd.privacy.plans import Plan
 
 _TRIES = 300

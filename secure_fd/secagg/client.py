@@ -1,26 +1,304 @@
-"""A client for a whole session: what lasts from round to round.
+"""One round of a client: its machine and all of its transitions. Bytes in, bytes out.
 
-1. Its roster is pinned, and its group is what every member signed; see client_setup.py.
-2. A round's number only grows; a round that began is spent, whether it ended well or not. The
-   secrets of a round are drawn for that round; see client_round.py for what becomes of them.
- 3. Its channels last as long as the session: whoever reads its memory, and has recorded the
-    traffic, has its inputs of that session.
+Rules it keeps, whatever the server sends:
+ 1. It masks for a cohort that reaches the quorum, the floor of its noise and, in its
+    neighbourhood, the threshold, and only with round keys that came sealed from the neighbours
+    themselves; and it helps to open no sum of fewer.
+ 2. Bound, lanes, modulus, noise and thresholds are its own; no message carries them.
+ 3. It sends one input a round. No message makes it send its words unmasked.
+ 4. It gives away one share a round for every neighbour: of the seed where the neighbour is a
+    survivor, of the root where it is not, never both. Before that, a threshold of the group's
+    committee must have signed the very cohort that it masked for (nobody is missing), or the
+    very cohort and survivors (somebody is). A client signs one cohort and one set of survivors
+    a round.
+ 5. Any failure, ours or theirs, leaves the round aborted, for good, and its secrets dropped.
 """
 
 import os
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Final
 
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import RandomBytes
-from secure_fd.crypto.secrecy import SecretHolder
-from secure_fd.errors import LocalError
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup, Enrolment
-from secure_fd.secagg.floors import Floors
-from secure_fd.secagg.round_messages import Prepare
-from secure_fd.secagg.secrets import Prepared, prepare
-from secure_fd.secagg.session import RoundCounter, RoundScope, RoundTerms, Session
-from secure_fd.secagg.wire import Place
+from secure_fd.crypto.primitives import SERVER, IdentityKey, RandomBytes, SecretHolder
+from secure_fd.errors import LocalError, PeerError
+from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.secagg import messages
+from secure_fd.secagg.masks import (
+    Prepared,
+    Shares,
+    mask_input,
+    open_shares,
+    pair_stream,
+    prepare,
+    self_stream,
+)
+from secure_fd.secagg.messages import Prepare
+from secure_fd.secagg.session import (
+    Floors,
+    MessageType,
+    Place,
+    RoundCounter,
+    RoundScope,
+    RoundTerms,
+    Session,
+    encode_set,
+    message_type,
+)
+from secure_fd.secagg.setup import ClientSetup, Enrolment
+
+
+class ClientState(Enum):
+    """Where a client stands in a round."""
+
+    READY = auto()
+    PREPARED = auto()
+    SENT = auto()
+    SIGNED = auto()
+    DONE = auto()
+    ABORTED = auto()
+
+
+class _Held(SecretHolder):
+    """What a round must forget when it ends."""
+
+    __slots__ = (
+        "cohort",
+        "cohort_set",
+        "prepared",
+        "shares",
+        "survivor_set",
+        "survivors",
+        "unconfirmed",
+        "words",
+    )
+
+    def __init__(self, prepared: Prepared | None, unconfirmed: messages.Prepare | None) -> None:
+        self.prepared = prepared
+        self.unconfirmed = unconfirmed
+        self.words: WordArray | None = None
+        self.shares: dict[int, Shares] = {}
+        self.cohort: tuple[int, ...] = ()
+        self.cohort_set = b""
+        self.survivors: tuple[int, ...] = ()
+        self.survivor_set = b""
+
+
+class ClientRound(SecretHolder):
+    """One round of one client: load the values, start, then answer each message until DONE."""
+
+    __slots__ = ("_client", "_enrolment", "_held", "_state", "scope")
+
+    def __init__(self, client: "Client", scope: RoundScope, enrolment: Enrolment) -> None:
+        self.scope = scope
+        self._client = client
+        self._enrolment = enrolment
+        self._state = ClientState.READY
+        self._held: _Held | None = _Held(*client.take_prepared(scope.terms.index))
+
+    @property
+    def number(self) -> int:
+        """The client's."""
+        return self._client.number
+
+    @property
+    def state(self) -> ClientState:
+        """Where the round stands; ABORTED never changes again."""
+        return self._state
+
+    def load(self, values: UnitArray) -> None:
+        """Take the private values [m]: once, any time before the cohort is answered.
+
+        int64 where the terms have room for noise, else uint64. LocalError for another length than
+        agreed, or a value beyond bound and room.
+        """
+        state, held = self._take()
+        if held is None or held.words is not None:
+            raise LocalError(f"values cannot be loaded again, nor in state {state.name}")
+        if values.shape != (self.scope.terms.length,):
+            raise LocalError(f"values: {values.shape} where {self.scope.terms.length} are agreed")
+        held.words = self.scope.layout.pack(values)
+        self._state, self._held = state, held
+
+    def start(self) -> bytes | None:
+        """Open the round: a PREPARE message, or None where the last round's input carried it.
+
+        The last round's input may have been lost; unless that round ended well, what it carried
+        is sent again, the same bytes.
+        """
+        state, held = self._take()
+        if state is not ClientState.READY or held is None:
+            raise LocalError(f"a round starts from READY, not from {state.name}")
+        if held.prepared is None:
+            index = self.scope.terms.index
+            self._client.prepare(index, self._enrolment)
+            held.prepared, held.unconfirmed = self._client.take_prepared(index)
+        sent, held.unconfirmed = held.unconfirmed, None
+        self._state, self._held = ClientState.PREPARED, held
+        if sent is None:
+            return None
+        return messages.encode_prepare(sent, self.scope.place, self.number)
+
+    def receive(self, data: bytes) -> bytes:
+        """Answer one message of the server; PeerError for any that the table does not list."""
+        state, held = self._take()
+        kind = message_type(data, self.scope.place, SERVER)
+        if held is None or (state, kind) not in _TRANSITIONS:
+            raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
+        reply, successor = _TRANSITIONS[state, kind](self, data, held)
+        self._state = successor
+        if successor is ClientState.DONE:
+            self._client.confirm(self.scope.terms.index + 1)
+        else:
+            self._held = held
+        return reply
+
+    def _take(self) -> tuple[ClientState, _Held | None]:
+        """Leave the round aborted and empty; whoever succeeds puts back what it still needs."""
+        state, held = self._state, self._held
+        self._state, self._held = ClientState.ABORTED, None
+        return state, held
+
+    def _answer_cohort(self, data: bytes, held: _Held) -> "_Step":
+        """Open every share, mask the words, and prepare the next round with the same upload."""
+        group, place, prepared = self._enrolment.group, self.scope.place, held.prepared
+        if held.words is None or prepared is None:
+            raise LocalError("the cohort cannot be answered before values are loaded")
+        held.cohort, relayed = messages.decode_cohort(data, group, place, self.number)
+        if self.number not in held.cohort:
+            raise PeerError(f"the cohort leaves out client {self.number}")
+        self._check_reach(held.cohort, "cohort")
+        held.shares = {
+            peer: open_shares(
+                place, self.number, peer, self._enrolment.channels[peer], sent.key, sent.sealed
+            )
+            for peer, sent in relayed.items()
+        }
+        held.shares[self.number] = prepared.own
+        words, held.words = held.words, None
+        self._mask(words, prepared, relayed)
+        held.prepared = None
+        held.cohort_set = encode_set(held.cohort, group.members)
+        text = messages.cohort_text(self.scope, self.number, group, held.cohort_set)
+        signature = self._client.sign(text)
+        following = self._client.prepare(self.scope.terms.index + 1, self._enrolment)
+        message = messages.encode_masked(words, signature, following, self.scope, self.number)
+        return message, ClientState.SENT
+
+    def _mask(
+        self, words: WordArray, prepared: Prepared, relayed: Mapping[int, messages.Relayed]
+    ) -> None:
+        scope, key, index = self.scope, prepared.secrets.key, self.scope.terms.index
+        pairs = {
+            peer: pair_stream(
+                scope,
+                self.number,
+                peer,
+                key,
+                sent.key,
+                self._enrolment.channels[peer].pair_secret(index),
+            )
+            for peer, sent in relayed.items()
+        }
+        mask_input(
+            words, self.number, pairs, self_stream(scope, self.number, prepared.secrets.seed)
+        )
+
+    def _answer_survivors(self, data: bytes, held: _Held) -> "_Step":
+        """Nobody is missing: check the cohort's signatures and unmask. Else sign who is left."""
+        group, place = self._enrolment.group, self.scope.place
+        survivors, signatures = messages.decode_survivors(data, group, place)
+        if not set(survivors) <= set(held.cohort) or self.number not in survivors:
+            raise PeerError(f"the survivors are not of the cohort, or leave out {self.number}")
+        self._check_reach(survivors, "survivors")
+        held.survivors, held.survivor_set = survivors, encode_set(survivors, group.members)
+        if survivors == held.cohort:
+            self._check_signatures(signatures, held)
+            return self._unmask(held), ClientState.DONE
+        if signatures:
+            raise PeerError("signatures of a cohort came although some of it is missing")
+        signature = self._client.sign(self._signed_text(self.number, held))
+        message = messages.encode_consistent(signature, place, self.number)
+        return message, ClientState.SIGNED
+
+    def _answer_signatures(self, data: bytes, held: _Held) -> "_Step":
+        group, place = self._enrolment.group, self.scope.place
+        signatures = messages.decode_signatures(data, group, place)
+        self._check_signatures(signatures, held)
+        return self._unmask(held), ClientState.DONE
+
+    def _check_reach(self, present: tuple[int, ...], what: str) -> None:
+        """Too small a set ends it: to hide in, for the noise, or to restore secrets from."""
+        group, noise = self._enrolment.group, self.scope.terms.noise
+        least = max(group.quorum, self._client.floors.cohort, noise.survivors)
+        if len(present) < least:
+            raise PeerError(f"{what}: {len(present)} clients are below the quorum of {least}")
+        near = len(set(group.holders(self.number)) & set(present))
+        if near < group.threshold:
+            raise PeerError(f"{what}: {near} holders are below the threshold {group.threshold}")
+
+    def _check_signatures(self, signatures: messages.Signatures, held: _Held) -> None:
+        """PeerError unless a threshold of the committee signed what this client saw.
+
+        The committee is one for all, so all that unmask agree; holders would differ by client.
+
+        One that does not verify is passed over: it is one corrupt client's, or the server's.
+        """
+        group, valid = self._enrolment.group, 0
+        for signer, signature in signatures.items():
+            if signer not in held.survivors:
+                continue
+            try:
+                self._client.session.roster[signer].verify(
+                    signature, self._signed_text(signer, held), f"client {signer}'s round"
+                )
+            except PeerError:
+                continue
+            valid += 1
+            if valid == group.threshold:
+                return
+        raise PeerError(
+            f"{valid} of the committee signed the survivors that client {self.number} saw; "
+            f"{group.threshold} are needed"
+        )
+
+    def _signed_text(self, signer: int, held: _Held) -> bytes:
+        """What `signer` signed if it saw what this client saw."""
+        group, cohort = self._enrolment.group, held.cohort_set
+        if held.survivors == held.cohort:
+            return messages.cohort_text(self.scope, signer, group, cohort)
+        return messages.survivor_text(self.scope, signer, group, cohort, held.survivor_set)
+
+    def _unmask(self, held: _Held) -> bytes:
+        """One share for each owner, and the other of each is dropped with the round."""
+        alive = set(held.survivors)
+        shares = [
+            held.shares[owner].seed if owner in alive else held.shares[owner].root
+            for owner in sorted(held.shares)
+        ]
+        return messages.encode_unmask(shares, self.scope.place, self.number)
+
+
+_Step = tuple[bytes, ClientState]
+
+# Reading: in this state, this message -> how to answer it, with the state after. Anything that is
+# not listed aborts.
+_TRANSITIONS: Final[
+    Mapping[tuple[ClientState, MessageType], Callable[[ClientRound, bytes, _Held], _Step]]
+] = {
+    (ClientState.PREPARED, MessageType.COHORT): ClientRound._answer_cohort,
+    (ClientState.SENT, MessageType.SURVIVORS): ClientRound._answer_survivors,
+    (ClientState.SIGNED, MessageType.SIGNATURES): ClientRound._answer_signatures,
+}
+
+
+# A client for a whole session: what lasts from round to round.
+#
+# 1. Its roster is pinned, and its group is what every member signed; see client_setup.py.
+# 2. A round's number only grows; a round that began is spent, whether it ended well or not. The
+#    secrets of a round are drawn for that round; see client_round.py for what becomes of them.
+#  3. Its channels last as long as the session: whoever reads its memory, and has recorded the
+#     traffic, has its inputs of that session.
+
 
 MAX_SETUPS: Final = 8
 

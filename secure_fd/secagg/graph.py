@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from secure_fd.crypto.context import fields
-from secure_fd.crypto.kdf import derive_key
-from secure_fd.crypto.prg import Keystream
+from secure_fd.crypto.primitives import Keystream, derive_key, fields
 from secure_fd.errors import ConfigurationError
 
 COMPLETE_BELOW: Final = 40

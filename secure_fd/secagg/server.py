@@ -1,32 +1,282 @@
-"""The server in the rounds of a session. Nothing here does input or output: bytes in, bytes out.
+"""How the server passes on what clients made for each other: whole arrays, never item by item.
 
-Rules:
- 1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
-    the transport vouches for who sent it.
- 2. A stage that is closed goes on with whoever answered, down to the quorum and, until the inputs
-    are in, the floor of their noise; below, the round ends, nothing is unmasked, and
-    MissingClientError says who was missing.
- 3. Inputs are added as they come: the memory is one vector, however many clients there are.
- 4. Every restored secret is checked against what its owner published. A decoded sum must lie in
-    -room .. survivors * bound + room in every lane; otherwise the round is void.
- 5. A round's number only grows. Any failure leaves the round aborted, for good; what clients
-    have prepared for the next round stays.
+The number of sealed shares and of opened ones is clients times neighbours, which for a complete
+graph grows with the square of the clients; so they are gathered by index.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from secure_fd.crypto import shamir
+from secure_fd.crypto.primitives import PUBLIC_BYTES, Keystream
+from secure_fd.crypto.shamir_batch import combine_many
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import UnitArray
-from secure_fd.secagg import round_messages as messages
-from secure_fd.secagg.recovery import Unmasking
-from secure_fd.secagg.routing import OpenedShares, Routes
-from secure_fd.secagg.server_setup import ServerSetup
-from secure_fd.secagg.session import RoundCounter, RoundScope, RoundTerms, Session
-from secure_fd.secagg.wire import MessageType, encode_set, message_type
+from secure_fd.knowledge import IntArray, UnitArray, WordArray
+from secure_fd.secagg import messages
+from secure_fd.secagg.masks import (
+    commit_seed,
+    mask_words,
+    open_vault,
+    pair_stream,
+    point_of,
+    round_key,
+    self_stream,
+)
+from secure_fd.secagg.messages import SEALED_BYTES, Prepare
+from secure_fd.secagg.session import (
+    Group,
+    MessageType,
+    RoundCounter,
+    RoundScope,
+    RoundTerms,
+    Session,
+    encode_set,
+    message_type,
+)
+from secure_fd.secagg.setup import ServerSetup
+
+Bytes = NDArray[np.uint8]
+_SHARE: Final = shamir.ELEMENT_BYTES
+_ROWS_AT_ONCE: Final = 256
+"""Clients whose mail is gathered at a time, so that only their copy exists beside the original."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """A group's graph as index arrays; rows and entries are places in the list of members.
+
+    neighbours: [n, k]. back: [n, k], the column at which a neighbour lists the row's member.
+    holders, slots: [n, k + 1], the same for holders. places: by client, its row; members: [n],
+    by row, its client.
+    """
+
+    group: Group
+    neighbours: IntArray = field(init=False, repr=False)
+    back: IntArray = field(init=False, repr=False)
+    holders: IntArray = field(init=False, repr=False)
+    slots: IntArray = field(init=False, repr=False)
+    places: Mapping[int, int] = field(init=False, repr=False)
+    members: IntArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        members = self.group.members
+        places = {member: place for place, member in enumerate(members)}
+        near = _rows(places, [self.group.neighbours(member) for member in members])
+        held = _rows(places, [self.group.holders(member) for member in members])
+        for name, value in (
+            ("neighbours", near),
+            ("back", _mirror(near)),
+            ("holders", held),
+            ("slots", _mirror(held)),
+            ("places", places),
+            ("members", np.array(members, dtype=np.int64)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def relay(self, prepared: Mapping[int, Prepare]) -> dict[int, bytes]:
+        """By client of the cohort, its neighbours' round keys and the shares sealed for it."""
+        n, k = self.neighbours.shape
+        packed = np.frombuffer(b"".join(p.key + p.sealed for p in prepared.values()), np.uint8)
+        packed = packed.reshape(len(prepared), -1)
+        keys, sealed = (
+            packed[:, :PUBLIC_BYTES],
+            packed[:, PUBLIC_BYTES:].reshape(-1, k, SEALED_BYTES),
+        )
+        at = np.zeros(n, dtype=np.int64)  # a member that did not prepare is cut out below
+        at[[self.places[client] for client in prepared]] = np.arange(len(prepared))
+        there, complete, relayed = self._mask(prepared), len(prepared) == n, {}
+        for start in range(0, n, _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            peers = self.neighbours[part]
+            packs = at[peers]
+            table = np.concatenate((keys[packs], sealed[packs, self.back[part]]), axis=2)
+            for client, row, near in zip(self.group.members[part], table, peers, strict=True):
+                if complete:
+                    relayed[client] = row.tobytes()
+                elif client in prepared:
+                    relayed[client] = row[there[near]].tobytes()
+        return relayed
+
+    def _mask(self, clients: Mapping[int, object]) -> NDArray[np.bool_]:
+        there = np.zeros(len(self.group.members), dtype=np.bool_)
+        there[[self.places[client] for client in clients]] = True
+        return there
+
+
+class OpenedShares:
+    """The shares that holders gave away in one round, to be looked up by owner."""
+
+    __slots__ = ("_asked", "_given", "_owners", "_routes")
+
+    def __init__(self, routes: Routes, cohort: Mapping[int, object]) -> None:
+        self._routes = routes
+        self._owners = routes._mask(cohort)[routes.holders]
+        self._asked: list[int] = self._owners.sum(axis=1).tolist()
+        self._given: dict[int, bytes] = {}
+
+    def asked_of(self, holder: int) -> int:
+        """How many shares a holder is to give: one for every owner of the cohort."""
+        return self._asked[self._routes.places[holder]]
+
+    def add(self, holder: int, shares: bytes) -> None:
+        """Take a holder's shares, in the order of their owners."""
+        self._given[holder] = shares
+
+    def gather(self, owners: Sequence[int], threshold: int) -> tuple[IntArray, Bytes]:
+        """For each owner, `threshold` of the shares of its secret, and who gave them.
+
+        Columns [o, t] among the owner's holders, or [1, t] where they are the same for all;
+        encoded shares [o, t, 32]. MissingClientError where fewer came in.
+        """
+        rows = [self._routes.places[owner] for owner in owners]
+        held = self._routes.holders[rows]
+        if len(self._given) == len(self._routes.members):
+            columns = np.arange(threshold)[None]
+        else:
+            columns = self._columns(owners, held, threshold)
+        line = np.arange(len(rows))[:, None]
+        givers, slots = held[line, columns], self._routes.slots[rows][line, columns]
+        return columns, self._table()[givers, slots]
+
+    def _columns(self, owners: Sequence[int], held: IntArray, threshold: int) -> IntArray:
+        """[o, t] the first holders that answered."""
+        there = self._routes._mask(self._given)[held]
+        for owner, count in zip(owners, there.sum(axis=1).tolist(), strict=True):
+            if count < threshold:
+                raise MissingClientError(
+                    f"{count} shares of client {owner}'s secret came in; {threshold} open it"
+                )
+        return np.argsort(~there, axis=1, kind="stable")[:, :threshold]
+
+    def _table(self) -> Bytes:
+        """[n, k + 1, 32], the share that the row's member gave of each secret it holds."""
+        # Assignment by a mask runs row by row, so the shares must come in the members' order.
+        shares = b"".join(self._given[holder] for holder in sorted(self._given))
+        flat = np.frombuffer(shares, np.uint8)
+        shape = (*self._owners.shape, _SHARE)
+        if flat.size == math.prod(shape):
+            return flat.reshape(shape)
+        table = np.zeros(shape, dtype=np.uint8)
+        given = self._owners & self._routes._mask(self._given)[:, None]
+        table[given] = flat.reshape(-1, _SHARE)
+        return table
+
+
+def _rows(places: Mapping[int, int], lists: Sequence[Sequence[int]]) -> IntArray:
+    return np.array([[places[peer] for peer in row] for row in lists], dtype=np.int64)
+
+
+def _mirror(table: IntArray) -> IntArray:
+    """[n, k] columns: table[table[i, j], mirror[i, j]] == i, for a symmetric, ascending table."""
+    n, k = table.shape
+    source = np.repeat(np.arange(n), k)
+    order = np.lexsort((source, table.reshape(-1)))
+    columns = np.empty(n * k, dtype=np.int64)
+    columns[order] = np.arange(n * k) % k
+    return columns.reshape(n, k)
+
+
+# What the server does with the shares: restore secrets, check them, and take the masks off.
+#
+# A restored secret is checked against what its owner published for the round, so a wrong share
+# voids the round instead of garbling the sum.
+
+
+_STREAMS_AT_ONCE: Final = 512
+"""Ciphers that are open at a time: memory must not grow with the number of pairs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unmasking:
+    """All that ends a round: what its cohort prepared, who survived, the shares that came in."""
+
+    scope: RoundScope
+    group: Group
+    prepared: Mapping[int, Prepare] = field(repr=False)
+    survivors: tuple[int, ...]
+    shares: OpenedShares = field(repr=False)
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """The clients of the cohort whose input did not come."""
+        return tuple(sorted(set(self.prepared) - set(self.survivors)))
+
+    def unmask(self, total: WordArray) -> None:
+        """Take every survivor's self mask, and all masks of the dropped, off `total` in place.
+
+        MissingClientError where a secret has too few shares, PeerError where one is wrong.
+        """
+        secrets = self._restore()
+        for client in self.survivors:
+            if (
+                commit_seed(self.scope.place, client, secrets[client])
+                != self.prepared[client].commitment
+            ):
+                raise PeerError(f"the shares of client {client}'s seed restore another secret")
+        for start in range(0, len(self.survivors), _STREAMS_AT_ONCE):
+            part = self.survivors[start : start + _STREAMS_AT_ONCE]
+            mask_words(total, [], [self_stream(self.scope, k, secrets[k]) for k in part])
+        for client in self.dropped:
+            added, subtracted = self._left_behind(client, secrets[client])
+            mask_words(total, added, subtracted)
+
+    def _left_behind(self, client: int, root: int) -> tuple[list[Keystream], list[Keystream]]:
+        """The streams to add and to subtract, so that a dropped client's pairs cancel."""
+        place, sent = self.scope.place, self.prepared[client]
+        alive = set(self.survivors)
+        peers = [peer for peer in self.group.neighbours(client) if peer in alive]
+        key = round_key(place, client, root)
+        if key.public != sent.key:
+            raise PeerError(f"the shares of client {client}'s root restore another secret")
+        secrets = open_vault(self.group, place, client, root, sent.vault)
+        streams = {
+            peer: pair_stream(self.scope, client, peer, key, self.prepared[peer].key, secrets[peer])
+            for peer in peers
+        }
+        # Survivor v added the stream where v < client, and subtracted it where v > client.
+        added = [stream for peer, stream in streams.items() if peer > client]
+        subtracted = [stream for peer, stream in streams.items() if peer < client]
+        return added, subtracted
+
+    def _restore(self) -> dict[int, int]:
+        """By client of the cohort, the one secret of it that its holders opened."""
+        owners = sorted(self.prepared)
+        columns, shares = self.shares.gather(owners, self.group.threshold)
+        weights = [_weights(row.tobytes()) for row in columns]
+        return dict(zip(owners, combine_many(weights, shares), strict=True))
+
+
+@lru_cache(maxsize=256)
+def _weights(columns: bytes) -> tuple[int, ...]:
+    """The weights at zero of some holders, given by their places among all, 64 bits each.
+
+    Public; where nobody is missing the same for every secret of a session.
+    """
+    places = np.frombuffer(columns, dtype=np.int64).tolist()
+    return shamir.weights_at_zero([point_of(place) for place in places])
+
+
+# The server in the rounds of a session. Nothing here does input or output: bytes in, bytes out.
+#
+# Rules:
+#  1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
+#     the transport vouches for who sent it.
+#  2. A stage that is closed goes on with whoever answered, down to the quorum and, until the
+# inputs
+#     are in, the floor of their noise; below, the round ends, nothing is unmasked, and
+#     MissingClientError says who was missing.
+#  3. Inputs are added as they come: the memory is one vector, however many clients there are.
+#  4. Every restored secret is checked against what its owner published. A decoded sum must lie in
+#     -room .. survivors * bound + room in every lane; otherwise the round is void.
+#  5. A round's number only grows. Any failure leaves the round aborted, for good; what clients
+#     have prepared for the next round stays.
 
 
 class ServerState(Enum):

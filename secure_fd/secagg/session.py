@@ -1,17 +1,138 @@
-"""What all parties agree on before the first message: roster, session, and terms of a round."""
+"""The frame around every message; what is not exactly one of them is a PeerError.
+
+Header, 48 bytes, big-endian: version u16, type u16, sender u32, round u64, session id 32 bytes.
+The round of a set-up message is SETUP. 48 bytes keep the words of a masked input aligned.
+"""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
-from secure_fd.crypto.context import EVERYONE, MAX_CLIENT, SERVER, Purpose, context, fields
-from secure_fd.crypto.keys import IdentityPublic
-from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.secagg.graph import default_degree
+import numpy as np
+
+from secure_fd.crypto.primitives import (
+    EVERYONE,
+    MAX_CLIENT,
+    SERVER,
+    VERSION,
+    IdentityPublic,
+    Purpose,
+    context,
+    fields,
+)
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.secagg import graph
+from secure_fd.secagg.graph import default_degree, threshold
 from secure_fd.secagg.graph import threshold as least_threshold
 from secure_fd.secagg.packing import MODULUS_BITS, LaneLayout
-from secure_fd.secagg.wire import Place
+
+_HEADER: Final = struct.Struct(">HHIQ32s")
+HEADER_BYTES: Final = _HEADER.size
+SETUP: Final = 2**64 - 1
+"""Stands where a round's number would; no round has it."""
+
+
+class MessageType(IntEnum):
+    """Every message there is."""
+
+    JOIN = 1
+    MEMBERS = 2
+    REVEAL = 3
+    AGREED = 4
+    CAPSULES = 5
+    PREPARE = 6
+    COHORT = 7
+    MASKED = 8
+    SURVIVORS = 9
+    CONSISTENT = 10
+    SIGNATURES = 11
+    UNMASK = 12
+
+
+_TYPES: Final = {kind.value: kind for kind in MessageType}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message belongs: a session, and a round of it or its set-up."""
+
+    session: bytes
+    index: int = SETUP
+
+    def context(self, purpose: Purpose, sender: int, receiver: int) -> bytes:
+        """The context of what is made before, or without, the terms of a round."""
+        terms = b"" if self.index == SETUP else self.index.to_bytes(8, "big")
+        return context(purpose, session=self.session, terms=terms, sender=sender, receiver=receiver)
+
+
+def frame(kind: IntEnum, place: Place, sender: int, *body: bytes | memoryview) -> bytes:
+    """One message of this protocol or another: the header, then the parts of its body."""
+    return b"".join((_HEADER.pack(VERSION, kind, sender, place.index, place.session), *body))
+
+
+def message_type(data: bytes, place: Place, sender: int) -> MessageType:
+    """The type of a message, once its header is this version, session, round and sender."""
+    if len(data) < HEADER_BYTES:
+        raise PeerError(f"a message of {len(data)} bytes is shorter than a header")
+    version, kind, claimed, index, session = _HEADER.unpack_from(data)
+    if version != VERSION:
+        raise PeerError(f"version {version} is not spoken here; use {VERSION}")
+    if kind not in _TYPES:
+        raise PeerError(f"message type {kind} does not exist in version {VERSION}")
+    if session != place.session:
+        raise PeerError("a message belongs to another session")
+    if index != place.index:
+        raise PeerError(f"a message belongs to {_named(index)}, not {_named(place.index)}")
+    if claimed != sender:
+        raise PeerError(f"a message from party {sender} names party {claimed} as its sender")
+    return _TYPES[kind]
+
+
+def body_of(
+    data: bytes, place: Place, sender: int, expected: MessageType, size: int | None = None
+) -> memoryview:
+    """The body, a view; PeerError for another type, or another size where one is given."""
+    if data[:HEADER_BYTES] != frame(expected, place, sender):
+        kind = message_type(data, place, sender)  # says what is wrong with it
+        raise PeerError(f"a message is {kind.name} where {expected.name} is due")
+    body = memoryview(data)[HEADER_BYTES:]
+    if size is not None and len(body) != size:
+        raise PeerError(f"a {expected.name} body has {len(body)} bytes, not {size}")
+    return body
+
+
+def encode_set(chosen: Iterable[int], members: Sequence[int]) -> bytes:
+    """One bit a member, in order, the first in the lowest bit of the first byte."""
+    wanted = set(chosen)
+    bits = np.fromiter((member in wanted for member in members), dtype=np.bool_)
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def set_bytes(members: Sequence[int]) -> int:
+    """Length of an encoded set."""
+    return -(-len(members) // 8)
+
+
+def decode_set(data: bytes | memoryview, members: Sequence[int]) -> tuple[int, ...]:
+    """The members whose bit is set, in order; PeerError for a bit that is nobody's."""
+    if len(data) != set_bytes(members):
+        raise PeerError(f"a set of {len(members)} members has {len(data)} bytes")
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
+    if bits[len(members) :].any():
+        raise PeerError("a set names a member that does not exist")
+    return tuple(members[at] for at in np.flatnonzero(bits).tolist())
+
+
+def _named(index: int) -> str:
+    return "the set-up" if index == SETUP else f"round {index}"
+
+
+# What all parties agree on before the first message: roster, session, and terms of a round.
+
 
 SESSION_BYTES: Final = 32
 MAX_WORDS: Final = 2**28
@@ -218,3 +339,138 @@ class RoundScope:
             sender=sender,
             receiver=receiver,
         )
+
+
+# What a set-up ends with and everybody knows: members, graph, thresholds, joint seed.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The clients of a session that joined it, and who of them masks with whom.
+
+    members: ascending. view: the hash of the member list that all of them signed. seed: 32
+    bytes that all of them drew together, public once set-up is over. degree: neighbours of every
+    member. threshold: shares that open a secret of a member, of which it and its neighbours hold
+    one each. quorum: the fewest members that any sum may have. committee: whose signatures,
+    `threshold` of them, say which cohort and which survivors all members speak of.
+    """
+
+    session: Session
+    members: tuple[int, ...]
+    view: bytes
+    seed: bytes
+    degree: int = field(init=False)
+    threshold: int = field(init=False)
+    quorum: int = field(init=False)
+    committee: tuple[int, ...] = field(init=False, repr=False)
+    _neighbours: Mapping[int, tuple[int, ...]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.members)
+        degree = self.session.degree_of(n)
+        threshold = self.session.threshold_of(n)
+        object.__setattr__(self, "degree", degree)
+        object.__setattr__(self, "threshold", threshold)
+        quorum = threshold if degree == n - 1 else graph.threshold(n)
+        object.__setattr__(self, "quorum", quorum)
+        signers = graph.committee(self.members, degree + 1, self.seed)
+        object.__setattr__(self, "committee", signers)
+        object.__setattr__(self, "_neighbours", _graph(self.members, degree, self.seed))
+
+    def neighbours(self, client: int) -> tuple[int, ...]:
+        """Whom `client` masks with, ascending."""
+        return self._neighbours[client]
+
+    def holders(self, client: int) -> tuple[int, ...]:
+        """Who holds a share of `client`'s secrets: itself and its neighbours, ascending."""
+        return tuple(sorted((client, *self._neighbours[client])))
+
+    def reaches(self, present: Sequence[int]) -> bool:
+        """Whether `present` are a quorum, and every one of them has a threshold of its holders
+        among them, and so has the committee of its own.
+        """
+        there = set(present)
+        if len(there) < self.quorum or len(there.intersection(self.committee)) < self.threshold:
+            return False
+        return self.degree == len(self.members) - 1 or all(
+            len(there.intersection(self.holders(client))) >= self.threshold for client in there
+        )
+
+
+@lru_cache(maxsize=4)
+def _graph(members: tuple[int, ...], degree: int, seed: bytes) -> Mapping[int, tuple[int, ...]]:
+    return graph.neighbours(members, degree, seed)
+
+
+# What a client insists on before it takes part, whatever else was agreed.
+
+
+MIN_COHORT: Final = 3
+MAX_BOUND: Final = 2**56
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """A client's own limits; a session or a round beyond them is refused with a LocalError.
+
+    cohort: the fewest clients that may share a sum. Of two clients each reads the other's
+    input from the sum, so fewer than three need insecure_pair, and one is never allowed.
+    lying_server: whether thresholds must hold against a server that lies, not only against one
+    that is curious. degree: the fewest neighbours; by default what the group's size needs.
+    bound: the largest value that it will ever send, noise included.
+    """
+
+    cohort: int = MIN_COHORT
+    lying_server: bool = True
+    degree: int | None = None
+    bound: int = MAX_BOUND
+    insecure_pair: bool = False
+
+    def __post_init__(self) -> None:
+        least = 2 if self.insecure_pair else MIN_COHORT
+        if self.cohort < least:
+            raise ConfigurationError("cohort", self.cohort, f"use {least} or more")
+
+    def check_session(self, session: Session) -> None:
+        """Refuse a roster below the cohort, or another modulus than 2**64."""
+        if session.modulus_bits != MODULUS_BITS:
+            raise LocalError(f"modulus_bits: {session.modulus_bits} is refused; use {MODULUS_BITS}")
+        if len(session.roster) < self.cohort:
+            raise LocalError(
+                f"a cohort of {len(session.roster)} clients is below this client's floor "
+                f"of {self.cohort}"
+            )
+
+    def members(self, session: Session) -> int:
+        """The fewest of the roster that may form a group.
+
+        As many as a threshold of the roster, so that a server can neither name the few that it
+        has corrupted as the only members, nor form two groups of honest clients.
+        """
+        return max(self.cohort, threshold(len(session.roster), self.lying_server))
+
+    def check_group(self, group: Group) -> None:
+        """Refuse too few members or neighbours, or a threshold that too few corrupt ones meet."""
+        n, holders = len(group.members), group.degree + 1
+        if n < self.members(group.session):
+            raise LocalError(
+                f"a group of {n} clients is below this client's floor {self.members(group.session)}"
+            )
+        roster = len(group.session.roster)
+        degree = min(default_degree(n, roster) if self.degree is None else self.degree, n - 1)
+        if group.degree < degree:
+            raise LocalError(f"degree: {group.degree} neighbours of {n} members; use {degree}")
+        least = threshold(group.session.basis_of(n), self.lying_server)
+        if not least <= group.threshold <= holders:
+            raise LocalError(
+                f"threshold: {group.threshold} of {holders} shares; use {least} to {holders}"
+            )
+
+    def check_terms(self, terms: RoundTerms) -> None:
+        """Refuse a bound, or a bound and room for noise, above this client's own."""
+        if terms.bound > self.bound:
+            raise LocalError(f"bound: {terms.bound} is above this client's limit of {self.bound}")
+        room = terms.noise.room
+        if room > self.bound - terms.bound:
+            allowed = f"{self.bound} with the bound of {terms.bound}"
+            raise LocalError(f"room: {room} is above this client's limit of {allowed}")

@@ -1,30 +1,114 @@
-"""Client selectors, from private records and public proxies to "I answer" or "I abstain"."""
+"""Where a client draws the line between its own distribution and the rest."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray
+from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.selection.density import (
     ProxyReference,
     RatioHead,
     ReferenceSettings,
     Same,
+    as_they_are,
     class_means,
     class_shares,
     posterior,
     shared_reference,
 )
-from secure_fd.selection.features import as_they_are
 from secure_fd.selection.kulsif import Kulsif
-from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
+
+_BINS = 256
+
+
+def quantile_thresholds(
+    ratios: FloatArray, labels: IntArray, classes: tuple[int, ...], quantile: float
+) -> FloatArray:
+    """tau_client of the paper: for each class, a quantile of its ratio on held-back local data.
+
+    ratios: [n, len(classes)] at the held-back records; labels: [n]. Returns [len(classes)].
+    """
+    if not 0 <= quantile <= 1:
+        raise ConfigurationError("quantile", quantile, "use a number from 0 to 1")
+    own = [ratios[labels == c, column] for column, c in enumerate(classes)]
+    return np.array([np.quantile(v, quantile) if len(v) else np.inf for v in own])
+
+
+def otsu_thresholds(ratios: FloatArray) -> FloatArray:
+    """For each column, the split of the proxies' own scores into two classes of least variance.
+
+    N. Otsu, "A threshold selection method from gray-level histograms", 1979. It reads no private
+    record beyond the ratios themselves. ratios: [P, k] at the proxies. Returns [k].
+    """
+    return np.array([_otsu(column) for column in ratios.T])
+
+
+def top_share_thresholds(ratios: FloatArray, share: float) -> FloatArray:
+    """For each column, the score that the given share of the proxies reaches.
+
+    It follows ranks alone, so noise that spreads the scores moves it with them; Otsu's split of
+    two heaps wanders once noise has made one heap of them. ratios: [P, k] at the proxies; share:
+    in (0, 1]. Returns [k].
+    """
+    if not 0 < share <= 1:
+        raise ConfigurationError("share", share, "use a number above 0, at most 1")
+    return np.asarray(np.quantile(ratios, 1.0 - share, axis=0))
+
+
+def _otsu(values: FloatArray) -> float:
+    counts, edges = np.histogram(values, _BINS)
+    centres = (edges[1:] + edges[:-1]) / 2
+    below = np.cumsum(counts)[:-1]
+    above = len(values) - below
+    mass = np.cumsum(counts * centres)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = mass[:-1] / below - (mass[-1] - mass[:-1]) / above
+    between = np.nan_to_num(below * above * gap**2)
+    return float(edges[1:-1][between.argmax()])
+
+
+# Scores that read a client's own network: the rivals of the density ratio in the paper's Fig. 5.
+#
+# A network that was trained on one class alone gives that class everywhere, so neither score can
+# know
+# what it has never seen. Both are higher where a sample is more in distribution.
+
+
+Score = Callable[[FloatArray], FloatArray]
+"""Logits [N, C] to scores [N]."""
+
+
+def confidence(logits: FloatArray) -> FloatArray:
+    """The largest probability (Hendrycks and Gimpel, 2017; DeVries and Taylor, 2018)."""
+    return np.asarray(softmax(logits, axis=1).max(axis=1))
+
+
+def negative_energy(logits: FloatArray) -> FloatArray:
+    """log sum exp of the logits: minus the energy at temperature one (Liu et al., 2020)."""
+    return np.asarray(logsumexp(logits, axis=1))
+
+
+SCORES: Mapping[str, Score] = {"confidence": confidence, "energy": negative_energy}
+
+
+def score(name: str) -> Score:
+    """The score of that name. Raises ConfigurationError for an unknown one."""
+    if name not in SCORES:
+        raise ConfigurationError("score", name, f"use one of {', '.join(SCORES)}")
+    return SCORES[name]
+
+
+# Client selectors, from private records and public proxies to "I answer" or "I abstain".
+
 
 _STEP = 1 / 255
 """Least deviation of a feature: what its 8 bits resolve."""

@@ -8,14 +8,13 @@ from typing import TypeVar
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.kem import CIPHERTEXT_BYTES, available
-from secure_fd.crypto.prg import WORD
+from secure_fd.crypto.primitives import CIPHERTEXT_BYTES, WORD, available
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import IntArray, WordArray
-from secure_fd.secagg import round_messages as rounds
-from secure_fd.secagg import setup_messages as setups
+from secure_fd.secagg import messages as rounds
+from secure_fd.secagg import messages as setups
 from secure_fd.secagg.packing import LaneLayout
-from secure_fd.secagg.wire import MessageType, body_of, decode_set, encode_set
+from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
 from tests.fuzz.honest import PLAIN, Honest
 from tests.vectors.independent import HEADER, SERVER
 

@@ -7,13 +7,10 @@ from typing import Final
 import numpy as np
 
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup
-from secure_fd.secagg.floors import Floors
-from secure_fd.secagg.group import Group
+from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.server_setup import ServerSetup, SetupStage
-from secure_fd.secagg.session import RoundScope, RoundTerms, Session
+from secure_fd.secagg.session import Floors, Group, RoundScope, RoundTerms, Session
+from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage
 from tests.secagg_cohort import Cohort
 from tests.vectors.independent import SERVER, read_frame
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_fd.crypto.kem import available
+from secure_fd.crypto.primitives import available
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup
+from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.server_setup import ServerSetup
+from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from tests.fuzz.decoders import BrokenPropertyError, Target, outcome_of
 from tests.fuzz.honest import Honest, values_of
 from tests.vectors.independent import TYPES, read_frame

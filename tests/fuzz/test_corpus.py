@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from secure_fd.crypto.kem import available
+from secure_fd.crypto.primitives import available
 from secure_fd.errors import LocalError
-from secure_fd.secagg.client_round import ClientRound, ClientState
-from secure_fd.secagg.wire import decode_set, encode_set
+from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.session import decode_set, encode_set
 from tests.fuzz.decoders import Target, decoder
 from tests.fuzz.machines import CLIENT_STATES, client_state
 from tests.fuzz.mutate import mutated

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.knowledge import HARD_LEVELS, SOFT_LEVELS, KnowledgeCodec, Released, one_hot
-from secure_fd.parameters import ParameterCodec
+from secure_fd.methods.fedavg import ParameterCodec
 
 
 @st.composite

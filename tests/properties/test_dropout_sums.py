@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from secure_fd.aggregation.base import Stage, VoidRoundError
-from secure_fd.aggregation.dropout import Dropouts
-from secure_fd.aggregation.plain import PlainSum
+from secure_fd.aggregation.base import Dropouts, PlainSum, Stage, VoidRoundError
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError
 
 EARLY, LATE = (Stage.PREPARE, Stage.INPUT), (Stage.CONSISTENCY, Stage.UNMASK)

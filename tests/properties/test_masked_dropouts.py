@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.aggregation.base import Stage, VoidRoundError
+from secure_fd.aggregation.base import PlainSum, Stage, VoidRoundError
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import WordArray
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.aggregation.base import SecureSum, Stage, VoidRoundError
+from secure_fd.aggregation.base import PlainSum, SecureSum, Stage, VoidRoundError
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import KnowledgeCodec, Released, WordArray, one_hot
-from secure_fd.secagg.floors import MAX_BOUND
+from secure_fd.secagg.session import MAX_BOUND
 
 CODEC = KnowledgeCodec(n_classes=10, levels=4095)
 Vectors = dict[int, WordArray]

@@ -12,14 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.aggregation.base import SecureSum, Stage, SumResult, VoidRoundError
+from secure_fd.aggregation.base import PlainSum, SecureSum, Stage, SumResult, VoidRoundError
 from secure_fd.aggregation.homomorphic import HomomorphicSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
-from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.privacy.skellam import skellam
+from secure_fd.privacy.samplers import SeededRandom, skellam
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 
 Vectors = dict[int, IntArray]

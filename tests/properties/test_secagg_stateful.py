@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.randomness import RandomBytes
+from secure_fd.crypto.primitives import RandomBytes
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client_round import ClientRound, _Held
-from secure_fd.secagg.recovery import Unmasking
-from secure_fd.secagg.secrets import RoundSecrets
-from secure_fd.secagg.wire import Place
+from secure_fd.secagg.client import ClientRound, _Held
+from secure_fd.secagg.masks import RoundSecrets
+from secure_fd.secagg.server import Unmasking
+from secure_fd.secagg.session import Place
 from tests.secagg_federation import Federation, N, clients
 from tests.vectors.independent import frame
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.crypto import shamir_batch
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.crypto.shamir import PRIME, combine, draw_element, encode, split, weights_at_zero
 from secure_fd.crypto.shamir_batch import Bytes, combine_many
 from secure_fd.errors import LocalError, PeerError

@@ -7,21 +7,23 @@ from functools import cache, partial
 import pytest
 import torch
 
-from attacks.gradients.attack import AnalyticInversion, MeanInversion, OptimisedInversion
-from attacks.gradients.optimise import Search
-from attacks.gradients.replay import check_explained, newest_draw
-from attacks.gradients.scoring import UpdateEstimate, UpdateTruth, distinct, references
-from attacks.gradients.update import Recipe, client_updates
-from attacks.result import AttackResult
-from attacks.samples import Labelled
+from attacks.base import AttackResult, Labelled
+from attacks.updates import Recipe, Search, check_explained, client_updates, newest_draw
+from attacks.updates_attack import (
+    AnalyticInversion,
+    MeanInversion,
+    OptimisedInversion,
+    UpdateEstimate,
+    UpdateTruth,
+    distinct,
+    references,
+)
 from attacks.view import Public, View, client_view, server_view
 from experiments.suite.scene import Job
 from experiments.suite.scenes.updates import SCENE
 from secure_fd import models, private_training
-from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.config import SGD, Sizes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
@@ -29,6 +31,7 @@ from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.private_training import PrivateSGD
+from secure_fd.recipes import SGD, Sizes
 from secure_fd.transcript import Transcript
 
 MLP, CNN = "mlp-1024-512-256", models.SHARED
@@ -180,8 +183,8 @@ def test_masks_that_are_not_applied_are_caught_in_the_words_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The twin: the transcript still says that nothing was readable."""
-    monkeypatch.setattr("secure_fd.secagg.client_round.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.recovery.mask_words", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.server.mask_words", lambda *_: None)
     run = fedavg(Recipe(64), aggregation=MaskedSum(CLIENTS))
     assert run.view.models[-1].uploads is None
     result = attacked(AnalyticInversion, Recipe(64), run)

@@ -11,18 +11,26 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, one_hot
 
-from attacks.capabilities import Capability
-from attacks.controls import PUBLIC_TARGET
+from attacks.base import Labelled, seeded
 from attacks.fit import Fit, fit, label_function, predict
-from attacks.gmi import InversionSettings, Reconstruction
-from attacks.ideal import IdealK1, IdealK2, IdealK3, IdealSettings
-from attacks.ideal.attack import IdealEstimate
-from attacks.inversion import InversionTruth, inversion_truth
-from attacks.oracle import AnswerFunction, Oracle
+from attacks.ideal import IdealEstimate, IdealK1, IdealK2, IdealK3, IdealSettings
+from attacks.inversion import (
+    PUBLIC_TARGET,
+    InversionSettings,
+    InversionTruth,
+    Reconstruction,
+    inversion_truth,
+)
 from attacks.prior import Prior, PriorSettings, train_prior
-from attacks.samples import Labelled
-from attacks.seeds import seeded
-from attacks.view import Public, View, outsider_view, server_view
+from attacks.view import (
+    AnswerFunction,
+    Capability,
+    Oracle,
+    Public,
+    View,
+    outsider_view,
+    server_view,
+)
 from experiments.compare.rows import RowSpec
 from experiments.compare.run import RowRun, WarmUp, data_of, run_row, warm_up
 from experiments.compare.settings import Plan, Settings, plan

@@ -11,20 +11,22 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 from torch.nn.utils import parameters_to_vector
 
-from attacks.controls import PUBLIC_TARGET, RANDOM_TARGET, inversion_controls
-from attacks.fit import Fit, fit, predict
-from attacks.gmi import InversionSettings, Reconstruction, invert
+from attacks.base import Labelled, seeded
+from attacks.fit import Fit, distil_student, fit, predict
+from attacks.images import psnr
 from attacks.inversion import (
+    PUBLIC_TARGET,
+    RANDOM_TARGET,
     InversionEstimate,
+    InversionSettings,
     InversionTruth,
     ModelInversion,
+    Reconstruction,
+    inversion_controls,
     inversion_truth,
+    invert,
 )
 from attacks.prior import Prior, PriorSettings, train_prior
-from attacks.psnr import psnr
-from attacks.samples import Labelled
-from attacks.seeds import seeded
-from attacks.student import distil_student
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, one_hot

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.label_distribution import UNREADABLE, LabelDistribution
 from attacks.view import Public, client_view, server_view
-from secure_fd.aggregation.base import SecureSum
+from attacks.votes import UNREADABLE, LabelDistribution
+from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import (
     Ensemble,
@@ -91,8 +90,8 @@ def test_masks_leave_the_same_guess_for_every_client_and_say_so() -> None:
 
 
 def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("secure_fd.secagg.client_round.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.recovery.mask_words", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.server.mask_words", lambda *_: None)
     history = run(MaskedSum(3))
     assert all(record.uploads is None for record in history.distillation)
     result = ATTACK.score(ATTACK.run(server_view(history, public()), 0), HISTOGRAMS, 0)

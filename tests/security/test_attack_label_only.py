@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from attacks.base import Labelled, draw_challenge, match_classes
 from attacks.hop_skip_jump import NOISE_STARTS
 from attacks.label_only import (
     VARIANTS,
     LabelOnlyEstimate,
     pooled,
 )
-from attacks.samples import Labelled, draw_challenge, match_classes
 from attacks.view import Public, outsider_view
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
 from secure_fd.transcript import Transcript

@@ -10,22 +10,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.capabilities import Capability
-from attacks.dp_bound import auc_bound
-from attacks.membership.game import Game, draw_game, gather
-from attacks.membership.indirect import IndirectMembership, nearest
-from attacks.membership.lira import LiRA, OfflineLiRA, UploadLiRA
-from attacks.membership.loss import LossThreshold
-from attacks.membership.report import Verdicts, report
-from attacks.membership.rmia import RMIA
-from attacks.membership.shadow import ShadowAttack, play_all
-from attacks.oracle import Oracle
-from attacks.result import AttackResult, FloatArray
-from attacks.samples import Labelled
-from attacks.view import Public, View, outsider_view, server_view
+from attacks.base import AttackResult, FloatArray, Labelled
+from attacks.membership import (
+    RMIA,
+    Game,
+    IndirectMembership,
+    LiRA,
+    LossThreshold,
+    OfflineLiRA,
+    ShadowAttack,
+    UploadLiRA,
+    draw_game,
+    gather,
+    nearest,
+    play_all,
+)
+from attacks.scoring import Verdicts, auc_bound, report
+from attacks.view import Capability, Oracle, Public, View, outsider_view, server_view
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.config import SGD, Schedule
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.data.sources import load
@@ -34,7 +37,8 @@ from secure_fd.federation import Federation, Participant
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.recipes import SGD, Schedule
 from secure_fd.transcript import Transcript
 from tests.small_federation import networks
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.aggregation.participation import Participation
-from attacks.result import AttackResult, FloatArray
+from attacks.base import AttackResult, FloatArray
+from attacks.rounds import Participation
 from attacks.view import Public, server_view
-from secure_fd.aggregation.dropout import Dropouts
+from secure_fd.aggregation.base import Dropouts
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.knowledge import Ensemble, KnowledgeCodec
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.record import RecordUnit
 from secure_fd.transcript import DistillationRound, Transcript
 from tests.small_federation import federation, run
 

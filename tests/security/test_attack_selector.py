@@ -14,27 +14,29 @@ import torch
 from torch import nn
 
 from attacks.audit.bounds import symbol_bound
-from attacks.capabilities import Capability
-from attacks.dp_bound import gaussian_auc
-from attacks.oracle import Oracle
-from attacks.result import AttackResult
-from attacks.samples import draw_challenge
-from attacks.selector.answers import Answers, Victim, behind
-from attacks.selector.geometry import Asking, asking_through
-from attacks.selector.informed import Informed, score_informed
-from attacks.selector.membership import FlipRadius
-from attacks.selector.sphere import SphereSettings
-from attacks.selector.trilateration import RebuiltTruth, Trilateration
-from attacks.selector.verdict import Claim
-from attacks.selector.worlds import RecordWorlds, in_front
-from attacks.view import Public, View, server_view
+from attacks.base import AttackResult, draw_challenge
+from attacks.scoring import Claim, gaussian_auc
+from attacks.selector import (
+    Answers,
+    Asking,
+    FlipRadius,
+    Informed,
+    RecordWorlds,
+    Victim,
+    asking_through,
+    behind,
+    in_front,
+    score_informed,
+)
+from attacks.trilateration import RebuiltTruth, SphereSettings, Trilateration
+from attacks.view import Capability, Oracle, Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.knowledge import SOFT_LEVELS, Contribution, Released, one_hot
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.privacy.record_release import record_plan
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.privacy.release import record_plan
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protection.label import LabelUnit
 from secure_fd.selection.client import KulsifSelector
 from secure_fd.transcript import Transcript
 

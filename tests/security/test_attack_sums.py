@@ -12,17 +12,19 @@ import torch
 from scipy.stats import beta
 from torch import Tensor, nn
 
-from attacks.aggregation.attribution import Attribution
-from attacks.aggregation.differencing import Differencing
-from attacks.aggregation.inconsistent import InconsistentProxies
-from attacks.aggregation.single_contributor import SingleContributor
-from attacks.aggregation.split_rounds import SplitCohort, SplitViews
-from attacks.aggregation.votes import ABSTAIN, NEVER, Said
-from attacks.aggregation.witness import WitnessedClear, WitnessedLabels, statements
-from attacks.capabilities import Capability
-from attacks.oracle import Oracle
-from attacks.result import AttackResult
-from attacks.view import Public, server_view
+from attacks.base import AttackResult
+from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
+from attacks.view import Capability, Oracle, Public, server_view
+from attacks.votes import (
+    ABSTAIN,
+    NEVER,
+    Attribution,
+    Said,
+    SingleContributor,
+    WitnessedClear,
+    WitnessedLabels,
+    statements,
+)
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
@@ -36,7 +38,7 @@ from secure_fd.knowledge import (
     WordArray,
     one_hot,
 )
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.label import LabelUnit
 from secure_fd.transcript import DistillationRound, Transcript
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
 
@@ -84,8 +86,8 @@ def test_masks_leave_the_authors_of_votes_to_chance() -> None:
 
 
 def test_authors_are_found_where_masks_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("secure_fd.secagg.client_round.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.recovery.mask_words", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.server.mask_words", lambda *_: None)
     assert right_clients() == K * SESSIONS
 
 

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.crypto.keys import AgreementKey
+from secure_fd.crypto.primitives import AgreementKey
 from secure_fd.errors import PeerError
-from secure_fd.secagg import secrets as round_secrets
-from secure_fd.secagg.client_round import ClientState
-from secure_fd.secagg.floors import Floors
-from secure_fd.secagg.round_messages import Relayed
-from secure_fd.secagg.wire import Place
+from secure_fd.secagg import masks as round_secrets
+from secure_fd.secagg.client import ClientState
+from secure_fd.secagg.messages import Relayed
+from secure_fd.secagg.session import Floors, Place
 from tests.secagg_cohort import Cohort, assert_dead
 from tests.secagg_forgery import SERVER_KEY, Clients, flip, sign_story, survivors_message
 from tests.secagg_stage import LATER, Stage

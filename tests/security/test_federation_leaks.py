@@ -9,22 +9,20 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.capabilities import Capability
-from attacks.view import Public, View, client_view, server_view
-from secure_fd.aggregation.base import SecureSum
+from attacks.view import Capability, Public, View, client_view, server_view
+from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.config import SGD
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import WEIGHED_LEVELS, WordArray
+from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import WeighedVotes
 from secure_fd.protection.base import Protection
-from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
+from secure_fd.recipes import SGD
 from secure_fd.secagg.packing import LaneLayout
 from tests.small_federation import all_proxies, federation, networks, participants, run, verdict
 

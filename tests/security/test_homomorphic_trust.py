@@ -16,8 +16,7 @@ from secure_fd.aggregation.bfv.client import Client, ClientState
 from secure_fd.aggregation.bfv.keys import Dealer
 from secure_fd.aggregation.bfv.scope import Purpose
 from secure_fd.aggregation.homomorphic import HomomorphicSum
-from secure_fd.crypto.keys import IdentityPublic
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto.primitives import IdentityPublic, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import RoundTerms

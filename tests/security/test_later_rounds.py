@@ -9,15 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from secure_fd.aggregation.conversation import Meter, set_up
+from secure_fd.aggregation.masked import Meter, set_up
 from secure_fd.crypto import shamir
-from secure_fd.crypto.context import Purpose
-from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
+from secure_fd.crypto.primitives import Purpose, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.secrets import RoundSecrets, open_vault, round_key
-from secure_fd.secagg.session import RoundTerms
-from secure_fd.secagg.wire import Place
+from secure_fd.secagg.masks import RoundSecrets, open_vault, round_key
+from secure_fd.secagg.session import Place, RoundTerms
 from tests.secagg_cohort import Cohort, assert_dead
 from tests.secagg_forgery import Clients
 from tests.secagg_lying_server import LyingServer, Told

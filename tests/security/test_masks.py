@@ -10,13 +10,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from secure_fd.crypto.kdf import derive_key
-from secure_fd.crypto.keys import AgreementKey
-from secure_fd.crypto.prg import Keystream
-from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
-from secure_fd.secagg import masking
-from secure_fd.secagg.masking import pair_stream, self_stream
-from secure_fd.secagg.round_messages import decode_masked
+from secure_fd.crypto.primitives import (
+    AgreementKey,
+    Keystream,
+    RandomBytes,
+    derive_key,
+    insecure_bytes,
+)
+from secure_fd.secagg import masks as masking
+from secure_fd.secagg.masks import pair_stream, self_stream
+from secure_fd.secagg.messages import decode_masked
 from secure_fd.secagg.session import NoiseTerms, RoundScope, RoundTerms, Session
 from tests.secagg_cohort import TERMS, Cohort, random_values
 from tests.secagg_lying_server import LyingServer, Told
@@ -156,7 +159,7 @@ def test_one_cipher_set_up_a_mask_and_side(n: int, monkeypatch: pytest.MonkeyPat
         return Cipher(algorithm, mode)
 
     cohort = Cohort(n)
-    monkeypatch.setattr("secure_fd.crypto.prg.Cipher", counted)
+    monkeypatch.setattr("secure_fd.crypto.primitives.Cipher", counted)
     cohort.open(RoundTerms(0, 100_000, 2**55)).finish()
     assert len(made) == n * (n - 1) + n + n  # pairs and selves of the clients, selves again
     made.clear()

@@ -11,10 +11,9 @@ from itertools import product
 import pytest
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.secagg import client_round
-from secure_fd.secagg.client_round import ClientRound, ClientState
-from secure_fd.secagg.floors import MAX_BOUND, Floors
-from secure_fd.secagg.session import NoiseTerms, RoundTerms
+from secure_fd.secagg import client as client_round
+from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.session import MAX_BOUND, Floors, NoiseTerms, RoundTerms
 from tests.secagg_cohort import TERMS, Cohort, assert_dead, random_values
 from tests.secagg_lying_server import LyingServer, Told
 from tests.security.test_split_views import stories_for

@@ -13,9 +13,8 @@ import pytest
 
 from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client_round import ClientRound, ClientState
-from secure_fd.secagg.session import RoundTerms
-from secure_fd.secagg.wire import HEADER_BYTES, MessageType
+from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.session import HEADER_BYTES, MessageType, RoundTerms
 from tests.secagg_cohort import Cohort
 from tests.secagg_forgery import (
     Clients,

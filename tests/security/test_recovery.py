@@ -5,7 +5,7 @@ import pytest
 
 from secure_fd.crypto import shamir
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.secagg import round_messages as messages
+from secure_fd.secagg import messages
 from secure_fd.secagg.server import ServerState
 from tests.secagg_cohort import TERMS, Cohort, Round, random_values, round_of
 from tests.secagg_forgery import flip

@@ -3,12 +3,12 @@ refused, nothing is answered, and the round stays aborted."""
 
 import pytest
 
-from secure_fd.crypto import kem
+from secure_fd.crypto import primitives as kem
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.secagg.client_round import ClientState
-from secure_fd.secagg.client_setup import SetupState
+from secure_fd.secagg.client import ClientState
 from secure_fd.secagg.server import ServerState
-from secure_fd.secagg.wire import MessageType
+from secure_fd.secagg.session import MessageType
+from secure_fd.secagg.setup import SetupState
 from tests.secagg_cohort import (
     TERMS,
     Cohort,

@@ -7,21 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
+from secure_fd.crypto.primitives import IdentityKey, RandomBytes, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import client as client_module
-from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.client_round import ClientState
-from secure_fd.secagg.client_setup import SetupState
-from secure_fd.secagg.floors import Floors
-from secure_fd.secagg.group import Group
-from secure_fd.secagg.round_messages import Prepare
-from secure_fd.secagg.secrets import Prepared, prepare
+from secure_fd.secagg.client import Client, ClientState
+from secure_fd.secagg.masks import Prepared, prepare
+from secure_fd.secagg.messages import Channel, Prepare
 from secure_fd.secagg.server import Server, ServerState
-from secure_fd.secagg.session import Roster, RoundTerms, Session
-from secure_fd.secagg.wire import Place
+from secure_fd.secagg.session import Floors, Group, Place, Roster, RoundTerms, Session
+from secure_fd.secagg.setup import SetupState
 from tests.secagg_cohort import TERMS, Cohort, Round, assert_dead, assert_setup_dead, round_of
 from tests.secagg_stage import LATER, Stage
 

@@ -10,19 +10,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fd.crypto.prg import WORD, Keystream
+from secure_fd.crypto.primitives import WORD, Keystream
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import client_round as round_module
-from secure_fd.secagg import masking
-from secure_fd.secagg import round_messages as messages
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.client_round import ClientRound, ClientState
-from secure_fd.secagg.client_setup import SetupState
-from secure_fd.secagg.floors import MAX_BOUND, Floors
-from secure_fd.secagg.round_messages import Prepare
-from secure_fd.secagg.session import RoundScope, RoundTerms, Session
-from secure_fd.secagg.wire import HEADER_BYTES, MessageType, frame
+from secure_fd.secagg import client as round_module
+from secure_fd.secagg import masks as masking
+from secure_fd.secagg import messages
+from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.secagg.messages import Prepare
+from secure_fd.secagg.session import (
+    HEADER_BYTES,
+    MAX_BOUND,
+    Floors,
+    MessageType,
+    RoundScope,
+    RoundTerms,
+    Session,
+    frame,
+)
+from secure_fd.secagg.setup import SetupState
 from tests.secagg_cohort import TERMS, Cohort, assert_dead, assert_setup_dead, random_values
 from tests.secagg_lying_server import LyingServer, Told
 from tests.secagg_stage import ALL, inbox, reach

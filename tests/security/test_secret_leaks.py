@@ -11,14 +11,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.crypto import prg, shamir
-from secure_fd.crypto.aead import Sealer
-from secure_fd.crypto.keys import AgreementKey
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto import primitives as prg
+from secure_fd.crypto import shamir
+from secure_fd.crypto.primitives import AgreementKey, Sealer, insecure_bytes
 from secure_fd.errors import LocalError, PeerError, SecureFDError
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup
-from secure_fd.secagg.secrets import RoundSecrets
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.masks import RoundSecrets
+from secure_fd.secagg.setup import ClientSetup
 from tests.secagg_cohort import Cohort, Round, round_of
 from tests.secagg_stage import Stage
 

@@ -5,15 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.aggregation.conversation import Meter, set_up
+from secure_fd.aggregation.masked import Meter, set_up
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.secagg import graph
-from secure_fd.secagg import setup_messages as messages
-from secure_fd.secagg.client_setup import SetupState
-from secure_fd.secagg.floors import Floors
-from secure_fd.secagg.server_setup import SetupStage
-from secure_fd.secagg.session import Roster, Session
-from secure_fd.secagg.setup_messages import Member
+from secure_fd.secagg import graph, messages
+from secure_fd.secagg.messages import Member
+from secure_fd.secagg.session import Floors, Roster, Session
+from secure_fd.secagg.setup import SetupStage, SetupState
 from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead
 from tests.secagg_forgery import flip, forged_member
 from tests.secagg_lying_server import LyingServer, Told

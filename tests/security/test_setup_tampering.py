@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from secure_fd.crypto import kem
-from secure_fd.crypto.context import SERVER
-from secure_fd.crypto.keys import IdentityKey, IdentityPublic
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto import primitives as kem
+from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic, insecure_bytes
 from secure_fd.errors import PeerError
-from secure_fd.secagg import setup_messages as messages
-from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client_setup import SetupState
-from secure_fd.secagg.setup_messages import Join, Reveal
+from secure_fd.secagg import messages
+from secure_fd.secagg.messages import Channel, Join, Reveal
+from secure_fd.secagg.setup import SetupState
 from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead
 from tests.secagg_forgery import SERVER_KEY, SERVER_NONCE, flip, forged_member
 

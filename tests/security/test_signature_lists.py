@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client_round import ClientRound, ClientState
+from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from tests.secagg_cohort import TERMS, Cohort, assert_dead
 from tests.secagg_forgery import (

@@ -13,10 +13,9 @@ from random import Random
 
 import pytest
 
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.floors import Floors
+from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.graph import threshold
-from secure_fd.secagg.session import RoundTerms
+from secure_fd.secagg.session import Floors, RoundTerms
 from tests.secagg_cohort import Cohort
 from tests.secagg_forgery import Clients
 from tests.secagg_lying_server import LyingServer, Told

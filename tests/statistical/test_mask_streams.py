@@ -7,11 +7,15 @@ so over all seeds one of them would be rejected with probability 3e-5.
 import numpy as np
 import pytest
 
-from secure_fd.crypto.kdf import derive_key
-from secure_fd.crypto.keys import AgreementKey
-from secure_fd.crypto.prg import BLOCK_WORDS, Keystream, scratch_words
+from secure_fd.crypto.primitives import (
+    BLOCK_WORDS,
+    AgreementKey,
+    Keystream,
+    derive_key,
+    scratch_words,
+)
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import masking
+from secure_fd.secagg import masks as masking
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from tests.secagg_cohort import Cohort
 from tests.secagg_twins import drop_contexts

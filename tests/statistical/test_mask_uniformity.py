@@ -7,14 +7,13 @@ so over all seeds one of them would be rejected with probability 5e-5.
 import numpy as np
 import pytest
 
-from secure_fd.crypto.keys import AgreementKey
+from secure_fd.crypto.primitives import AgreementKey
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import masking
-from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.secrets import RoundSecrets, round_key
-from secure_fd.secagg.session import RoundScope, RoundTerms
-from secure_fd.secagg.wire import HEADER_BYTES, Place
+from secure_fd.secagg import masks as masking
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.masks import RoundSecrets, round_key
+from secure_fd.secagg.messages import Channel
+from secure_fd.secagg.session import HEADER_BYTES, Place, RoundScope, RoundTerms
 from tests.secagg_cohort import Cohort
 from tests.secagg_twins import copied_key, drop_contexts, leave_out, one_root, repeat_secrets
 from tests.uniform_words import looks_uniform

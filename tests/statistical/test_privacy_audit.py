@@ -8,11 +8,11 @@ audit. Each mutation must be caught at these sizes, which is the power check.
 
 import pytest
 
-from attacks.audit.finding import Finding, Verdict
+from attacks.audit.bounds import Finding, Verdict
 from attacks.audit.registry import AUDITS, MUTATIONS, Mutation
 from attacks.audit.setting import Setting
 from attacks.audit.twins import SILENT
-from secure_fd.privacy.entropy import SeededRandom
+from secure_fd.privacy.samplers import SeededRandom
 
 CLAIM = 4.0
 SIZES = {

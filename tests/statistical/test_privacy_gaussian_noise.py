@@ -13,9 +13,8 @@ import pytest
 from scipy.stats import chi2, chisquare, ncx2, norm
 
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy.discrete_gaussian import discrete_gaussian
-from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.privacy.record_release import UNIT, release_class_means
+from secure_fd.privacy.release import UNIT, release_class_means
+from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 from tests.two_samples import FALSE_ALARM, same
 
 SIGMAS = [0.6, 1.0, 4.0, 15.5, 37.5, 1.158 * UNIT, 2.0**19]

@@ -13,11 +13,15 @@ from scipy.stats import chisquare
 from secure_fd.aggregation.base import Stage, SumResult
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released
-from secure_fd.privacy.alphabet import Alphabet, declaring
-from secure_fd.privacy.entropy import Random, SeededRandom
-from secure_fd.privacy.ledger import LabelLedger
-from secure_fd.privacy.randomized_response import RandomizedResponse, sample_symbols
-from secure_fd.privacy.subsets import BoolArray
+from secure_fd.privacy.response import (
+    Alphabet,
+    BoolArray,
+    RandomizedResponse,
+    declaring,
+    sample_symbols,
+)
+from secure_fd.privacy.samplers import Random, SeededRandom
+from secure_fd.protection.label import LabelLedger
 
 FALSE_ALARM = 1e-6
 SIX_SIGMA = 6.0  # 2e-9 for one normal value

@@ -13,9 +13,7 @@ from scipy.special import ive
 from scipy.stats import chi2, chisquare, ncx2, norm
 
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy.discrete_gaussian import discrete_gaussian
-from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.privacy.skellam import MAX_VARIANCE, skellam
+from secure_fd.privacy.samplers import MAX_VARIANCE, SeededRandom, discrete_gaussian, skellam
 from tests.two_samples import FALSE_ALARM, same
 
 SAMPLES = 20_000

@@ -13,13 +13,12 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from secure_fd.crypto import aead
-from secure_fd.crypto.aead import TAG_BYTES, Sealer
-from secure_fd.crypto.keys import AgreementKey
+from secure_fd.crypto import primitives as aead
+from secure_fd.crypto.primitives import TAG_BYTES, AgreementKey, Sealer
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import secrets
-from secure_fd.secagg.secrets import RoundSecrets, prepare
-from secure_fd.secagg.wire import Place
+from secure_fd.secagg import masks as secrets
+from secure_fd.secagg.masks import RoundSecrets, prepare
+from secure_fd.secagg.session import Place
 from tests.secagg_cohort import Cohort
 from tests.uniform_words import looks_uniform
 

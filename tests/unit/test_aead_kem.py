@@ -8,11 +8,18 @@ from collections.abc import Iterator
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from secure_fd.crypto import kem
-from secure_fd.crypto.aead import TAG_BYTES, Sealer
-from secure_fd.crypto.kem import CIPHERTEXT_BYTES, PUBLIC_BYTES, SECRET_BYTES, KemKey, encapsulate
-from secure_fd.crypto.randomness import insecure_bytes
-from secure_fd.crypto.secrecy import SecretHolder
+from secure_fd.crypto import primitives as kem
+from secure_fd.crypto.primitives import (
+    CIPHERTEXT_BYTES,
+    SECRET_BYTES,
+    TAG_BYTES,
+    KemKey,
+    Sealer,
+    SecretHolder,
+    encapsulate,
+    insecure_bytes,
+)
+from secure_fd.crypto.primitives import KEM_PUBLIC_BYTES as PUBLIC_BYTES
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 
 KEY = bytes(range(32))

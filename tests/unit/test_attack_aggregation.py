@@ -8,16 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.aggregation.attribution import Attribution, assign, p_value
-from attacks.aggregation.collusion import Collusion
-from attacks.aggregation.differencing import Differencing
-from attacks.aggregation.inconsistent import InconsistentProxies
-from attacks.aggregation.participation import Participation
-from attacks.aggregation.single_contributor import SingleContributor
-from attacks.aggregation.votes import ABSTAIN, NEVER, Said
-from attacks.capabilities import Capability
-from attacks.oracle import Oracle
-from attacks.view import Public, View, client_view, server_view
+from attacks.rounds import Differencing, InconsistentProxies, Participation
+from attacks.view import Capability, Oracle, Public, View, client_view, server_view
+from attacks.votes import (
+    ABSTAIN,
+    NEVER,
+    Attribution,
+    Collusion,
+    Said,
+    SingleContributor,
+    assign,
+    p_value,
+)
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, one_hot
 from secure_fd.transcript import DistillationRound, Transcript

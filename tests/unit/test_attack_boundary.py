@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from attacks.base import FloatArray, Labelled
 from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
-from attacks.result import FloatArray
-from attacks.samples import Labelled
 from secure_fd.errors import ConfigurationError, LocalError
 
 SIDE, CLASSES, N = 8, 4, 30

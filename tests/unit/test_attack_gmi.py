@@ -9,14 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attacks import gmi, prior
-from attacks.evaluator import Chooser, HiddenFeatures
-from attacks.gmi import InversionSettings, Reconstruction, invert
-from attacks.inversion import InversionTruth, compare
+from attacks import inversion as gmi
+from attacks import prior
+from attacks.base import Labelled, seeded
+from attacks.fit import Chooser, HiddenFeatures
+from attacks.inversion import (
+    NAME,
+    InversionSettings,
+    InversionTruth,
+    Reconstruction,
+    compare,
+    invert,
+    raw_psnr,
+)
 from attacks.prior import Critic, Generator, Prior, PriorSettings, slope_penalty, train_prior
-from attacks.raw_psnr import NAME, raw_psnr
-from attacks.samples import Labelled
-from attacks.seeds import seeded
 from secure_fd.errors import ConfigurationError, LocalError
 
 

@@ -7,14 +7,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.ideal import DEFAULT, PUBLISHED, IdealSettings
-from attacks.ideal.routes import from_generator, from_pool
-from attacks.ideal.stealing import NearestProxies, steal
-from attacks.ideal.synthesis import generator_loss, jitter, synthesise
-from attacks.ideal.teacher import Pool, empty_pool, heard, overheard
-from attacks.oracle import Oracle
-from attacks.seeds import seeded
-from attacks.view import Public, server_view
+from attacks.base import seeded
+from attacks.ideal import (
+    DEFAULT,
+    PUBLISHED,
+    IdealSettings,
+    NearestProxies,
+    Pool,
+    empty_pool,
+    from_generator,
+    from_pool,
+    generator_loss,
+    heard,
+    jitter,
+    overheard,
+    steal,
+    synthesise,
+)
+from attacks.view import Oracle, Public, server_view
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Ensemble
 from secure_fd.transcript import DistillationRound, Transcript

@@ -6,18 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.augment import augmentations, transform
+from attacks.base import Labelled, substream
 from attacks.fit import Fit
 from attacks.label_only import (
+    Augmentation,
     LabelOnlyGap,
     LabelOnlySettings,
+    NoiseRobustness,
+    Shadow,
+    Shadows,
+    augmentations,
+    calibrate,
+    calibrate_augmentation,
+    train_shadows,
+    transform,
 )
-from attacks.label_only.augmentation import Augmentation, calibrate_augmentation
-from attacks.label_only.noise import NoiseRobustness
-from attacks.label_only.probe import calibrate
-from attacks.label_only.shadow import Shadow, Shadows, train_shadows
-from attacks.samples import Labelled
-from attacks.seeds import substream
 from secure_fd.errors import ConfigurationError, LocalError
 from tests.label_only_game import SETTINGS, attacks, challenge, digits, public, shadows
 

@@ -6,7 +6,8 @@ from scipy.stats import norm, t, ttest_rel
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as reference_curve
 
-from attacks.metrics import (
+from attacks.base import RocCurve
+from attacks.scoring import (
     GRID,
     OverSeeds,
     Scores,
@@ -23,7 +24,6 @@ from attacks.metrics import (
     total_variation,
     tpr_at_fpr,
 )
-from attacks.result import RocCurve
 from secure_fd.errors import LocalError
 
 

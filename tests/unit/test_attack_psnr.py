@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.psnr import CEILING, closeness, leakage, psnr
+from attacks.images import CEILING, closeness, leakage, psnr
 from secure_fd.errors import LocalError
 
 

@@ -4,21 +4,34 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.capabilities import Capability
-from attacks.oracle import Oracle
-from attacks.selector.geometry import Asking, Margin, Mask, asking_through, crossed, crossings
-from attacks.selector.informed import Informed
-from attacks.selector.membership import FlipRadius
-from attacks.selector.sphere import SphereSettings, approach, scouted
-from attacks.selector.trilateration import Rebuilt, RebuiltTruth, Trilateration
-from attacks.selector.verdict import Claim, Words, verdict
-from attacks.selector.worlds import first_record_zeroed, in_front, noiseless_rules
-from attacks.view import Public, server_view
+from attacks.scoring import Claim, Words, verdict
+from attacks.selector import (
+    Asking,
+    FlipRadius,
+    Informed,
+    Margin,
+    Mask,
+    asking_through,
+    crossed,
+    crossings,
+    first_record_zeroed,
+    in_front,
+    noiseless_rules,
+)
+from attacks.trilateration import (
+    Rebuilt,
+    RebuiltTruth,
+    SphereSettings,
+    Trilateration,
+    approach,
+    scouted,
+)
+from attacks.view import Capability, Oracle, Public, server_view
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.privacy.randomized_response import RandomizedResponse
-from secure_fd.privacy.record_release import release_class_means
-from secure_fd.protection import record_unit
+from secure_fd.privacy.release import release_class_means
+from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.protection import record as record_unit
 from secure_fd.transcript import Transcript
 
 D, INNER = 180, 60

@@ -8,12 +8,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.gradients.analytic import invert_first_layer, on_grid
-from attacks.gradients.first_layer import first_layer, scaling_before, split_fixed
-from attacks.gradients.labels import infer_labels
-from attacks.gradients.optimise import Mismatch, Search, search
-from attacks.gradients.replay import check_explained, newest_draw
-from attacks.gradients.scoring import (
+from attacks.base import Labelled, seeded
+from attacks.images import CEILING, psnr
+from attacks.updates import (
+    Mismatch,
+    Recipe,
+    Search,
+    Updates,
+    check_explained,
+    client_updates,
+    first_layer,
+    infer_labels,
+    invert_first_layer,
+    mean_update,
+    network,
+    newest_draw,
+    on_grid,
+    scaling_before,
+    search,
+    split_fixed,
+)
+from attacks.updates_attack import (
     UpdateEstimate,
     UpdateTruth,
     distinct,
@@ -21,17 +36,13 @@ from attacks.gradients.scoring import (
     references,
     score_updates,
 )
-from attacks.gradients.update import Recipe, Updates, client_updates, mean_update, network
-from attacks.psnr import CEILING, psnr
-from attacks.samples import Labelled
-from attacks.seeds import seeded
 from attacks.view import Public, View, client_view, server_view
-from secure_fd.config import SGD
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.models import Standardise
+from secure_fd.recipes import SGD
 from secure_fd.transcript import ParameterRound, Transcript
 
 SIDE, CLASSES = 8, 3

@@ -8,11 +8,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.capabilities import Capability
-from attacks.oracle import LabelOracle, Oracle
+from attacks.base import AttackResult, RocCurve
 from attacks.registry import ATTACKS, load
-from attacks.result import AttackResult, RocCurve
-from attacks.view import Public, client_view, outsider_view, server_view
+from attacks.view import (
+    Capability,
+    LabelOracle,
+    Oracle,
+    Public,
+    client_view,
+    outsider_view,
+    server_view,
+)
 from secure_fd.errors import (
     BudgetError,
     ConfigurationError,

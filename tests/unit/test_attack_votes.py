@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from attacks.aggregation.votes import ABSTAIN, NEVER, allot, by_client, named, newest
-from attacks.result import FloatArray
+from attacks.base import FloatArray
+from attacks.votes import ABSTAIN, NEVER, allot, by_client, named, newest
 from secure_fd.knowledge import IntArray, one_hot
 
 K, C, P = 4, 3, 30

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from attacks.aggregation.votes import named
-from attacks.aggregation.witness import WitnessedClear, WitnessedLabels, statements, told
+from attacks.votes import WitnessedClear, WitnessedLabels, named, statements, told
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData

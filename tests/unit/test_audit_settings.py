@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.audit.finding import Finding, Kind, Verdict
+from attacks.audit.bounds import Finding, Kind, Verdict
 from attacks.audit.registry import AUDITS, MUTATIONS
 from experiments.audit import table
 from experiments.audit.settings import Settings, plan

@@ -3,17 +3,28 @@
 import numpy as np
 import pytest
 
-from attacks.audit import client, worlds
-from attacks.audit.bounds import any_shape, gaussian_epsilon, gaussian_shape, one_run_bound
-from attacks.audit.finding import Finding, Kind, Verdict, printed
-from attacks.audit.one_run import bold, guess, prove_one_run
-from attacks.audit.patching import replaced, tapped
-from attacks.audit.setting import Setting
-from attacks.audit.stand_in import StandInForMasks, masked_unit
-from attacks.audit.worlds import Attack, Worlds, prove
+from attacks.audit import bounds as worlds
+from attacks.audit import client
+from attacks.audit.bounds import (
+    Attack,
+    Finding,
+    Kind,
+    Verdict,
+    Worlds,
+    any_shape,
+    bold,
+    gaussian_epsilon,
+    gaussian_shape,
+    guess,
+    one_run_bound,
+    printed,
+    prove,
+    prove_one_run,
+)
+from attacks.audit.setting import Setting, StandInForMasks, masked_unit, replaced, tapped
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.privacy.entropy import SeededRandom
 from secure_fd.privacy.plans import ClientPlan
+from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
 
 

@@ -11,19 +11,17 @@ from scipy.stats import entropy
 from torch import nn
 
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.config import SGD
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, Sums
-from secure_fd.learners import Learners
-from secure_fd.methods.base import Method
+from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.ds_fl import DSFL, sharpen
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.votes import Labels
 from secure_fd.models import flatten
-from secure_fd.training import Trainer, predict
+from secure_fd.recipes import SGD
+from secure_fd.training import Learners, Trainer, predict
 from tests.small_federation import ensembles, federation, networks, parameters, run
 from tests.unit.toy import network, toy
 

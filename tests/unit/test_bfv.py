@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secure_fd.aggregation.bfv import scheme, tags
-from secure_fd.crypto.prg import Keystream
+from secure_fd.crypto.primitives import Keystream
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import WordArray
 

@@ -8,10 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.config import SGD, Schedule, Sizes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
@@ -19,7 +17,8 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import Participant
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, Released, Sums
-from secure_fd.methods.classwise import (
+from secure_fd.methods.base import Labels
+from secure_fd.methods.class_means import (
     ClasswiseFederation,
     class_means,
     class_targets,
@@ -29,8 +28,8 @@ from secure_fd.methods.classwise import (
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
-from secure_fd.methods.votes import Labels
 from secure_fd.models import flatten
+from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.training import Trainer, predict
 from tests.small_federation import BRIEF, participants

@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, WordArray, one_hot
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.client_shares import ClientShares
-from secure_fd.privacy.entropy import Random, SeededRandom
 from secure_fd.privacy.events import Sampled
 from secure_fd.privacy.plans import ClientPlan
-from secure_fd.protection.client_unit import IN_CLEAR, ClientUnit
+from secure_fd.privacy.release import ClientShares
+from secure_fd.privacy.samplers import Random, SeededRandom
+from secure_fd.protection.client import IN_CLEAR, ClientUnit
 from tests.small_federation import BRIEF, faults, federation, parameters, run
 
 DELTA = 1e-5

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from secure_fd import batched_layers, convolution_block
-from secure_fd.cohort import Cohort, group
-from secure_fd.config import SGD
+from secure_fd import batched as batched_layers
+from secure_fd import batched as convolution_block
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.models import HETEROGENEOUS, build, flatten, load_flat
-from secure_fd.training import Augment, Trainer, predict
+from secure_fd.recipes import SGD
+from secure_fd.training import Augment, Cohort, Trainer, group, predict
 
 CPU = torch.device("cpu")
 PAIR = range(2)

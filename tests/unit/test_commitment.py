@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from secure_fd import commitment
-from secure_fd.commitment import (
+from secure_fd.crypto import public as commitment
+from secure_fd.crypto.public import (
     check_inclusion,
     inclusion_proof,
     merkle_root,

@@ -11,16 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.result import AttackResult
+from attacks.base import AttackResult
 from experiments.compare import attacking, collect, run
 from experiments.compare.diagnostics import diagnose
 from experiments.compare.rows import RowSpec
 from experiments.compare.run import RowRun, WarmUp
 from experiments.compare.settings import Plan, Settings, plan
 from experiments.report.results import load, save
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.dropout import Dropouts
-from secure_fd.commitment import proxy_commitment
+from secure_fd.aggregation.base import Dropouts, Stage
+from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.images import Images
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.messages import proxy_pixels

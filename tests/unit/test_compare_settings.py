@@ -13,8 +13,8 @@ from attacks.registry import ATTACKS
 from experiments.cli import command
 from experiments.compare.rows import RowSpec, row_specs
 from experiments.compare.settings import Plan, Settings, plan
-from secure_fd.config import IMAGE_SETS
 from secure_fd.errors import ConfigurationError
+from secure_fd.recipes import IMAGE_SETS
 
 MASKED_ROWS = [
     "fedavg",

@@ -3,11 +3,22 @@
 import numpy as np
 import pytest
 
-from secure_fd.crypto.context import EVERYONE, MAX_CLIENT, SERVER, Purpose, context, fields
-from secure_fd.crypto.kdf import derive_key
-from secure_fd.crypto.keys import AgreementKey, IdentityKey
-from secure_fd.crypto.prg import BLOCK_WORDS, Keystream, scratch_words
-from secure_fd.crypto.randomness import draw, insecure_bytes
+from secure_fd.crypto.primitives import (
+    BLOCK_WORDS,
+    EVERYONE,
+    MAX_CLIENT,
+    SERVER,
+    AgreementKey,
+    IdentityKey,
+    Keystream,
+    Purpose,
+    context,
+    derive_key,
+    draw,
+    fields,
+    insecure_bytes,
+    scratch_words,
+)
 from secure_fd.errors import LocalError, PeerError
 
 H = bytes.fromhex

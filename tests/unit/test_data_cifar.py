@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from secure_fd.config import Sizes, image_set
-from secure_fd.data import folders, sources
+from secure_fd.data import sources
+from secure_fd.data import sources as folders
 from secure_fd.data.federated import federate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.messages import proxy_bytes
+from secure_fd.recipes import Sizes, image_set
 
 Bytes = NDArray[np.uint8]
 TRAIN, TEST = (4, 3), (2, 1)  # rows and columns of tiles in each fake mosaic

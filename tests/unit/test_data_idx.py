@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secure_fd.data.idx import read_idx
+from secure_fd.data.sources import read_idx
 from secure_fd.errors import ConfigurationError
 
 ARRAY = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
@@ -92,9 +92,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_file_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(WHOLE))
-    monkeypatch.setattr("secure_fd.data.idx._MAX_BYTES", len(WHOLE))
+    monkeypatch.setattr("secure_fd.data.sources._MAX_BYTES", len(WHOLE))
     assert read_idx(path).shape == ARRAY.shape
-    monkeypatch.setattr("secure_fd.data.idx._MAX_BYTES", len(WHOLE) - 1)
+    monkeypatch.setattr("secure_fd.data.sources._MAX_BYTES", len(WHOLE) - 1)
     with pytest.raises(ConfigurationError, match="refused") as caught:
         read_idx(path)
     assert str(path) in str(caught.value)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from secure_fd.config import Sizes
 from secure_fd.data.federated import federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.recipes import Sizes
 from secure_fd.vision import torchvision
 
 N_TRAIN, N_TEST = 500, 100

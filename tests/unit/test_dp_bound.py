@@ -8,9 +8,9 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from attacks.audit.bounds import gaussian_epsilon
-from attacks.dp_bound import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
+from attacks.scoring import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.randomized_response import RandomizedResponse
+from secure_fd.privacy.response import RandomizedResponse
 
 EPSILONS = (0.0, 0.1, 1.0, 4.0, 8.0)
 

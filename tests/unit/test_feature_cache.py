@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secure_fd.data import feature_cache
-from secure_fd.data.feature_cache import cache_folder, cached_features
+from secure_fd.data import backbone as feature_cache
+from secure_fd.data.backbone import cache_folder, cached_features
 from secure_fd.errors import ConfigurationError
 
 Bytes = NDArray[np.uint8]

@@ -9,23 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.dropout import Dropouts
+from secure_fd.aggregation.base import Dropouts, PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.config import SGD
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.messages import ensemble_bytes, proxy_bytes
+from secure_fd.methods.base import CountedVotes, Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import CountedVotes, Labels
 from secure_fd.models import flatten
-from secure_fd.privacy.entropy import SeededRandom
+from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protection.base import Protection
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.recipes import SGD
 from tests.small_federation import (
     BRIEF,
     Scripted,
@@ -119,7 +117,7 @@ def test_who_comes_back_learns_from_what_it_missed(
 ) -> None:
     lessons: list[int] = []
     monkeypatch.setattr(
-        "secure_fd.learners.Learners.distillation_steps",
+        "secure_fd.training.Learners.distillation_steps",
         lambda _, pixels, __, ___, present: lessons.extend([len(pixels)] * len(present)),
     )
     made = federation(digits, FedMD(), dropouts=faults({0: {3: GONE}}))
@@ -157,11 +155,11 @@ def test_whoever_is_there_in_a_void_round_trains_alone(
     made = federation(digits, dropouts=faults({0: {0: GONE, 1: GONE}}))
     lessons: list[object] = []
     monkeypatch.setattr(
-        "secure_fd.learners.Learners.distillation_steps",
+        "secure_fd.training.Learners.distillation_steps",
         lambda self, *_: lessons.append(self),
     )
     monkeypatch.setattr(
-        "secure_fd.aggregation.plain.uploaders", lambda *_: ()
+        "secure_fd.aggregation.base.uploaders", lambda *_: ()
     )  # stands in for a threshold that was missed
     run(made, rounds=0)
     before, heard = parameters(made), made.transcript.down.copy()

@@ -7,17 +7,28 @@ import numpy as np
 import pytest
 import torch
 
+from secure_fd import fleet as release
+from secure_fd import fleet as votes
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.fleet import release, votes
-from secure_fd.fleet.deal import Dealt, deal, expected_classes
-from secure_fd.fleet.lesson import learnt
-from secure_fd.fleet.release import Fleet, one_vote_each, planned, released_sums
-from secure_fd.fleet.votes import ABSTAIN, ACCEPTED, FleetVotes, cast_votes
+from secure_fd.fleet import (
+    ABSTAIN,
+    ACCEPTED,
+    Dealt,
+    Fleet,
+    FleetVotes,
+    cast_votes,
+    deal,
+    expected_classes,
+    learnt,
+    one_vote_each,
+    planned,
+    released_sums,
+)
 from secure_fd.privacy.calibration import epsilon as price
-from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.protection.client_unit import IN_CLEAR, ClientUnit
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protection.client import IN_CLEAR, ClientUnit
 from secure_fd.selection.density import ProxyReference, ReferenceSettings
 
 DELTA = 1e-5

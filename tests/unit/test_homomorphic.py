@@ -12,7 +12,7 @@ from secure_fd.aggregation.base import SecureSum, Stage, VoidRoundError
 from secure_fd.aggregation.bfv import scheme, tags
 from secure_fd.aggregation.bfv.scope import SlotLayout
 from secure_fd.aggregation.homomorphic import HomomorphicSum
-from secure_fd.crypto.randomness import insecure_bytes
+from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import WordArray
 

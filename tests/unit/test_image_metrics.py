@@ -7,14 +7,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from attacks.image_metrics import (
-    class_coverage,
-    coverage,
-    feature_distance,
-    knn_distance,
-    ssim,
-)
-from attacks.psnr import psnr
+from attacks.images import class_coverage, coverage, feature_distance, knn_distance, psnr, ssim
 from secure_fd.errors import LocalError
 
 
@@ -51,7 +44,7 @@ def test_ssim_of_channels_is_their_mean() -> None:
 def test_ssim_in_blocks_is_ssim_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pictures(4, 7, 12, 12), pictures(5, 6, 12, 12)
     whole = ssim(a, b)
-    monkeypatch.setattr("attacks.image_metrics._BLOCK", 2 * b.numel())
+    monkeypatch.setattr("attacks.images._BLOCK", 2 * b.numel())
     np.testing.assert_array_equal(ssim(a, b), whole)
 
 

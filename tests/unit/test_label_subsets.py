@@ -6,9 +6,9 @@ import pytest
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import Sums
-from secure_fd.privacy.entropy import SeededRandom
 from secure_fd.privacy.events import Response
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protection.label import LabelUnit
 from tests.small_federation import all_proxies, federation, run
 
 

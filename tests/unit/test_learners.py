@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd.config import SGD, Schedule
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.learners import Learners
 from secure_fd.models import build, flatten
-from secure_fd.training import Trainer
+from secure_fd.recipes import SGD, Schedule
+from secure_fd.training import Learners, Trainer
 
 CPU = torch.device("cpu")
 STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))

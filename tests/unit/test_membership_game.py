@@ -9,19 +9,24 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from attacks.capabilities import Capability
-from attacks.membership.game import BoolArray, Game, Pool, draw_game, gather
-from attacks.membership.indirect import mean_votes, nearest
-from attacks.membership.lira import confidence, likelihood_ratio, one_sided
-from attacks.membership.loss import LossThreshold
-from attacks.membership.report import Verdicts, report
-from attacks.membership.rmia import RMIA
-from attacks.membership.shadow import Shadows
-from attacks.metrics import rank, tpr_at_fpr
-from attacks.oracle import Oracle
-from attacks.result import FloatArray
-from attacks.samples import Labelled
-from attacks.view import Public, client_view, outsider_view, server_view
+from attacks.base import FloatArray, Labelled
+from attacks.membership import (
+    RMIA,
+    BoolArray,
+    Game,
+    LossThreshold,
+    Pool,
+    Shadows,
+    confidence,
+    draw_game,
+    gather,
+    likelihood_ratio,
+    mean_votes,
+    nearest,
+    one_sided,
+)
+from attacks.scoring import Verdicts, rank, report, tpr_at_fpr
+from attacks.view import Capability, Oracle, Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import Ensemble, WordArray
 from secure_fd.transcript import DistillationRound, Transcript

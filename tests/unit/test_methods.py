@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.plain import PlainSum
-from secure_fd.config import SGD
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
@@ -27,20 +25,20 @@ from secure_fd.knowledge import (
     contributors,
 )
 from secure_fd.messages import ensemble_message, proxy_bytes
+from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import CountedVotes, Labels, WeighedVotes
 from secure_fd.models import flatten
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup
+from secure_fd.recipes import SGD
+from secure_fd.rounds import Trust
+from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.server_setup import ServerSetup
+from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.selection.client import Selection
 from secure_fd.training import Trainer, predict, predicted_labels
-from secure_fd.trust import Trust
 from tests.small_federation import (
     BRIEF,
     Scripted,

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd import resnets
-from secure_fd.config import IMAGE_SETS
+from secure_fd import models as resnets
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.models import (
     SHARED,
@@ -20,6 +19,7 @@ from secure_fd.models import (
     load_flat,
     names,
 )
+from secure_fd.recipes import IMAGE_SETS
 
 COUNTS = {
     # A convolution has out x in x k x k weights and out biases, a linear layer out x in and out.

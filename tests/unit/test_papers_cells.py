@@ -17,8 +17,8 @@ from experiments.papers.results import CellResult, Point, Results, Store, gather
 from experiments.papers.settings import Grid, Settings, plan
 from experiments.papers.study import Study
 from experiments.papers.thresholds import CLIENT, SERVER
-from secure_fd.config import SGD
 from secure_fd.errors import ConfigurationError
+from secure_fd.recipes import SGD
 
 STUDY = {study.name: study for study in STUDIES}
 GRID = Grid(None, None, None, None, None, quick=False)

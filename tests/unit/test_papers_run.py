@@ -25,9 +25,9 @@ from experiments.papers.measures import (
 from experiments.papers.results import CellResult, Point, Store
 from experiments.papers.run import Steps, run_cell, run_group, spread, steps_of
 from experiments.papers.theorem import Terms, distance, knowledge_losses, numerical
-from secure_fd.config import Schedule
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
+from secure_fd.recipes import Schedule
 
 BASE = replace(
     default_cell("digits", "strong", 1, rounds=2, quick=True),

@@ -11,8 +11,8 @@ from experiments.papers.cells import default_cell
 from experiments.papers.measures import AUROC_CLASS, KEPT, RIGHT
 from experiments.papers.run import Steps, run_cell
 from experiments.papers.variants import Refitted, _before_last, _seen
-from secure_fd.config import Schedule
 from secure_fd.models import flatten
+from secure_fd.recipes import Schedule
 
 BASE = replace(
     default_cell("digits", "weak", 1, rounds=2, quick=True),

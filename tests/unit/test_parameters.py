@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.parameters import ParameterCodec
+from secure_fd.methods.fedavg import ParameterCodec
 
 
 def test_the_mean_is_weighted_by_records() -> None:

@@ -18,10 +18,11 @@ from secure_fd.privacy.accountants import (
     Renyi,
     ZeroConcentrated,
     accountant_for,
+    divergence,
+    excess,
+    rho,
+    zcdp_epsilon,
 )
-from secure_fd.privacy.accountants.base import zcdp_epsilon
-from secure_fd.privacy.accountants.concentrated import excess, rho
-from secure_fd.privacy.accountants.curves import divergence
 from secure_fd.privacy.events import (
     Composed,
     DiscreteGaussian,

@@ -20,7 +20,7 @@ from secure_fd.privacy.events import (
     SampledGaussian,
 )
 from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
-from secure_fd.privacy.randomized_response import RandomizedResponse
+from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import PrivacyUnit
 
 DELTA = 1e-5

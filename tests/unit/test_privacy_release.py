@@ -11,15 +11,9 @@ from hypothesis.extra.numpy import arrays
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.entropy import SeededRandom
 from secure_fd.privacy.events import DiscreteGaussian
-from secure_fd.privacy.record_release import (
-    UNIT,
-    class_sums,
-    record_plan,
-    release_class_means,
-    to_units,
-)
+from secure_fd.privacy.release import UNIT, class_sums, record_plan, release_class_means, to_units
+from secure_fd.privacy.samplers import SeededRandom
 
 DELTA = 1e-5
 

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.knowledge import one_hot
-from secure_fd.privacy.accountants.curves import divergence
-from secure_fd.privacy.alphabet import Alphabet, declaring
-from secure_fd.privacy.entropy import Random, words
+from secure_fd.privacy.accountants import divergence
 from secure_fd.privacy.events import Response
-from secure_fd.privacy.ledger import LabelLedger
-from secure_fd.privacy.randomized_response import (
+from secure_fd.privacy.response import (
+    Alphabet,
     RandomizedResponse,
     best_subset_size,
+    declaring,
     sample_symbols,
 )
+from secure_fd.privacy.samplers import Random, words
+from secure_fd.protection.label import LabelLedger
 
 WORD = 1 << 64
 

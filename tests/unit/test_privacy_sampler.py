@@ -15,21 +15,25 @@ from scipy.special import ive
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy import discrete_gaussian as gaussian_module
-from secure_fd.privacy import skellam as skellam_module
-from secure_fd.privacy.discrete_gaussian import (
+from secure_fd.privacy import samplers as gaussian_module
+from secure_fd.privacy import samplers as skellam_module
+from secure_fd.privacy.samplers import (
     MAX_SIGMA,
+    MAX_VARIANCE,
+    Random,
+    SeededRandom,
+    Table,
     _accepted,
     _below_exp,
+    _poisson,
     _proposal,
     _reach,
     _scaled_exp,
     _whole,
     discrete_gaussian,
+    skellam,
+    words,
 )
-from secure_fd.privacy.entropy import Random, SeededRandom, words
-from secure_fd.privacy.inverse_cdf import Table
-from secure_fd.privacy.skellam import MAX_VARIANCE, _poisson, skellam
 
 FULL: Final = 1 << 128
 

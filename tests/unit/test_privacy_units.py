@@ -14,7 +14,7 @@ from secure_fd.privacy.guarantees import (
     record_guarantee,
 )
 from secure_fd.privacy.plans import RecordPlan, TrainingPlan
-from secure_fd.privacy.randomized_response import RandomizedResponse
+from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee, PrivacyUnit, figure
 
 DELTA = 1e-5

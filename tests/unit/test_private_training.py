@@ -15,9 +15,8 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.models import build, flatten
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.entropy import Random, SeededRandom
-from secure_fd.privacy.float_gaussian import FloatGaussian
 from secure_fd.privacy.plans import TrainingPlan
+from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 from secure_fd.training import accuracy, predict
 from tests.unit.toy import network, toy

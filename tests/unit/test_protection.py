@@ -15,14 +15,14 @@ from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, Released, Sums
+from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import CountedVotes, Labels, WeighedVotes
-from secure_fd.privacy.alphabet import Alphabet
-from secure_fd.privacy.entropy import Random, SeededRandom
+from secure_fd.privacy.response import Alphabet
+from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
 from secure_fd.protection.base import Answer, NoProtection, Protection
-from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
 from tests.small_federation import (
     Scripted,
     all_proxies,

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import secure_fd.privacy.mechanisms
+import secure_fd.privacy.release
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy.entropy import Random, SeededRandom
 from secure_fd.privacy.events import DiscreteGaussian
-from secure_fd.privacy.mechanisms import Bounded, Noisy, add_discrete_gaussian
-from secure_fd.privacy.record_release import release_class_means
+from secure_fd.privacy.release import Bounded, Noisy, add_discrete_gaussian, release_class_means
+from secure_fd.privacy.samplers import Random, SeededRandom
 
 VALUES: IntArray = np.arange(-6, 6).reshape(3, 4)
 DELTA = 1e-5
@@ -91,7 +90,7 @@ def released(
 ) -> IntArray:
     """Units of 20,000 entries, of which a client's only record adds one to each odd one."""
     if twin is not None:
-        monkeypatch.setattr(secure_fd.privacy.mechanisms, "discrete_gaussian", twin)
+        monkeypatch.setattr(secure_fd.privacy.release, "discrete_gaussian", twin)
     row = np.zeros((1, 20_000))
     row[0, 1::2] = 2.0**-16
     made = release_class_means(

@@ -10,20 +10,20 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.knowledge import FloatArray
-from secure_fd.privacy import record_release
-from secure_fd.privacy.entropy import SeededRandom
-from secure_fd.protection import record_unit
-from secure_fd.protection.record_rules import (
+from secure_fd.privacy import release as record_release
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protection import record as record_unit
+from secure_fd.protection.record import (
     SIZES,
     RecordRules,
+    RecordUnit,
     ridge_for,
     size_for,
     thresholds_for,
     votes,
 )
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.selection.client import otsu_thresholds, top_share_thresholds
 from secure_fd.selection.density import ProxyReference, RatioSolver, ReferenceSettings
-from secure_fd.selection.thresholds import otsu_thresholds, top_share_thresholds
 
 SMALL = ReferenceSettings((20, 10), 200)
 

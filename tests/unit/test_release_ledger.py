@@ -5,15 +5,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.plain import PlainSum
+from secure_fd.aggregation.base import PlainSum, Stage
+from secure_fd.crypto.public import draw_indices, joint_seed, public_nonces
 from secure_fd.data.federated import FederatedData
-from secure_fd.draw import draw_indices, joint_seed, public_nonces
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
-from secure_fd.ledger import ReleaseLedger
-from secure_fd.proxy_choice import ProxyChoice
+from secure_fd.rounds import ProxyChoice, ReleaseLedger
 from tests.small_federation import BRIEF, faults, federation, run
 
 

@@ -15,14 +15,11 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
 from secure_fd.privacy.accountants import accountant_for
-from secure_fd.privacy.alphabet import Alphabet
-from secure_fd.privacy.entropy import Random, SeededRandom
 from secure_fd.privacy.events import Repeated, Response
-from secure_fd.privacy.ledger import LabelLedger
-from secure_fd.privacy.randomized_response import RandomizedResponse
-from secure_fd.privacy.subsets import BoolArray
+from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
+from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protection.base import Answer
-from secure_fd.protection.label_unit import LabelUnit
+from secure_fd.protection.label import LabelLedger, LabelUnit
 from tests.small_federation import all_proxies, faults, federation, run
 
 

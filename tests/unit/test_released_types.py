@@ -14,7 +14,7 @@ from secure_fd.knowledge import Contribution, KnowledgeCodec, Released
 REFUSED = """
 from secure_fd.knowledge import Contribution, IntArray, KnowledgeCodec, Released
 from secure_fd.protection.base import Answer, FromAnswers, NetworkFree
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.record import RecordUnit
 
 
 def encodes_a_contribution(codec: KnowledgeCodec, honest: Contribution) -> None:
@@ -42,7 +42,7 @@ def reads_a_contribution_as_released(honest: Contribution) -> Released:
 ALLOWED = """
 from secure_fd.knowledge import IntArray, KnowledgeCodec, Released
 from secure_fd.protection.base import Answer, NetworkFree, NoProtection
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.protection.record import RecordUnit
 
 
 def encodes(codec: KnowledgeCodec, unit: RecordUnit, indices: IntArray, answer: Answer) -> None:

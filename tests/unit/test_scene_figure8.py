@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from attacks.samples import Labelled, require_disjoint
+from attacks.base import Labelled, require_disjoint
 from experiments.suite.scene import Job
 from experiments.suite.scenes import load
 from experiments.suite.scenes.digit_split import FIRST_PRIVATE, FULL, QUICK, digits, some

@@ -20,16 +20,17 @@ from secure_fd.selection.client import (
     KulsifSelector,
     ProxyRatioSelector,
     Selection,
+    otsu_thresholds,
+    quantile_thresholds,
 )
 from secure_fd.selection.density import (
+    FourierFeatures,
     ProxyReference,
     RatioSolver,
     ReferenceSettings,
     class_means,
     posterior,
 )
-from secure_fd.selection.features import FourierFeatures
-from secure_fd.selection.thresholds import otsu_thresholds, quantile_thresholds
 
 
 @cache

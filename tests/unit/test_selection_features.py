@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 
 from secure_fd.errors import LocalError
-from secure_fd.privacy.record_release import release_class_means
-from secure_fd.selection.density import ProxyReference, ReferenceSettings, class_means
-from secure_fd.selection.features import (
+from secure_fd.privacy.release import release_class_means
+from secure_fd.selection.density import (
     SCALES,
     FourierFeatures,
+    ProxyReference,
     PublicFeatures,
     RandomConvolution,
+    ReferenceSettings,
     Whitening,
+    class_means,
 )
 
 SMALL = ReferenceSettings(ranks=(20, 10), n_features=200)

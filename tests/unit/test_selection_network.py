@@ -8,8 +8,8 @@ from torch import nn
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.methods.by_network import SelectiveByNetwork
-from secure_fd.selection.network_scores import confidence, negative_energy
+from secure_fd.methods.selective_fd import SelectiveByNetwork
+from secure_fd.selection.client import confidence, negative_energy
 from tests.small_federation import ensembles, federation, run
 
 LOGITS = np.array([[0.0, 0.0], [3.0, 0.0], [10.0, 10.0]])

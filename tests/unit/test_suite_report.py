@@ -24,9 +24,8 @@ from suite_sample import (
 )
 from test_report_html import HOSTILE, Page
 
-from attacks.capabilities import Capability
-from attacks.result import AttackResult
-from attacks.threats import THREATS
+from attacks.base import AttackResult
+from attacks.view import THREATS, Capability
 from experiments.report.results import AttackFigure
 from experiments.report.text import MINUS
 from experiments.suite import text

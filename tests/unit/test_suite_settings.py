@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.result import AttackResult, RocCurve
+from attacks.base import AttackResult, RocCurve
 from experiments.suite.scene import Job
 from experiments.suite.scenes import SCENES
 from experiments.suite.settings import Settings, plan

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd.config import SGD
 from secure_fd.errors import ConfigurationError
 from secure_fd.models import flatten
+from secure_fd.recipes import SGD
 from secure_fd.training import Trainer, accuracy, predict, predicted_labels
 from tests.unit.toy import network, toy
 

@@ -15,8 +15,8 @@ from experiments.utility.cells import DELTA, Cell, FleetTerms
 from experiments.utility.results import CellResult
 from experiments.utility.settings import Plan, Settings
 from experiments.utility.store import Store
-from secure_fd.config import Schedule
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.recipes import Schedule
 
 NONE = Cell(
     image_set="digits",

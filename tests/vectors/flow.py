@@ -12,19 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from secure_fd.crypto.context import SERVER
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.randomness import RandomBytes, insecure_bytes
+from secure_fd.crypto.primitives import SERVER, IdentityKey, RandomBytes, insecure_bytes
 from secure_fd.errors import SecureFDError
 from secure_fd.knowledge import IntArray, WordArray
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.client_round import ClientRound
-from secure_fd.secagg.client_setup import ClientSetup
-from secure_fd.secagg.secrets import RoundSecrets, Shares
+from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.masks import RoundSecrets, Shares
 from secure_fd.secagg.server import Server, ServerRound, ServerState
-from secure_fd.secagg.server_setup import ServerSetup, SetupStage
-from secure_fd.secagg.session import NoiseTerms, Roster, RoundTerms, Session
-from secure_fd.secagg.wire import MessageType
+from secure_fd.secagg.session import MessageType, NoiseTerms, Roster, RoundTerms, Session
+from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage
 
 SEEDS = {1: 1001, 4: 1004, 6: 1006, 9: 1009}
 NONCE, CONFIGURATION, PROXIES = b"a session's nonce", b"what else was agreed", bytes(range(32))

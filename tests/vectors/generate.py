@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.context import EVERYONE, Purpose
-from secure_fd.crypto.randomness import insecure_bytes
-from secure_fd.secagg.masking import pair_stream, self_stream
-from secure_fd.secagg.secrets import commit_seed
-from secure_fd.secagg.session import RoundScope, RoundTerms
-from secure_fd.secagg.wire import Place
+from secure_fd.crypto.primitives import EVERYONE, Purpose, insecure_bytes
+from secure_fd.secagg.masks import commit_seed, pair_stream, self_stream
+from secure_fd.secagg.session import Place, RoundScope, RoundTerms
 from tests.vectors.flow import LOST, NONCE, SEEDS, TERMS, Delivery, Flow, values_of
 from tests.vectors.parts import (
     channel_keys,

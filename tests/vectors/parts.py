@@ -9,18 +9,16 @@ from unittest.mock import patch
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.context import Purpose
-from secure_fd.crypto.kdf import derive_key
-from secure_fd.crypto.keys import AgreementKey
-from secure_fd.crypto.prg import WORD
-from secure_fd.crypto.randomness import insecure_bytes
-from secure_fd.draw import draw_indices, joint_seed
+from secure_fd.crypto.primitives import WORD, AgreementKey, Purpose, derive_key, insecure_bytes
+from secure_fd.crypto.public import draw_indices, joint_seed
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg import channel, masking, secrets
-from secure_fd.secagg.channel import Channel
+from secure_fd.secagg import masks as masking
+from secure_fd.secagg import masks as secrets
+from secure_fd.secagg import messages as channel
 from secure_fd.secagg.graph import neighbours
+from secure_fd.secagg.messages import Channel
 from secure_fd.secagg.packing import LaneLayout
-from secure_fd.secagg.wire import Place
+from secure_fd.secagg.session import Place
 
 
 def hexed(words: WordArray) -> str:

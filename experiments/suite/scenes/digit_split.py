@@ -6,13 +6,14 @@ from pathlib import Path
 
 import torch
 
-from attacks import fit, gmi, prior
+from attacks import fit, prior
+from attacks import inversion as gmi
 from attacks.ideal import IdealSettings
-from secure_fd.config import Sizes
 from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
+from secure_fd.recipes import Sizes
 
 FIRST_PRIVATE = 5
 """GMI's split of MNIST: digits below are public, from here on private."""

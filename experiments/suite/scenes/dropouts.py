@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from attacks.aggregation.differencing import Differencing
-from attacks.aggregation.participation import Participation
-from attacks.aggregation.witness import statements
-from attacks.label_distribution import undoing
-from attacks.result import AttackResult
+from attacks.base import AttackResult
+from attacks.rounds import Differencing, Participation
 from attacks.view import View, server_view
+from attacks.votes import statements, undoing
 from experiments.compare import attacking, run
 from experiments.compare.rows import row_specs
 from experiments.compare.settings import Plan, Settings

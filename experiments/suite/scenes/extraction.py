@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from attacks import fit, gmi, prior
-from attacks.capabilities import Capability
+from attacks import fit, prior
+from attacks import inversion as gmi
+from attacks.base import AttackResult
 from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import InversionTruth, inversion_truth
-from attacks.oracle import LabelFunction, Oracle
-from attacks.result import AttackResult
-from attacks.view import Public, View, server_view
+from attacks.view import Capability, LabelFunction, Oracle, Public, View, server_view
 from experiments.compare.attacking import labelled
 from experiments.compare.rows import RowSpec
 from experiments.compare.run import RowRun, WarmUp, data_of, run_row, warm_up

@@ -5,24 +5,22 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from attacks.aggregation.attribution import Attribution
-from attacks.aggregation.collusion import Collusion
-from attacks.aggregation.inconsistent import InconsistentProxies
-from attacks.aggregation.single_contributor import SingleContributor
-from attacks.aggregation.split_rounds import SplitCohort, SplitViews
-from attacks.aggregation.votes import Said, named
-from attacks.aggregation.witness import (
+from attacks.base import AttackResult
+from attacks.rounds import InconsistentProxies, SplitCohort, SplitViews
+from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
+from attacks.votes import (
+    Attribution,
+    Collusion,
+    Said,
+    SingleContributor,
     Witness,
     WitnessedClear,
     WitnessedLabels,
     WitnessedRecords,
+    named,
     statements,
     told,
 )
-from attacks.capabilities import Capability
-from attacks.oracle import AnswerFunction, Oracle
-from attacks.result import AttackResult
-from attacks.view import View, server_view
 from experiments.compare import attacking, run
 from experiments.compare.rows import RowSpec, row_specs
 from experiments.compare.settings import Plan, Settings, plan

@@ -13,13 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from attacks import prior
-from attacks.capabilities import Capability
+from attacks.base import AttackResult
 from attacks.ideal import IdealK3
-from attacks.inversion import InversionTruth, ModelInversion, beyond_pixels, inversion_truth
-from attacks.oracle import AnswerFunction, Oracle
-from attacks.raw_psnr import NAME, raw_psnr
-from attacks.result import AttackResult
-from attacks.view import Public, View, server_view
+from attacks.inversion import (
+    NAME,
+    InversionTruth,
+    ModelInversion,
+    beyond_pixels,
+    inversion_truth,
+    raw_psnr,
+)
+from attacks.view import AnswerFunction, Capability, Oracle, Public, View, server_view
 from experiments.compare.attacking import labelled
 from experiments.suite.applicability import unless_missing
 from experiments.suite.scene import Findings, Job, Progress
@@ -36,13 +40,13 @@ from experiments.suite.scenes.digit_split import (
     some,
 )
 from secure_fd import models
-from secure_fd.config import image_set, schedule
 from secure_fd.data.images import concatenate
 from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import one_hot
+from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Labels
+from secure_fd.recipes import image_set, schedule
 from secure_fd.training import predict
 
 

@@ -9,22 +9,32 @@ import torch
 from torch import Tensor, nn
 
 from attacks import fit, label_only
-from attacks.capabilities import Capability
-from attacks.dp_bound import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
+from attacks.base import AttackResult, Labelled, substream
 from attacks.fit import label_function
 from attacks.label_only import LabelAttack, LabelOnlyEstimate, LabelOnlySettings
-from attacks.membership.game import BoolArray, Game
-from attacks.membership.indirect import IndirectMembership, StudentLiRA
-from attacks.membership.lira import LiRA, OfflineLiRA, UploadLiRA
-from attacks.membership.loss import LossThreshold
-from attacks.membership.report import Verdicts, report
-from attacks.membership.rmia import RMIA
-from attacks.membership.shadow import ShadowAttack, play_all
-from attacks.oracle import LabelOracle, Oracle
-from attacks.result import AttackResult
-from attacks.samples import Labelled
-from attacks.seeds import substream
-from attacks.view import View, client_view, outsider_view, server_view
+from attacks.membership import (
+    RMIA,
+    BoolArray,
+    Game,
+    IndirectMembership,
+    LiRA,
+    LossThreshold,
+    OfflineLiRA,
+    ShadowAttack,
+    StudentLiRA,
+    UploadLiRA,
+    play_all,
+)
+from attacks.scoring import Verdicts, auc_bound, gaussian_auc, gaussian_tpr, report, tpr_bound
+from attacks.view import (
+    Capability,
+    LabelOracle,
+    Oracle,
+    View,
+    client_view,
+    outsider_view,
+    server_view,
+)
 from experiments.report.results import NOT_APPLICABLE
 from experiments.suite.membership_runs import (
     FEDAVG,
@@ -38,7 +48,7 @@ from experiments.suite.membership_runs import (
 )
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.privacy.record_release import record_plan
+from secure_fd.privacy.release import record_plan
 from secure_fd.training import predict
 
 _DIRECT = (LiRA, OfflineLiRA, RMIA, LossThreshold)
@@ -74,7 +84,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The membership game of `attacks.membership.game`, played on every row."""
+    """The membership game of `attacks.membership`, played on every row."""
 
     name: str = "membership"
     title: str = "Membership, against shadow federations"

@@ -9,20 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.capabilities import Capability
-from attacks.oracle import Oracle
-from attacks.result import AttackResult
-from attacks.samples import draw_challenge
-from attacks.seeds import substream
-from attacks.selector.answers import Answers, Victim, behind
-from attacks.selector.geometry import Asking, asking_through
-from attacks.selector.informed import Informed, score_informed
-from attacks.selector.membership import FlipRadius, FlipSettings, pooled
-from attacks.selector.sphere import QUICK, SphereSettings
-from attacks.selector.trilateration import RebuiltTruth, Trilateration
-from attacks.selector.verdict import Claim
-from attacks.selector.worlds import RecordWorlds, in_front
-from attacks.view import Public, View, server_view
+from attacks.base import AttackResult, draw_challenge, substream
+from attacks.scoring import Claim
+from attacks.selector import (
+    Answers,
+    Asking,
+    FlipRadius,
+    FlipSettings,
+    Informed,
+    RecordWorlds,
+    Victim,
+    asking_through,
+    behind,
+    in_front,
+    pooled,
+    score_informed,
+)
+from attacks.trilateration import QUICK, RebuiltTruth, SphereSettings, Trilateration
+from attacks.view import Capability, Oracle, Public, View, server_view
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd import models
 from secure_fd.data.federated import FederatedData, federate
@@ -30,14 +34,13 @@ from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.knowledge import SOFT_LEVELS, Released
-from secure_fd.methods.base import levels
+from secure_fd.methods.base import Labels, levels
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Labels
 from secure_fd.privacy.guarantees import label_guarantee
-from secure_fd.privacy.randomized_response import RandomizedResponse
-from secure_fd.privacy.record_release import record_plan
-from secure_fd.protection.label_unit import LabelUnit
-from secure_fd.protection.record_unit import RecordUnit
+from secure_fd.privacy.release import record_plan
+from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector, Selection
 from secure_fd.transcript import Transcript
 

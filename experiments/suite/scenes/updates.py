@@ -9,22 +9,31 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from attacks.capabilities import Capability
-from attacks.gradients.attack import AnalyticInversion, MeanInversion, OptimisedInversion
-from attacks.gradients.optimise import QUICK, Search
-from attacks.gradients.replay import check_explained, newest_draw
-from attacks.gradients.scoring import UpdateTruth, distinct, references
-from attacks.gradients.update import Recipe, client_updates, mean_update, network
-from attacks.result import AttackResult
-from attacks.samples import Labelled
-from attacks.seeds import substream
-from attacks.view import Public, View, server_view
+from attacks.base import AttackResult, Labelled, substream
+from attacks.updates import (
+    QUICK,
+    Recipe,
+    Search,
+    check_explained,
+    client_updates,
+    mean_update,
+    network,
+    newest_draw,
+)
+from attacks.updates_attack import (
+    AnalyticInversion,
+    MeanInversion,
+    OptimisedInversion,
+    UpdateTruth,
+    distinct,
+    references,
+)
+from attacks.view import Capability, Public, View, server_view
 from experiments.compare.attacking import labelled
 from experiments.suite.applicability import unless_missing
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd import models
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.config import SGD, Schedule, Sizes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
@@ -33,6 +42,7 @@ from secure_fd.federation import Federation, Participant
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.private_training import PrivateSGD
+from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.selection.client import ProxyRatioSelector
 from secure_fd.transcript import Transcript
 

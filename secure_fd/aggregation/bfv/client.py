@@ -21,8 +21,7 @@ from secure_fd.aggregation.bfv import messages, tags
 from secure_fd.aggregation.bfv.keys import ClientKeys, HolderKeys
 from secure_fd.aggregation.bfv.messages import Opening
 from secure_fd.aggregation.bfv.scope import Scope, Session
-from secure_fd.crypto.keys import IdentityKey
-from secure_fd.crypto.secrecy import SecretHolder
+from secure_fd.crypto.primitives import IdentityKey, SecretHolder
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.session import RoundCounter, RoundTerms

@@ -13,10 +13,14 @@ import numpy as np
 from secure_fd.aggregation.bfv import tags
 from secure_fd.aggregation.bfv.scheme import DecryptionKey, Encryptor
 from secure_fd.aggregation.bfv.scope import Purpose, Scope, Session, context
-from secure_fd.crypto.context import EVERYONE
-from secure_fd.crypto.kdf import KEY_BYTES, derive_key
-from secure_fd.crypto.randomness import RandomBytes, draw
-from secure_fd.crypto.secrecy import SecretHolder
+from secure_fd.crypto.primitives import (
+    EVERYONE,
+    KEY_BYTES,
+    RandomBytes,
+    SecretHolder,
+    derive_key,
+    draw,
+)
 from secure_fd.knowledge import WordArray
 
 KEY_HOLDERS: Final = 3

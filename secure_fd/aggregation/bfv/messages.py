@@ -20,12 +20,10 @@ import numpy as np
 
 from secure_fd.aggregation.bfv import scheme
 from secure_fd.aggregation.bfv.scope import Purpose, Scope
-from secure_fd.crypto.context import SERVER
-from secure_fd.crypto.keys import SIGNATURE_BYTES, IdentityKey
-from secure_fd.crypto.prg import WORD
+from secure_fd.crypto.primitives import SERVER, SIGNATURE_BYTES, WORD, IdentityKey
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.wire import Place, decode_set, encode_set, frame, set_bytes
+from secure_fd.secagg.session import Place, decode_set, encode_set, frame, set_bytes
 
 
 class MessageType(IntEnum):

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 import numpy as np
 
-from secure_fd.crypto.secrecy import SecretHolder
+from secure_fd.crypto.primitives import SecretHolder
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 from secure_fd.knowledge import WordArray
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from secure_fd.aggregation.bfv import scheme
 from secure_fd.aggregation.bfv.tags import DATA_SLOTS
-from secure_fd.crypto.context import EVERYONE, VERSION, fields
-from secure_fd.crypto.keys import IdentityKey
+from secure_fd.crypto.primitives import EVERYONE, VERSION, IdentityKey, fields
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.packing import LaneLayout

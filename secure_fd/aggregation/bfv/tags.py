@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from secure_fd.aggregation.bfv.scheme import DEGREE, PLAIN_MODULUS
-from secure_fd.crypto.prg import WORD, Keystream
+from secure_fd.crypto.primitives import WORD, Keystream
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
 

@@ -1,1 +1,0 @@
-"""Attacks on sums: who said what, from sums over clients, many rounds, or a server that lies."""

@@ -1,1 +1,0 @@
-"""Gradient inversion: which records made the update that a client sent?"""

@@ -1,0 +1,254 @@
+"""How alike images are, beyond pixels: structure, an evaluator's features, and coverage.
+
+Each figure says something about leakage only beside the same figure for as many held-out images,
+or for reconstructions made without access: blur, and a plausible class, are near to everything.
+PSNR is in `attacks.images`. Images are [n, H, W] or [n, C, H, W].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+from attacks.base import FloatArray
+from attacks.scoring import Interval, Rate, mean
+from secure_fd.errors import LocalError
+
+WINDOW = 7
+"""Pixels a side of the uniform window of SSIM: scikit-image's default, and small enough for 28."""
+_C1, _C2 = 0.01**2, 0.03**2
+"""(K1 L)² and (K2 L)² of Wang et al. 2004, for pixels in [0, 1]."""
+_BLOCK = 2**22
+"""Floats of a block of windows."""
+
+Features = Callable[[Tensor], Tensor]
+"""Images [n, ...] -> features [n, d], such as the last hidden layer of an evaluator."""
+
+
+def pixels(images: Tensor) -> Tensor:
+    """Images as their own features [n, d]."""
+    return images.flatten(1)
+
+
+def ssim(images: Tensor, references: Tensor) -> FloatArray:
+    """[n, m] mean structural similarity of images and references in [0, 1]; 1 for equal ones.
+
+    Wang, Bovik, Sheikh and Simoncelli 2004, eq. 13, averaged over every uniform window of WINDOW
+    pixels a side that lies inside the image, and over channels; covariances are unbiased. That is
+    `structural_similarity(data_range=1)` of scikit-image; the paper's Gaussian window of 11
+    pixels would leave 18 of 28 positions a side. Raises LocalError where shapes do not fit.
+    """
+    a, b = _planes(images), _planes(references)
+    if a.shape[1:] != b.shape[1:] or min(a.shape[2:]) < WINDOW:
+        raise LocalError(
+            f"images: {tuple(a.shape[1:])} against references of {tuple(b.shape[1:])} is not "
+            f"allowed; use one shape of {WINDOW} pixels a side or more"
+        )
+    mean_b, var_b = _moments(b)
+    block = max(1, _BLOCK // b.numel())
+    rows = [_ssim_rows(a[i : i + block], b, mean_b, var_b) for i in range(0, len(a), block)]
+    return np.asarray(torch.cat(rows).numpy())
+
+
+def knn_distance(
+    images: Tensor, references: Tensor, k: int = 1, features: Features = pixels
+) -> FloatArray:
+    """[n] Euclidean distance of each image to its k-th nearest reference in feature space.
+
+    k = 1 among the private images of the class is GMI's KNN distance (Zhang et al., CVPR 2020),
+    whose features are an evaluator's. Raises LocalError with fewer than k references.
+    """
+    if not 1 <= k <= len(references):
+        raise LocalError(f"k: {k} of {len(references)} references; use 1 to {len(references)}")
+    gaps = _distances(features(images), features(references))
+    return np.asarray(np.partition(gaps, k - 1, axis=1)[:, k - 1])
+
+
+def feature_distance(images: Tensor, references: Tensor, features: Features) -> FloatArray:
+    """[n] Euclidean distance of each image to the mean feature of a class's references.
+
+    GMI's feature distance (Zhang et al., CVPR 2020): a class-level figure.
+    """
+    if not len(references):
+        raise LocalError("references: 0 images have no mean; use one or more")
+    centre = features(references).mean(dim=0, keepdim=True)
+    return _distances(features(images), centre)[:, 0]
+
+
+def coverage(images: Tensor, references: Tensor, k: int = 5, features: Features = pixels) -> float:
+    """The share of references with an image inside their ball of k nearest neighbours, in [0, 1].
+
+    A reference's ball has the distance to its k-th nearest other reference as its radius
+    (Naeem et al., ICML 2020). Images drawn as the references are, and as many, are
+    expected to cover about 1 - 2^-k; a single image repeated covers what is around it.
+    """
+    if not 1 <= k < len(references):
+        raise LocalError(f"k: {k} neighbours of {len(references)} references; use fewer")
+    real = features(references)
+    among = _distances(real, real)
+    np.fill_diagonal(among, np.inf)  # nobody is a neighbour of oneself, equal images are
+    radius = np.partition(among, k - 1, axis=1)[:, k - 1]
+    reached = _distances(real, features(images)) <= radius[:, None]
+    return float(reached.any(axis=1).mean())
+
+
+def class_coverage(meant: Tensor, recognised: Tensor) -> float:
+    """The share of the classes meant that an evaluator recognises in an image meant as them.
+
+    meant, recognised: [n] class ids of n reconstructions. It asks for one hit a class, so it
+    rises with restarts: compare equal numbers.
+    """
+    if meant.shape != recognised.shape or not len(meant):
+        raise LocalError(
+            f"classes: {len(meant)} meant and {len(recognised)} recognised are not allowed; use "
+            "equally many, at least one"
+        )
+    return len(torch.unique(meant[meant == recognised])) / len(torch.unique(meant))
+
+
+def _planes(images: Tensor) -> Tensor:
+    """[n, C, H, W] in double precision."""
+    if not len(images):
+        raise LocalError("images: 0 are not allowed; use one or more")
+    return (images if images.ndim == 4 else images.unsqueeze(1)).double()
+
+
+def _windows(planes: Tensor) -> Tensor:
+    """Means over every window inside."""
+    return avg_pool2d(planes, WINDOW, stride=1)
+
+
+def _moments(planes: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of every window."""
+    mean = _windows(planes)
+    return mean, _windows(planes**2) - mean**2
+
+
+def _ssim_rows(a: Tensor, b: Tensor, mean_b: Tensor, var_b: Tensor) -> Tensor:
+    """[n, m]: windows of every pair at once."""
+    unbiased = WINDOW**2 / (WINDOW**2 - 1)
+    mean_a, var_a = (moment[:, None] for moment in _moments(a))
+    product = _windows((a[:, None] * b).flatten(0, 1)).view(len(a), *mean_b.shape)
+    covariance = unbiased * (product - mean_a * mean_b)
+    numerator = (2 * mean_a * mean_b + _C1) * (2 * covariance + _C2)
+    denominator = (mean_a**2 + mean_b**2 + _C1) * (unbiased * (var_a + var_b) + _C2)
+    return (numerator / denominator).mean(dim=(2, 3, 4))
+
+
+def _distances(a: Tensor, b: Tensor) -> FloatArray:
+    """[n, m] Euclidean distances by differences: equal rows are at exactly 0."""
+    x, y = a.detach().flatten(1).double(), b.detach().flatten(1).double()
+    exact = "donot_use_mm_for_euclid_dist"
+    return np.asarray(torch.cdist(x, y, compute_mode=exact).numpy())
+
+
+# How close reconstructions come to private images, and to images nobody trained on.
+#
+# PSNR to the nearest private image rises with blur and with the number of private images; only its
+# excess over equally many held-out images of the same class, Δ = A - A_H, speaks of leakage.
+
+
+CEILING = 120.0
+"""dB reported for equal images: a mean squared error of 1e-12, near float32's own rounding."""
+SHUFFLES = 999
+
+
+def psnr(images: Tensor, references: Tensor) -> FloatArray:
+    """[n, m] dB between images [n, ...] and references [m, ...], both in [0, 1]: -10 log10 MSE."""
+    a = images.reshape(len(images), -1).double().numpy()
+    b = references.reshape(len(references), -1).double().numpy()
+    if a.shape[1] != b.shape[1]:
+        raise LocalError(f"images: {a.shape[1]} pixels against references of {b.shape[1]}")
+    # Differences, not |a|² + |b|² - 2ab: near-equal images would cancel to nothing.
+    error = np.stack([((row - b) ** 2).mean(axis=1) for row in a])
+    return np.asarray(-10.0 * np.log10(np.maximum(error, 10 ** (-CEILING / 10))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closeness:
+    """Best-of PSNR, in dB, of n reconstructions of one class.
+
+    private: [n, m] to the class's private images; held_out: [n, m] to as many held-out ones.
+    to_mean: [n] to the private class mean, a class-level figure.
+    """
+
+    private: FloatArray
+    held_out: FloatArray
+    to_mean: FloatArray
+
+
+def closeness(images: Tensor, private: Tensor, held_out: Tensor) -> Closeness:
+    """Compare reconstructions [n, ...] with m private and m held-out images of their class.
+
+    Raises LocalError where the numbers differ: the best of more images is better for nothing.
+    """
+    if len(private) != len(held_out) or len(private) == 0:
+        raise LocalError(
+            f"references: {len(private)} private and {len(held_out)} held-out images are not "
+            "allowed; use equally many, at least one"
+        )
+    center = private.mean(dim=0, keepdim=True)
+    return Closeness(psnr(images, private), psnr(images, held_out), psnr(images, center)[:, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class Leakage:
+    """Means over all reconstructions, in dB, and how surprising Δ would be without leakage.
+
+    a: best PSNR to a private image. a_held_out: to a held-out one. d: PSNR to the class mean.
+    pairs: PSNR to every private image of the class, averaged, a third reading of "the PSNR".
+    delta: a - a_held_out. Intervals, a's too, are bootstraps over reconstructions.
+    p_value: the chance of so large a Δ if private and held-out images were exchanged at random;
+    it covers the choice of images, which the interval does not.
+    """
+
+    a: float
+    a_held_out: float
+    d: float
+    pairs: float
+    delta: Rate
+    a_interval: Interval
+    p_value: float
+
+
+def leakage(classes: list[Closeness], seed: int) -> Leakage:
+    """Δ and its companions over the reconstructions of every class."""
+    a = np.concatenate([c.private.max(axis=1) for c in classes])
+    held_out = np.concatenate([c.held_out.max(axis=1) for c in classes])
+    delta = mean(a - held_out, seed)
+    totals = np.stack([_shuffled_total(c, seed + i) for i, c in enumerate(classes)])
+    shuffled = totals.sum(axis=0) / len(a)
+    as_large = int((shuffled >= delta.value - 1e-12).sum())
+    return Leakage(
+        a=float(a.mean()),
+        a_held_out=float(held_out.mean()),
+        d=float(np.concatenate([c.to_mean for c in classes]).mean()),
+        pairs=float(np.concatenate([c.private.mean(axis=1) for c in classes]).mean()),
+        delta=delta,
+        a_interval=mean(a, seed).interval,
+        p_value=(1 + as_large) / (1 + SHUFFLES),
+    )
+
+
+def _shuffled_total(close: Closeness, seed: int) -> FloatArray:
+    """[SHUFFLES] sums of A - A_H over the class, private and held-out images exchanged at random.
+
+    One shuffle serves all reconstructions of the class: they share their references.
+    """
+    both = np.concatenate([close.private, close.held_out], axis=1)
+    m = close.private.shape[1]
+    rng = np.random.default_rng(seed)
+    swapped = rng.permuted(np.tile(np.arange(2 * m), (SHUFFLES, 1)), axis=1) < m
+    totals = np.zeros(SHUFFLES)
+    for row in both:
+        # The best reference falls on one side; the best on the other side is a masked maximum.
+        order = np.argsort(-row)
+        side = swapped[:, order]
+        first = side[:, 0]
+        runner_up = np.argmax(side != first[:, None], axis=1)
+        gap = row[order[0]] - row[order][runner_up]
+        totals += np.where(first, gap, -gap)
+    return totals

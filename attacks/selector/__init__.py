@@ -1,1 +1,0 @@
-"""Attacks of a server that injects proxies to ask a client's selector about its raw records."""

@@ -1,0 +1,393 @@
+"""The one function that says what a key, a signature or a hash is for.
+
+Two contexts are equal only if every field is: each field is preceded by its length, so no
+choice of contents moves a byte from one field into the next.
+"""
+
+import hashlib
+import struct
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final, NoReturn, Self, SupportsIndex
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+
+VERSION: Final = 2
+"""Of the whole protocol: messages and contexts change together."""
+EVERYONE: Final = 2**32 - 1
+SERVER: Final = 2**32 - 2
+"""Party numbers that are no client's; clients count from 0 to MAX_CLIENT."""
+MAX_CLIENT: Final = 2**32 - 3
+
+_LABEL: Final = b"secure-fd secure aggregation"
+_PARTIES: Final = struct.Struct(">IIII")
+"""Sender and receiver as two more fields, each behind its length."""
+
+
+class Purpose(StrEnum):
+    """Everything that needs a context of its own."""
+
+    SESSION = "session id"
+    JOIN = "join signature"
+    NONCE = "nonce commitment"
+    VIEW = "member list"
+    REVEAL = "reveal signature"
+    CHANNEL = "channel keys"
+    SHARES = "sealed shares"
+    ROUND_KEY = "round key"
+    VAULT = "vault key"
+    SELF_COMMITMENT = "self mask commitment"
+    PAIR_SECRET = "pair secret"  # noqa: S105 - names a purpose, holds no secret
+    PAIR_MASK = "pairwise mask key"
+    SELF_MASK = "self mask key"
+    COHORT = "cohort signature"
+    SURVIVORS = "survivor signature"
+    INSECURE_SEED = "insecure seed"
+
+
+def fields(*parts: bytes) -> bytes:
+    """The parts, each behind its length in four bytes: injective on tuples of byte strings."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def context(purpose: Purpose, *, session: bytes, terms: bytes, sender: int, receiver: int) -> bytes:
+    """Domain separation by protocol version, session, round, purpose, sender and receiver.
+
+    terms: what the parties agreed for the round, its number first (RoundTerms.encode); its number
+    alone for what is made before the rest is known; empty in the set-up.
+    """
+    return _prefix(purpose, session, terms) + _PARTIES.pack(4, sender, 4, receiver)
+
+
+@lru_cache(maxsize=256)
+def _prefix(purpose: Purpose, session: bytes, terms: bytes) -> bytes:
+    """What all pairs of parties have in common; a round asks for it thousands of times."""
+    return fields(_LABEL, VERSION.to_bytes(2, "big"), session, terms, purpose.value.encode())
+
+
+# Objects that hold secrets: nothing of them in repr, and no pickle or copy.
+
+
+class SecretHolder:
+    """Base of every object that holds a key or a private input.
+
+    Subclasses declare __slots__, so that no __dict__ exists that a printer could walk.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: secret>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse pickle and copy alike: a copied round could be run twice on one key."""
+        raise LocalError(f"{type(self).__name__} holds secrets and cannot be pickled or copied")
+
+
+# Mask words: the AES-256-CTR keystream, read as little-endian 64-bit integers.
+#
+# A cipher set-up costs as much as the keystream of a few thousand words, so a Keystream makes
+# one and is then read block by block; the block fits a core's cache.
+
+
+WORD: Final = np.dtype("<u8")
+BLOCK_WORDS: Final = 32_768
+_BLOCK_BYTES: Final = BLOCK_WORDS * WORD.itemsize
+_ZEROS: Final = memoryview(bytes(_BLOCK_BYTES))
+# update_into wants one cipher block of room beyond the data, whatever the mode.
+_SLACK_WORDS: Final = 2
+
+
+def scratch_words() -> NDArray[np.uint64]:
+    """A buffer for Keystream.read_words; one serves any number of streams in turn."""
+    return np.empty(BLOCK_WORDS + _SLACK_WORDS, dtype=WORD)
+
+
+class Keystream(SecretHolder):
+    """The keystream of one key, read front to back, never twice.
+
+    key: 32 bytes that serve this one stream. counter: the first counter block; zero is right
+    for a key used once.
+    """
+
+    __slots__ = ("_cipher",)
+
+    def __init__(self, key: bytes, counter: bytes = bytes(16)) -> None:
+        self._cipher: CipherContext = Cipher(AES256(key), CTR(counter)).encryptor()
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        return self._cipher.update(bytes(size))
+
+    def read_words(self, count: int, scratch: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """The next `count` words, at most BLOCK_WORDS, as a view of `scratch`."""
+        if not 0 <= count <= BLOCK_WORDS:
+            raise LocalError(f"count: {count} words; a read gives 0 to {BLOCK_WORDS}")
+        self._cipher.update_into(_ZEROS[: count * WORD.itemsize], scratch.view(np.uint8).data)
+        return scratch[:count]
+
+
+# Where the bytes of keys come from: an argument, the operating system's by default.
+
+
+RandomBytes = Callable[[int], bytes]
+"""size -> that many bytes, which nobody else can predict; os.urandom is one."""
+
+
+def draw(random: RandomBytes, size: int) -> bytes:
+    """`size` bytes of `random`; LocalError where it gave another number."""
+    data = random(size)
+    if len(data) != size:
+        raise LocalError(f"the randomness source gave {len(data)} bytes where {size} were asked")
+    return data
+
+
+def insecure_bytes(seed: int) -> RandomBytes:
+    """Bytes that anyone who knows `seed` can repeat: for tests and reproductions only."""
+    label = context(Purpose.INSECURE_SEED, session=b"", terms=b"", sender=0, receiver=0)
+    stream = Keystream(hashlib.sha256(label + str(seed).encode()).digest())
+    return stream.read
+
+
+# HKDF-SHA256 (RFC 5869), never without salt or info.
+
+
+KEY_BYTES: Final = 32
+
+
+def derive_key(secret: bytes, *, salt: bytes, info: bytes, length: int = KEY_BYTES) -> bytes:
+    """`length` key bytes from `secret`.
+
+    salt: the session id. info: the context of the key. LocalError where one is empty: such a
+    key would be bound to no session, round, peer or purpose.
+    """
+    if not (secret and salt and info):
+        raise LocalError("a key needs a secret, a salt and an info; none of them may be empty")
+    return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(secret)
+
+
+# Ed25519 identities and X25519 key agreement, on raw 32-byte keys.
+
+
+PUBLIC_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+_SEED_BYTES: Final = 32
+
+
+class IdentityKey(SecretHolder):
+    """A client's long-lived Ed25519 key; it signs and does nothing else."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.public = IdentityPublic(key.public_key().public_bytes_raw())
+
+    @classmethod
+    def generate(cls, random: RandomBytes) -> Self:
+        """A new identity from 32 bytes of `random`."""
+        return cls(Ed25519PrivateKey.from_private_bytes(draw(random, _SEED_BYTES)))
+
+    def sign(self, message: bytes) -> bytes:
+        """A 64-byte signature."""
+        return self._key.sign(message)
+
+
+class IdentityPublic:
+    """The public half of an identity: what a roster pins. raw: 32 bytes."""
+
+    __slots__ = ("_key", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        if len(raw) != PUBLIC_BYTES:
+            raise LocalError(f"an identity key has {PUBLIC_BYTES} bytes, not {len(raw)}")
+        self.raw = raw
+        self._key = Ed25519PublicKey.from_public_bytes(raw)
+
+    def __repr__(self) -> str:
+        return f"IdentityPublic({self.raw.hex()})"
+
+    def verify(self, signature: bytes, message: bytes, what: str) -> None:
+        """Return if the signature is this identity's; PeerError, naming `what`, if not."""
+        try:
+            self._key.verify(signature, message)
+        except InvalidSignature:
+            raise PeerError(f"the signature on {what} does not verify") from None
+
+
+class AgreementKey(SecretHolder):
+    """An X25519 key pair: of a channel for a session, or of the masks for one round.
+
+    public: 32 bytes.
+    """
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, key: X25519PrivateKey) -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, random: RandomBytes) -> Self:
+        """A new key pair from 32 bytes of `random`."""
+        return cls.derive(draw(random, _SEED_BYTES))
+
+    @classmethod
+    def derive(cls, seed: bytes) -> Self:
+        """The key pair of 32 secret bytes: the same for whoever knows them."""
+        return cls(X25519PrivateKey.from_private_bytes(seed))
+
+    def exchange(self, peer: bytes) -> bytes:
+        """The 32-byte shared secret with the peer's public key.
+
+        PeerError for a point of low order: its secret is zero whatever our key (RFC 7748, 6.1).
+        """
+        try:
+            return self._key.exchange(X25519PublicKey.from_public_bytes(peer))
+        except ValueError:
+            raise PeerError("a key-agreement key is not 32 bytes of a high-order point") from None
+
+
+# AES-256-GCM over one direction of one channel (NIST SP 800-38D), never a nonce twice.
+
+
+AEAD_KEY_BYTES: Final = 32
+TAG_BYTES: Final = 16
+_NONCE_BYTES: Final = 12
+
+
+class Sealer(SecretHolder):
+    """Seals one party's messages to another, or opens them at the other end.
+
+    key: 32 bytes that serve one sender and one receiver in this direction only: with one key
+    for both directions, message c of each would share a nonce, which gives away both texts
+    and the authentication key.
+    """
+
+    __slots__ = ("_cipher", "_last")
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != AEAD_KEY_BYTES:
+            raise LocalError(f"a sealing key has {KEY_BYTES} bytes, not {len(key)}")
+        self._cipher = AESGCM(key)
+        self._last = -1
+
+    def seal(self, counter: int, plaintext: bytes, context: bytes) -> bytes:
+        """The ciphertext, TAG_BYTES longer than `plaintext`; it opens under this context alone.
+
+        counter: from 0 and above every counter sealed before, else LocalError.
+        """
+        if counter <= self._last:
+            raise LocalError(
+                f"counter: {counter} after {self._last}; a message must be sealed above the last"
+            )
+        nonce = _nonce(counter)
+        self._last = counter
+        return self._cipher.encrypt(nonce, plaintext, context)
+
+    def open(self, counter: int, sealed: bytes, context: bytes, what: str) -> bytes:
+        """The plaintext; PeerError, naming `what`, unless key, counter and context are its own.
+
+        Opening keeps no state: that a message arrives once is for the caller to see to.
+        """
+        try:
+            return self._cipher.decrypt(_nonce(counter), sealed, context)
+        except InvalidTag:
+            raise PeerError(f"the seal on {what} does not open") from None
+
+
+def _nonce(counter: int) -> bytes:
+    if not 0 <= counter < 1 << 8 * _NONCE_BYTES:
+        raise LocalError(f"counter: {counter}; a nonce has room for 0 to 2^96 - 1")
+    return counter.to_bytes(_NONCE_BYTES, "big")
+
+
+# ML-KEM-768 (FIPS 203), for secrets that a future quantum computer must not open.
+#
+# It needs `cryptography` 48 or newer on a back end that offers it; ask `available()` first.
+
+
+KEM_PUBLIC_BYTES: Final = 1184
+CIPHERTEXT_BYTES: Final = 1088
+SECRET_BYTES: Final = 32
+_SEED_BYTES_kem: Final = 64
+
+
+@cache
+def available() -> bool:
+    """Whether the installed `cryptography` and its back end offer ML-KEM-768."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+
+        MLKEM768PrivateKey.generate()
+    except (ImportError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def encapsulate(public: bytes) -> tuple[bytes, bytes]:
+    """A fresh 32-byte secret, and the ciphertext that brings it to the key's owner.
+
+    PeerError for bytes that are no public key, MissingCapabilityError without ML-KEM-768.
+    """
+    _require()
+    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
+
+    try:
+        key = MLKEM768PublicKey.from_public_bytes(public)
+    except ValueError:
+        raise PeerError(f"a KEM key is not {PUBLIC_BYTES} bytes of reduced coefficients") from None
+    # The library takes no randomness for this step, so these 32 bytes are the operating
+    # system's: a seeded `random` does not make a run with capsules repeatable.
+    return key.encapsulate()
+
+
+class KemKey(SecretHolder):
+    """An ML-KEM-768 key pair. public: 1,184 bytes."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, key: "MLKEM768PrivateKey") -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls, random: RandomBytes) -> Self:
+        """A new key pair from 64 bytes of `random` (the seed d || z of FIPS 203, 7.1)."""
+        _require()
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+
+        return cls(MLKEM768PrivateKey.from_seed_bytes(draw(random, _SEED_BYTES_kem)))
+
+    def decapsulate(self, ciphertext: bytes) -> bytes:
+        """The 32-byte secret; PeerError for a ciphertext of another length.
+
+        A forged ciphertext gives a secret that nobody else has, without a sign (implicit
+        rejection, FIPS 203, 6.3): only what is keyed with the secret can tell.
+        """
+        if len(ciphertext) != CIPHERTEXT_BYTES:
+            raise PeerError(f"a KEM ciphertext has {CIPHERTEXT_BYTES} bytes, not {len(ciphertext)}")
+        return self._key.decapsulate(ciphertext)
+
+
+def _require() -> None:
+    if not available():
+        raise MissingCapabilityError(
+            "ML-KEM-768 is missing: it needs cryptography 48 or newer with a back end that has it"
+        )

@@ -1,0 +1,477 @@
+"""What an accountant is, and the two conversions from Renyi divergence that several of them use.
+
+Both are Proposition 12 of Canonne, Kamath and Steinke ("The Discrete Gaussian for Differential
+Privacy", 2020): a mechanism whose Renyi divergence of order a is at most r has, for every delta,
+epsilon = r + log(1 - 1/a) + (log(1/delta) - log a) / (a - 1).
+"""
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Final, Protocol, TypeAlias, final
+
+import numpy as np
+from scipy.special import gammaln, log_ndtr, logsumexp
+
+from secure_fd.errors import ConfigurationError, UnsupportedEventError
+from secure_fd.knowledge import FloatArray
+from secure_fd.privacy.events import (
+    Composed,
+    DiscreteGaussian,
+    DistributedGaussian,
+    DistributedSkellam,
+    Event,
+    Gaussian,
+    IntegerSum,
+    Primitive,
+    Repeated,
+    Response,
+    Sampled,
+    SampledGaussian,
+    primitives,
+)
+
+_HALVINGS = 200
+
+
+class Accountant(Protocol):
+    """Turns what happened into an epsilon that holds."""
+
+    @property
+    def name(self) -> str:
+        """For a guarantee's sentence: the notion of privacy, and the source of the bound."""
+
+    @property
+    def resolution(self) -> float:
+        """How close, relative to its epsilon, a calibration is worth the time that it takes."""
+
+    def supports(self, event: Event) -> bool:
+        """Whether this accountant knows a bound for all that is in the event."""
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """A sound epsilon at delta; infinite where nothing hides the data.
+
+        Raises UnsupportedEventError, and ConfigurationError for a delta that it cannot serve.
+        """
+
+
+def parts_for(accountant: Accountant, event: Event, delta: float) -> Counter[Primitive]:
+    """How often each kind of release happened, where accountant and delta fit."""
+    if not accountant.supports(event):
+        raise UnsupportedEventError("event", event, f"{accountant.name} accounting knows no bound")
+    check_delta(delta)
+    return primitives(event)
+
+
+def check_delta(delta: float) -> None:
+    """Refuses what is no probability of failure."""
+    if not 0 < delta < 1:
+        raise ConfigurationError("delta", delta, "use a number in (0, 1), such as 1e-5")
+
+
+@lru_cache(maxsize=1024)
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """The least epsilon at delta of rho-zCDP: Renyi divergence a rho at every order a.
+
+    With x = a - 1 the derivative vanishes where rho x^2 + log(1 + x) = log(1 / delta): the left
+    side increases, so halving finds the only minimum.
+    """
+    check_delta(delta)
+    if rho == 0 or math.isinf(rho):
+        return rho
+    limit = -math.log(delta)
+    x = least(lambda x: rho * x * x + math.log1p(x) >= limit, 0.0, math.sqrt(limit / rho))
+    converted = (1 + x) * rho - math.log1p(1 / x) + (limit - math.log1p(x)) / x
+    return max(0.0, converted)
+
+
+def renyi_epsilon(orders: FloatArray, divergence: FloatArray, delta: float) -> float:
+    """The least epsilon at delta over a grid of orders; any grid is sound."""
+    if not divergence.any():
+        return 0.0  # neighbours look the same
+    slack = (-math.log(delta) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+    return max(0.0, float((divergence + slack).min()))
+
+
+def least(satisfied: Callable[[float], bool], low: float, high: float) -> float:
+    """The least point of (low, high] that satisfies a monotone condition, which high does."""
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if satisfied(middle) else (middle, high)
+    return high
+
+
+# Continuous Gaussian noise in closed form (Balle and Wang, ICML 2018).
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AnalyticGaussian:
+    """Exact. Releases compose into one whose mu^2 is the sum of theirs, mu = 1 / z."""
+
+    name: ClassVar = "the Gaussian mechanism's exact curve, by Balle and Wang (2018)"
+    resolution: ClassVar = 1e-9
+
+    def supports(self, event: Event) -> bool:
+        """Gaussian noise alone."""
+        return all(isinstance(part, Gaussian) for part in primitives(event))
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """Where the exact delta, which falls with epsilon, reaches the given one."""
+        parts = parts_for(self, event, delta)
+        multipliers = [(p.noise_multiplier, n) for p, n in parts.items() if isinstance(p, Gaussian)]
+        if any(z == 0 for z, _ in multipliers):
+            return math.inf
+        mu = math.sqrt(sum(times / z**2 for z, times in multipliers))
+        if gaussian_delta(mu, 0.0) <= delta:
+            return 0.0
+        # The concentrated bound is sound, so the exact epsilon lies below it.
+        most = zcdp_epsilon(mu * mu / 2, delta) * (1 + 1e-9)
+        return least(lambda claimed: gaussian_delta(mu, claimed) <= delta, 0.0, most)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), theorem 8, without overflow."""
+    if mu == 0:
+        return 0.0
+    gained = float(log_ndtr(mu / 2 - epsilon / mu))
+    lost = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return -math.exp(gained) * math.expm1(min(0.0, lost - gained))
+
+
+# Zero-concentrated differential privacy: Renyi divergence at most a rho at every order a.
+
+
+Concentrated: TypeAlias = Gaussian | DiscreteGaussian | DistributedGaussian
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ZeroConcentrated:
+    """Adds up the rho of Gaussian, discrete Gaussian and summed discrete Gaussian releases."""
+
+    name: ClassVar = "zero-concentrated, converted by Canonne, Kamath and Steinke (2020)"
+    resolution: ClassVar = 1e-9
+
+    def supports(self, event: Event) -> bool:
+        """Gaussians of any of the three kinds, in any mixture."""
+        return all(isinstance(part, Concentrated) for part in primitives(event))
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """Of the sum of all rho."""
+        parts = parts_for(self, event, delta)
+        spent = (times * rho(p) for p, times in parts.items() if isinstance(p, Concentrated))
+        return zcdp_epsilon(math.fsum(spent), delta)
+
+
+def rho(part: Concentrated) -> float:
+    """The zCDP parameter of one release; infinite without noise.
+
+    Gaussian: Bun and Steinke (2016), proposition 1.6. Discrete: Canonne et al. (2020), theorem 14.
+    """
+    if isinstance(part, DistributedGaussian):
+        return _distributed_rho(part)
+    return math.inf if part.noise_multiplier == 0 else part.noise_multiplier**-2 / 2
+
+
+def _distributed_rho(part: DistributedGaussian) -> float:
+    """Of a sum of n discrete Gaussians, which is not quite one, on d entries.
+
+    Kairouz, Liu and Steinke ("The Distributed Discrete Gaussian Mechanism for Federated Learning
+    with Secure Aggregation", 2021), proposition 14: with s the sensitivity over the deviation of
+    the sum, the divergence of order a >= 1 is at most a s^2 / 2 + tau d, hence at most
+    a (s^2 + 2 tau d) / 2, and at most a (s + tau sqrt(d))^2 / 2.
+    """
+    if part.variance == 0:
+        return math.inf
+    ratio = part.l2 / math.sqrt(part.shares * part.variance)
+    tau = excess(part.variance, part.shares)
+    added = ratio**2 + 2 * tau * part.dimension
+    lengthened = (ratio + tau * math.sqrt(part.dimension)) ** 2
+    return min(added, lengthened) / 2
+
+
+@lru_cache(maxsize=1024)
+def excess(variance: float, shares: int) -> float:
+    """tau = 10 sum over k < n of exp(-2 pi^2 sigma^2 k / (k + 1)): how far the sum is from one.
+
+    Proved for a sigma of 1/2 or more, which the event sees to; at 2 the summands are below 1e-16.
+    """
+    k = np.arange(1, shares)
+    return float(10 * np.exp(-2 * math.pi**2 * variance * k / (k + 1)).sum())
+
+
+# The Renyi divergence of each kind of release as a function of the order.
+
+
+def divergence(part: Primitive, orders: FloatArray) -> FloatArray:
+    """[orders] of one release. Samples and Skellam noise have theirs at integer orders only."""
+    if isinstance(part, Response):
+        return _response(part, orders)
+    if isinstance(part, SampledGaussian):
+        return _sampled_gaussian(part, orders)
+    if isinstance(part, Sampled):
+        return _sampled(part, orders)
+    return _unsampled(part, orders)
+
+
+def _unsampled(part: Concentrated | IntegerSum, orders: FloatArray) -> FloatArray:
+    return _skellam(part, orders) if isinstance(part, DistributedSkellam) else orders * rho(part)
+
+
+def _response(part: Response, orders: FloatArray) -> FloatArray:
+    """Exact, for subsets of d of k symbols, a subset weighing P with the truth and W without.
+
+    Two truths differ in C(k-2, d-1) subsets each way, so exp((a-1) D) is
+    C(k-2, d-1) (P^a W^(1-a) + W^a P^(1-a)) + 1 - C(k-2, d-1) (P + W). With P / W = e^eps that is
+    1 + C(k-2, d-1) W (e^(a eps) - 1) (1 - e^((1-a) eps)), in which nothing cancels, and
+    C(k-2, d-1) W = (k-d)/(k-1) / (e^eps + (k-d)/d).
+    """
+    if part.epsilon == 0 or math.isinf(part.epsilon):
+        return np.full(orders.shape, part.epsilon)
+    missing = part.alphabet_size - part.subset_size
+    differing = math.log(missing / (part.alphabet_size - 1)) - np.logaddexp(
+        part.epsilon, math.log(missing / part.subset_size)
+    )
+    up = orders * part.epsilon
+    factors = up + np.log(-np.expm1(-up)) + np.log(-np.expm1((1 - orders) * part.epsilon))
+    return np.asarray(np.logaddexp(0.0, differing + factors) / (orders - 1), dtype=np.float64)
+
+
+def _skellam(part: DistributedSkellam, orders: FloatArray) -> FloatArray:
+    """Agarwal, Kairouz and Liu ("The Skellam Mechanism", NeurIPS 2021), theorem 3.5 and corollary.
+
+    With mu the variance of the sum, at integer orders:
+    a l2^2 / (2 mu) + min(((2a - 1) l2^2 + 6 l1) / (4 mu^2), 3 l1 / (2 mu)).
+    """
+    if part.variance == 0:
+        return np.full(orders.shape, math.inf)
+    mu, square = part.shares * part.variance, part.l2**2
+    extra = np.minimum(
+        ((2 * orders - 1) * square + 6 * part.l1) / (4 * mu**2), 3 * part.l1 / (2 * mu)
+    )
+    return np.asarray(orders * square / (2 * mu) + extra, dtype=np.float64)
+
+
+def _sampled_gaussian(part: SampledGaussian, orders: FloatArray) -> FloatArray:
+    """Exact: exp((a-1) D) = sum_l C(a, l) (1-q)^(a-l) q^l exp(l (l-1) / 2z^2).
+
+    Mironov, Talwar and Zhang ("Renyi Differential Privacy of the Sampled Gaussian Mechanism",
+    2019), section 3.3.
+    """
+    if part.noise_multiplier == 0:
+        return np.full(orders.shape, math.inf)
+    draws = np.arange(orders.max() + 1)
+    costs = draws * (draws - 1) / (2 * part.noise_multiplier**2)
+    return _mixed(part.sample_rate, costs, orders)
+
+
+def _sampled(part: Sampled, orders: FloatArray) -> FloatArray:
+    """Zhu and Wang ("Poisson Subsampled Renyi Differential Privacy", ICML 2019), theorem 5.
+
+    exp((a-1) D) is at most (1-q)^(a-1) (aq - q + 1) + C(a,2) (1-q)^(a-2) q^2 e^D(2), that is the
+    terms of the binomial sum up to l = 2, and three times those above, each with e^((l-1) D(l)).
+    Nor does a sample ever tell more than the sum of all.
+    """
+    draws = np.arange(orders.max() + 1)
+    whole = _unsampled(part.event, np.maximum(draws, 2.0))
+    if part.rate == 1 or math.isinf(whole[0]):
+        return _unsampled(part.event, orders)
+    # l = 0 and l = 1 cost nothing: (1-q)^a + a q (1-q)^(a-1) = (1-q)^(a-1) (aq - q + 1).
+    costs = np.maximum(draws - 1, 0.0) * whole
+    costs[3:] += math.log(3)
+    return np.minimum(_mixed(part.rate, costs, orders), _unsampled(part.event, orders))
+
+
+def _mixed(rate: float, costs: FloatArray, orders: FloatArray) -> FloatArray:
+    """log(sum_l C(a, l) (1-q)^(a-l) q^l e^costs(l)) / (a - 1) at each integer order a."""
+    if rate == 1:
+        last = costs[orders.astype(np.int64)]
+        return np.asarray(last / (orders - 1), dtype=np.float64)
+    moments = [
+        logsumexp(_binomial(int(a), rate) + costs[: int(a) + 1]) / (int(a) - 1) for a in orders
+    ]
+    return np.maximum(np.array(moments, dtype=np.float64), 0.0)
+
+
+@lru_cache(maxsize=512)
+def _binomial(trials: int, rate: float) -> FloatArray:
+    """[trials + 1] log-probabilities of so many draws."""
+    hits = np.arange(trials + 1.0)
+    ways = gammaln(trials + 1) - gammaln(hits + 1) - gammaln(trials - hits + 1)
+    weights = ways + hits * math.log(rate) + (trials - hits) * math.log1p(-rate)
+    return np.asarray(weights, dtype=np.float64)
+
+
+# Renyi differential privacy: divergences add up order by order (Mironov, 2017).
+
+
+# Any order is sound: the grids cost accuracy, not privacy.
+_ORDERS: FloatArray = 1.0 + np.logspace(-6, 6, 6001)
+_INTEGERS: FloatArray = np.unique(
+    np.concatenate([np.arange(2, 65), np.logspace(6, 11, 41, base=2).round()])
+).astype(np.float64)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Renyi:
+    """Answers by their exact curve, alone or with Gaussians, on 6,001 orders from 1 to 10^6."""
+
+    name: ClassVar = "Renyi, exact for each answer, converted by Canonne et al. (2020)"
+    resolution: ClassVar = 1e-9
+
+    def supports(self, event: Event) -> bool:
+        """All whose curve is known at real orders."""
+        return all(isinstance(part, Response | Concentrated) for part in primitives(event))
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """By the best order; for answers alone never above the sum of their epsilons."""
+        parts = parts_for(self, event, delta)
+        answers = {p: times for p, times in parts.items() if isinstance(p, Response)}
+        converted = renyi_epsilon(_ORDERS, _total(parts, _ORDERS), delta)
+        if len(answers) < len(parts):
+            return converted
+        return min(converted, sum(times * p.epsilon for p, times in answers.items()))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IntegerRenyi:
+    """Everything, on integer orders from 2 to 2,048, where samples and Skellam have their bounds.
+
+    Sampled Gaussians by Mironov, Talwar and Zhang (2019), other samples by Zhu and Wang (2019),
+    Skellam by Agarwal, Kairouz and Liu (2021).
+    """
+
+    name: ClassVar = "Renyi on integer orders, converted by Canonne et al. (2020)"
+    resolution: ClassVar = 1e-9
+
+    def supports(self, event: Event) -> bool:  # noqa: ARG002 - all of them
+        """Any event."""
+        return True
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """By the best order."""
+        parts = parts_for(self, event, delta)
+        return renyi_epsilon(_INTEGERS, _total(parts, _INTEGERS), delta)
+
+
+def _total(parts: Counter[Primitive], orders: FloatArray) -> FloatArray:
+    total = np.zeros(orders.shape)
+    for part, times in parts.items():
+        total += times * divergence(part, orders)
+    return total
+
+
+# DP-SGD by numerical composition of privacy loss (Gopi, Lee and Wutschitz, NeurIPS 2021).
+
+
+_LEAST_DELTA = 1e-11  # the sums of the composition are right to about 1e-14
+_GRID_ERROR = 0.002  # of epsilon, and added to it; the time taken grows as it falls
+_LEAST_ERROR = 0.001
+_MOST_EPSILON = 300.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PrivacyLoss:
+    """Opacus' upper bound. It exceeds the truth by twice its grid's error at most.
+
+    That error is .2 % of a rough bound, or .001. Above epsilon 300, where nobody is protected and
+    exponentials overflow, the rough bound is the answer.
+    """
+
+    name: ClassVar = "Opacus PRV"
+    resolution: ClassVar = 0.004
+
+    def supports(self, event: Event) -> bool:
+        """Gaussian noise, on samples or on all."""
+        return all(isinstance(part, Gaussian | SampledGaussian) for part in primitives(event))
+
+    def epsilon(self, event: Event, delta: float) -> float:
+        """On a grid that is as fine as a rough Renyi bound asks for."""
+        parts = parts_for(self, event, delta)
+        if delta < _LEAST_DELTA:
+            raise ConfigurationError("delta", delta, f"use {_LEAST_DELTA:g} or more for DP-SGD")
+        rough = _rough(event, parts, delta)
+        if rough == 0 or rough > _MOST_EPSILON:
+            return rough
+        return min(rough, _composed(parts, delta, max(_GRID_ERROR * rough, _LEAST_ERROR)))
+
+
+def _rough(event: Event, parts: Counter[Primitive], delta: float) -> float:
+    """By Renyi, or as if nothing had been sampled, which never tells less."""
+    whole = tuple(
+        Repeated(Gaussian(part.noise_multiplier), times)
+        for part, times in parts.items()
+        if isinstance(part, Gaussian | SampledGaussian)
+    )
+    unsampled = AnalyticGaussian().epsilon(Composed(whole), delta)
+    return min(IntegerRenyi().epsilon(event, delta), unsampled)
+
+
+def _composed(parts: Counter[Primitive], delta: float, error: float) -> float:
+    from opacus.accountants import PRVAccountant
+
+    accountant = PRVAccountant()
+    accountant.history = [
+        (part.noise_multiplier, getattr(part, "sample_rate", 1.0), times)
+        for part, times in parts.items()
+        if isinstance(part, Gaussian | SampledGaussian)
+    ]
+    # At a sampling rate of one it takes log(0), whose -inf is the right limit.
+    with warnings.catch_warnings(), np.errstate(divide="ignore"):
+        # It sizes its grid with an RDP bound whose tightness does not matter.
+        warnings.filterwarnings("ignore", message="Optimal order is the")
+        return float(accountant.get_epsilon(delta=delta, eps_error=error))
+
+
+# Pure differential privacy of one answer: no delta, and nothing to convert.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SingleAnswer:
+    """The epsilon that an answer is drawn with holds at any delta, 0 included."""
+
+    name: ClassVar = "pure, exact"
+    resolution: ClassVar = 1e-9
+
+    def supports(self, event: Event) -> bool:
+        """At most one answer, and nothing else."""
+        parts = primitives(event)
+        return parts.total() <= 1 and all(isinstance(part, Response) for part in parts)
+
+    def epsilon(self, event: Event, delta: float) -> float:  # noqa: ARG002 - it holds at any
+        """The answer's own; 0 where there is none."""
+        if not self.supports(event):
+            raise UnsupportedEventError("event", event, f"{self.name} accounting knows no bound")
+        return sum(part.epsilon for part in primitives(event) if isinstance(part, Response))
+
+
+# From events to epsilons: one file an accountant, the tightest that knows the event is taken.
+
+
+ACCOUNTANTS: Final[tuple[Accountant, ...]] = (
+    SingleAnswer(),
+    AnalyticGaussian(),
+    PrivacyLoss(),
+    ZeroConcentrated(),
+    Renyi(),
+    IntegerRenyi(),
+)
+"""Tightest first: where two know an event, the earlier one's epsilon is not above the other's."""
+
+
+def accountant_for(event: Event) -> Accountant:
+    """The tightest accountant that knows a bound for the event."""
+    for accountant in ACCOUNTANTS:
+        if accountant.supports(event):
+            return accountant
+    raise UnsupportedEventError("event", event, "no accountant knows a bound for it")

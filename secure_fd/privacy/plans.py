@@ -1,0 +1,345 @@
+"""What every plan offers, and what the plans share."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Protocol, Self, final, get_args
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.events import (
+    DiscreteGaussian,
+    DistributedGaussian,
+    DistributedSkellam,
+    Event,
+    Gaussian,
+    IntegerSum,
+    Repeated,
+    Response,
+    Sampled,
+    SampledGaussian,
+)
+from secure_fd.privacy.units import PrivacyUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far neighbours can be apart: `value`, in `norm`, of `what`."""
+
+    norm: Literal["L2", "Hamming"]
+    value: float
+    what: str
+
+
+class Plan(Protocol):
+    """A release that can be priced before it is made."""
+
+    @property
+    def noise(self) -> float:
+        """0 is none; more never costs more."""
+
+    @property
+    def most_noise(self) -> float:
+        """The noise that leaves nothing to tell: epsilon is 0 there, or only in the limit."""
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What the epsilon of this plan protects."""
+
+    @property
+    def neighbours(self) -> str:
+        """The relation, as the end of "neighbours differ in ..."."""
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far neighbours can be apart in what the noise is added to."""
+
+    @property
+    def mechanism(self) -> str:
+        """The kind of noise, in words."""
+
+    def event(self) -> Event:
+        """Everything that is released under this plan, as an accountant sees it."""
+
+    def with_noise(self, noise: float) -> Self:
+        """The same plan with other noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noisy:
+    """What all plans share: a noise that is named, never passed by position."""
+
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise <= self.most_noise or math.isinf(self.noise):
+            most = self.most_noise
+            allowed = "a finite number of 0 or more" if math.isinf(most) else f"0 to {most:.6g}"
+            raise ConfigurationError("noise", self.noise, f"use {allowed}")
+
+    @property
+    def most_noise(self) -> float:
+        """Unbounded, but where a plan says otherwise."""
+        return math.inf
+
+    def with_noise(self, noise: float) -> Self:
+        """The same plan with other noise."""
+        return replace(self, noise=noise)
+
+
+def check_counts(plan: Noisy, *fields: str, least: int = 1) -> None:
+    """Refuses a field below `least`."""
+    for field in fields:
+        if not getattr(plan, field) >= least:
+            raise ConfigurationError(field, getattr(plan, field), f"use {least} or more")
+
+
+# The client unit: votes summed under masks, with noise that no single client makes.
+
+
+NoiseKind = Literal["gaussian", "skellam"]
+
+LEAST_CLIENTS = 300
+"""Below, noise that hides a client drowns what all of them say together."""
+
+_SHARE_DEVIATION = 2.0  # from here up a sum of discrete Gaussians is one, but for 1e-15
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClientPlan(Noisy):
+    """Votes of many clients, summed under masks, each client adding its share of the noise.
+
+    clients: that send in a round. proxies: one vote each, a round. classes: entries of a vote.
+    absent, corrupt: the most clients that may be missing from a sum, and that may tell the server
+    their own share: the others' noise is enough. sample_rate: each client tosses a coin of its
+    own every round and sends noise alone where it loses, so that nobody sees who was drawn.
+    noise: a round's whole noise, its deviation over the sensitivity.
+    """
+
+    clients: int
+    proxies: int
+    rounds: int
+    classes: int
+    absent: int = 0
+    corrupt: int = 0
+    sample_rate: float = 1.0
+    noise_kind: NoiseKind = "gaussian"
+
+    unit: ClassVar = PrivacyUnit.CLIENT
+    neighbours: ClassVar = (
+        "all votes of one client in all rounds, cast or abstained throughout, "
+        "the number of clients public"
+    )
+
+    def __post_init__(self) -> None:
+        check_counts(self, "clients", "proxies", "rounds", "classes")
+        check_counts(self, "absent", "corrupt", least=0)
+        if self.honest < 1:
+            raise ConfigurationError(
+                "corrupt", self.corrupt, f"leave one of {self.survivors} senders with its share"
+            )
+        if not 0 < self.sample_rate <= 1:
+            raise ConfigurationError("sample_rate", self.sample_rate, "use a number in (0, 1]")
+        if self.noise_kind not in get_args(NoiseKind):
+            raise ConfigurationError("noise_kind", self.noise_kind, "use gaussian or skellam")
+        Noisy.__post_init__(self)
+
+    @property
+    def survivors(self) -> int:
+        """The fewest inputs that a sum may be opened with."""
+        return self.clients - self.absent
+
+    @property
+    def honest(self) -> int:
+        """Shares of noise that a sum can count on."""
+        return self.survivors - self.corrupt
+
+    @property
+    def scale(self) -> int:
+        """Units of a vote: the fewest that give each share a deviation of 2 units or more."""
+        if self.noise == 0:
+            return 1
+        wanted = _SHARE_DEVIATION * math.sqrt(self.honest / self.proxies)
+        return max(1, math.ceil(wanted / self.noise))
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """One vote of `scale` units a proxy, against none."""
+        return Sensitivity("L2", self.scale * math.sqrt(self.proxies), "a round's sums, in units")
+
+    @property
+    def mechanism(self) -> str:
+        """The kind of the shares."""
+        name = "discrete Gaussian" if self.noise_kind == "gaussian" else "Skellam"
+        return f"{name} shares inside the sum"
+
+    @property
+    def share_variance(self) -> float:
+        """Of one client's noise, in units squared: the honest shares make up the whole."""
+        return (self.noise * self.sensitivity.value) ** 2 / self.honest
+
+    def event(self) -> Event:
+        """All rounds."""
+        return Repeated(self.round_event(), self.rounds)
+
+    def round_event(self) -> Event:
+        """One round, behind the coin where there is one."""
+        summed = self._sum(1.0, 1.0)
+        return summed if self.sample_rate == 1 else Sampled(summed, self.sample_rate)
+
+    def replaced(self) -> Event:
+        """All rounds, where the client votes otherwise: both ends of a vote may move.
+
+        The coin counts for nothing here: amplification is proven against a client that abstains.
+        """
+        return Repeated(self._sum(2.0, math.sqrt(2)), self.rounds)
+
+    def _sum(self, l1: float, l2: float) -> IntegerSum:
+        """A round's sum, at multiples of the sensitivities to a client that abstains."""
+        l1, l2 = l1 * self.scale * self.proxies, l2 * self.sensitivity.value
+        variance, shares = self.share_variance, self.honest
+        if self.noise_kind == "gaussian":
+            return DistributedGaussian(variance, shares, l2, self.proxies * self.classes)
+        return DistributedSkellam(variance, shares, l1, l2)
+
+
+# The label unit: deniable answers, and what many of them cost a client.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelPlan(Noisy):
+    """Answers about proxies, each a subset of the symbols that leans towards the truth.
+
+    alphabet_size: symbols, abstain included. subset_size: symbols named in one answer; 1 is
+    randomised response. releases: 1 is the label unit; more is what that many answers of one
+    network cost a record or the client, for both may change them all. noise: the probability that
+    the truth is not in an answer, at most that of an answer made blindly.
+    """
+
+    alphabet_size: int
+    subset_size: int = 1
+    releases: int = 1
+
+    def __post_init__(self) -> None:
+        Response(0.0, self.alphabet_size, self.subset_size)  # refuses impossible sizes
+        if not self.releases >= 0:
+            raise ConfigurationError("releases", self.releases, "use 0 or more")
+        Noisy.__post_init__(self)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The label for one answer; for more, the client, and any record of it."""
+        return PrivacyUnit.LABEL if self.releases == 1 else PrivacyUnit.CLIENT
+
+    @property
+    def neighbours(self) -> str:
+        """One answer, or all."""
+        if self.releases == 1:
+            return "one released symbol of one (client, proxy) pair, abstain included"
+        return f"all {self.releases:,} released symbols of one client, abstain included"
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Every answer may change, to any other symbol."""
+        return Sensitivity("Hamming", self.releases, "the symbols that a client answers")
+
+    @property
+    def mechanism(self) -> str:
+        """Randomised response, or its form with subsets."""
+        single = self.subset_size == 1
+        return "randomised response" if single else f"subsets of {self.subset_size} symbols"
+
+    @property
+    def most_noise(self) -> float:
+        """How often a subset that is drawn blindly misses the truth."""
+        return 1 - self.subset_size / self.alphabet_size
+
+    @property
+    def answer_epsilon(self) -> float:
+        """Of one answer: log of the odds of holding the truth, against those of a blind one."""
+        if self.noise == 0:
+            return math.inf
+        others = (self.alphabet_size - self.subset_size) / self.subset_size
+        return max(0.0, math.log(others * (1 - self.noise) / self.noise))
+
+    def event(self) -> Event:
+        """So many answers."""
+        answer = Response(self.answer_epsilon, self.alphabet_size, self.subset_size)
+        return Repeated(answer, self.releases)
+
+
+# The record unit by one release: feature sums under discrete Gaussian noise.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordPlan(Noisy):
+    """One noisy release of a client's feature sums; all else is computed from it.
+
+    n_records: of the client, public. noise: sigma over the sensitivity.
+    """
+
+    n_records: int
+
+    unit: ClassVar = PrivacyUnit.RECORD
+    neighbours: ClassVar = (
+        "one record of one client, present or zeroed out, its number of records "
+        "and its set of classes public and unchanged"
+    )
+    sensitivity: ClassVar = Sensitivity("L2", 1.0, "sums of features, each of norm 1 at most")
+    mechanism: ClassVar = "discrete Gaussian on integers"
+
+    def __post_init__(self) -> None:
+        check_counts(self, "n_records")
+        Noisy.__post_init__(self)
+
+    def event(self) -> Event:
+        """One discrete Gaussian vector."""
+        return DiscreteGaussian(self.noise)
+
+    def replaced(self) -> Event:
+        """The same release where the neighbour holds another record in its place."""
+        return DiscreteGaussian(self.noise / 2)  # two vectors of norm 1 are at most 2 apart
+
+    def whole_client(self) -> Event:
+        """The same release where all records of the client are zeroed out."""
+        return DiscreteGaussian(self.noise / self.n_records)
+
+
+# The record unit by training: DP-SGD (Abadi et al., 2016).
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrainingPlan(Noisy):
+    """A network trained by DP-SGD on Poisson batches of one client's records.
+
+    n_records: public. batch: the expected batch; from n_records up there is no sampling.
+    steps: of the whole run. noise: on the sum of clipped gradients, over the clip.
+    """
+
+    n_records: int
+    batch: int
+    steps: int
+
+    unit: ClassVar = PrivacyUnit.RECORD
+    neighbours: ClassVar = (
+        "one record of one client, present or zeroed out, its number of records public"
+    )
+    sensitivity: ClassVar = Sensitivity("L2", 1.0, "a step's sum of gradients, in clips")
+    mechanism: ClassVar = "floating-point Gaussian on clipped gradients"
+
+    def __post_init__(self) -> None:
+        check_counts(self, "n_records", "batch", "steps")
+        Noisy.__post_init__(self)
+
+    @property
+    def sample_rate(self) -> float:
+        """Probability of each record to be in a batch."""
+        return min(1.0, self.batch / self.n_records)
+
+    def event(self) -> Event:
+        """All steps."""
+        if self.sample_rate == 1:
+            return Repeated(Gaussian(self.noise), self.steps)
+        return Repeated(SampledGaussian(self.noise, self.sample_rate), self.steps)

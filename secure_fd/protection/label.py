@@ -1,0 +1,202 @@
+"""A client's memory of what it answered: each (client, proxy) pair is released once, for good."""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Literal, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from secure_fd.data.images import Images
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.knowledge import IntArray, Released, Sums
+from secure_fd.privacy.guarantees import label_guarantee
+from secure_fd.privacy.response import (
+    Alphabet,
+    BoolArray,
+    RandomizedResponse,
+    declaring,
+    sample_symbols,
+)
+from secure_fd.privacy.samplers import Random, unmet_by
+from secure_fd.privacy.units import Guarantee
+from secure_fd.protection.base import Answer, FromAnswers, check_budget
+
+
+class LabelLedger:
+    """One client's noisy answers, memoised by proxy index: the classes that each one names.
+
+    Fresh noise on the same pair would average out: twenty answers at epsilon 4 are epsilon 80.
+    So a second request gets the first answer, whatever the network has learnt since. Only with
+    an infinite epsilon, where there is no noise to average, do answers pass unchanged.
+    The truth is never stored. A copy would release pairs a second time, so there is none.
+    """
+
+    __slots__ = ("_alphabet", "_mechanism", "_named", "_released", "_unmet")
+
+    def __init__(self, mechanism: RandomizedResponse, alphabet: Alphabet, n_proxies: int) -> None:
+        if n_proxies < 1:
+            raise ConfigurationError("n_proxies", n_proxies, "use 1 or more")
+        self._mechanism = mechanism
+        self._alphabet = alphabet
+        self._named = np.zeros((n_proxies, alphabet.n_classes), dtype=np.bool_)
+        self._released = np.zeros(n_proxies, dtype=np.bool_)
+        self._unmet: frozenset[str] = frozenset()
+
+    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
+        """[m, C] the classes named for proxies `indices` [m] whose true symbols are `symbols` [m].
+
+        Noise is drawn for pairs never released before, and for no other; of a pair that appears
+        twice in one call, the first symbol counts. On an error nothing is recorded.
+        """
+        size = len(self._released)
+        if indices.ndim != 1 or indices.shape != symbols.shape:
+            raise LocalError(f"a release of {indices.shape} proxies has {symbols.shape} symbols")
+        if indices.size and not 0 <= indices.min() <= indices.max() < size:
+            raise LocalError(f"a proxy index is outside [0, {size})")
+        if self._mechanism.is_identity:
+            self._released[indices] = True
+            return self._mechanism.respond_within(symbols, self._alphabet, random)
+        unseen = np.flatnonzero(~self._released[indices])
+        fresh, first = np.unique(indices[unseen], return_index=True)
+        named = self._mechanism.respond_within(symbols[unseen[first]], self._alphabet, random)
+        if fresh.size:
+            self._unmet |= set(unmet_by(random))
+        self._named[fresh] = named
+        self._released[fresh] = True
+        return self._named[indices]
+
+    @property
+    def released(self) -> int:
+        """Number of pairs released so far: what the client level composes over."""
+        return int(np.count_nonzero(self._released))
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """What the answers so far carry; `delta` is that of the composition to larger units."""
+        made = label_guarantee(
+            self._mechanism,
+            releases=self.released,
+            delta=delta,
+            declared=len(self._alphabet.classes) < self._alphabet.n_classes,
+        )
+        return made.voided_by(sorted(self._unmet))
+
+    def __repr__(self) -> str:
+        return f"LabelLedger(n_proxies={len(self._released)}, released={self.released})"
+
+    def __reduce__(self) -> NoReturn:
+        raise LocalError("a label ledger is secret and single: it cannot be pickled or copied")
+
+
+# The label unit: every answer is made noisy once, and is remembered.
+
+
+class LabelUnit(FromAnswers):
+    """A noisy subset of all classes and abstain, or of the classes that a client declares.
+
+    epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
+    larger units, which the guarantee states. subset_size: symbols in an answer; 1 is randomised
+    response, None the size of least variance. More than one symbol makes an answer less noisy at
+    the same epsilon, but costs a record or a client more. One object serves one federation.
+    """
+
+    name = "label unit"
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        alphabet: Literal["full", "declared"] = "full",
+        random: Random = os.urandom,
+        *,
+        subset_size: int | None = 1,
+    ) -> None:
+        check_budget(epsilon, delta)
+        if alphabet not in ("full", "declared"):
+            raise ConfigurationError("alphabet", alphabet, "use full or declared")
+        if subset_size is not None and subset_size < 1:
+            raise ConfigurationError("subset_size", subset_size, "use 1 or more, or None")
+        self._epsilon = epsilon
+        self._delta = delta
+        self._declared = alphabet == "declared"
+        self._random = random
+        self._subset_size = 1 if math.isinf(epsilon) else subset_size
+        self._ledgers: list[LabelLedger] = []
+
+    @property
+    def mechanism(self) -> RandomizedResponse:
+        """The noise in force, public; LocalError before `prepare`."""
+        if not self._ledgers:
+            raise LocalError("a label unit has no mechanism before it is prepared")
+        return self._mechanism
+
+    @property
+    def answers_apart(self) -> bool:
+        """With noise: a weight that hangs on earlier answers would tell of them once more."""
+        return not math.isinf(self._epsilon)
+
+    def levels(self, wanted: int) -> int:
+        """One unit for each symbol that an answer holds; without noise, as wanted.
+
+        LocalError where the size is to be the best one and the alphabets are not known yet.
+        """
+        if math.isinf(self._epsilon):
+            return wanted
+        return self._subset_size or self.mechanism.subset_size
+
+    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
+        """Open one ledger a client; only the set of classes is read from the records.
+
+        Raises BudgetError the second time: new ledgers would answer old pairs with new noise.
+        """
+        if self._ledgers:
+            raise BudgetError("a label unit serves one federation: its answers are spent")
+        full = Alphabet.full(n_classes)
+        self._alphabets = [
+            Alphabet(n_classes, tuple(torch.unique(r.labels).tolist())) if self._declared else full
+            for r in records
+        ]
+        self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets, self._subset_size)
+        self._ledgers = [
+            LabelLedger(self._mechanism, alphabet, len(proxies)) for alphabet in self._alphabets
+        ]
+
+    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
+        """The classes that each noisy answer names, as a vote split evenly between them.
+
+        Of an answer's d symbols, k are classes: the vote has weight k / d, so that the codec
+        makes one unit of each. A pair released before keeps its answer.
+
+        A pair counts as released from here on, even where the upload never arrives: nobody can
+        tell a lost message from one that somebody kept.
+        """
+        honest = answer(indices)
+        if math.isinf(self._epsilon):
+            return Released.of(honest)  # drawing symbols from soft labels would be noise of its own
+        symbols = sample_symbols(honest.weights, honest.predictions, self._random)
+        named = self._ledgers[client].release(indices, symbols, self._random)
+        count = np.count_nonzero(named, axis=1)
+        rows = named / np.maximum(count, 1)[:, None]
+        return Released(count / self._mechanism.subset_size, rows)
+
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
+        """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
+
+        Only the survivors' answers carry noise into the sum, so K_c counts those that declare c.
+        """
+        if math.isinf(self._epsilon):
+            return sums
+        answering = declaring([self._alphabets[client] for client in survivors])
+        named = np.rint(sums.total * self._mechanism.subset_size)  # back to whole units
+        votes = np.clip(self._mechanism.debias(named, answering), 0.0, None)
+        return Sums(votes.sum(axis=1), votes)
+
+    def guarantee(self) -> Guarantee | None:
+        """Of the client that has released most, one that declares its classes before others."""
+        if not self._ledgers or math.isinf(self._epsilon):
+            return None
+        pairs = zip(self._ledgers, self._alphabets, strict=True)
+        busiest, _ = max(pairs, key=lambda pair: (pair[0].released, -pair[1].size))
+        return busiest.guarantee(self._delta)
