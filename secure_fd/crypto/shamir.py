@@ -21,18 +21,22 @@ ELEMENT_BYTES: Final = 32
 
 
 def draw_element(random: RandomBytes, prime: int = PRIME) -> int:
-    """One element of the field, exactly uniform where the bytes of `random` are."""
+    """Draw one element of the field, exactly uniform where the bytes of `random` are."""
     return _draw_elements(1, random, prime)[0]
 
 
 def encode(element: int) -> bytes:
-    """The 32 bytes, big-endian, of an element of the default field; LocalError for another."""
+    """Encode an element of the default field as 32 bytes, big-endian; LocalError for another.
+
+    >>> decode(encode(7))
+    7
+    """
     _check_element(element, PRIME)
     return element.to_bytes(ELEMENT_BYTES, "big")
 
 
 def decode(data: bytes) -> int:
-    """The element that `encode` wrote; PeerError where no element of the field has this code."""
+    """Decode what `encode` wrote; PeerError where no element of the field has this code."""
     if len(data) != ELEMENT_BYTES:
         raise PeerError(f"a field element has {ELEMENT_BYTES} bytes, not {len(data)}")
     element = int.from_bytes(data, "big")
@@ -47,8 +51,13 @@ def split(
     """One share of `secret` for each point, in the order of the points.
 
     points: distinct and non-zero modulo the prime; small ones are fastest. Any `threshold`
-    shares restore the secret, fewer say nothing of it. LocalError for a secret outside the
+    shares restore the secret; fewer are independent of it. LocalError for a secret outside the
     field, such points, or a threshold not in 1..len(points).
+
+    >>> import os
+    >>> shares = split(42, points=[1, 2, 3], threshold=2, random=os.urandom)
+    >>> combine(weights_at_zero([1, 3]), [shares[0], shares[2]])
+    42
     """
     _check_element(secret, prime)
     points = _canonical(points, prime)
@@ -65,6 +74,9 @@ def weights_at_zero(points: Sequence[int], prime: int = PRIME) -> tuple[int, ...
 
     They depend on the points alone, so one call serves every secret that the same holders
     share. LocalError for points that `split` refuses, or none.
+
+    >>> weights_at_zero([1, 2, 3], prime=7)  # 3, -3 and 1
+    (3, 4, 1)
     """
     points = _canonical(points, prime)
     if not points:
@@ -81,6 +93,9 @@ def combine(weights: Sequence[int], shares: Sequence[int], prime: int = PRIME) -
 
     Shares of different secrets, or fewer than the threshold, combine to some other element
     without a sign: check the result against what its owner published.
+
+    >>> combine((3, 4, 1), [5, 6, 0], prime=7)  # the line 4 + x
+    4
     """
     if len(weights) != len(shares):
         raise LocalError(f"shares: {len(shares)} for {len(weights)} weights; each needs one")
