@@ -7,9 +7,10 @@ from typing import cast
 from secure_fd.errors import ConfigurationError
 
 ATTACKS: Mapping[str, str] = {
-    "label-distribution": "attacks.votes:LabelDistribution",
+    "label-distribution": "attacks.label_distribution:LabelDistribution",
     "inversion": "attacks.inversion:ModelInversion",
     "label-only": "attacks.label_only:LabelOnly",
+    "update-inversion": "attacks.updates_attack:UpdateInversion",
 }
 """Name -> module and class."""
 

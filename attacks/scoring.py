@@ -634,6 +634,7 @@ def share_error(
     caveats: tuple[str, ...],
     details: Mapping[str, float],
     seed: int,
+    control_name: str = "the same guess for every client, from the totals",
 ) -> AttackResult:
     """Mean total-variation error over clients, beside that of one guess for all.
 
@@ -650,7 +651,7 @@ def share_error(
         unit="",
         interval=error.interval,
         control=float(total_variation(guess, truth).mean()),
-        control_name="the same guess for every client, from the totals",
+        control_name=control_name,
         n_members=len(truth),
         caveats=caveats,
         details={"largest_class_right": right, **details},

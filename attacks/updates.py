@@ -342,17 +342,33 @@ def infer_labels(public: Public, updates: Updates, steps: int) -> Tensor:
     the negative entries, which only classes that are present can have, are taken in proportion.
     """
     model = network(public, updates.start)
-    if list(model.parameters())[-1].shape != (public.n_classes,):
-        raise LocalError("architecture: its last parameter is not one bias a class")
-    biases = updates.gradients[:, -public.n_classes :]
+    biases = _last_biases(public, model, updates)
     if updates.records == 1:
         return biases.argmin(dim=1, keepdim=True)
     if steps > 1:
-        return torch.stack(
-            [_apportion((-row).clamp(min=0).numpy(), updates.records) for row in biases]
-        )
+        return torch.stack([_apportion(row, updates.records) for row in _pulled(biases)])
     expected = _class_predictions(public, model)
     return torch.stack([_apportion(_shares(row, expected), updates.records) for row in biases])
+
+
+def classes_pulled(public: Public, updates: Updates) -> FloatArray:
+    """[T, C] how much each update raised the bias of each class; 0 where it lowered it.
+
+    Only classes that are among an update's records can be raised by its gradient.
+    """
+    model = network(public, updates.start)
+    return _pulled(_last_biases(public, model, updates))
+
+
+def _last_biases(public: Public, model: nn.Module, updates: Updates) -> Tensor:
+    """[T, C] gradients of the last bias. LocalError unless the last parameter is one a class."""
+    if list(model.parameters())[-1].shape != (public.n_classes,):
+        raise LocalError("architecture: its last parameter is not one bias a class")
+    return updates.gradients[:, -public.n_classes :]
+
+
+def _pulled(biases: Tensor) -> FloatArray:
+    return np.asarray((-biases).clamp(min=0).numpy())
 
 
 def _class_predictions(public: Public, model: nn.Module) -> Tensor:

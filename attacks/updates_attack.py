@@ -14,6 +14,7 @@ from attacks.images import psnr
 from attacks.scoring import Rate, mean
 from attacks.updates import (
     CLIENT_UPDATES,
+    GREYS,
     MEAN_UPDATE,
     Found,
     Recipe,
@@ -271,6 +272,8 @@ def _pictures(found: _Closeness, control: _Closeness) -> dict[str, ImageArray]:
 _ON_RECORDS = "Δ compares with held-out records of the same classes; 120 dB stands for equality"
 _STEPS = "several local steps are read as one gradient: the closed form then is approximate"
 _PADDED = "records that nothing was read of are guessed to be the public mean"
+_RECIPE = Recipe(batch=1)
+_HALF_A_GREY = 0.5 / GREYS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -365,6 +368,65 @@ class OptimisedInversion:
             "starts from the public class mean: raw PSNR is not its merit alone",
         )
         return score_updates(self.name, self.title, estimate, truth, self.public, caveats, seed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateInversion:
+    """The closed form on updates of one local step on one record each.
+
+    public: its architecture starts with a fully connected layer.
+    """
+
+    name: ClassVar[str] = "update-inversion"
+    title: ClassVar[str] = "Inversion of one update: one step on one record"
+    needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
+
+    public: Public
+
+    def run(self, view: View, seed: int) -> UpdateEstimate:  # noqa: ARG002 - a closed form
+        """One image a client. MissingCapabilityError where the view has no client's update."""
+        view.require_any(*self.needs)
+        return _closed_form(self.public, client_updates(view, _RECIPE))
+
+    def score(
+        self, estimate: UpdateEstimate, records: Mapping[int, Tensor], seed: int
+    ) -> AttackResult:
+        """Mean PSNR to each client's record; records: by client, [1, 1, H, W].
+
+        In the details: the share of exact ones, all pixels right in 8 bits, and a black image.
+        """
+        pairs = [
+            match(images, records[client])
+            for images, (client,) in zip(estimate.images, estimate.clients, strict=True)
+        ]
+        average = self.public.proxies.mean(dim=0, keepdim=True)
+        truth = torch.cat([pair.records for pair in pairs])
+        figure = mean(np.concatenate([pair.decibel for pair in pairs]), seed)
+        exact = float(np.mean([pair.errors.max() < _HALF_A_GREY for pair in pairs]))
+        return AttackResult(
+            name=self.name,
+            title=self.title,
+            figure=figure.value,
+            figure_name="PSNR of one step on one record",
+            unit="dB",
+            interval=figure.interval,
+            control=_one_guess(average, truth),
+            control_name="the public mean image, from no update",
+            n_members=len(truth),
+            caveats=(
+                "one step on one record by a fully connected network, not the row's own schedule",
+                "120 dB stands for equality",
+            ),
+            details={
+                "share_exact": exact,
+                "black": _one_guess(torch.zeros_like(average), truth),
+            },
+        )
+
+
+def _one_guess(guess: Tensor, records: Tensor) -> float:
+    """Mean PSNR of one image [1, 1, H, W] to all records [n, 1, H, W]."""
+    return float(np.mean([match(guess, record[None]).decibel for record in records]))
 
 
 def _closed_form(public: Public, updates: Updates) -> UpdateEstimate:

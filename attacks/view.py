@@ -178,6 +178,8 @@ class Public:
 
     proxies: [P, 1, H, W] float32 in [0, 1]; labels: [P] int64 where somebody labelled them.
     architecture: seed -> a fresh network of the shared architecture, images -> logits [N, C].
+    declared_classes: by client, the classes that its protection makes it name in public; a client
+    that declares none is absent.
     """
 
     proxies: Tensor = field(repr=False)
@@ -185,6 +187,7 @@ class Public:
     n_classes: int
     architecture: Callable[[int], nn.Module] = field(repr=False)
     labels: Tensor | None = field(default=None, repr=False)
+    declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.proxies.ndim != 4 or self.proxies.shape[1] != 1 or len(self.proxies) == 0:

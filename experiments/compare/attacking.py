@@ -11,9 +11,12 @@ from attacks import fit, prior
 from attacks import inversion as gmi
 from attacks.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
 from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
+from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings, pooled
+from attacks.updates_attack import UpdateInversion
 from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
-from attacks.votes import LabelDistribution, undoing
+from attacks.votes import undoing
+from experiments.compare.one_update import one_update
 from experiments.compare.run import RowRun, data_of, network
 from experiments.compare.settings import Plan
 from secure_fd import models
@@ -77,10 +80,11 @@ def attack_row(
     plan: Plan, arsenal: Arsenal, run: RowRun, progress: Callable[[int], None]
 ) -> dict[str, AttackResult | str]:
     """Every attack's result, or the sentence that says which capability is missing."""
-    known = {
+    known: dict[str, Callable[[Arsenal, RowRun], AttackResult]] = {
         "label-distribution": _label_distribution,
         "inversion": _inversion,
         "label-only": _label_only,
+        "update-inversion": partial(_update_inversion, plan),
     }
     found: dict[str, AttackResult | str] = {}
     for done, name in enumerate(plan.attacks, start=1):
@@ -94,8 +98,9 @@ def attack_row(
 
 def _label_distribution(arsenal: Arsenal, run: RowRun) -> AttackResult:
     attack = LabelDistribution(undoing(run.response) if run.response else None)
-    view = server_view(run.transcript, arsenal.public)
-    return attack.score(attack.run(view, run.seed), arsenal.histograms, run.seed)
+    known = replace(arsenal.public, declared_classes=run.declared_classes)
+    estimate = attack.run(server_view(run.transcript, known), run.seed)
+    return attack.score(estimate, arsenal.histograms, run.seed)
 
 
 def _inversion(arsenal: Arsenal, run: RowRun) -> AttackResult:
@@ -121,6 +126,17 @@ def _label_only(arsenal: Arsenal, run: RowRun) -> AttackResult:
         estimates.append(attack.run(view, run.seed))
     is_member = np.concatenate([c.is_member for c in arsenal.challenges.values()])
     return arsenal.label_only.score(pooled(estimates), is_member, run.seed)
+
+
+def _update_inversion(plan: Plan, arsenal: Arsenal, run: RowRun) -> AttackResult:
+    """One step on one record a client, where the row's own rounds show updates at all."""
+    if not run.transcript.parameters:
+        raise MissingCapabilityError("missing an update: no parameters cross the boundary (server)")
+    server_view(run.transcript, arsenal.public).require_any(*UpdateInversion.needs)
+    made = one_update(plan, data_of(plan, run.seed), run.spec, run.seed)
+    attack = UpdateInversion(made.public)
+    result = attack.score(attack.run(made.view, run.seed), made.records, run.seed)
+    return replace(result, caveats=(*result.caveats, *made.caveats))
 
 
 def _histograms(data: FederatedData) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

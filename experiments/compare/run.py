@@ -1,7 +1,7 @@
 """One row, trained: from its specification to what the table and the attacks need."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -59,6 +59,7 @@ class RowRun:
     inside the sums of all rounds.
     networks: (architecture, parameters) of every client, of which an outsider gets answers where
     `queryable`. response: the mechanism of the label unit, whose parameters everybody knows.
+    declared_classes: by client, the classes that its protection makes it name in public.
     """
 
     spec: RowSpec
@@ -76,6 +77,7 @@ class RowRun:
     networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
     queryable: bool
     response: RandomizedResponse | None
+    declared_classes: Mapping[int, tuple[int, ...]]
 
 
 @lru_cache(maxsize=2)
@@ -180,6 +182,7 @@ def run_row(
         ),
         queryable=spec.unit != "record" or plan.epsilon is None,
         response=_response(runner),
+        declared_classes=_declared(runner),
     )
 
 
@@ -217,6 +220,7 @@ def _run_fedavg(
         networks=tuple((models.SHARED, final) for _ in data.clients),
         queryable=True,
         response=None,
+        declared_classes={},
     )
 
 
@@ -262,6 +266,10 @@ def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> S
 def _response(runner: Federation | Independent) -> RandomizedResponse | None:
     unit = runner.protection if isinstance(runner, Federation) else None
     return unit.mechanism if isinstance(unit, LabelUnit) else None
+
+
+def _declared(runner: Federation | Independent) -> Mapping[int, tuple[int, ...]]:
+    return runner.protection.declared_classes if isinstance(runner, Federation) else {}
 
 
 def _aggregation_seconds(runner: Federation | FedAvg | Independent) -> float:

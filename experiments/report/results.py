@@ -86,6 +86,17 @@ class AttackFigure:
         return self.figure_name.startswith(EXCESS)
 
     @property
+    def declared(self) -> bool:
+        """Whether the figure follows from what clients declare in public, without an attack."""
+        return "declared_clients" in self.details
+
+    @property
+    def exact(self) -> float | None:
+        """Share of records that were recovered to the last bit, where the attack counts them."""
+        share = self.details.get("share_exact")
+        return share if isinstance(share, float) else None
+
+    @property
     def differs_from_control(self) -> bool:
         """Whether attack and control differ by more than chance explains, at about 95 %.
 

@@ -14,9 +14,11 @@ from experiments.report.text import (
     attendance,
     control_names,
     drop_rate,
+    exact,
     figure_names,
     human_bytes,
     interval,
+    marked,
     number,
     percent,
     without_figure,
@@ -26,6 +28,10 @@ WIDE = 140
 """Columns from which intervals fit beside the figures."""
 NO_TERMINAL = 120
 """Columns of a table that goes to a file or a pipe."""
+_LEGEND = (
+    "What the attacks measure: figure (control); * differs from control; "
+    "† declared by clients in public, not attacked"
+)
 
 
 def stdout_console() -> Console:
@@ -46,7 +52,7 @@ def print_table(results: Results, console: Console | None = None) -> None:
         section(console, f"Clients that drop out of a round with chance {drop_rate(results):g}")
         console.print(hanging(_attendances(results)))
     if results.attacks:
-        section(console, "What the attacks measure: figure (control); * differs from control")
+        section(console, _LEGEND)
         console.print(hanging(("·", _attack_note(results, name)) for name in results.attacks))
     if results.insecure:
         section(console, "Insecure settings of this run", "bold red")
@@ -87,11 +93,13 @@ def _attack_cell(found: AttackFigure | None, *, wide: bool) -> Text:
     if found is None:
         return Text("n/a", style="dim")
     apart = found.differs_from_control
-    cell = Text(number(found.figure) + ("*" if apart else ""), style="bold" if apart else "")
+    cell = Text(marked(found), style="bold" if apart else "")
     if wide and found.interval is not None:
         cell.append(f" {interval(found)}", style="not bold")
     if found.control is not None:
         cell.append(f" ({number(found.control)})", style="not bold dim")
+    if found.exact is not None:
+        cell.append(f" {exact(found)}", style="not bold")
     return cell
 
 

@@ -54,6 +54,17 @@ def interval(attack: AttackFigure) -> str:
     return "" if attack.interval is None else "[{}, {}]".format(*map(number, attack.interval))
 
 
+def marked(attack: AttackFigure) -> str:
+    """The figure; † where clients declare it, * where it differs from its control."""
+    mark = "†" if attack.declared else "*" if attack.differs_from_control else ""
+    return number(attack.figure) + mark
+
+
+def exact(attack: AttackFigure) -> str:
+    """The share of exact records, or nothing."""
+    return "" if attack.exact is None else f"{100 * attack.exact:.0f} % exact"
+
+
 def with_unit(name: str, unit: str) -> str:
     """A figure's name followed by its unit."""
     return f"{name}, {unit}" if unit else name
@@ -180,7 +191,11 @@ def _counted(count: int, noun: str) -> str:
 def _attack_sentence(results: Results, attack: str) -> str:
     """In which rows an attack and its control differ, told by the shorter list of names."""
     figures = {row.label: found for row in results.rows if (found := row.figure(attack))}
-    comparable = {label: f for label, f in figures.items() if f.interval and f.control is not None}
+    comparable = {
+        label: f
+        for label, f in figures.items()
+        if f.interval and f.control is not None and not f.declared
+    }
     if not comparable:
         return f"Attack {attack}: no row has an interval and a control to compare."
     apart = [label for label, found in comparable.items() if found.differs_from_control]

@@ -7,7 +7,7 @@ the codec turns into integers.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from torch import Tensor
@@ -51,6 +51,11 @@ class Protection(ABC):
     def answers_apart(self) -> bool:
         """Whether the claim is about one answer, so that no answer may steer a later one."""
         return False
+
+    @property
+    def declared_classes(self) -> Mapping[int, tuple[int, ...]]:
+        """By client, the classes that it names in public for the claim to hold; often none."""
+        return {}
 
     @property
     def terms(self) -> bytes:

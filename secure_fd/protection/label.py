@@ -137,6 +137,13 @@ class LabelUnit(FromAnswers):
         """With noise: a weight that hangs on earlier answers would tell of them once more."""
         return not math.isinf(self._epsilon)
 
+    @property
+    def declared_classes(self) -> dict[int, tuple[int, ...]]:
+        """By client, the classes that its answers are drawn from; none where all are allowed."""
+        if not self._declared or math.isinf(self._epsilon):
+            return {}
+        return {client: alphabet.classes for client, alphabet in enumerate(self._alphabets)}
+
     def levels(self, wanted: int) -> int:
         """One unit for each symbol that an answer holds; without noise, as wanted.
 

@@ -177,6 +177,11 @@ class RecordUnit(NetworkFree):
         self._heads.append(made)
         return made.votes(ratios)
 
+    @property
+    def declared_classes(self) -> dict[int, tuple[int, ...]]:
+        """By client, the classes whose means it released: the claim takes them as public."""
+        return {client: made.head.classes for client, made in enumerate(self._heads)}
+
     def release(self, client: int, indices: IntArray) -> Released:
         """The head's votes, the same in every round."""
         made = self._votes[client]

@@ -25,7 +25,7 @@ ROWS = [
     "selective-fd-hard-masks-dp-record",
     "fedavg-dp-sgd",
 ]
-ATTACKS = ["label-distribution", "inversion", "label-only"]
+ATTACKS = ["label-distribution", "inversion", "label-only", "update-inversion"]
 COMMAND = ["--dataset", "digits", "--quick", "--rounds", "2", "--clients", "3", "--workers", "1"]
 
 
@@ -100,10 +100,27 @@ def test_masks_take_label_histograms_from_the_server(rows: dict[str, Row]) -> No
     attack = "label-distribution"
     for key in ("selective-fd-soft", "selective-fd-hard"):
         assert figure(rows[key], attack).figure < 0.05
-    for key in ROWS[5:8]:
+    for key in ROWS[5:7]:
         blind = figure(rows[key], attack)
         assert blind.figure == blind.control
         assert blind.figure > 0.4
+
+
+def test_classes_that_the_record_unit_declares_are_known(rows: dict[str, Row]) -> None:
+    declared = figure(rows["selective-fd-hard-masks-dp-record"], "label-distribution")
+    assert declared.declared
+    assert declared.figure < 0.05
+
+
+def test_updates_tell_labels_and_pictures(rows: dict[str, Row]) -> None:
+    assert figure(rows["fedavg"], "label-distribution").figure < 0.05
+    assert figure(rows["fedavg"], "update-inversion").exact == 1.0
+    private = figure(rows["fedavg-dp-sgd"], "update-inversion")
+    assert private.exact == 0.0
+    assert private.control is not None
+    assert private.figure < private.control + 1.0
+    for key in set(ROWS) - {"fedavg", "fedavg-dp-sgd"}:
+        assert "no parameters cross" in str(rows[key].attacks["update-inversion"])
 
 
 def test_every_private_row_says_what_its_epsilon_means(rows: dict[str, Row]) -> None:

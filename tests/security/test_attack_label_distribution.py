@@ -1,5 +1,6 @@
 """Votes in clear tell each client's labels exactly; masks leave one guess for all."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -7,10 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.view import Public, client_view, server_view
-from attacks.votes import UNREADABLE, LabelDistribution
+from attacks.base import seeded
+from attacks.label_distribution import DECLARED, UNREADABLE, LabelDistribution
+from attacks.view import Public, View, client_view, server_view
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import (
     Ensemble,
@@ -20,6 +24,8 @@ from secure_fd.knowledge import (
     WordArray,
     one_hot,
 )
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.recipes import SGD
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
 
@@ -178,8 +184,116 @@ def test_the_noise_of_survivors_alone_is_undone() -> None:
 
 
 def test_a_client_cannot_run_it() -> None:
-    with pytest.raises(MissingCapabilityError, match=r"sums over clients \(client\)"):
+    with pytest.raises(MissingCapabilityError, match=r"sums over clients.* \(client\)"):
         ATTACK.run(client_view(run(PlainSum(3)), public()), 0)
+
+
+# Declared classes.
+
+
+def test_declared_classes_are_known_without_any_attack() -> None:
+    """Under masks; without the declaration the same view leaves the guess, as tested above."""
+    declared = {0: (0, 1), 1: (1, 2), 2: (3,)}
+    told = replace(public(), declared_classes=declared)
+    estimate = ATTACK.run(server_view(run(MaskedSum(3)), told), 0)
+    result = ATTACK.score(estimate, HISTOGRAMS, 0)
+    assert not estimate.read.any()
+    assert [tuple(np.flatnonzero(row)) for row in estimate.shares] == list(declared.values())
+    assert result.figure < 0.2 < result.control
+    assert result.details["declared_clients"] == 3
+    assert result.caveats == (DECLARED.format(3),)
+    blind = ATTACK.score(ATTACK.run(server_view(run(MaskedSum(3)), public()), 0), HISTOGRAMS, 0)
+    assert blind.figure == blind.control == result.control
+
+
+def test_votes_for_classes_that_a_client_did_not_declare_do_not_count() -> None:
+    told = replace(public(), declared_classes={0: (0,)})
+    estimate = ATTACK.run(server_view(run(PlainSum(3)), told), 0)
+    assert estimate.shares[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert estimate.shares[1].tolist() == pytest.approx([0.0, 0.25, 0.75, 0.0])
+
+
+# Parameters.
+
+SIDE, BATCH = 6, 16
+TRAINED = ((0,), (1, 2), (3,))
+"""The classes that each client of the parameter runs holds, equally many of each."""
+HELD = np.array([[12, 0, 0, 0], [0, 6, 6, 0], [0, 0, 0, 12]])
+
+
+def records(classes: tuple[int, ...], seed: int) -> Images:
+    """Twelve images; a class is a bright row."""
+    labels = torch.tensor(classes).repeat_interleave(12 // len(classes))
+    pixels = torch.rand(12, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(seed)) / 4
+    pixels[torch.arange(12), :, labels] += 0.7
+    return Images(pixels, labels)
+
+
+def linear(seed: int) -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, C)), seed)
+
+
+def averaged(aggregation: SecureSum | None = None) -> View:
+    """Real rounds of FedAvg, as the server sees them."""
+    clients = [
+        ClientData(held, held[torch.arange(0)], C)
+        for held in (records(classes, k) for k, classes in enumerate(TRAINED))
+    ]
+    fedavg = FedAvg(
+        [linear(5) for _ in clients],
+        clients,
+        optimiser=SGD(0.1, BATCH),
+        local_steps=3,
+        aggregation=aggregation,
+    )
+    list(fedavg.rounds(3))
+    return server_view(
+        fedavg.transcript, Public(torch.zeros(M, 1, SIDE, SIDE), len(clients), C, linear)
+    )
+
+
+def with_biases(view: View, change: Callable[[FloatArray], FloatArray]) -> View:
+    """The same view, but for the change of the last bias [C] in every client's newest upload."""
+    before, newest = view.models[-2].parameters, view.models[-1]
+    assert newest.uploads is not None
+    uploads = {}
+    for client, parameters in newest.uploads.items():
+        moved = (parameters - before).astype(np.float64)
+        moved[-C:] = change(moved[-C:])
+        uploads[client] = (before + moved).astype(np.float32)
+    return replace(view, models=(*view.models[:-1], replace(newest, uploads=uploads)))
+
+
+def test_the_last_bias_of_an_update_tells_its_labels() -> None:
+    estimate = ATTACK.run(averaged(), 0)
+    result = ATTACK.score(estimate, HELD, 0)
+    assert estimate.read.all()
+    assert estimate.shares[[0, 2]].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+    assert result.figure < 0.1
+    assert result.control == pytest.approx((0.75 + 0.5 + 0.75) / 3)
+    assert result.control_name == "the uniform guess for every client"
+
+
+def test_an_update_without_the_last_bias_leaves_the_guess() -> None:
+    estimate = ATTACK.run(with_biases(averaged(), np.zeros_like), 0)
+    assert not estimate.read.any()
+    result = ATTACK.score(estimate, HELD, 0)
+    assert result.figure == result.control
+
+
+def test_noise_on_the_last_bias_takes_the_labels_away() -> None:
+    """Mean over draws: no better than the guess."""
+    noise, seen = np.random.default_rng(0), averaged()
+    drawn = [
+        ATTACK.run(with_biases(seen, lambda moved: moved + noise.normal(0, 10, C)), 0)
+        for _ in range(20)
+    ]
+    assert np.mean([ATTACK.score(each, HELD, 0).figure for each in drawn]) > 0.6
+
+
+def test_masks_hide_whose_bias_moved() -> None:
+    with pytest.raises(MissingCapabilityError, match="client model parameters"):
+        ATTACK.run(averaged(MaskedSum(3)), 0)
 
 
 def test_truth_of_another_shape_is_refused() -> None:

@@ -251,7 +251,8 @@ def test_an_attack_without_its_capability_says_which(
     trained: Train, arsenal: attacking.Arsenal
 ) -> None:
     found = attacking.attack_row(planned(None), arsenal, trained(RowSpec("independent")), silent)
-    assert found == {"label-distribution": "not applicable: missing sums over clients (server)"}
+    [reason] = found.values()
+    assert str(reason).startswith("not applicable: missing sums over clients")
     with pytest.raises(MissingCapabilityError, match="prepared shadow"):
         attacking._label_only(arsenal, trained(HARD))
     with pytest.raises(MissingCapabilityError, match="prepared prior"):

@@ -210,6 +210,16 @@ def test_declared_classes_are_named_as_not_covered(digits: FederatedData) -> Non
         assert any("declares" in item for item in claim.not_covered) is said
 
 
+def test_protections_tell_which_classes_their_clients_declare(digits: FederatedData) -> None:
+    held = {k: client.classes for k, client in enumerate(digits.clients)}
+    declare = LabelUnit(4.0, 1e-5, "declared")
+    silent = (LabelUnit(4.0, 1e-5), LabelUnit(INF, 1e-5, "declared"), NoProtection())
+    records = [client.train for client in digits.clients]
+    for unit in (declare, RecordUnit(4.0, 1e-5), *silent):
+        unit.prepare(digits.proxies.pixels, digits.n_classes, records)
+        assert unit.declared_classes == ({} if unit in silent else held)
+
+
 def test_seeded_noise_voids_the_guarantee(digits: FederatedData) -> None:
     for unit in (
         LabelUnit(4.0, 1e-5, random=SeededRandom(1)),

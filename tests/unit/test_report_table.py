@@ -59,6 +59,18 @@ def test_star_marks_an_interval_that_excludes_the_control() -> None:
     assert "0.10 (0.10)" in printed
 
 
+def test_a_declared_figure_is_marked_and_exact_records_are_counted() -> None:
+    results = sample(1)
+    found = results.rows[0].figure("inversion")
+    assert found is not None
+    details = {"declared_clients": 3.0, "share_exact": 0.25}
+    changed = {"inversion": dataclasses.replace(found, details=details)}
+    printed = _squeezed(_printed(with_row(results, 0, attacks=changed), 160))
+    assert "1.90† " in printed
+    assert "25 % exact" in printed
+    assert "exact" not in _printed(results, 160)
+
+
 def test_what_is_missing_is_explained() -> None:
     printed = _squeezed(_printed(sample(), 100))
     assert "n/a for Independent: missing a model or predictions to query" in printed
