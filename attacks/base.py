@@ -1,22 +1,24 @@
 """What an attack reports, and the interface that every attack has."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attacks.view import Capability, View
+from attacks.view import Capability, Public, View
 from secure_fd.errors import LocalError
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 ImageArray = NDArray[np.float32]
 
-Estimate_co = TypeVar("Estimate_co", covariant=True)
+EstimateT = TypeVar("EstimateT")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,26 +113,30 @@ class AttackResult:
         )
 
 
-class Attack(Protocol[Estimate_co]):
+class Attack(ABC, Generic[EstimateT]):
     """An attack: what it needs, and a run that never meets the truth.
 
-    Every attack also has `score(estimate, truth, ...) -> AttackResult`, whose truth is its own
-    type. Work that needs no transcript (a prior, shadows, controls) is done once by `prepare`.
+    name: the word of the command line and the report. title: a few words for a table. needs:
+    alternative sets of capabilities, one of which suffices. figure_name, control_name: what it
+    reports, and the same figure without access. Every attack also has
+    `score(estimate, truth, seed) -> AttackResult`.
     """
 
-    @property
-    def name(self) -> str:
-        """The word that the command line and the report use."""
+    __slots__ = ()
 
-    @property
-    def title(self) -> str:
-        """A few words for a table."""
+    name: ClassVar[str]
+    title: ClassVar[str]
+    needs: ClassVar[tuple[frozenset[Capability], ...]]
+    figure_name: ClassVar[str]
+    control_name: ClassVar[str]
 
-    @property
-    def needs(self) -> tuple[frozenset[Capability], ...]:
-        """Alternative sets of capabilities, one of which suffices."""
+    @classmethod
+    def prepare(cls, public: Public, *settings: Any, **named: Any) -> Self:  # noqa: ANN401, ARG003 - each attack's own
+        """Do once what needs no transcript: priors, shadows, controls. Here nothing."""
+        return cls(*settings, **named)
 
-    def run(self, view: View, seed: int) -> Estimate_co:
+    @abstractmethod
+    def run(self, view: View, seed: int) -> EstimateT:
         """The attacker's estimate; MissingCapabilityError where the view has too little."""
 
 

@@ -1,6 +1,6 @@
 """Sizes of IDEAL: as published, and what one core affords."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, pad
 
-from attacks.base import AttackResult, ImageArray, seeded, substream
+from attacks.base import Attack, AttackResult, ImageArray, seeded, substream
 from attacks.fit import UNTAUGHT, Fit, fit, kept_answers, label_function, predict
 from attacks.images import Leakage
 from attacks.inversion import (
@@ -509,11 +509,13 @@ class IdealEstimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ideal(ABC):
+class _Ideal(Attack[IdealEstimate]):
     """Everything but how the student is stolen."""
 
     name: ClassVar[str]
     title: ClassVar[str]
+    figure_name: ClassVar[str] = "Δ PSNR"
+    control_name: ClassVar[str] = "Δ of the public-only target"
     needs: ClassVar[tuple[frozenset[Capability], ...]]
 
     prior: Prior

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from attacks.base import (
+    Attack,
     AttackResult,
     ImageArray,
     Labelled,
@@ -289,11 +290,13 @@ def inversion_truth(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelInversion:
+class ModelInversion(Attack[InversionEstimate]):
     """GMI with a public prior; build it with `prepare`, which needs no transcript."""
 
     name: ClassVar[str] = "inversion"
     title: ClassVar[str] = "Model inversion with a public prior"
+    figure_name: ClassVar[str] = "Δ PSNR"
+    control_name: ClassVar[str] = "Δ of the public-only target"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.GLOBAL_PARAMETERS, Capability.PUBLIC_PROXIES}),
         frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attacks.base import AttackResult, FloatArray
+from attacks.base import Attack, AttackResult, FloatArray
 from attacks.scoring import distribution, share_error, total_variation, true_shares
 from attacks.updates import CLIENT_UPDATES, Recipe, classes_pulled, client_updates
 from attacks.view import Capability, ObservedRound, Public, View
@@ -44,7 +44,7 @@ class LabelDistributionEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelDistribution:
+class LabelDistribution(Attack[LabelDistributionEstimate]):
     """Class totals of each client's votes over all rounds, or its newest update's last bias.
 
     Payloads are tried too: one that unpacks to possible votes everywhere was not masked, whatever
@@ -54,6 +54,8 @@ class LabelDistribution:
 
     name: ClassVar[str] = "label-distribution"
     title: ClassVar[str] = "Label distribution of each client"
+    figure_name: ClassVar[str] = "TV error (0: known)"
+    control_name: ClassVar[str] = "the same guess for every client, from the totals"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.READ_SUMS}),
         *CLIENT_UPDATES,

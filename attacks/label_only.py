@@ -1,7 +1,7 @@
 """Small rotations and shifts of images: the neighbours a label-only attack asks about."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from attacks.base import AttackResult, FloatArray, Labelled, substream
+from attacks.base import Attack, AttackResult, FloatArray, Labelled, substream
 from attacks.fit import QUICK as QUICK_FIT
 from attacks.fit import Fit, fit, label_function
 from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
@@ -614,7 +614,7 @@ class _Witness:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelAttack(ABC):
+class LabelAttack(Attack[LabelOnlyEstimate]):
     """The attack on given candidates; build it with `prepare`, which needs no transcript.
 
     calibrated: the probe, with all its choices made on shadows. control: a network of public
@@ -623,6 +623,8 @@ class LabelAttack(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    figure_name: ClassVar[str] = "AUC"
+    control_name: ClassVar[str] = "AUC of the same attack on a model that saw no member"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.QUERY_FINAL_MODEL, Capability.LABELLED_PUBLIC}),
     )

@@ -1,18 +1,18 @@
 """Membership inference with shadow runs: whole federations that differ in who took part."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.linalg import solve
 from torch import Tensor
 
-from attacks.base import FloatArray, Labelled
+from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled
 from attacks.fit import Fit, distil_student
+from attacks.scoring import Verdicts, report
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
@@ -30,9 +30,6 @@ from secure_fd.training import predict
 # whatever the target did: with runs that are not paired, the number of shadows that hold a
 # candidate
 # would betray the target (Carlini et al. 2022 balance over all models, the target included).
-
-
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,11 +224,15 @@ class MembershipEstimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShadowAttack(ABC):
-    """An attack on candidates of one client, or of all where it is None; `prepare` adds shadows."""
+class ShadowAttack(Attack[MembershipEstimate]):
+    """An attack on candidates of one client, or of all where it is None; see `shadowed`."""
 
     name: ClassVar[str]
     title: ClassVar[str]
+    figure_name: ClassVar[str] = "AUC"
+    control_name: ClassVar[str] = (
+        "AUC of the same scores, membership exchanged at random within pairs of runs"
+    )
     needs: ClassVar[tuple[frozenset[Capability], ...]]
 
     candidates: Labelled
@@ -253,19 +254,24 @@ class ShadowAttack(ABC):
             raise LocalError(f"{self.name}: it reads what one client sent; name the client")
         return self.client
 
-    def prepare(self, views: Sequence[View], inside: BoolArray, seed: int) -> Self:
-        """This attack with its shadows: what it sees of its own runs, and who took part in them."""
+    def shadowed(self, views: Sequence[View], inside: BoolArray, seed: int) -> Self:
+        """This attack with shadows: its views of its own runs, and who took part in them [S, N]."""
         return replace(
             self, shadows=Shadows(np.stack([self.observe(view, seed) for view in views]), inside)
         )
 
     def run(self, view: View, seed: int) -> MembershipEstimate:
-        """Scores of the candidates; LocalError before `prepare`."""
+        """Scores of the candidates; LocalError before `shadowed`."""
         if self.shadows is None:
-            raise LocalError(f"{self.name}: it has no shadows yet; use prepare")
+            raise LocalError(f"{self.name}: it has no shadows yet; use shadowed")
         before = asked(view)
         scores = self.judge(self.observe(view, seed), self.shadows)
         return MembershipEstimate(scores, asked(view) - before)
+
+    def score(self, estimate: MembershipEstimate, inside: BoolArray, seed: int) -> AttackResult:
+        """AUC over all runs of a game; inside: [R, N], of the game that `play_all` was given."""
+        made = Verdicts(estimate.scores, inside, estimate.queries)
+        return report(made, self.name, self.title, seed)
 
 
 def asked(view: View) -> int:
@@ -493,7 +499,7 @@ class IndirectMembership(ShadowAttack):
     neighbours: IntArray = field(kw_only=True, repr=False)
 
     @classmethod
-    def around(cls, candidates: Labelled, client: int, public: Public, k: int = 20) -> Self:
+    def prepare(cls, public: Public, candidates: Labelled, client: int, k: int = 20) -> Self:
         """The attack by the k nearest proxies, in the features of the protocol's own selectors."""
         reference, _ = shared_reference(Same(public.proxies), ReferenceSettings())
         near = nearest(reference.public(public.proxies), reference.public(candidates.images), k)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 from torch import Tensor
 
-from attacks.base import AttackResult, FloatArray, substream
+from attacks.base import Attack, AttackResult, FloatArray, substream
 from attacks.scoring import (
     distribution,
     distributions,
@@ -72,11 +72,13 @@ class DifferencingEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Differencing:
+class Differencing(Attack[DifferencingEstimate]):
     """All pairs of rounds whose clients differ by one."""
 
     name: ClassVar[str] = "differencing"
     title: ClassVar[str] = "Votes from two sums that differ by one client"
+    figure_name: ClassVar[str] = "votes recovered, with their author"
+    control_name: ClassVar[str] = "votes of each sum given to its clients at random"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
 
     def run(self, view: View, seed: int) -> DifferencingEstimate:
@@ -239,7 +241,7 @@ class ParticipationEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Participation:
+class Participation(Attack[ParticipationEstimate]):
     """Non-negative least squares, class by class, drawn to the mean of all clients.
 
     ridge: the weight of that mean, in rounds. debias: undoes a noise whose parameters are public.
@@ -247,6 +249,8 @@ class Participation:
 
     name: ClassVar[str] = "participation"
     title: ClassVar[str] = "Label distribution from who took part"
+    figure_name: ClassVar[str] = "TV error (0: known)"
+    control_name: ClassVar[str] = "the same guess for every client, from the totals"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
 
     debias: Debias | None = None
@@ -356,11 +360,13 @@ class SplitEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class InconsistentProxies:
+class InconsistentProxies(Attack[SplitEstimate]):
     """Asks every client alone about `probes` public proxies."""
 
     name: ClassVar[str] = "inconsistent-proxies"
     title: ClassVar[str] = "Different proxies to different clients"
+    figure_name: ClassVar[str] = "votes isolated"
+    control_name: ClassVar[str] = "votes of an honest sum given to clients at random"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.SPLIT_VIEWS, Capability.PUBLIC_PROXIES}),
     )

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, norm, t
 
-from attacks.base import AttackResult, FloatArray, RocCurve, substream
-from attacks.membership import BoolArray
+from attacks.base import AttackResult, BoolArray, FloatArray, RocCurve, substream
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
 

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attacks.audit.setting import replaced
-from attacks.base import AttackResult, FloatArray, Labelled, substream
+from attacks.base import Attack, AttackResult, FloatArray, Labelled, substream
 from attacks.scoring import Claim, Words, verdict
 from attacks.view import AnswerFunction, Capability, Oracle, Public, View
 from secure_fd.data.federated import ClientData
@@ -257,13 +257,16 @@ def pooled(estimates: Sequence[FlipEstimate]) -> FlipEstimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlipRadius:
+class FlipRadius(Attack[FlipEstimate]):
     """The attack on candidates [N, 1, H, W] of class `column`; row: of the client, None for sums.
 
     control: the same questions to a selector that the attacker made of public records.
     """
 
     name: ClassVar[str] = "selector-membership"
+    title: ClassVar[str] = "Membership from the selector's mask bits"
+    figure_name: ClassVar[str] = "AUC"
+    control_name: ClassVar[str] = "AUC of the same attack on a selector of public records"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({
             Capability.INJECT_PROXIES,
@@ -303,12 +306,6 @@ class FlipRadius:
         control = _public_mask(own[:half], public, column)
         return cls(candidates, column, control, references, row, chosen, asking or Asking())
 
-    @property
-    def title(self) -> str:
-        """A few words for a table."""
-        what = "mask bits" if self.settings.read == "bits" else "soft votes"
-        return f"Membership from the selector's {what}"
-
     def run(self, view: View, seed: int) -> FlipEstimate:
         """Scores of every candidate. Raises BudgetError where the oracle's budget ends."""
         view.require_any(*self.needs)
@@ -333,9 +330,12 @@ class FlipRadius:
         claim: Claim | None = None,
     ) -> AttackResult:
         """AUC with its interval. claim: whose game this was, for what it allows at most."""
-        name = self.name if self.settings.read == "bits" else f"{self.name}-weights"
+        words = Words(self.name, self.title, self.control_name, _CAVEATS)
+        if self.settings.read == "weights":
+            soft = "Membership from the selector's soft votes"
+            words = replace(words, name=f"{self.name}-weights", title=soft)
         return verdict(
-            Words(name, self.title, _CONTROL, _CAVEATS),
+            words,
             estimate.scores,
             estimate.control_scores,
             is_member,
@@ -360,7 +360,6 @@ class FlipRadius:
         return np.asarray(values.reshape(len(images), -1).mean(axis=1))
 
 
-_CONTROL = "AUC of the same attack on a selector of public records"
 _CAVEATS = (
     "the server must be able to inject proxies: where they are committed to, it cannot",
     "members are the records that the estimator is built from; others only move its threshold",
@@ -485,11 +484,13 @@ class InformedEstimate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Informed:
+class Informed(Attack[InformedEstimate]):
     """candidate: [1, H, W] of class `column`; without, present: the two noiseless predictions."""
 
     name: ClassVar[str] = "selector-informed"
     title: ClassVar[str] = "Membership by one who knows all other records"
+    figure_name: ClassVar[str] = "AUC"
+    control_name: ClassVar[str] = "AUC of a coin"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.INJECT_PROXIES, Capability.PUBLIC_PROXIES}),
     )
@@ -515,6 +516,12 @@ class Informed:
         gap = high - low
         score = float((heard - low) @ gap / max(float(gap @ gap), _NOTHING))
         return InformedEstimate(score, float(rng.random()), oracle.queries - before)
+
+    def score(
+        self, estimates: Sequence[InformedEstimate], is_member: NDArray[np.bool_], seed: int
+    ) -> AttackResult:
+        """See `score_informed`; without a claim."""
+        return score_informed(estimates, is_member, None, seed)
 
     def _images(self, public: Tensor, rng: np.random.Generator) -> Tensor:
         """[Q, 1, H, W] the candidate, and blends of it with public images."""

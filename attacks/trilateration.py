@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.base import AttackResult, FloatArray, substream
+from attacks.base import Attack, AttackResult, FloatArray, substream
 from attacks.images import Closeness, closeness, leakage, psnr
 from attacks.scoring import Rate, mean
 from attacks.selector import Accepts, Asking, BoolArray, Margin, Mask, crossed, crossings
@@ -230,11 +230,13 @@ class RebuiltTruth:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trilateration:
+class Trilateration(Attack[Rebuilt]):
     """Rebuild one training image of class `column`; row: of the client, None for the sum."""
 
     name: ClassVar[str] = "selector-reconstruction"
     title: ClassVar[str] = "Reconstruction from the selector's mask bits"
+    figure_name: ClassVar[str] = "Δ PSNR"
+    control_name: ClassVar[str] = "Δ of the public images that the attack starts from"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({
             Capability.INJECT_PROXIES,

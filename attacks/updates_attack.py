@@ -9,7 +9,15 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from attacks.base import AttackResult, FloatArray, ImageArray, Labelled, require_disjoint, substream
+from attacks.base import (
+    Attack,
+    AttackResult,
+    FloatArray,
+    ImageArray,
+    Labelled,
+    require_disjoint,
+    substream,
+)
 from attacks.images import psnr
 from attacks.scoring import Rate, mean
 from attacks.updates import (
@@ -277,11 +285,13 @@ _HALF_A_GREY = 0.5 / GREYS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AnalyticInversion:
+class AnalyticInversion(Attack[UpdateEstimate]):
     """The closed form on every readable client's update."""
 
     name: ClassVar[str] = "gradient-analytic"
     title: ClassVar[str] = "Closed-form inversion of a client's update"
+    figure_name: ClassVar[str] = "Δ PSNR"
+    control_name: ClassVar[str] = "Δ of the same attack on updates made of held-out records"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
 
     public: Public
@@ -304,7 +314,7 @@ class AnalyticInversion:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MeanInversion:
+class MeanInversion(Attack[UpdateEstimate]):
     """The closed form on the cohort's mean update, which masks do not hide.
 
     Whoever holds the global model can run it, a curious client included.
@@ -312,6 +322,8 @@ class MeanInversion:
 
     name: ClassVar[str] = "gradient-mean"
     title: ClassVar[str] = "Closed-form inversion of the mean update"
+    figure_name: ClassVar[str] = "Δ PSNR"
+    control_name: ClassVar[str] = "Δ of the same attack on updates made of held-out records"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (MEAN_UPDATE,)
 
     public: Public
@@ -335,11 +347,13 @@ class MeanInversion:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OptimisedInversion:
+class OptimisedInversion(Attack[UpdateEstimate]):
     """Gradient matching on every readable client's update, for any architecture."""
 
     name: ClassVar[str] = "gradient-optimised"
     title: ClassVar[str] = "Gradient matching of a client's update"
+    figure_name: ClassVar[str] = "Δ PSNR"
+    control_name: ClassVar[str] = "Δ of the same attack on updates made of held-out records"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
 
     public: Public
@@ -371,7 +385,7 @@ class OptimisedInversion:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UpdateInversion:
+class UpdateInversion(Attack[UpdateEstimate]):
     """The closed form on updates of one local step on one record each.
 
     public: its architecture starts with a fully connected layer.
@@ -379,6 +393,8 @@ class UpdateInversion:
 
     name: ClassVar[str] = "update-inversion"
     title: ClassVar[str] = "Inversion of one update: one step on one record"
+    figure_name: ClassVar[str] = "PSNR of one step on one record"
+    control_name: ClassVar[str] = "the public mean image, from no update"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
 
     public: Public

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from attacks.base import AttackResult, FloatArray, substream
+from attacks.base import Attack, AttackResult, FloatArray, substream
 from attacks.scoring import (
     mean,
     proportion,
@@ -260,11 +260,13 @@ class AttributionEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Attack[AttributionEstimate]):
     """One class for each client, as evenly many clients for each class as can be."""
 
     name: ClassVar[str] = "attribution"
     title: ClassVar[str] = "Which client holds which class"
+    figure_name: ClassVar[str] = "clients given their class"
+    control_name: ClassVar[str] = "the same classes in random order"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.READ_SUMS, Capability.READ_PAYLOADS}),
     )
@@ -382,11 +384,13 @@ class CollusionEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Collusion:
+class Collusion(Attack[CollusionEstimate]):
     """The honest clients' votes, given to them at random; exact where one of them is left."""
 
     name: ClassVar[str] = "collusion"
     title: ClassVar[str] = "Honest clients' votes, with clients on the server's side"
+    figure_name: ClassVar[str] = "honest votes with their author"
+    control_name: ClassVar[str] = "the same without colluders"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.READ_SUMS, Capability.COLLUDE}),
     )
@@ -490,11 +494,13 @@ class SingleEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class SingleContributor:
+class SingleContributor(Attack[SingleEstimate]):
     """Every proxy whose count is one vote, or less where votes have weights."""
 
     name: ClassVar[str] = "single-contributor"
     title: ClassVar[str] = "Votes read from sums of one"
+    figure_name: ClassVar[str] = "votes read, author unknown"
+    control_name: ClassVar[str] = "the public labels of the same proxies"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
 
     def run(self, view: View, seed: int) -> SingleEstimate:

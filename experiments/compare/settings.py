@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attacks.registry import ATTACKS
+from attacks.registry import COMPARED
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.plans import LEAST_CLIENTS
@@ -218,8 +218,8 @@ def _listed(field: str, text: str, allowed: tuple[str, ...], also: str = "") -> 
 
 def _attacks(text: str) -> tuple[str, ...]:
     if text in ("all", "none"):
-        return tuple(ATTACKS) if text == "all" else ()
-    return _listed("attacks", text, tuple(ATTACKS), "all, none, or ")
+        return COMPARED if text == "all" else ()
+    return _listed("attacks", text, COMPARED, "all, none, or ")
 
 
 def data_folder(asked: Path | None, environment_dir: str | None) -> Path | None:

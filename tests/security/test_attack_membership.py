@@ -156,7 +156,7 @@ def test_a_run_is_judged_by_shadows_alone() -> None:
     everyone = play_all(attack, views, game(), 0)
     shadows = game().shadows(3)
     inside = game().inside[:, game().pool.of(0)]
-    ready = attack.prepare([views[s] for s in shadows], inside[shadows], 0)
+    ready = attack.shadowed([views[s] for s in shadows], inside[shadows], 0)
     fresh = queried(own_records)[3]
     estimate = ready.run(fresh, 0)
     assert estimate.scores == pytest.approx(everyone.scores[3])

@@ -1,6 +1,7 @@
 """Capabilities follow from the transcript, and what is missing is refused."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.base import AttackResult, RocCurve
-from attacks.registry import ATTACKS, load
+from attacks.registry import ATTACKS, load, markdown_table
 from attacks.view import (
     Capability,
     LabelOracle,
@@ -201,12 +202,31 @@ def test_every_registered_attack_carries_its_name(name: str) -> None:
     attack: Any = load(name)
     assert attack.name == name
     assert attack.needs
-    assert {"run", "score", "title"} <= set(dir(attack))
+    assert {"prepare", "run", "score", "title", "figure_name"} <= set(dir(attack))
+
+
+def test_the_documentation_lists_every_attack() -> None:
+    page = Path(__file__).parents[2] / "docs" / "attacks.md"
+    assert markdown_table() in page.read_text(encoding="utf-8")
 
 
 def test_an_unknown_attack_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="use one of label-distribution"):
         load("telepathy")
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("no.such.module:Mine", "use a class that exists"),
+        ("attacks.base:NoSuchClass", "use a class that exists"),
+        ("attacks.base:Labelled", "give the class prepare, run, score, name, title, needs"),
+    ],
+)
+def test_an_attack_of_ones_own_needs_every_part(own: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        load(own)
+    assert load("attacks.votes:Collusion") is load("collusion")
 
 
 def test_a_server_that_acts_on_the_protocol_is_malicious() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tyro
 
-from attacks.registry import ATTACKS
+from attacks.registry import COMPARED
 from experiments.cli import command
 from experiments.compare.rows import RowSpec, row_specs
 from experiments.compare.settings import Plan, Settings, plan
@@ -125,7 +125,7 @@ def test_defaults_are_those_of_the_image_set() -> None:
     usual = planned()
     known = IMAGE_SETS["mnist5k"]
     assert (usual.rounds, usual.schedule.proxies_per_round) == (known.rounds, 256)
-    assert usual.attacks == tuple(ATTACKS)
+    assert usual.attacks == COMPARED
     assert usual.units == ("label", "record")
     assert usual.out.parts[0] == "runs"
     assert usual.out.name.startswith("mnist5k-strong-")

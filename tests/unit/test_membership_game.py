@@ -9,10 +9,9 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from attacks.base import FloatArray, Labelled
+from attacks.base import BoolArray, FloatArray, Labelled
 from attacks.membership import (
     RMIA,
-    BoolArray,
     Game,
     LossThreshold,
     Pool,

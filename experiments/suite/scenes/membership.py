@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from attacks import fit, label_only
-from attacks.base import AttackResult, Labelled, substream
+from attacks.base import AttackResult, BoolArray, Labelled, substream
 from attacks.fit import label_function
 from attacks.label_only import LabelAttack, LabelOnlyEstimate, LabelOnlySettings
 from attacks.membership import (
     RMIA,
-    BoolArray,
     Game,
     IndirectMembership,
     LiRA,
@@ -125,7 +124,7 @@ class Membership:
             for k in clients
         )
         indirect = tuple(
-            IndirectMembership.around(pool.candidates_of(k), k, setup.public) for k in clients
+            IndirectMembership.prepare(setup.public, pool.candidates_of(k), k) for k in clients
         )
         return Prepared(setup, posed, indirect)
 
