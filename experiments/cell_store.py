@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from experiments.report.codec import decode, encode
-from experiments.report.json_files import read, write
+from experiments.codec import decode, encode
+from experiments.results import read, write
 from secure_fd.errors import ConfigurationError
 
 

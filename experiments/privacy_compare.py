@@ -25,8 +25,8 @@ def _compare(settings: Settings) -> int:
     checked = plan(settings, os.environ.get("SECURE_FD_DATA"))
     rows = len(row_specs(checked))
     # Heavy imports come after the checks, so that --help and mistakes answer at once.
+    from experiments import page, tables
     from experiments.compare import collect, driver, run
-    from experiments.report import table, write
 
     run.check_data(checked)
     title, out = checked.image_set.title, checked.out
@@ -34,9 +34,9 @@ def _compare(settings: Settings) -> int:
     outcomes = driver.compare(checked)
     repeat = command("privacy_compare.py", sys.argv[1:])
     found = collect.results(checked, outcomes, repeat, time.monotonic() - start)
-    page = write.write_report(found, collect.images(checked, outcomes), checked.out)
-    table.print_table(found)
-    print(f"\nreport: {page}")
+    report = page.write_report(found, collect.images(checked, outcomes), checked.out)
+    tables.print_table(found)
+    print(f"\nreport: {report}")
     return 0
 
 

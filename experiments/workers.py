@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from typing import Any
 
-from experiments.report.progress import ProgressBoard
+from experiments.progress import ProgressBoard
 
 _events: Any = None  # the queue that this worker reports progress to
 

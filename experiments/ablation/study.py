@@ -10,9 +10,9 @@ from statistics import mean, stdev
 from experiments.ablation.cells import CASES, Case, Cell, grid, measure
 from experiments.ablation.choices import CHOICES
 from experiments.ablation.quality import Quality
-from experiments.report.codec import decode, encode
-from experiments.report.files import write_atomically
-from experiments.report.progress import Event, ProgressBoard
+from experiments.codec import decode, encode
+from experiments.progress import Event, ProgressBoard
+from experiments.results import write_atomically
 from secure_fd.errors import ConfigurationError
 
 _TASK = "cells"

@@ -12,9 +12,9 @@ from attacks.audit.bounds import Finding, Verdict
 from attacks.audit.registry import AUDITS, MUTATIONS
 from experiments.audit.settings import Plan
 from experiments.audit.tasks import Task
-from experiments.report.codec import Json, encode
-from experiments.report.files import write_atomically
-from experiments.report.text import human_seconds
+from experiments.codec import Json, encode
+from experiments.results import write_atomically
+from experiments.tables import human_seconds
 from secure_fd.privacy.units import figure
 
 

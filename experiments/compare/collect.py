@@ -10,13 +10,13 @@ from experiments.compare.driver import Outcome
 from experiments.compare.run import RowRun, data_of
 from experiments.compare.settings import Plan
 from experiments.provenance import PRIVACY_LIBRARIES, created_now, machine, versions
-from experiments.report.images import Images
-from experiments.report.results import (
+from experiments.results import (
     SCHEMA,
     Accuracy,
     Aggregation,
     AttackFigure,
     CurvePoint,
+    Images,
     Results,
     Row,
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.report.results import SINGLE
+from experiments.results import SINGLE
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation
 

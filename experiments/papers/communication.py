@@ -14,7 +14,7 @@ from experiments.papers.plots import Line, Lines, drawn
 from experiments.papers.results import CellResult, Point, Results, grouped, moments
 from experiments.papers.study import PAPER_SETS, Study
 from experiments.papers.tables import NONE, Table, method_title, new_table, percent
-from experiments.report.text import human_bytes
+from experiments.tables import human_bytes
 from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:

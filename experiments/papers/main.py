@@ -11,7 +11,7 @@ from experiments.papers import results
 from experiments.papers.settings import Plan, Settings, plan
 from experiments.papers.study import Study
 from experiments.papers.tables import rendered
-from experiments.report.files import write_atomically
+from experiments.results import write_atomically
 
 _DPI = 180
 

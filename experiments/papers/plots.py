@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from experiments.papers.results import CellResult, moments
-from experiments.report.style import INK, PAPER, SMALL, line_style, new_figure, plain, titled
+from experiments.plots import INK, PAPER, SMALL, line_style, new_figure, plain, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

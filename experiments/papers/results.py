@@ -11,7 +11,7 @@ from experiments import provenance
 from experiments.cell_store import CellStore
 from experiments.code_version import code_version
 from experiments.papers.cells import Cell
-from experiments.report.json_files import read, write
+from experiments.results import read, write
 from secure_fd.errors import ConfigurationError
 
 SCHEMA = "secure-fd/paper-study/1"

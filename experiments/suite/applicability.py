@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from attacks.base import AttackResult
-from experiments.report.results import NOT_APPLICABLE
+from experiments.results import NOT_APPLICABLE
 from secure_fd.errors import MissingCapabilityError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from experiments.report.style import line_style, plain, wrapped
+from experiments.plots import line_style, plain, wrapped
 from experiments.suite.results import Interval, SceneResults
 
 if TYPE_CHECKING:

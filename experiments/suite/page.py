@@ -10,16 +10,15 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from attacks.view import THREATS, Capability
-from experiments import report
-from experiments.report.files import write_atomically
-from experiments.report.html import REPORT_FILE, shown
-from experiments.report.plots import DPI
-from experiments.report.text import human_seconds
+from experiments.page import REPORT_FILE, shown
+from experiments.plots import DPI
+from experiments.results import write_atomically
 from experiments.suite import pictures, text
 from experiments.suite.drawing import Drawing
 from experiments.suite.pictures import Pictures
 from experiments.suite.plots import drawings
 from experiments.suite.results import SuiteResults, save
+from experiments.tables import human_seconds
 
 PLOTS, IMAGES = "plots", "images"
 """Folders of PNG figures, and of the arrays of images."""
@@ -65,7 +64,7 @@ def render(results: SuiteResults, embedded: Mapping[str, Sequence[Embedded]]) ->
     """The page as text. embedded: by scene, its figures."""
     # Autoescape is on for everything: labels and caveats are text, never markup.
     environment = Environment(
-        loader=FileSystemLoader([Path(__file__).parent, Path(report.__path__[0])]),
+        loader=FileSystemLoader([Path(__file__).parent, Path(__file__).parents[1]]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

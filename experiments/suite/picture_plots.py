@@ -8,17 +8,8 @@ from numpy.typing import NDArray
 
 from attacks.base import ImageArray
 from attacks.scoring import OverSeeds
-from experiments.report.results import EXCESS
-from experiments.report.style import (
-    INK,
-    MUTED,
-    SMALL,
-    beside,
-    headed,
-    margins,
-    new_figure,
-    wrapped,
-)
+from experiments.plots import INK, MUTED, SMALL, beside, headed, margins, new_figure, wrapped
+from experiments.results import EXCESS
 from experiments.suite.drawing import LEFT, Drawing, draw_interval, name_rows, row_style
 from experiments.suite.pictures import strips
 from experiments.suite.results import SceneResults

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from attacks.base import AttackResult, ImageArray
-from experiments.report.files import write_atomically
+from experiments.results import write_atomically
 from experiments.suite.scene import Findings
 from secure_fd.errors import ConfigurationError
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.report.style import (
+from experiments.plots import (
     FAINT,
     INK,
     MUTED,

@@ -8,8 +8,7 @@ import numpy as np
 
 from attacks.base import AttackResult, RocCurve
 from attacks.scoring import OverSeeds, mean_roc, over_seeds, paired
-from experiments.report.json_files import read, write
-from experiments.report.results import NOT_APPLICABLE, AttackFigure
+from experiments.results import NOT_APPLICABLE, AttackFigure, read, write
 from experiments.suite.scene import Findings
 from secure_fd.errors import ConfigurationError
 

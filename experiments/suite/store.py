@@ -15,7 +15,7 @@ import experiments
 import secure_fd
 from attacks.base import AttackResult, ImageArray
 from experiments.code_version import code_version
-from experiments.report.files import write_atomically
+from experiments.results import write_atomically
 from experiments.suite.scene import Findings, Job
 from secure_fd.errors import ConfigurationError, LocalError
 

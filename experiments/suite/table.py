@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from experiments.report.table import hanging, section, sentence, stdout_console
 from experiments.suite.results import Measured, SceneResults, SuiteResults
 from experiments.suite.text import (
     apart,
@@ -20,6 +19,7 @@ from experiments.suite.text import (
     summary,
     without_figure,
 )
+from experiments.tables import hanging, section, sentence, stdout_console
 
 _ROWS, _ATTACK = 34, 32
 """Columns that the names of rows, and one attack, take."""

@@ -1,7 +1,6 @@
 """The suite in words: figures as people read them, and the sentences around them."""
 
-from experiments.report.results import NOT_APPLICABLE
-from experiments.report.text import MINUS, number, with_unit
+from experiments.results import NOT_APPLICABLE
 from experiments.suite.results import (
     FALSE_ALARMS,
     NOT_RUN,
@@ -11,6 +10,7 @@ from experiments.suite.results import (
     SceneResults,
     SuiteResults,
 )
+from experiments.tables import MINUS, number, with_unit
 
 LIMITS = (
     "A figure at its control says that this attack, with this effort, found nothing. It does not "

@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.report.files import write_atomically
-from experiments.report.style import (
-    INK,
-    MUTED,
-    PAPER,
-    SMALL,
-    line_style,
-    new_figure,
-    plain,
-    titled,
-)
+from experiments.plots import INK, MUTED, PAPER, SMALL, line_style, new_figure, plain, titled
+from experiments.results import write_atomically
 from experiments.utility.results import PUBLISHED, CellResult, Results, moments
 from experiments.utility.table import Epsilon, lines
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments import provenance
-from experiments.report.json_files import read, write
+from experiments.results import read, write
 from experiments.utility.cells import Cell
 
 SCHEMA = "secure-fd/dp-utility/1"

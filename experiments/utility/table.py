@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from experiments.report.text import human_bytes
+from experiments.tables import human_bytes
 from experiments.utility.results import PUBLISHED, CellResult, Results, moments
 
 _WIDTH = 160

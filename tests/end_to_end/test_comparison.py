@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report.images import load_images
-from experiments.report.results import AttackFigure, Results, Row, load
+from experiments.results import AttackFigure, Results, Row, load, load_images
 from secure_fd.aggregation.base import Stage
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_compare.py"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.results import (
+from experiments.results import (
     SCHEMA,
     Accuracy,
     Aggregation,

@@ -17,7 +17,7 @@ from experiments.compare.diagnostics import diagnose
 from experiments.compare.rows import RowSpec
 from experiments.compare.run import RowRun, WarmUp
 from experiments.compare.settings import Plan, Settings, plan
-from experiments.report.results import load, save
+from experiments.results import load, save
 from secure_fd.aggregation.base import Dropouts, Stage
 from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.images import Images

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from report_sample import images, sample, with_row
 
-from experiments.report import html, plots
-from experiments.report.images import IMAGES_FILE
-from experiments.report.results import AttackFigure, Results, load
-from experiments.report.write import write_report
+from experiments import page as html
+from experiments import plots
+from experiments.page import write_report
+from experiments.results import IMAGES_FILE, AttackFigure, Results, load
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=y>"
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -156,7 +156,7 @@ def test_shown(value: object, expected: str) -> None:
 def test_only_figures_of_this_report_are_embedded(tmp_path: Path) -> None:
     plots.save_all(sample(1), tmp_path)
     (tmp_path / "holiday.png").write_bytes(b"not ours")
-    html.save(sample(1), tmp_path)
+    html.save_page(sample(1), tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(Page(page).all("img")) == 4
 

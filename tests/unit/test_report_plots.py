@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from report_sample import images, sample, with_row
 
-from experiments.report import plots
-from experiments.report.images import IMAGES_FILE, save_images
-from experiments.report.results import AttackFigure, Results
-from experiments.report.style import row_styles, spread
+from experiments import plots
+from experiments.plots import row_styles, spread
+from experiments.results import IMAGES_FILE, AttackFigure, Results, save_images
 
 PNG = b"\x89PNG\r\n\x1a\n"
 ALL = {"accuracy_bytes", "accuracy", "attacks", "roc", "reconstructions"}
@@ -136,7 +135,7 @@ def test_spread_moves_no_more_than_needed() -> None:
 
 
 def test_matplotlib_is_not_imported_before_something_is_drawn() -> None:
-    modules = "html, plots, progress, results, table, write"
-    code = f"from experiments.report import {modules}; import sys; "
+    modules = "page, plots, progress, results, tables"
+    code = f"from experiments import {modules}; import sys; "
     code += "sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code

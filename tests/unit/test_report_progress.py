@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from experiments.report.progress import BoardState, Event, PlainLines, ProgressBoard, times
+from experiments.progress import BoardState, Event, PlainLines, ProgressBoard, times
 
 
 def _console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:

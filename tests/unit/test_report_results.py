@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 from report_sample import images, sample, with_row
 
-from experiments.report import files, results
-from experiments.report.images import IMAGES_FILE, load_images, save_images
-from experiments.report.results import RESULTS_FILE, AttackFigure, load, save
+from experiments import results
+from experiments import results as files
+from experiments.results import (
+    IMAGES_FILE,
+    RESULTS_FILE,
+    AttackFigure,
+    load,
+    load_images,
+    save,
+    save_images,
+)
 from secure_fd.errors import ConfigurationError
 
 

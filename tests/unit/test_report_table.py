@@ -8,9 +8,9 @@ import pytest
 from report_sample import sample, with_row
 from rich.console import Console
 
-from experiments.report import text
-from experiments.report.results import Results
-from experiments.report.table import NO_TERMINAL, print_table, stdout_console
+from experiments import tables as text
+from experiments.results import Results
+from experiments.tables import NO_TERMINAL, print_table, stdout_console
 
 
 def _printed(results: Results, width: int, *, terminal: bool = False) -> str:

@@ -26,8 +26,7 @@ from test_report_html import HOSTILE, Page
 
 from attacks.base import AttackResult
 from attacks.view import THREATS, Capability
-from experiments.report.results import AttackFigure
-from experiments.report.text import MINUS
+from experiments.results import AttackFigure
 from experiments.suite import text
 from experiments.suite.page import render, write_report
 from experiments.suite.picture_plots import literal_and_excess
@@ -44,6 +43,7 @@ from experiments.suite.results import (
 )
 from experiments.suite.scene import Findings
 from experiments.suite.table import print_table
+from experiments.tables import MINUS
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)

@@ -34,7 +34,7 @@ from attacks.view import (
     outsider_view,
     server_view,
 )
-from experiments.report.results import NOT_APPLICABLE
+from experiments.results import NOT_APPLICABLE
 from experiments.suite.membership_runs import (
     FEDAVG,
     FULL,

@@ -1,18 +1,109 @@
-"""What a comparison measured: frozen dataclasses, and `results.json`, in one versioned schema."""
+"""Results on disk: whole files, dataclasses as JSON, images, and the schema of a comparison."""
 
 import json
 import math
+import os
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
 
-from experiments.report.codec import decode, encode
-from experiments.report.files import write_atomically
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.codec import decode, encode
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from attacks.base import AttackResult  # it imports torch
+    from attacks.base import AttackResult
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a new file in the same folder, then put it in the place of `path`.
+
+    An interrupt at any moment leaves the old file, or none: never half of the new one.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+T = TypeVar("T")
+
+
+def write(path: Path, value: object, where: str) -> None:
+    """A dataclass as a JSON file. Raises ConfigurationError for anything that `read` refuses."""
+    content = encode(value, where)
+    decode(type(value), content, where)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read(path: Path, kind: type[T], where: str) -> T:
+    """The dataclass in a JSON file, strictly: nothing missing, nothing extra, finite numbers."""
+    try:
+        content = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        raise ConfigurationError(where, path.name, "there must be such a file") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(path.name, str(error), "it must be JSON in UTF-8") from None
+    return decode(kind, content, where)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ConfigurationError("results", name, "use finite numbers or null")
+
+
+Images: TypeAlias = Mapping[str, NDArray[np.floating]]
+"""[n, H, W] in [0, 1] by name: "originals", row keys, and "control: ..." names."""
+
+IMAGES_FILE = "reconstructions.npz"
+ORIGINALS = "originals"
+CONTROL = "control: "
+
+
+def save_images(images: Images, folder: Path) -> Path:
+    """Write `reconstructions.npz`, whole or not at all, and return its path.
+
+    Raises ConfigurationError where `load_images` would.
+    """
+    _check(images)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / IMAGES_FILE
+    arrays = {name: np.asarray(array, dtype=np.float32) for name, array in images.items()}
+    write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+    return path
+
+
+def load_images(folder: Path) -> dict[str, NDArray[np.floating]]:
+    """All arrays of a folder; empty where no attack rebuilt anything."""
+    path = folder / IMAGES_FILE
+    if not path.exists():
+        return {}
+    with np.load(path, allow_pickle=False) as archive:
+        images = {name: archive[name] for name in archive.files}
+    _check(images)
+    return images
+
+
+def _check(images: Images) -> None:
+    if ORIGINALS not in images:
+        raise ConfigurationError("images", sorted(images), f"include {ORIGINALS!r}")
+    expected = images[ORIGINALS].shape
+    for name, array in images.items():
+        if array.ndim != 3 or array.shape[1:] != expected[1:] or not np.isfinite(array).all():
+            allowed = f"use finite images [n, {', '.join(map(str, expected[1:]))}]"
+            raise ConfigurationError(name, array.shape, allowed)
+
 
 SCHEMA = "secure-fd/privacy-compare/2"
 RESULTS_FILE = "results.json"
@@ -238,7 +329,7 @@ def load(folder: Path) -> Results:
     """The comparison in a folder; ConfigurationError names the first thing that is wrong."""
     path = folder / RESULTS_FILE
     try:
-        content = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        content = json.loads(path.read_bytes(), parse_constant=_refuse_constant_results)
     except FileNotFoundError:
         raise ConfigurationError("folder", str(folder), f"it must hold {RESULTS_FILE}") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -263,5 +354,5 @@ def _check_created(created: str) -> None:
         raise ConfigurationError("created", created, "use ISO 8601 in UTC")
 
 
-def _refuse_constant(name: str) -> float:
+def _refuse_constant_results(name: str) -> float:
     raise ConfigurationError(RESULTS_FILE, name, 'use finite numbers, null or "inf"')

@@ -8,11 +8,18 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from experiments.report import text
-from experiments.report.files import write_atomically
-from experiments.report.plots import MEMBERSHIP
-from experiments.report.results import Results, Row
-from experiments.report.style import row_styles
+from experiments import plots
+from experiments import tables as text
+from experiments.plots import MEMBERSHIP, row_styles
+from experiments.results import (
+    IMAGES_FILE,
+    Images,
+    Results,
+    Row,
+    save,
+    save_images,
+    write_atomically,
+)
 from secure_fd.privacy.units import figure
 
 REPORT_FILE = "report.html"
@@ -30,7 +37,7 @@ class Picture:
     source: str
 
 
-def save(results: Results, folder: Path) -> Path:
+def save_page(results: Results, folder: Path) -> Path:
     """Write report.html with the figures that `plots.save_all` left in the folder; its path."""
     figures = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
     page = render(results, figures)
@@ -138,3 +145,17 @@ def _traffic(row: Row) -> str:
 
 def _data_uri(png: bytes | None) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}" if png else ""
+
+
+def write_report(results: Results, images: Images, folder: Path) -> Path:
+    """Write results.json, reconstructions.npz, the figures and report.html; the page's path.
+
+    The numbers come first: a failure later never costs a finished run.
+    """
+    save(results, folder)
+    if images:
+        save_images(images, folder)
+    else:
+        (folder / IMAGES_FILE).unlink(missing_ok=True)  # one of an earlier run
+    plots.save_all(results, folder)
+    return save_page(results, folder)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from experiments.report.text import human_seconds
+from experiments.tables import human_seconds
 
 Event: TypeAlias = (
     tuple[Literal["start"], str, str, int]

@@ -1,1 +1,0 @@
-"""Results, plots and the self-contained HTML report."""
