@@ -28,11 +28,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from secure_fd.cohort import Cohort, group
 from secure_fd.data.images import Images
 from secure_fd.errors import SecureFDError
 from secure_fd.models import HETEROGENEOUS, SHARED, build
 from secure_fd.recipes import SGD
-from secure_fd.training import Cohort, Trainer, group, predict
+from secure_fd.training import Trainer, predict
 
 CPU = torch.device("cpu")
 PROXIES = 512
@@ -168,16 +169,17 @@ def cohorts(task: _Task, settings: SGD) -> Round:
     """`Cohort`, one group of equal architecture after another."""
     models = task.models()
     made = [
-        Cohort([models[k] for k in g], [task.records[k] for k in g], settings, g, CPU)
+        Cohort([Trainer(models[k], task.records[k], settings, k, CPU) for k in g], CPU)
         for g in group(models)
     ]
 
     def run() -> None:
+        taught = (task.proxies, task.targets)
         for cohort in made:
             everyone = range(len(cohort.models))
             cohort.predict(task.proxies)
             cohort.local_steps(1, everyone)
-            cohort.distillation_steps(task.proxies, task.targets, PROXY_STEPS, everyone)
+            cohort.distillation_steps([taught] * len(everyone), PROXY_STEPS, everyone)
 
     return run
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from secure_fd.data.sources import load as load
     from secure_fd.federation import Federation as Federation
     from secure_fd.federation import Participant as Participant
-    from secure_fd.methods.class_means import ClasswiseFederation as ClasswiseFederation
     from secure_fd.methods.ds_fl import DSFL as DSFL
     from secure_fd.methods.fedavg import FedAvg as FedAvg
     from secure_fd.methods.feded import FedED as FedED
@@ -52,7 +51,6 @@ _HOMES = {
     "load": "data.sources",
     "Federation": "federation",
     "Participant": "federation",
-    "ClasswiseFederation": "methods.class_means",
     "DSFL": "methods.ds_fl",
     "FedAvg": "methods.fedavg",
     "FedED": "methods.feded",

@@ -1,10 +1,12 @@
-"""What one client brings to a federation."""
+"""The courier for one process: it hands bytes between parties, trains side by side, and evaluates.
 
-import hashlib
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+It knows no rule of any method, sum or protection. Another courier would carry the same bytes over
+a network.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,30 +16,43 @@ from secure_fd.aggregation.base import (
     Dropouts,
     SecureSum,
     Stage,
-    SumResult,
-    VoidRoundError,
     sum_for,
 )
+from secure_fd.client import Client
+from secure_fd.cohort import OnSteps, SideBySide
+from secure_fd.crypto.public import joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import (
-    Contribution,
-    Ensemble,
-    FloatArray,
-    IntArray,
-    KnowledgeCodec,
-    Released,
-    UnitArray,
-    contributors,
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import FloatArray, UnitArray, contributors
+from secure_fd.learner import Steps, effective_classes
+from secure_fd.messages import proxy_bytes
+from secure_fd.methods.base import ByNetwork, Exchange, Method, Opinion, Own, Setting
+from secure_fd.methods.class_means import ClassMeans, ClassMeansClient, ClasswiseMethod
+from secure_fd.methods.fedavg import FedAvgClient, FedAvgServer
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import ProxyVotes, VoteClient, VoteServer
+from secure_fd.privacy.units import Guarantee
+from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.recipes import Recipe, Schedule, ours
+from secure_fd.secagg.session import NoiseTerms
+from secure_fd.server import Outbound, Server
+from secure_fd.training import accuracy, default_device
+from secure_fd.transcript import (
+    Float32Array,
+    RoundReport,
+    Stopwatch,
+    TimedClient,
+    TimedServer,
+    Transcript,
 )
-from secure_fd.messages import ensemble_bytes, proxy_bytes
-from secure_fd.methods.base import ByNetwork, Method, Opinion
-from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
-from secure_fd.recipes import Schedule
-from secure_fd.rounds import Memory, ProxyChoice, Trust
-from secure_fd.training import Learners, OnSteps, accuracy, default_device, predict
-from secure_fd.transcript import DistillationRound, RoundReport, Stopwatch, Transcript
+
+__all__ = ["Federation", "Participant"]
+
+AnyMethod = Exchange | Method | ClasswiseMethod
+Train = Callable[[Sequence[Steps]], None]
+_ORDER = tuple(Stage)
+_ROUNDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,332 @@ class Participant:
 
     model: nn.Module
     data: ClientData
+
+
+class Federation:
+    """Clients and a server of any method in one process, over the real bytes.
+
+    proxies: public pixels [P, ...], or None where the method needs none. aggregation: how the
+    server sums (in clear by default). protection: what stands before the wire (nothing by default).
+    dropouts: simulated faults; a client that drops out is away for the rest of the round.
+    releases_per_pair: how often a client answers one proxy in all; None: once a round.
+    proxies_bytes: of the images as they are sent, where clients see features of them. seed: of
+    training, and of the proxies' draw where clients do not draw them together. schedule: by default
+    the recipe of `recipe_of`. on_steps: progress callback of training. train: runs what is due; by
+    default equal networks side by side.
+    """
+
+    def __init__(
+        self,
+        participants: Sequence[Participant],
+        proxies: Tensor | None,
+        method: AnyMethod,
+        *,
+        aggregation: SecureSum | None = None,
+        protection: Protection | None = None,
+        schedule: Schedule | None = None,
+        dropouts: Dropouts | None = None,
+        releases_per_pair: int | None = None,
+        proxies_bytes: int | None = None,
+        seed: int = 0,
+        device: torch.device | None = None,
+        on_steps: OnSteps | None = None,
+        train: Train | None = None,
+    ) -> None:
+        n_classes, n = classes_of(participants), len(participants)
+        self.method = exchange_of(method)
+        self.aggregation_time = Stopwatch()
+        """Inside the secure sum, of all its parties together."""
+        self.transcript = Transcript(n)
+        self._rule = method
+        self._device = device or default_device()
+        self._participants = list(participants)
+        self._sum = sum_for(n, aggregation)
+        self._protection = protection or NoProtection()
+        self._protection.check_sum(self._sum)
+        self.recipe = recipe_of(method, participants, proxies)
+        """What the rounds and the schedule are by default."""
+        self._dropouts = dropouts or Dropouts(0.0, seed=0)
+        self._proxies_bytes = proxies_bytes
+        self._setting = Setting(
+            n_clients=n,
+            n_classes=n_classes,
+            proxies=None if proxies is None else proxies.to(self._device),
+            schedule=schedule or self.recipe.schedule,
+            records=tuple(len(p.data.train) for p in participants),
+            seed=self._sum.seed or joint_seed(public_nonces(seed, n)),
+            releases=releases_per_pair,
+            protection=self._protection,
+        )
+        self.method.check(self._setting, self.models)
+        owns = [
+            Own(k, p.model, p.data, 1000 * seed + k, self._device)
+            for k, p in enumerate(participants)
+        ]
+        self._halves = [self.method.client(self._setting, own) for own in owns]
+        self._server_half = self.method.server(self._setting, participants[0].model)
+        self._train = train or SideBySide(
+            self._device, [half.learner.trainer for half in self._halves], on_steps
+        )
+        self._parties()
+        self._away: Mapping[int, Stage] = {}
+        self._answered = np.zeros(2)
+        self._next = 0
+        self._begun = False
+
+    def _parties(self) -> None:
+        session, watch = self._sum.session, self.aggregation_time
+        noise = _noise_of(self._protection)
+        self.clients = [
+            Client(k, session, half, TimedClient(self._sum.client(k), watch), noise)
+            for k, half in enumerate(self._halves)
+        ]
+        everyone, sums = tuple(range(len(self.clients))), self._sum.server()
+        self.server = Server(everyone, session, self._server_half, TimedServer(sums, watch), noise)
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Every client's own network."""
+        return [participant.model for participant in self._participants]
+
+    @property
+    def global_parameters(self) -> Float32Array | None:
+        """[m] of the server's newest global model; None where the method has none."""
+        half = self._server_half
+        return half.parameters if isinstance(half, FedAvgServer) else None
+
+    @property
+    def protection(self) -> Protection:
+        """What stands before the wire."""
+        return self._protection
+
+    @property
+    def aggregation(self) -> SecureSum:
+        """How the server sums."""
+        return self._sum
+
+    def guarantee(self) -> Guarantee | None:
+        """What has been promised for everything released so far; None where nothing is.
+
+        Of DP-SGD, the client with the weakest one.
+        """
+        trained = [
+            claim
+            for half in self._halves
+            if isinstance(half, FedAvgClient) and (claim := half.guarantee()) is not None
+        ]
+        if trained:
+            return max(trained, key=lambda claim: claim.epsilon)
+        return self._protection.guarantee()
+
+    def accuracies(self, test: Images) -> list[float]:
+        """Every client's accuracy on images that no part of the run has seen."""
+        held = test.to(self._device)
+        return [accuracy(model, held) for model in self.models]
+
+    def fit(self, rounds: int | None = None) -> list[RoundReport]:
+        """Run so many rounds, by default the recipe's, and give their reports."""
+        return list(self.rounds(self.recipe.rounds if rounds is None else rounds))
+
+    def rounds(self, count: int) -> Iterator[RoundReport]:
+        """Run rounds; each is reported when every client has learnt from it.
+
+        The first call warms up and prepares the protection. A later one goes on where the last
+        one ended: what was released stays released, and no round's number is used twice.
+        """
+        if not self._begun:
+            self._begin()
+        for _ in range(count):
+            yield self._round()
+
+    def _begin(self) -> None:
+        proxies = self._setting.proxies
+        if proxies is not None:
+            records = [concatenate([p.data.train, p.data.validation]) for p in self._participants]
+            self._protection.prepare(proxies, self._setting.n_classes, records)
+            sent = self._proxies_bytes
+            self.transcript.broadcast(proxy_bytes(proxies) if sent is None else sent)
+        spent = self._sum.setup_traffic()
+        for k in range(len(self.clients)):
+            self.transcript.up[k] += spent.up.get(k, 0)
+            self.transcript.down[k] += spent.down.get(k, 0)
+        for client in self.clients:
+            self._deliver(client.number, client.start())
+        self._work()
+        self._until_idle()
+        self._begun = True
+
+    def _round(self) -> RoundReport:
+        index, self._next = self._next, self._next + 1
+        self._away = self._dropouts.plan(index, len(self.clients))
+        self._carry(self.server.begin())
+        self._until_idle()
+        return self._report(index)
+
+    # ---- carrying messages ----
+
+    def _until_idle(self) -> None:
+        while self.server.busy:
+            self._carry(self.server.advance())
+
+    def _carry(self, out: Outbound) -> None:
+        """Hand messages to clients one by one, so that one masked input exists at a time."""
+        stage, open_now = self.server.stage, self.server.busy
+        for k, messages in sorted(out.items()):
+            if not self._reached(k, stage, open_now):
+                if not open_now or self._away.get(k) is Stage.PREPARE:
+                    self.server.unreached(k)
+                continue
+            for data in messages:
+                self.transcript.down[k] += len(data)
+                self._deliver(k, self.clients[k].receive(data))
+        self._work()
+
+    def _work(self) -> None:
+        """Train what is due, then let every client go on, until none has training left."""
+        while due := [client for client in self.clients if client.work is not None]:
+            self._train([client.work for client in due if client.work is not None])
+            for client in due:
+                self._deliver(client.number, client.resume())
+
+    def _deliver(self, client: int, replies: Sequence[bytes]) -> None:
+        for data in replies:
+            if self._answers(client):
+                self.transcript.up[client] += len(data)
+                self.server.receive(client, data)
+
+    def _answers(self, client: int) -> bool:
+        """Whether a client's message of the stage that is open reaches the server."""
+        limit = self._away.get(client)
+        return limit is None or _ORDER.index(self.server.stage) < _ORDER.index(limit)
+
+    def _reached(self, client: int, stage: Stage, open_now: bool) -> bool:
+        """Whether a message reaches a client: one that fell silent hears no later stage."""
+        limit = self._away.get(client)
+        if limit is None:
+            return True
+        if limit is Stage.PREPARE:
+            return False
+        if open_now:
+            return _ORDER.index(stage) <= _ORDER.index(limit)
+        return self.server.void and _ORDER.index(stage) < _ORDER.index(limit)
+
+    # ---- what only an evaluator knows ----
+
+    def _report(self, index: int) -> RoundReport:
+        result, void = self.server.last, self.server.void
+        missing = self._missing(void)
+        survivors = () if result is None else result.survivors
+        if result is not None:
+            self._server_half.record(index, self.server.sums, self.transcript)
+        if result is not None or void:
+            self.transcript.close(None if void else survivors, missing)
+        single, some = self._alone(survivors)
+        self._answered += (single, some)
+        return RoundReport(
+            index=index,
+            kept=0.0 if void else self._kept(),
+            single=single / max(1, some),
+            bytes_up=float(self.transcript.up.mean()),
+            bytes_down=float(self.transcript.down.mean()),
+            survivors=survivors,
+            missing=tuple(missing.items()),
+            void=void,
+        )
+
+    def _missing(self, void: bool) -> dict[int, Stage]:
+        """By client, ascending, the stage from which on it was silent, as the sum noticed it."""
+        noticed = self.server.missing()
+        if void and noticed:
+            return dict(sorted(noticed.items()))
+        return {k: noticed.get(k, stage) for k, stage in sorted(self._away.items())}
+
+    def _kept(self) -> float:
+        if isinstance(self._server_half, VoteServer) and self._server_half.ensemble is not None:
+            return float(self._server_half.ensemble.kept.mean())
+        taught = [half.taught for half in self._halves if isinstance(half, ClassMeansClient)]
+        return float(np.concatenate(taught).mean()) if sum(map(len, taught)) else 0.0
+
+    def _alone(self, survivors: Sequence[int]) -> tuple[int, int]:
+        """At how many proxies one survivor gave nearly the whole count, and any of them some."""
+        units: list[UnitArray] = [
+            half.units
+            for k in survivors
+            if isinstance(half := self._halves[k], VoteClient) and half.units is not None
+        ]
+        return contributors(units, self._setting.n_classes)
+
+    @property
+    def single_contributors(self) -> float:
+        """Share of the answered proxies of all rounds at which one client gives the count, nearly.
+
+        No sum can hide such a client's answer, only whose it is. Known to nobody but the clients.
+        """
+        return float(self._answered[0] / max(1.0, self._answered[1]))
+
+    @property
+    def most_released(self) -> int:
+        """The most often that any client was asked about any proxy."""
+        half = self._server_half
+        return half.most_released if isinstance(half, VoteServer) else 0
+
+    def opinion(self, client: int) -> Opinion:
+        """Where a client answers; its selector is fitted when it is first asked for."""
+        return self._voter(client).opinion
+
+    def selector_scores(self, client: int) -> FloatArray | None:
+        """[P] the client selector's scores, for evaluation; None where no selector was asked."""
+        proxies = self._setting.proxies
+        if isinstance(self._rule, ByNetwork) and proxies is not None:
+            return self._rule.scores(self.models[client], proxies)
+        half = self._halves[client]
+        if not isinstance(half, VoteClient) or half.fitted is None:
+            return None
+        return half.fitted.scores
+
+    def _voter(self, client: int) -> VoteClient:
+        half = self._halves[client]
+        if not isinstance(half, VoteClient):
+            raise ConfigurationError("method", self.method.name, "it has no opinion on proxies")
+        return half
+
+
+def exchange_of(method: AnyMethod) -> Exchange:
+    """A method as two halves, whether it is one, or decides on votes or on class means alone.
+
+    Raises ConfigurationError for anything else.
+    """
+    if hasattr(method, "client") and hasattr(method, "server"):
+        return cast(Exchange, method)
+    if hasattr(method, "opinion") and hasattr(method, "ensemble"):
+        return ProxyVotes(cast(Method, method))
+    if hasattr(method, "contribution") and hasattr(method, "teaching"):
+        return ClassMeans(method)
+    raise ConfigurationError(
+        "method",
+        type(method).__name__,
+        "it needs client and server, or opinion and ensemble, or contribution and teaching",
+    )
+
+
+def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> list[Participant]:
+    """Networks and records, client by client; ConfigurationError where their numbers differ."""
+    if len(models) != len(data):
+        raise ConfigurationError("models", len(models), f"use one a client: {len(data)}")
+    return [Participant(model, own) for model, own in zip(models, data, strict=True)]
+
+
+def recipe_of(
+    method: AnyMethod, participants: Sequence[Participant], proxies: Tensor | None
+) -> Recipe:
+    """The recipe by default: ours for Selective-FD, from the classes that clients hold.
+
+    Other methods take the paper's plain schedule.
+    """
+    if proxies is None or not isinstance(method, SelectiveFD):
+        return Recipe(_ROUNDS, Schedule())
+    held = [effective_classes(p.data.train) for p in participants]
+    return ours(participants[0].data.n_classes, len(proxies), float(np.mean(held)))
 
 
 def check_own_models(models: Sequence[nn.Module]) -> None:
@@ -68,266 +409,5 @@ def classes_of(participants: Sequence[Participant]) -> int:
     return counts.pop()
 
 
-def check_proxies(n_proxies: int, schedule: Schedule) -> None:
-    """Raise ConfigurationError where a round would ask about more proxies than there are."""
-    if not 1 <= schedule.proxies_per_round <= n_proxies:
-        raise ConfigurationError(
-            "proxies_per_round", schedule.proxies_per_round, f"there are {n_proxies} proxies"
-        )
-
-
-# The round loop of federated distillation, in one process (Algorithm 1 of the paper).
-#
-# A proxy sample's way through a round: the client's selector and network answer (`_answer`), the
-# protection releases (`Protection.release`), the codec makes integers, the secure sum adds them,
-# the
-# protection debiases, the method's server rule makes the ensemble, and every client learns from
-# it.
-
-
-class Federation:
-    """Clients that learn from each other's filtered predictions.
-
-    proxies: public pixels [P, ...]. aggregation: how the server sums (in clear by default).
-    protection: what stands before the wire (nothing by default). dropouts: simulated faults; a
-    client that drops out is away for the rest of the round. releases_per_pair: how often a client
-    answers one proxy in all; None: once a round. proxies_bytes: of the images as they are sent,
-    where clients see features of them. seed: of training, and of the proxies' draw where
-    clients do not draw them together. on_steps: hears of training, within long rounds too.
-    """
-
-    def __init__(
-        self,
-        participants: Sequence[Participant],
-        proxies: Tensor,
-        method: Method,
-        *,
-        aggregation: SecureSum | None = None,
-        protection: Protection | None = None,
-        schedule: Schedule | None = None,
-        dropouts: Dropouts | None = None,
-        releases_per_pair: int | None = None,
-        proxies_bytes: int | None = None,
-        seed: int = 0,
-        device: torch.device | None = None,
-        on_steps: OnSteps | None = None,
-    ) -> None:
-        self._schedule = schedule or Schedule()
-        self._n_classes = classes_of(participants)
-        check_proxies(len(proxies), self._schedule)
-        self._device = device or default_device()
-        self._data = [p.data for p in participants]
-        self._proxies = proxies.to(self._device)
-        self._method = method
-        self._sum = sum_for(len(participants), aggregation)
-        self._protection = protection or NoProtection()
-        self._protection.check_sum(self._sum)
-        self._proxies_bytes = proxies_bytes
-        self._dropouts = dropouts or Dropouts(0.0, seed=0)
-        wanted = self._schedule.proxies_per_round
-        self._choice = ProxyChoice(self._sum, len(proxies), wanted, seed, releases_per_pair)
-        self._learners = Learners(
-            [p.model for p in participants],
-            [p.data.train for p in participants],
-            self._schedule,
-            seed,
-            self._device,
-            on_steps,
-        )
-        self._memory = Memory(
-            self._proxies, self._n_classes, len(participants), remember=self._schedule.remember
-        )
-        self._opinions: dict[int, Opinion] = {}
-        self._trust = Trust(len(participants))
-        self._answered = np.zeros(2)
-        self._indices = itertools.count()
-        self._begun = False
-        self.aggregation_time = Stopwatch()
-        """Inside the secure sum, its set-up and its draws, of all its parties together."""
-        self.transcript = Transcript(len(participants))
-
-    @property
-    def models(self) -> list[nn.Module]:
-        """Every client's own network."""
-        return self._learners.models
-
-    @property
-    def most_released(self) -> int:
-        """The most often that any client was asked about any proxy."""
-        return self._choice.most_released
-
-    @property
-    def protection(self) -> Protection:
-        """What stands before the wire."""
-        return self._protection
-
-    def accuracies(self, test: Images) -> list[float]:
-        """Every client's accuracy on images that no part of the run has seen."""
-        held = test.to(self._device)
-        return [accuracy(model, held) for model in self.models]
-
-    def rounds(self, count: int) -> Iterator[RoundReport]:
-        """Run rounds; each is reported when every client has learnt from it.
-
-        The first call warms up and prepares the protection. A later one goes on where the last
-        one ended: what was released stays released, and no round's number is used twice.
-        """
-        if not self._begun:
-            self._begin()
-        for _ in range(count):
-            yield self._round(next(self._indices))
-
-    def _begin(self) -> None:
-        self._learners.warm_up()
-        records = [concatenate([d.train, d.validation]) for d in self._data]
-        self._protection.prepare(self._proxies, self._n_classes, records)
-        units = self._protection.levels(self._method.levels)  # may hang on the classes held
-        self._codec = KnowledgeCodec(self._n_classes, units)
-        sent = self._proxies_bytes
-        self.transcript.broadcast(proxy_bytes(self._proxies) if sent is None else sent)
-        self._begun = True
-
-    @property
-    def single_contributors(self) -> float:
-        """Share of the answered proxies of all rounds at which one client gives the count, nearly.
-
-        No sum can hide such a client's answer, only whose it is. Known to nobody but the clients.
-        """
-        return float(self._answered[0] / max(1.0, self._answered[1]))
-
-    def opinion(self, client: int) -> Opinion:
-        """Where a client answers; its selector is fitted when it is first asked for."""
-        if client not in self._opinions:
-            data = self._data[client]
-            made = self._method.opinion(data, self._proxies)
-            self._opinions[client] = made
-        return self._opinions[client]
-
-    def selector_scores(self, client: int) -> FloatArray | None:
-        """[P] the client selector's scores, for evaluation; None where no selector was asked."""
-        if isinstance(self._method, ByNetwork):
-            return self._method.scores(self.models[client], self._proxies)
-        opinion = self._opinions.get(client)
-        return None if opinion is None else opinion.scores
-
-    def _opinion_now(self, client: int, indices: IntArray) -> Opinion:
-        if isinstance(self._method, ByNetwork):
-            data, network = self._data[client], self.models[client]
-            return self._method.opinion_of_network(data, self._proxies, indices, network)
-        return self.opinion(client)
-
-    def _round(self, index: int) -> RoundReport:
-        self._learners.begin_round(index)
-        with self.aggregation_time:  # the clients of some sums agree on keys before they draw
-            chosen = self._choice.draw(index)
-        dropouts = self._dropouts.plan(index, len(self._data))
-        try:
-            sent = self._share(index, chosen, dropouts)
-        except VoidRoundError as ended:
-            self.transcript.count_void(ended)
-            self._trust.forget()
-            self._train_locally([k for k in range(len(self._data)) if k not in ended.missing])
-            return self._report(index, ended.missing, None)
-        present = [k for k in range(len(self._data)) if k not in sent.missing]
-        if not self._method.revisits:
-            self._train_locally(present)
-        self._teach(sent.ensemble, present)
-        if self._method.revisits:
-            self._train_locally(present)
-        return self._report(index, sent.missing, sent)
-
-    def _share(self, index: int, chosen: IntArray, dropouts: Mapping[int, Stage]) -> "_Sent":
-        """From answers to the ensemble: everything in a round that crosses the boundary."""
-        released = {
-            k: self._release(k, chosen)
-            for k in range(len(self._data))
-            if dropouts.get(k) is not Stage.PREPARE
-        }
-        units = {k: self._codec.encode(given) for k, given in released.items()}
-        vectors = {k: self._protection.perturb(k, own) for k, own in units.items()}
-        result = self._add_up(index, chosen, vectors, dropouts)
-        room = self._protection.noise_terms.room
-        votes = self._codec.decode(result.total, len(result.survivors), room)
-        sums = self._protection.debias(votes, result.survivors)
-        ensemble = self._method.ensemble(chosen, sums)
-        self.transcript.count(result)
-        self.transcript.distillation.append(
-            DistillationRound.of(index, self._codec.levels, vectors, result, ensemble)
-        )
-        alone = contributors([units[k] for k in result.survivors], self._codec.n_classes)
-        return _Sent(ensemble, alone, result.survivors, result.missing)
-
-    def _release(self, client: int, chosen: IntArray) -> Released:
-        """What a client lets go; a network-free protection gets no way to the network."""
-        match self._protection:
-            case NetworkFree() as heads:
-                return heads.release(client, chosen)
-            case FromAnswers() as answers:
-                return answers.release(client, chosen, partial(self._answer, client))
-            case unknown:
-                raise LocalError(f"a {unknown.name} protection releases nothing")
-
-    def _add_up(
-        self,
-        index: int,
-        chosen: IntArray,
-        vectors: Mapping[int, UnitArray],
-        dropouts: Mapping[int, Stage],
-    ) -> SumResult:
-        terms = hashlib.sha256(self._protection.terms).digest()
-        about = terms + chosen.astype("<u4").tobytes()
-        subject = hashlib.sha256(about).digest()
-        levels = self._codec.levels
-        with self.aggregation_time:
-            return self._sum.sum(
-                index,
-                vectors,
-                levels,
-                subject=subject,
-                dropouts=dropouts,
-                noise=self._protection.noise_terms,
-            )
-
-    def _train_locally(self, present: Sequence[int]) -> None:
-        self._learners.local_steps(self._schedule.local_steps, present)
-
-    def _teach(self, ensemble: Ensemble, present: Sequence[int]) -> None:
-        """Send the ensemble, and older ones to those that missed them; then they learn."""
-        size = ensemble_bytes(ensemble, self._method.labels)
-        self.transcript.send(present, self._memory.owe(size, present))
-        self._trust.heard(ensemble, present)
-        pixels, targets = self._memory.learn(ensemble)
-        self._learners.distillation_steps(pixels, targets, self._schedule.proxy_steps, present)
-
-    def _answer(self, client: int, indices: IntArray) -> Contribution:
-        predictions = predict(self.models[client], self._proxies[torch.from_numpy(indices)])
-        self._trust.said(client, predictions)
-        opinion, trust = self._opinion_now(client, indices), self._trust.of(client)
-        if self._protection.answers_apart:
-            trust = 0.0
-        return opinion.contribution(indices, predictions, self._method.labels, trust)
-
-    def _report(
-        self, index: int, missing: Mapping[int, Stage], sent: "_Sent | None"
-    ) -> RoundReport:
-        single, some = (0, 0) if sent is None else sent.alone
-        self._answered += (single, some)
-        return RoundReport(
-            index=index,
-            kept=0.0 if sent is None else float(sent.ensemble.kept.mean()),
-            single=single / max(1, some),
-            bytes_up=float(self.transcript.up.mean()),
-            bytes_down=float(self.transcript.down.mean()),
-            survivors=() if sent is None else sent.survivors,
-            missing=tuple(missing.items()),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sent:
-    """A round's ensemble, at how many proxies one survivor or more spoke, and who was missing."""
-
-    ensemble: Ensemble
-    alone: tuple[int, int]
-    survivors: tuple[int, ...]
-    missing: Mapping[int, Stage]
+def _noise_of(protection: Protection) -> Callable[[], NoiseTerms]:
+    return lambda: protection.noise_terms

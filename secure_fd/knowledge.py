@@ -72,6 +72,12 @@ class Sums:
     total: FloatArray
 
 
+def ensemble_predictions(sums: Sums) -> FloatArray:
+    """h(x) = S(x) / N(x), [m, C]; a zero row where nobody answered."""
+    count = sums.count[:, None]
+    return np.divide(sums.total, count, out=np.zeros_like(sums.total), where=count > 0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
     """The server's answer for a round's proxies.
@@ -130,7 +136,11 @@ class KnowledgeCodec:
         most = contributors * self.levels + self.n_classes * room
         if units.size and int(units.sum(axis=1).max()) > most:
             raise PeerError(f"a proxy has more votes than its {contributors} contributors can cast")
-        votes = units.astype(np.float64) / self.levels
+        return self.votes(total)
+
+    def votes(self, total: UnitArray) -> Sums:
+        """Sums, in votes, of summed integers [m * C], unchecked."""
+        votes = total.reshape(-1, self.n_classes).astype(np.float64) / self.levels
         return Sums(count=votes.sum(axis=1), total=votes)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from secure_fd.data.images import Images
@@ -91,8 +91,22 @@ class PrivateTrainer:
         )
         self._taken = 0
 
-    def local_steps(self, steps: int) -> None:
-        """Noisy, clipped SGD steps on Poisson samples of the private records."""
+    @property
+    def learning_rate(self) -> float:
+        """Of every step; no schedule changes it."""
+        return self._settings.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        """Leave the rate as it is: the budget was planned for it."""
+
+    def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
+        """Noisy, clipped SGD steps on Poisson samples of the private records.
+
+        Raises LocalError for lessons: it learns labels alone.
+        """
+        if lessons is not None:
+            raise LocalError("DP-SGD learns the labels of private records alone")
         with warnings.catch_warnings():
             # Opacus hooks every layer; that no gradient reaches the pixels is as it should be.
             warnings.filterwarnings("ignore", message="Full backward hook is firing")

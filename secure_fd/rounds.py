@@ -1,10 +1,9 @@
-"""A client's memory of how often it was asked about each proxy, under whatever cohort or round.
+"""What lasts from round to round: counts of releases, the draws, what was taught, trust.
 
 Two sums about one proxy whose cohorts differ by one client differ by that client's vote. Masks do
 not help against it; a limit on how often a client answers does.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from secure_fd.aggregation.base import SecureSum
-from secure_fd.crypto.public import draw_indices, joint_seed, public_nonces
+from secure_fd.crypto.public import draw_indices
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray
+from secure_fd.learner import Lesson
 
 
 class ReleaseLedger:
@@ -66,73 +65,66 @@ class ReleaseLedger:
         self._counts[indices] += 1
 
 
-# Which proxies a round is about: drawn jointly where the sum can, and within every ledger.
+class Draws:
+    """Draws each round's proxies; every party that knows the seed finds the same ones.
 
-
-class ProxyChoice:
-    """Draws each round's proxies among those that every client may still release.
-
-    aggregation: draws with the clients' nonces, or leaves the draw to public ones from `seed`;
-    both then give the same proxies where the clients' nonces are those public ones.
-    limit: releases agreed for each (client, proxy) pair; None: one a round, without an end.
+    seed: the joint seed of all clients, or a public one. limit: releases agreed for each
+    (client, proxy) pair; None: one a round, without an end. A drawn proxy counts for every client,
+    also for one that is away or whose answer never arrives, so that all parties know all counts
+    from the draws alone, and none is too low.
     """
 
-    def __init__(
-        self, aggregation: SecureSum, n_proxies: int, per_round: int, seed: int, limit: int | None
-    ) -> None:
-        self._sum = aggregation
-        self._per_round = per_round
-        self._seed = joint_seed(public_nonces(seed, aggregation.n_clients))
-        self._ledgers = [ReleaseLedger(n_proxies, limit) for _ in range(aggregation.n_clients)]
+    def __init__(self, seed: bytes, n_proxies: int, per_round: int, limit: int | None) -> None:
+        self._seed, self._per_round = seed, per_round
+        self._ledger = ReleaseLedger(n_proxies, limit)
+        self._next = 0
+        self._last: IntArray = np.zeros(0, dtype=np.int64)
 
     @property
     def most_released(self) -> int:
-        """The most often that any client was asked about any proxy."""
-        return max(ledger.most for ledger in self._ledgers)
+        """The most often that any proxy was asked about."""
+        return self._ledger.most
 
-    def draw(self, index: int) -> IntArray:
-        """[m] proxies of round `index`, ascending, counted in every ledger before anybody answers.
+    def of(self, index: int) -> IntArray:
+        """[m] proxies of round `index`, ascending, counted in the ledger; rounds before are too.
 
-        A drawn proxy counts for every client, also for one that is away or whose answer never
-        arrives: so all clients know all counts from the draws alone, and none is too low. Where
-        fewer are left than a round takes, the round takes those. Raises BudgetError where none
-        is left.
+        Where fewer are left than a round takes, the round takes those. Raises BudgetError where
+        none is left, LocalError for a round before the last one that was asked for.
         """
-        allowed = np.flatnonzero(np.logical_and.reduce([ledger.open for ledger in self._ledgers]))
+        if index < self._next - 1:
+            raise LocalError(f"round {index} was drawn before round {self._next - 1}")
+        while self._next <= index:
+            self._last = self._draw(self._next)
+            self._next += 1
+        return self._last
+
+    def _draw(self, index: int) -> IntArray:
+        allowed = np.flatnonzero(self._ledger.open)
         if not len(allowed):
             raise BudgetError(
                 f"round {index}: every proxy was released as often as agreed "
-                f"({self._ledgers[0].limit}); the run ends here"
+                f"({self._ledger.limit}); the run ends here"
             )
         count = min(self._per_round, len(allowed))
-        drawn = self._sum.draw(index, len(allowed), count)
-        if drawn is None:
-            drawn = draw_indices(self._seed, index, len(allowed), count)
-        chosen = allowed[drawn]
-        for ledger in self._ledgers:
-            ledger.spend(chosen)
+        chosen = np.asarray(allowed[draw_indices(self._seed, index, len(allowed), count)])
+        self._ledger.spend(chosen)
         return chosen
 
 
-# What clients were taught so far, and what those that were away have still to be sent.
-
-
 class Memory:
-    """The newest ensemble of each proxy: what every client learns from that was sent them all.
+    """What one client was taught so far: the newest ensemble of each proxy.
 
-    One memory serves all clients, since a client that comes back is sent what it missed before
-    it learns again. remember: ensembles of earlier rounds teach as well.
+    remember: ensembles of earlier rounds teach as well.
     """
 
-    def __init__(self, proxies: Tensor, n_classes: int, n_clients: int, *, remember: bool) -> None:
-        self._pixels = proxies
+    def __init__(self, proxies: Tensor, n_classes: int, *, remember: bool) -> None:
+        self._proxies = proxies
         self._targets = torch.zeros(len(proxies), n_classes, device=proxies.device)
         self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
-        self._owed = np.zeros(n_clients, dtype=np.int64)
         self._remember = remember
 
-    def learn(self, ensemble: Ensemble) -> tuple[Tensor, Tensor]:
-        """Pixels and targets to distil from, after this ensemble came in."""
+    def learn(self, ensemble: Ensemble) -> Lesson:
+        """What to distil from after this ensemble came in."""
         if not self._remember:
             self._known[:] = False
         indices = torch.from_numpy(ensemble.indices).to(self._known.device)
@@ -140,24 +132,12 @@ class Memory:
         taught = torch.from_numpy(ensemble.predictions).float().to(self._known.device)
         self._known[indices] = kept
         self._targets[indices] = taught
-        return self._pixels[self._known], self._targets[self._known]
-
-    def owe(self, size: int, present: Sequence[int]) -> NDArray[np.int64]:
-        """[n] bytes that present clients [n] are sent when a new message of `size` bytes is out.
-
-        The message, and every earlier one that a client missed and that still teaches.
-        """
-        self._owed = size + self._owed * self._remember
-        due = self._owed[list(present)]
-        self._owed[list(present)] = 0
-        return due
-
-
-# How far each client may trust its own network about classes that it does not hold.
+        known = self._known.nonzero()[:, 0]
+        return Lesson(self._proxies, known, self._targets[known])
 
 
 class Trust:
-    """How often the client's network agreed with an ensemble before it was taught that ensemble.
+    """How often one client's network agreed with an ensemble before it was taught that ensemble.
 
     A client sees that by itself: it compares what its network said with what came back last. Zero
     until then. A round of fewer than `LEAST` lessons changes nothing: a server could keep a single
@@ -166,28 +146,23 @@ class Trust:
 
     LEAST: ClassVar[int] = 32
 
-    def __init__(self, n_clients: int) -> None:
-        self._trust = [0.0] * n_clients
-        self._said: dict[int, IntArray] = {}
-
-    def of(self, client: int) -> float:
+    def __init__(self) -> None:
+        self.value = 0.0
         """In [0, 1]."""
-        return self._trust[client]
+        self._said: IntArray | None = None
 
     def forget(self) -> None:
         """The round brought no ensemble to compare with."""
-        self._said.clear()
+        self._said = None
 
-    def said(self, client: int, predictions: FloatArray) -> None:
+    def said(self, predictions: FloatArray) -> None:
         """Keep what the network says about the round's proxies, [m, C]."""
-        self._said[client] = np.asarray(predictions.argmax(axis=1))
+        self._said = np.asarray(predictions.argmax(axis=1))
 
-    def heard(self, ensemble: Ensemble, present: Sequence[int]) -> None:
-        """Compare with the ensemble about the same proxies, at the clients that receive it."""
-        taught = ensemble.predictions.argmax(axis=1)
-        for client in present:
-            said = self._said.get(client)
-            if said is None or said.shape != taught.shape or ensemble.kept.sum() < self.LEAST:
-                continue
-            self._trust[client] = float((said == taught)[ensemble.kept].mean())
+    def compare(self, ensemble: Ensemble) -> None:
+        """Compare with the ensemble about the same proxies."""
+        taught, said = ensemble.predictions.argmax(axis=1), self._said
+        enough = ensemble.kept.sum() >= self.LEAST
+        if said is not None and said.shape == taught.shape and enough:
+            self.value = float((said == taught)[ensemble.kept].mean())
         self.forget()

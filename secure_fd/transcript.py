@@ -9,8 +9,10 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.base import Stage, SumResult, Traffic, VoidRoundError
+from secure_fd.aggregation.base import Stage, SumClient, SumServer
 from secure_fd.knowledge import Ensemble, IntArray, UnitArray, WordArray
+from secure_fd.secagg.packing import LaneLayout
+from secure_fd.secagg.session import RoundTerms
 
 
 class Stopwatch:
@@ -33,6 +35,68 @@ class Stopwatch:
         self.seconds += time.process_time() - self._start
 
 
+class TimedClient:
+    """A client's half of a sum, whose CPU time a stopwatch adds up."""
+
+    def __init__(self, sums: SumClient, watch: Stopwatch) -> None:
+        self._sums, self._watch = sums, watch
+
+    def start(self) -> list[bytes]:
+        """See SumClient."""
+        with self._watch:
+            return self._sums.start()
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        """See SumClient."""
+        with self._watch:
+            return self._sums.load(terms, values)
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """See SumClient."""
+        with self._watch:
+            return self._sums.receive(data)
+
+
+class TimedServer:
+    """The server's half of a sum, whose CPU time a stopwatch adds up."""
+
+    def __init__(self, sums: SumServer, watch: Stopwatch) -> None:
+        self._sums, self._watch = sums, watch
+        self._mirror()
+
+    def _mirror(self) -> None:
+        """Show the half's state as this one's."""
+        sums = self._sums
+        self.busy, self.stage, self.result = sums.busy, sums.stage, sums.result
+        self.payloads, self.readable, self.missing = sums.payloads, sums.readable, sums.missing
+
+    @property
+    def waiting(self) -> set[int]:
+        """See SumServer."""
+        return self._sums.waiting
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """See SumServer."""
+        try:
+            with self._watch:
+                return self._sums.open(terms)
+        finally:
+            self._mirror()
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """See SumServer."""
+        with self._watch:
+            self._sums.receive(sender, data)
+
+    def advance(self) -> Mapping[int, bytes]:
+        """See SumServer."""
+        try:
+            with self._watch:
+                return self._sums.advance()
+        finally:
+            self._mirror()
+
+
 # What a caller is told of each round while a federation runs.
 
 
@@ -40,7 +104,8 @@ class Stopwatch:
 class RoundReport:
     """One round in figures.
 
-    kept: share of the round's proxies that teach. single: share of the answered proxies at which
+    kept: share of the round's proxies that teach (of the classes that clients hold, where there
+    are no proxies). single: share of the answered proxies at which
     one client gives nine tenths of the count or more, whose released vote no sum can hide.
     bytes_up, bytes_down: mean over clients, from the start until now. survivors: the clients in
     the sum. missing: clients and the stage from which on each was silent.
@@ -53,11 +118,8 @@ class RoundReport:
     bytes_down: float
     survivors: tuple[int, ...]
     missing: tuple[tuple[int, Stage], ...]
-
-    @property
-    def void(self) -> bool:
-        """Whether too few clients answered: nothing was summed, and nobody was sent anything."""
-        return not self.survivors
+    void: bool = False
+    """Whether too few clients answered: nothing was summed, and nobody was told anything."""
 
 
 # Exactly what each party saw, and its bytes: the only thing an attack may be built from.
@@ -84,27 +146,6 @@ class DistillationRound:
     total: UnitArray = field(repr=False)
     ensemble: Ensemble = field(repr=False)
     survivors: tuple[int, ...]
-
-    @classmethod
-    def of(
-        cls,
-        index: int,
-        levels: int,
-        vectors: Mapping[int, UnitArray],
-        result: SumResult,
-        ensemble: Ensemble,
-    ) -> "DistillationRound":
-        """From what the clients put into a sum, what came out and what the server made of it."""
-        return cls(
-            index=index,
-            proxy_indices=ensemble.indices,
-            levels=levels,
-            uploads=readable_uploads(result, vectors),
-            payloads=result.payloads,
-            total=result.total,
-            ensemble=ensemble,
-            survivors=result.survivors,
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,23 +182,17 @@ class Transcript:
         self.up = np.zeros(self.n_clients, dtype=np.int64)
         self.down = np.zeros(self.n_clients, dtype=np.int64)
 
-    def count(self, result: SumResult) -> None:
-        """Add the bytes of one secure sum, and who was missing from it."""
-        self._count(result.traffic, result.missing)
-        self.survivors.append(len(result.survivors))
-
-    def count_void(self, ended: VoidRoundError) -> None:
-        """Add the bytes of a round that ended without a sum, and who was missing from it."""
-        self._count(ended.traffic, ended.missing)
-        self.void_rounds += 1
+    def close(self, survivors: Sequence[int] | None, missing: Mapping[int, Stage]) -> None:
+        """Count a round's survivors, None where it was void, and who was missing from it."""
+        if survivors is None:
+            self.void_rounds += 1
+        else:
+            self.survivors.append(len(survivors))
+        self.missing.update(missing.items())
 
     def broadcast(self, size: int) -> None:
         """Add one message of `size` bytes from the server to every client."""
         self.down += size
-
-    def send(self, clients: Sequence[int], sizes: NDArray[np.int64]) -> None:
-        """Add messages of sizes [n] bytes from the server to these clients [n]."""
-        self.down[list(clients)] += sizes
 
     def add_parameters(self, record: ParameterRound) -> None:
         """Keep a FedAvg round; only the newest keeps its per-client data, which is large."""
@@ -166,16 +201,12 @@ class Transcript:
             self.parameters[-1] = ParameterRound(last.index, None, {}, last.parameters)
         self.parameters.append(record)
 
-    def _count(self, traffic: Traffic, missing: Mapping[int, Stage]) -> None:
-        for client, size in traffic.up.items():
-            self.up[client] += size
-        for client, size in traffic.down.items():
-            self.down[client] += size
-        self.missing.update(missing.items())
 
-
-def readable_uploads(
-    result: SumResult, values: Mapping[int, UnitArray]
+def uploads_of(
+    sums: SumServer, n_clients: int, bound: int, room: int, length: int
 ) -> Mapping[int, UnitArray] | None:
-    """The survivors' values where the wire shows them, None where masks hide them."""
-    return {k: values[k] for k in result.survivors} if result.readable else None
+    """By survivor, the integers [length] of its input where the wire shows them; else None."""
+    if not sums.readable or sums.result is None:
+        return None
+    layout = LaneLayout(n_clients, bound, room)
+    return {k: layout.unpack(sums.payloads[k], length) for k in sums.result.survivors}

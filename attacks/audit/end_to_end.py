@@ -18,6 +18,7 @@ from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
+from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import (
     Contribution,
     FloatArray,
@@ -70,13 +71,14 @@ def record_training(setting: Setting) -> Finding:
     data = [ClientData(train, first.validation, 10), second]
     optimiser = PrivateSGD(setting.epsilon, setting.delta, _STEPS, batch=_BATCH)
     with replaced(fedavg, "PrivateTrainer", _trainer_with(setting.random)):
-        federation = fedavg.FedAvg(
-            [_network() for _ in data], data, optimiser=optimiser, local_steps=10
+        federation = Federation(
+            participants_of([_network() for _ in data], data),
+            None,
+            fedavg.FedAvg(optimiser, 10),
         )
-    for _ in federation.rounds(_STEPS // 10):
-        pass
+    federation.fit(_STEPS // 10)
     with torch.no_grad():
-        logits = federation.model(canaries.pixels)
+        logits = federation.models[0](canaries.pixels)
         losses = functional.cross_entropy(logits, canaries.labels, reduction="none")
     plan = TrainingPlan(len(train), _BATCH, _STEPS)
     plan = plan.with_noise(calibrate(setting.epsilon, setting.delta, plan))

@@ -1,6 +1,5 @@
 """FedAvg with one step on one record a client: what its newest updates are made of is known."""
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +13,7 @@ from experiments.compare.rows import RowSpec
 from experiments.compare.settings import Plan
 from secure_fd import models
 from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import SGD
@@ -48,8 +48,10 @@ def one_update(plan: Plan, data: FederatedData, spec: RowSpec, seed: int) -> One
         optimiser = PrivateSGD(plan.epsilon, delta, _ROUNDS, recipe.learning_rate, recipe.batch)
     architecture = partial(models.build, _MODEL, data.n_classes)
     networks = [architecture(seed) for _ in clients]
-    run = FedAvg(networks, clients, optimiser=optimiser, local_steps=recipe.steps, seed=seed)
-    deque(run.rounds(_ROUNDS), maxlen=0)
+    run = Federation(
+        participants_of(networks, clients), None, FedAvg(optimiser, recipe.steps), seed=seed
+    )
+    run.fit(_ROUNDS)
     public = Public(data.proxies.pixels, len(clients), data.n_classes, architecture)
     records = {k: client.train.pixels for k, client in enumerate(clients)}
     caveats = (_ONE_RECORD,) if private else ()

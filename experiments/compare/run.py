@@ -23,7 +23,7 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import Federation, Participant
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.messages import proxy_pixels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
@@ -34,7 +34,6 @@ from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import Protection
 from secure_fd.protection.label import LabelUnit
-from secure_fd.recipes import SGD
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
@@ -143,10 +142,10 @@ def run_row(
         for name, flat, client in zip(names, warm.parameters, data.clients, strict=True)
     ]
     steps = replace(plan.schedule, warmup_steps=0)
-    runner: Independent | Federation
-    if spec.kind == "independent":
-        runner = Independent(participants, steps, seed)
-        protection, guarantee = None, "Nothing crosses the boundary."
+    alone = spec.kind == "independent"
+    if alone:
+        runner = Federation(participants, None, Independent(), schedule=steps, seed=seed)
+        protection, guarantee = None, "Nothing of a client crosses the boundary."
     else:
         aggregation = _aggregation(plan, spec, data, seed)
         runner = Federation(
@@ -161,8 +160,8 @@ def run_row(
             seed=seed,
         )
     curve = _curve(runner, runner.rounds(plan.rounds), plan.rounds, data.test, progress)
-    if isinstance(runner, Federation):
-        protection = runner.protection.guarantee()
+    if not alone:
+        protection = runner.guarantee()
         guarantee = _sentence(aggregation, protection)
     return RowRun(
         spec=spec,
@@ -171,12 +170,12 @@ def run_row(
         curve=curve,
         transcript=runner.transcript,
         seconds=time.process_time() - start + warm.seconds,
-        aggregation=aggregation.name if isinstance(runner, Federation) else None,
-        aggregation_seconds=_aggregation_seconds(runner),
+        aggregation=None if alone else aggregation.name,
+        aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
         guarantee=guarantee,
         privacy=protection,
-        insecure=tuple(aggregation.caveats) if isinstance(runner, Federation) else (),
-        diagnostics=diagnose(runner, data) if isinstance(runner, Federation) else {},
+        insecure=() if alone else tuple(aggregation.caveats),
+        diagnostics={} if alone else diagnose(runner, data),
         networks=tuple(
             (n, models.flatten(m).cpu().numpy()) for n, m in zip(names, runner.models, strict=True)
         ),
@@ -191,19 +190,19 @@ def _run_fedavg(
 ) -> RowRun:
     shared = [models.build(models.SHARED, data.n_classes, seed) for _ in data.clients]
     steps = plan.schedule.fedavg_steps
-    optimiser: SGD | PrivateSGD = plan.schedule.sgd
+    optimiser: PrivateSGD | None = None
     if spec.unit is not None and plan.epsilon is not None:
         optimiser = PrivateSGD(plan.epsilon, plan.settings.dp_delta, plan.rounds * steps)
-    runner = FedAvg(
-        shared,
-        data.clients,
-        optimiser=optimiser,
-        local_steps=steps,
+    runner = Federation(
+        participants_of(shared, data.clients),
+        None,
+        FedAvg(optimiser),
+        schedule=plan.schedule,
         dropouts=Dropouts(plan.settings.drop, seed),
         seed=seed,
     )
     curve = _curve(runner, runner.rounds(plan.rounds), plan.rounds, data.test, progress)
-    final = models.flatten(runner.model).cpu().numpy()
+    final = np.asarray(runner.global_parameters)
     return RowRun(
         spec=spec,
         seed=seed,
@@ -212,7 +211,7 @@ def _run_fedavg(
         transcript=runner.transcript,
         seconds=time.process_time() - start,
         aggregation=PlainSum.name,
-        aggregation_seconds=_aggregation_seconds(runner),
+        aggregation_seconds=runner.aggregation_time.seconds,
         guarantee=_sentence(PlainSum(len(data.clients)), runner.guarantee()),
         privacy=runner.guarantee(),
         insecure=(),
@@ -263,17 +262,13 @@ def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> S
     return MaskedSum(clients, public_seed=public, configuration=agreed, proxies=proxies)
 
 
-def _response(runner: Federation | Independent) -> RandomizedResponse | None:
-    unit = runner.protection if isinstance(runner, Federation) else None
+def _response(runner: Federation) -> RandomizedResponse | None:
+    unit = runner.protection
     return unit.mechanism if isinstance(unit, LabelUnit) else None
 
 
-def _declared(runner: Federation | Independent) -> Mapping[int, tuple[int, ...]]:
+def _declared(runner: Federation) -> Mapping[int, tuple[int, ...]]:
     return runner.protection.declared_classes if isinstance(runner, Federation) else {}
-
-
-def _aggregation_seconds(runner: Federation | FedAvg | Independent) -> float:
-    return 0.0 if isinstance(runner, Independent) else runner.aggregation_time.seconds
 
 
 def _sentence(aggregation: SecureSum, privacy: Guarantee | None) -> str:
@@ -282,7 +277,7 @@ def _sentence(aggregation: SecureSum, privacy: Guarantee | None) -> str:
 
 
 def _curve(
-    runner: Federation | FedAvg | Independent,
+    runner: Federation,
     rounds: Iterable[object],
     count: int,
     test: Images,

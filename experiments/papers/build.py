@@ -17,16 +17,16 @@ from experiments.papers.variants import Refitted, TrueLabels
 from secure_fd import models
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.cohort import OnSteps, warm_up
 from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, Participant
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.knowledge import one_hot
 from secure_fd.messages import proxy_pixels
 from secure_fd.methods.base import Labels, Method
-from secure_fd.methods.class_means import ClasswiseFederation
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
@@ -42,7 +42,7 @@ from secure_fd.selection.client import (
     Selection,
 )
 from secure_fd.selection.density import Same
-from secure_fd.training import OnSteps, default_device, warm_up
+from secure_fd.training import default_device
 from secure_fd.transcript import Float32Array, Transcript
 
 
@@ -122,18 +122,15 @@ def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Ru
     participants = made.participants()
     steps = replace(cell.schedule, warmup_steps=0)
     if cell.method == "independent":
-        return Independent(participants, steps, cell.seed)
+        return Federation(participants, None, Independent(), schedule=steps, seed=cell.seed)
     if cell.method in PROXY_LABELS:
         return FixedLabels(participants, _lesson(cell, made), cell.alpha or 0.0, steps, cell.seed)
     aggregation = _aggregation(cell, data)
     method = method_of(cell, data)
-    if isinstance(method, FKD | PLS):
-        return ClasswiseFederation(
-            participants, method, aggregation=aggregation, schedule=steps, seed=cell.seed
-        )
+    apart = isinstance(method, FKD | PLS)
     return Federation(
         participants,
-        data.proxies.pixels,
+        None if apart else data.proxies.pixels,
         method,
         aggregation=aggregation,
         schedule=steps,
@@ -245,16 +242,14 @@ def _verdict(
     return KulsifSelector.select(selector, client.one, proxies.one)
 
 
-def _fedavg(cell: Cell, data: FederatedData) -> FedAvg:
+def _fedavg(cell: Cell, data: FederatedData) -> Federation:
     name = cell.model or architectures(data.name, 1)[0]
     shared = [models.build(name, data.n_classes, cell.seed) for _ in data.clients]
-    return FedAvg(
-        shared,
-        data.clients,
-        optimiser=cell.schedule.sgd,
-        local_steps=cell.schedule.fedavg_steps,
-        anneal_over=cell.schedule.anneal_over,
-        augment=cell.schedule.augment,
+    return Federation(
+        participants_of(shared, data.clients),
+        None,
+        FedAvg(),
+        schedule=cell.schedule,
         aggregation=_aggregation(cell, data),
         seed=cell.seed,
     )

@@ -26,8 +26,9 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.methods.fedavg import FedAvg, ParameterCodec
+from secure_fd.methods.fedavg import ParameterCodec
 from secure_fd.methods.selective_fd import SelectiveByNetwork
+from secure_fd.methods.votes import ProxyVotes
 from secure_fd.models import flatten
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.selection.density import Same
@@ -43,12 +44,12 @@ _MOST_VALIDATED = 2000
 def measured(cell: Cell, runner: Runner, made: Prepared) -> dict[str, float]:
     """All figures that the run has."""
     found = {VALIDATION: float(np.mean(runner.accuracies(_validation(Same(made.data)))))}
-    if isinstance(runner, FedAvg) and made.data.name.endswith(FEATURES):
+    if cell.method == "fedavg" and made.data.name.endswith(FEATURES):
         up, down = _resnet_bytes(len(made.data.clients), made.data.n_classes)
         found |= {RESNET_UP: float(up), RESNET_DOWN: float(down)}
     if isinstance(runner, FixedLabels):
         found |= bound_figures(runner, made)
-    if isinstance(runner, Federation):
+    if isinstance(runner, Federation) and isinstance(runner.method, ProxyVotes):
         truth = made.data.proxies.labels.numpy()
         found |= _knowledge(runner.transcript.distillation, truth)
         found |= _selectors(cell, runner, made, truth)

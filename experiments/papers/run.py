@@ -15,7 +15,6 @@ from experiments.papers.results import CellResult, Point, Store
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.fedavg import FedAvg
 
 _MOST_TESTED = 2000
 """Test images of a point before the last one: enough for a curve, at a fifth of the time."""
@@ -90,7 +89,7 @@ def _curve(cell: Cell, runner: Runner, data: FederatedData, steps: Steps) -> Ite
     every = cell.every or max(1, cell.rounds // POINTS)
     some = spread(data.test, _MOST_TESTED)
     for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
-        if isinstance(runner, FedAvg):
+        if runner.transcript.parameters:
             del runner.transcript.parameters[:-1]  # a large model every round fills the memory
         if done == cell.rounds or done % every == 0:
             tested = 0.0 if done == cell.rounds else float(np.mean(runner.accuracies(some)))

@@ -19,7 +19,7 @@ from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, Participant
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -165,12 +165,15 @@ def _fedavg(setup: Setup, row: str, run: int, job: Job, own: int) -> Played:
     optimiser: SGD | PrivateSGD = scale.schedule.sgd
     if FEDAVG[row]:
         optimiser = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
-    made = FedAvg(
-        _fresh(setup, own), _clients(setup, run), optimiser=optimiser, local_steps=steps, seed=own
+    made = Federation(
+        participants_of(_fresh(setup, own), _clients(setup, run)),
+        None,
+        FedAvg(optimiser, steps),
+        seed=own,
     )
-    for _ in made.rounds(scale.private_steps // steps):
-        pass
-    return Played(made.transcript, (made.model,) * scale.clients, accuracy(made.model, setup.test))
+    made.fit(scale.private_steps // steps)
+    final = made.models[0]
+    return Played(made.transcript, (final,) * scale.clients, accuracy(final, setup.test))
 
 
 def _record_unit(setup: Setup, run: int, job: Job, own: int) -> Played:

@@ -1,5 +1,6 @@
 """One interface for every way of summing what clients send: vectors in, their sum out."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,10 +8,11 @@ from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
-from secure_fd.errors import ConfigurationError, LocalError, MissingClientError
+from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
+from secure_fd.exchange import Kind, Sum, read_header
 from secure_fd.knowledge import IntArray, UnitArray, WordArray
 from secure_fd.secagg.packing import LaneLayout
-from secure_fd.secagg.session import NO_NOISE, NoiseTerms
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
 
 
 class Stage(StrEnum):
@@ -67,8 +69,51 @@ class VoidRoundError(MissingClientError):
         self.traffic = traffic
 
 
-class SecureSum(Protocol):
-    """Sums integer vectors of a fixed cohort of clients."""
+class SumClient(Protocol):
+    """A client's half of a sum. What a method returns goes to the server, in order."""
+
+    def start(self) -> list[bytes]:
+        """Join: the first message of the set-up, where there is one."""
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        """Begin the next sum with these values [m]; LocalError for values beyond its terms."""
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Answer one message of the server; PeerError for a bad one."""
+
+
+class SumServer(Protocol):
+    """The server's half of a sum.
+
+    busy: a stage of the set-up or of a sum is open. stage: the one that is open, or was last.
+    result: the newest sum, once it is there. payloads: by client, the words of its input as they
+    were read, where a record is kept. readable: whether these are values in clear. missing: by
+    client, the first stage of this sum that it did not answer, where a later stage showed it.
+    """
+
+    busy: bool
+    stage: Stage
+    result: Sum | None
+    payloads: dict[int, WordArray]
+    readable: bool
+    missing: dict[int, Stage]
+
+    @property
+    def waiting(self) -> set[int]:
+        """The clients whose message of this stage has not come."""
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Begin the next sum; what is to be relayed at once, by client."""
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take a message; PeerError for one that is not of this stage and sender."""
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Close the stage with the clients that answered; MissingClientError: too few."""
+
+
+class SumPromise(Protocol):
+    """What a sum says of itself."""
 
     @property
     def name(self) -> str:
@@ -89,6 +134,27 @@ class SecureSum(Protocol):
     @property
     def caveats(self) -> tuple[str, ...]:
         """Insecure settings in force, for the report; empty by default."""
+
+
+class SecureSum(SumPromise, Protocol):
+    """Sums integer vectors of a fixed cohort of clients."""
+
+    @property
+    def session(self) -> bytes:
+        """32 bytes that name the session of these parties."""
+
+    @property
+    def seed(self) -> bytes | None:
+        """The clients' joint seed of public draws; None where they have no say in them."""
+
+    def client(self, number: int) -> SumClient:
+        """The half of client `number`."""
+
+    def server(self) -> SumServer:
+        """The server's half."""
+
+    def setup_traffic(self) -> Traffic:
+        """What the set-up moved, once: it is not counted again."""
 
     def draw(self, round_index: int, population: int, count: int) -> IntArray | None:
         """[count] distinct numbers below `population`, ascending, that all clients drew together.
@@ -170,6 +236,84 @@ def _check_known(clients: Mapping[int, object], n_clients: int) -> None:
 # The sum without protection: the server reads every client's values. The baseline.
 
 
+class PlainClient:
+    """A client's half of the sum in clear: one message, nothing to set up."""
+
+    def __init__(self, number: int, session: bytes, n_clients: int) -> None:
+        self._number, self._session, self._n_clients = number, session, n_clients
+
+    def start(self) -> list[bytes]:
+        """Nothing to agree on."""
+        return []
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        """The values, packed and in clear."""
+        words = LaneLayout(self._n_clients, terms.bound, terms.noise.room).pack(values)
+        place = Place(self._session, terms.index)
+        return [frame(Kind.INPUT, place, self._number, terms.subject, words.tobytes())]
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """PeerError: a sum in clear has no further messages."""
+        raise PeerError(f"a sum in clear has no message of {len(data)} bytes for a client")
+
+
+class PlainServer:
+    """The server's half of the sum in clear: every input is read, and added."""
+
+    readable = True
+
+    def __init__(self, session: bytes, n_clients: int) -> None:
+        self._session, self._n_clients = session, n_clients
+        self.busy, self.stage = False, Stage.INPUT
+        self.result: Sum | None = None
+        self.payloads: dict[int, WordArray] = {}
+        self.missing: dict[int, Stage] = {}
+        self._terms: RoundTerms | None = None
+
+    @property
+    def waiting(self) -> set[int]:
+        """The clients without an input."""
+        return set(range(self._n_clients)) - set(self.payloads)
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Wait for inputs."""
+        self._terms, self.payloads, self.missing = terms, {}, {}
+        self.busy, self.result = True, None
+        return {}
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take one input of each client; PeerError for any other message."""
+        kind, index, body = read_header(data, self._session, sender)
+        terms = self._terms
+        if terms is None or (kind, index) != (Kind.INPUT, terms.index) or sender in self.payloads:
+            raise PeerError(f"client {sender} sent something else than its one input")
+        told = len(terms.subject)
+        if len(body) != told + 8 * self._layout(terms).words(terms.length):
+            raise PeerError(f"the input of client {sender} has another length than agreed")
+        if body[:told] != terms.subject:
+            raise PeerError(f"client {sender} was told something else")
+        self.payloads[sender] = np.frombuffer(body[told:], "<u8").astype(np.uint64)
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Add up; MissingClientError for no input, or fewer than the noise takes."""
+        self.busy, terms = False, self._terms
+        if terms is None:
+            raise LocalError("no sum was opened")
+        least = max(1, terms.noise.survivors)
+        if len(self.payloads) < least:
+            raise MissingClientError(f"{len(self.payloads)} inputs arrived and {least} are needed")
+        layout = self._layout(terms)
+        total = np.zeros(layout.words(terms.length), dtype=np.uint64)
+        for words in self.payloads.values():
+            total += words
+        self.payloads = dict(sorted(self.payloads.items()))
+        self.result = Sum(layout.unpack(total, terms.length), tuple(self.payloads))
+        return {}
+
+    def _layout(self, terms: RoundTerms) -> LaneLayout:
+        return LaneLayout(self._n_clients, terms.bound, terms.noise.room)
+
+
 class PlainSum:
     """Packs as the masked sum does, masks nothing; one stage, no framing.
 
@@ -185,6 +329,23 @@ class PlainSum:
 
     def __init__(self, n_clients: int) -> None:
         self.n_clients = n_clients
+        self.session = os.urandom(32)
+
+    @property
+    def seed(self) -> None:
+        """None: clients that trust the server with their values have no say in draws either."""
+
+    def client(self, number: int) -> PlainClient:
+        """The half of client `number`."""
+        return PlainClient(number, self.session, self.n_clients)
+
+    def server(self) -> PlainServer:
+        """The server's half."""
+        return PlainServer(self.session, self.n_clients)
+
+    def setup_traffic(self) -> Traffic:
+        """Nothing was set up."""
+        return Traffic({}, {}, 0)
 
     def draw(self, round_index: int, population: int, count: int) -> None:
         """None: clients that trust the server with their values have no say here either."""

@@ -14,14 +14,15 @@ from secure_fd.aggregation.base import (
     uploaders,
 )
 from secure_fd.aggregation.bfv.client import Client, ClientRound
-from secure_fd.aggregation.bfv.keys import Dealer
+from secure_fd.aggregation.bfv.keys import KEY_HOLDERS, Dealer
 from secure_fd.aggregation.bfv.scheme import MAX_CLIENTS
 from secure_fd.aggregation.bfv.scope import MIN_SURVIVORS, Session
 from secure_fd.aggregation.bfv.server import Server, ServerRound
-from secure_fd.crypto.primitives import IdentityKey, RandomBytes, SecretHolder, draw
-from secure_fd.errors import ConfigurationError
+from secure_fd.crypto.primitives import SERVER, IdentityKey, RandomBytes, SecretHolder, draw
+from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
+from secure_fd.exchange import Kind, Sum, read_header
 from secure_fd.knowledge import UnitArray, WordArray
-from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Roster, RoundTerms
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, Roster, RoundTerms, frame
 
 _NONCE_BYTES: Final = 32
 _STAGES: Final = 3
@@ -84,6 +85,27 @@ class HomomorphicSum(SecretHolder):
             for k in roster
         }
 
+    @property
+    def session(self) -> bytes:
+        """The id of the session, which commits to roster, proxies and configuration."""
+        return self._server.session.id
+
+    @property
+    def seed(self) -> None:
+        """None: the clients draw nothing together."""
+
+    def client(self, number: int) -> "EncryptedClient":
+        """The half of client `number`."""
+        return EncryptedClient(self._clients[number])
+
+    def server(self) -> "EncryptedServer":
+        """The server's half."""
+        return EncryptedServer(self._server)
+
+    def setup_traffic(self) -> Traffic:
+        """Nothing: keys are handed out where the server cannot read."""
+        return Traffic({}, {}, 0)
+
     def draw(self, round_index: int, population: int, count: int) -> None:
         """None: the clients draw nothing together."""
 
@@ -111,6 +133,133 @@ class HomomorphicSum(SecretHolder):
         senders = uploaders(missing, self.n_clients)
         inputs = {k: rounds[k].input(vectors[k]) for k in senders}
         return _Exchange(server, rounds, missing, self.n_clients).run(inputs)
+
+
+class EncryptedClient:
+    """A client's half of the encrypted sum: an input, a consent, and what a key holder opens."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._round: ClientRound | None = None
+        self._consented = False
+        self._place = Place(client.session.id)
+
+    def start(self) -> list[bytes]:
+        """Keys were handed out before."""
+        return []
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        """The encrypted values."""
+        self._round, self._consented = self._client.open_round(terms), False
+        self._place = Place(self._client.session.id, terms.index)
+        return [self._framed(self._round.input(values))]
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """A consent to the list of inputs; of a key holder, after it, the sum."""
+        _, _, body = read_header(data, self._place.session, SERVER)
+        if self._round is None:
+            raise PeerError("a message of a sum came where none is open")
+        if self._consented:
+            return [self._framed(self._round.open(body))]
+        consent = self._round.consent(body)
+        self._consented = True
+        return [self._framed(consent)]
+
+    def _framed(self, message: bytes) -> bytes:
+        return frame(Kind.CIPHER, self._place, self._client.number, message)
+
+
+class EncryptedServer:
+    """The server's half of the encrypted sum: it adds, and asks one key holder after another."""
+
+    readable = False
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._session = server, server.session
+        self.busy, self.stage = False, Stage.INPUT
+        self.result: Sum | None = None
+        self.payloads: dict[int, WordArray] = {}
+        self.missing: dict[int, Stage] = {}
+        self._round: ServerRound | None = None
+        self._came: set[int] = set()
+        self._expected: set[int] = set()
+        self._holders: list[int] = []
+        self._survivors: tuple[int, ...] = ()
+
+    @property
+    def waiting(self) -> set[int]:
+        """The clients whose message of this stage has not come."""
+        return self._expected - self._came
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Wait for inputs."""
+        self._round = self._server.open_round(terms)
+        self._place = Place(self._session.id, terms.index)
+        self.busy, self.stage, self.result = True, Stage.INPUT, None
+        self._came, self._expected = set(), set(self._session.roster)
+        return {}
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take an input, a consent or the sum, whichever this stage asks for."""
+        kind, index, body = read_header(data, self._session.id, sender)
+        if self._round is None or (kind, index) != (Kind.CIPHER, self._place.index):
+            raise PeerError(f"client {sender} sent something else than this sum asks for")
+        if sender not in self.waiting:
+            raise PeerError(f"client {sender} was not asked in this stage")
+        if self.stage is Stage.INPUT:
+            self._round.receive_input(sender, body)
+        elif self.stage is Stage.CONSISTENCY:
+            self._round.receive_consent(sender, body)
+        else:
+            total = self._round.receive_total(sender, body)
+            self.result = Sum(total, self._survivors)
+        self._came.add(sender)
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Relay the list of inputs, then ask a key holder; MissingClientError with too few."""
+        if self._round is None:
+            raise LocalError("no sum was opened")
+        self.busy = False  # where it fails, this sum is over
+        came = tuple(sorted(self._came))
+        if self.stage is Stage.INPUT:
+            relayed = self._list_inputs(self._round, came)
+        elif self.stage is Stage.CONSISTENCY:
+            relayed = self._ask_holder(self._round, came)
+        elif self.result is None:
+            relayed = self._ask_next()
+        else:
+            return {}
+        self.busy = True
+        return relayed
+
+    def _list_inputs(self, opened: ServerRound, came: tuple[int, ...]) -> Mapping[int, bytes]:
+        self._need_quorum(came, "inputs")
+        self._survivors = came
+        listed = self._framed(opened.survivors())
+        self.stage, self._came, self._expected = Stage.CONSISTENCY, set(), set(came)
+        return dict.fromkeys(came, listed)
+
+    def _ask_holder(self, opened: ServerRound, signers: tuple[int, ...]) -> Mapping[int, bytes]:
+        self._need_quorum(signers, "consents")
+        self._opening = self._framed(opened.opening())
+        self._holders = [k for k in signers if k < KEY_HOLDERS]
+        self.stage = Stage.UNMASK
+        return self._ask_next()
+
+    def _ask_next(self) -> Mapping[int, bytes]:
+        if not self._holders:
+            raise MissingClientError("no key holder is left to decrypt the sum")
+        holder = self._holders.pop(0)
+        self._came, self._expected = set(), {holder}
+        return {holder: self._opening}
+
+    def _framed(self, message: bytes) -> bytes:
+        return frame(Kind.CIPHER, self._place, SERVER, message)
+
+    def _need_quorum(self, clients: tuple[int, ...], what: str) -> None:
+        if len(clients) < self._session.quorum:
+            needed = self._session.quorum
+            raise MissingClientError(f"{len(clients)} {what} arrived and {needed} are needed")
 
 
 class _Exchange:

@@ -25,7 +25,8 @@ from secure_fd.crypto.primitives import (
     insecure_bytes,
 )
 from secure_fd.crypto.public import draw_indices, public_nonces
-from secure_fd.errors import ConfigurationError, MissingClientError
+from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
+from secure_fd.exchange import Sum
 from secure_fd.knowledge import IntArray, UnitArray, WordArray
 from secure_fd.secagg.client import Client, ClientRound
 from secure_fd.secagg.graph import COMPLETE_BELOW
@@ -37,12 +38,13 @@ from secure_fd.secagg.session import (
     SESSION_BYTES,
     Floors,
     Group,
+    MessageType,
     NoiseTerms,
     Roster,
     RoundTerms,
     Session,
 )
-from secure_fd.secagg.setup import SetupStage
+from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
 
 _STAGES: Final = {
     ServerState.PREPARE: Stage.PREPARE,
@@ -51,6 +53,7 @@ _STAGES: Final = {
     ServerState.UNMASK: Stage.UNMASK,
 }
 _ORDER: Final = tuple(Stage)
+_PREPARE: Final = MessageType.PREPARE.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
@@ -153,7 +156,116 @@ class Conversation:
             raise VoidRoundError(str(error), dict(self.missing), self.meter.read()) from None
 
 
-# The masked sum in one process: the real clients and server, over the real bytes.
+class MaskedClient(SecretHolder):
+    """A client's half of the masked sum: set-up, then one round after another.
+
+    enrolled: the set-up was made already. nonce: its part in the joint seed, drawn by default.
+    """
+
+    __slots__ = ("_client", "_machine", "_nonce")
+
+    def __init__(
+        self, client: Client, *, enrolled: bool = False, nonce: bytes | None = None
+    ) -> None:
+        self._client, self._nonce = client, nonce
+        self._machine: ClientSetup | ClientRound | None = None
+        if not enrolled:
+            self._machine = client.open_setup(nonce)
+
+    def start(self) -> list[bytes]:
+        """The first message of the set-up, where it was not made yet."""
+        return [self._machine.start()] if isinstance(self._machine, ClientSetup) else []
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        """Open the round and prepare its masks."""
+        opened = self._client.open_round(terms)
+        opened.load(values)
+        self._machine = opened
+        first = opened.start()
+        return [] if first is None else [first]
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """The machine's answer; the end of a set-up enrols."""
+        if self._machine is None:
+            raise PeerError("a message of a sum came where none is open")
+        reply = self._machine.receive(data)
+        if isinstance(self._machine, ClientSetup) and self._machine.state is SetupState.DONE:
+            self._client.enrol(self._machine)
+        return [] if reply is None else [reply]
+
+
+class MaskedServer:
+    """The server's half of the masked sum, over the protocol's own machines."""
+
+    readable = False
+
+    def __init__(
+        self, server: Server, *, keep_payloads: bool = True, enrolled: bool = False
+    ) -> None:
+        self._server, self._keep = server, keep_payloads
+        self._setup = None if enrolled else server.open_setup()
+        self._round: ServerRound | None = None
+        self.busy = not enrolled
+        self.stage = Stage.PREPARE
+        self.result: Sum | None = None
+        self.payloads: dict[int, WordArray] = {}
+        self.missing: dict[int, Stage] = {}
+
+    @property
+    def waiting(self) -> set[int]:
+        """The clients that the round still waits for in this stage."""
+        return set() if self._round is None else set(self._round.waiting)
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Open the round; inputs of the last one may have carried its first stage already."""
+        self._round = self._server.open_round(terms)
+        self.busy, self.result, self.payloads, self.missing = True, None, {}, {}
+        self.stage = _STAGES[self._round.state]
+        return {} if self._round.waiting else self.advance()
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take a message of this stage; one that is not asked for any more is left unread.
+
+        A client that was away cannot know that its last input brought what PREPARE brings.
+        """
+        if self._setup is not None:
+            self._setup.receive(sender, data)
+            return
+        opened = self._open()
+        again = data[2:4] == _PREPARE and opened.state is not ServerState.PREPARE
+        if sender not in opened.waiting or again:
+            return
+        if opened.state is ServerState.INPUT and self._keep:
+            words = np.frombuffer(data, WORD, opened.scope.words, HEADER_BYTES)
+            self.payloads[sender] = words.astype(np.uint64, copy=False)
+        opened.receive(sender, data)
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Close the stage: relays by client. MissingClientError where too few are left."""
+        if self._setup is not None:
+            return self._advance_setup(self._setup)
+        opened = self._open()
+        for k in opened.waiting:
+            self.missing.setdefault(k, self.stage)
+        self.busy = False  # where it fails, this sum is over
+        relayed = opened.advance()
+        if opened.finished:
+            self.result = Sum(opened.total, opened.survivors)
+            return {}
+        self.busy, self.stage = True, _STAGES[opened.state]
+        return relayed
+
+    def _advance_setup(self, setup: ServerSetup) -> Mapping[int, bytes]:
+        relayed = setup.advance()
+        if setup.stage is SetupStage.DONE:
+            self._server.enrol(setup)
+            self._setup, self.busy = None, False
+        return relayed
+
+    def _open(self) -> ServerRound:
+        if self._round is None:
+            raise LocalError("no sum was opened")
+        return self._round
 
 
 class MaskedSum(SecretHolder):
@@ -244,6 +356,28 @@ class MaskedSum(SecretHolder):
         if self._public_seed is not None:
             nonces = dict(enumerate(public_nonces(self._public_seed, self.n_clients)))
         self._group = set_up(self._server, self._clients, self._meter, nonces)
+
+    @property
+    def session(self) -> bytes:
+        """The id of the session, which commits to roster, proxies and configuration."""
+        return self._server.session.id
+
+    @property
+    def seed(self) -> bytes:
+        """The joint seed, from a nonce of every client, committed to before any was seen."""
+        return self._group.seed
+
+    def client(self, number: int) -> "MaskedClient":
+        """The half of client `number`, enrolled."""
+        return MaskedClient(self._clients[number], enrolled=True)
+
+    def server(self) -> "MaskedServer":
+        """The server's half, enrolled."""
+        return MaskedServer(self._server, keep_payloads=self.keep_payloads, enrolled=True)
+
+    def setup_traffic(self) -> Traffic:
+        """What the set-up moved; the next sum does not count it again."""
+        return self._meter.read()
 
     @property
     def guarantee(self) -> str:

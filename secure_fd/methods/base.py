@@ -1,15 +1,19 @@
 """The server selector: which ensembles are precise enough to teach."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from secure_fd.aggregation.base import SumServer
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.exchange import ClientHalf, ServerHalf
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
@@ -19,20 +23,19 @@ from secure_fd.knowledge import (
     FloatArray,
     IntArray,
     Sums,
+    ensemble_predictions,
     one_hot,
 )
+from secure_fd.learner import Learner
+from secure_fd.protection.base import Protection
+from secure_fd.recipes import Schedule
+from secure_fd.transcript import Transcript
 
 
 def check_server_threshold(threshold: float) -> None:
     """Raise ConfigurationError unless the threshold is an l1 distance between 0 and 2."""
     if not 0 < threshold <= 2:
         raise ConfigurationError("server_threshold", threshold, "use a number above 0, at most 2")
-
-
-def ensemble_predictions(sums: Sums) -> FloatArray:
-    """h(x) = S(x) / N(x), [m, C]; a zero row where nobody answered."""
-    count = sums.count[:, None]
-    return np.divide(sums.total, count, out=np.zeros_like(sums.total), where=count > 0)
 
 
 def precise(predictions: FloatArray, threshold: float) -> NDArray[np.bool_]:
@@ -152,8 +155,80 @@ def among(predictions: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
 # What a distillation method decides: who answers, how, and what the server lets teach.
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What all parties of a federation know: public terms, the same for each of them.
+
+    proxies: [P, ...], or None where the method needs none. records: training records by client.
+    seed: of the joint draws. releases: how often a client answers one proxy in all. protection:
+    what stands before the wire; its public side alone is for servers.
+    """
+
+    n_clients: int
+    n_classes: int
+    proxies: Tensor | None = field(repr=False)
+    schedule: Schedule
+    records: tuple[int, ...]
+    seed: bytes = field(repr=False)
+    releases: int | None
+    protection: Protection
+
+    def public_proxies(self) -> Tensor:
+        """[P, ...]; ConfigurationError where the federation has none."""
+        if self.proxies is None:
+            raise ConfigurationError("proxies", None, "this method needs public proxies")
+        return self.proxies
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Own:
+    """What one client brings: its number, network, records, and the seed of its batches."""
+
+    number: int
+    model: nn.Module = field(repr=False)
+    data: ClientData = field(repr=False)
+    seed: int
+    device: torch.device
+
+    def learner(self, schedule: Schedule) -> Learner:
+        """Its network and records under a schedule."""
+        return Learner(self.model, self.data.train, schedule, self.seed, self.device)
+
+
+class Exchange(Protocol):
+    """A method as two halves that face each other."""
+
+    @property
+    def name(self) -> str:
+        """The name in the literature."""
+
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
+        """Raise ConfigurationError for a federation that the method cannot run in."""
+
+    def client(self, setting: Setting, own: Own) -> "LearningHalf":
+        """The half of one client."""
+
+    def server(self, setting: Setting, initial: nn.Module) -> "RecordingHalf":
+        """The server's half. initial: a network as the first client's is at the start."""
+
+
+class LearningHalf(ClientHalf, Protocol):
+    """A client half whose network a courier may train beside others."""
+
+    @property
+    def learner(self) -> Learner:
+        """Its network and records."""
+
+
+class RecordingHalf(ServerHalf, Protocol):
+    """A server half that says what it saw of a round."""
+
+    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+        """Add the round of the newest sum to the transcript."""
+
+
 class Method(Protocol):
-    """One row of the table in the documentation: a choice of w_k, s_k and a server rule."""
+    """What a method of votes about proxies decides: a choice of w_k, s_k and a server rule."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""The round loop of methods without proxies: clients share one mean prediction a class.
+"""Methods without proxies: clients share one mean prediction a class.
 
 A class stands where a proxy stands elsewhere: row c of what a client shares is its network's mean
 prediction over its records of class c, with a weight, and 0 where it has none to share. The rows
@@ -7,21 +7,24 @@ each client takes its own row out by itself, so no method asks the server for si
 
 A round shares first and then takes local steps on CE(f(x), y) + gamma CE(f(x), g_y), where g_y is
 what the method teaches for the class of x. Where nobody else said anything of a class, a client
-has plain CE there.
+has plain CE there. Proxy steps are local steps here, so that clients take as many steps as those
+that distil.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import SecureSum, SumResult, sum_for
+from secure_fd.aggregation.base import SumServer
 from secure_fd.data.images import Images
-from secure_fd.federation import Participant, classes_of
+from secure_fd.errors import PeerError
+from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
@@ -29,13 +32,18 @@ from secure_fd.knowledge import (
     KnowledgeCodec,
     Released,
     Sums,
-    UnitArray,
     WordArray,
+    ensemble_predictions,
 )
-from secure_fd.methods.base import Labels, ensemble_predictions, levels
-from secure_fd.recipes import Schedule
-from secure_fd.training import Learners, accuracy, default_device, predict
-from secure_fd.transcript import DistillationRound, Stopwatch, Transcript
+from secure_fd.learner import Learner
+from secure_fd.methods.base import Labels, Own, Setting, levels
+from secure_fd.training import predict
+from secure_fd.transcript import DistillationRound, Transcript, uploads_of
+
+_MOST_ASKED: Final = 100
+"""Records of each class that a client takes the mean over: asking all costs more than training."""
+_INDEX: Final = struct.Struct(">Q")
+_COUNT: Final = struct.Struct(">I")
 
 
 class ClasswiseMethod(Protocol):
@@ -61,128 +69,113 @@ class ClasswiseMethod(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ClasswiseReport:
-    """One round. bytes_up, bytes_down: mean over clients, from the start until now.
+class ClassMeans:
+    """A method of class means, as two halves. rule: what it decides."""
 
-    taught: share of the classes that clients hold, client by client, of which another one spoke.
-    """
-
-    index: int
-    taught: float
-    bytes_up: float
-    bytes_down: float
-
-
-_MOST_ASKED = 100
-"""Records of each class that a client takes the mean over: asking all costs more than training."""
-
-
-class ClasswiseFederation:
-    """Clients that learn from each other's class-wise predictions; every client is always there.
-
-    aggregation: how the server sums (in clear by default). schedule: proxy steps are local steps
-    here, so that clients take as many steps as those that distil.
-    """
-
-    def __init__(
-        self,
-        participants: Sequence[Participant],
-        method: ClasswiseMethod,
-        *,
-        aggregation: SecureSum | None = None,
-        schedule: Schedule | None = None,
-        seed: int = 0,
-        device: torch.device | None = None,
-    ) -> None:
-        n_classes = classes_of(participants)
-        self._method = method
-        self._schedule = schedule or Schedule()
-        self._device = device or default_device()
-        self._sum = sum_for(len(participants), aggregation)
-        self._codec = KnowledgeCodec(n_classes, levels(method.labels))
-        train = [p.data.train for p in participants]
-        self._asked = [
-            first_of_each_class(images, _MOST_ASKED).to(self._device) for images in train
-        ]
-        self._learners = Learners(
-            [p.model for p in participants], train, self._schedule, seed, self._device
-        )
-        self._indices = itertools.count()
-        self._warm = False
-        self.aggregation_time = Stopwatch()
-        self.transcript = Transcript(len(participants))
+    rule: ClasswiseMethod
 
     @property
-    def models(self) -> list[nn.Module]:
-        """Every client's own network."""
-        return self._learners.models
+    def name(self) -> str:
+        """The name in the literature."""
+        return self.rule.name
 
-    def accuracies(self, test: Images) -> list[float]:
-        """Every client's accuracy."""
-        held = test.to(self._device)
-        return [accuracy(model, held) for model in self.models]
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
+        """Any federation serves."""
 
-    def rounds(self, count: int) -> Iterator[ClasswiseReport]:
-        """Warm up once, then run rounds; a later call goes on."""
-        if not self._warm:
-            self._learners.warm_up()
-        self._warm = True
-        for _ in range(count):
-            yield self._round(next(self._indices))
+    def client(self, setting: Setting, own: Own) -> "ClassMeansClient":
+        """The half of one client."""
+        return ClassMeansClient(self.rule, setting, own)
 
-    def _round(self, index: int) -> ClasswiseReport:
-        self._learners.begin_round(index)
-        vectors = {k: self._answer(k) for k in range(len(self.models))}
-        with self.aggregation_time:
-            result = self._sum.sum(index, vectors, self._codec.levels)
-        message = sum_message(result.total, len(vectors) * self._codec.levels)
-        self.transcript.count(result)
-        self.transcript.broadcast(len(message))
-        self._record(index, result, vectors)
-        total = read_message(message, len(vectors) * self._codec.levels)
-        lessons = [self._lessons(total, vectors[k]) for k in range(len(vectors))]
-        taught = self._taught(lessons)
-        self._learn(lessons if taught else None)
-        up, down = (float(moved.mean()) for moved in (self.transcript.up, self.transcript.down))
-        return ClasswiseReport(index, taught, up, down)
+    def server(self, setting: Setting, initial: nn.Module) -> "ClassMeansServer":  # noqa: ARG002 - clients keep their networks
+        """The server's half."""
+        return ClassMeansServer(self.rule, setting)
 
-    def _taught(self, lessons: Sequence[FloatArray]) -> float:
-        """Share of the held classes, client by client, that somebody else taught."""
-        held = [torch.unique(images.labels).cpu().numpy() for images in self._asked]
-        taught = [rows[classes].any(axis=1) for rows, classes in zip(lessons, held, strict=True)]
-        return float(np.concatenate(taught).mean())
 
-    def _answer(self, client: int) -> WordArray:
-        """A client's rows as integers [C * C]."""
-        images = self._asked[client]
-        predictions = predict(self.models[client], images.pixels)
-        of_class = np.eye(self._codec.n_classes)[images.labels.cpu().numpy()]
-        shared = self._method.contribution(predictions, of_class)
-        return self._codec.encode(Released.of(shared))
+class ClassMeansClient:
+    """Mean predictions of its records of each class; learns labels and what others said of them."""
 
-    def _lessons(self, total: WordArray, own: WordArray) -> FloatArray:
-        """What one client is taught [C, C]. Its own integers leave the sum without a rest."""
-        clients = len(self.models)
+    def __init__(self, rule: ClasswiseMethod, setting: Setting, own: Own) -> None:
+        self.learner: Learner = own.learner(setting.schedule)
+        self.taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        """By class that this client holds, whether another one spoke of it in the last round."""
+        self._rule = rule
+        self._codec = KnowledgeCodec(setting.n_classes, levels(rule.labels))
+        self._asked = first_of_each_class(own.data.train, _MOST_ASKED).to(own.device)
+
+    def begin(self) -> ClientTurn:
+        """Warm up on private records."""
+        yield from self.learner.warm_up()
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Share class means, then learn on private records, with what others said of each class."""
+        if len(subject) != _INDEX.size:
+            raise PeerError(f"a round's subject has {len(subject)} bytes; use {_INDEX.size}")
+        self.learner.round = int(_INDEX.unpack(subject)[0])
+        own = self._rows()
+        targets: Tensor | None = None
+        try:
+            told = yield Share(own, self._codec.levels)
+            targets = self._targets(told, own)
+        except Void:
+            self.taught = np.zeros(0, dtype=np.bool_)
+        schedule = self.learner.schedule
+        yield from self.learner.local(schedule.local_steps + schedule.proxy_steps, targets)
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """A round teaches those that were in it."""
+
+    def _rows(self) -> WordArray:
+        """[C * C] integers of this client's rows."""
+        predictions = predict(self.learner.model, self._asked.pixels)
+        of_class = np.eye(self._codec.n_classes)[self._asked.labels.cpu().numpy()]
+        return self._codec.encode(Released.of(self._rule.contribution(predictions, of_class)))
+
+    def _targets(self, told: bytes, own: WordArray) -> Tensor | None:
+        """[C, C] what to learn at each class; None where nobody else spoke of one that it holds."""
+        total, clients = read_sum(told, self._codec)
         everyone = self._codec.decode(total, clients)
         others = self._codec.decode(total - own, clients - 1)
-        return self._method.teaching(everyone, others)
+        lessons = self._rule.teaching(everyone, others)
+        held = torch.unique(self._asked.labels).cpu().numpy()
+        self.taught = lessons[held].any(axis=1)
+        if not self.taught.any():
+            return None
+        return class_targets(lessons, self._rule.gamma).to(self.learner.device)
 
-    def _learn(self, lessons: Sequence[FloatArray] | None) -> None:
-        """Local steps of every client, with plain labels where there are no lessons."""
-        steps = self._schedule.local_steps + self._schedule.proxy_steps
-        targets = None
-        if lessons is not None:
-            gamma = self._method.gamma
-            targets = [class_targets(rows, gamma).to(self._device) for rows in lessons]
-        self._learners.local_steps(steps, range(len(self.models)), targets)
 
-    def _record(self, index: int, result: SumResult, vectors: dict[int, WordArray]) -> None:
-        """The round as the server saw it; its rows are classes."""
-        rows = np.arange(self._codec.n_classes)
-        sums = self._codec.decode(result.total, len(vectors))
-        ensemble = Ensemble(rows, ensemble_predictions(sums), sums.count > 0)
-        self.transcript.distillation.append(
-            DistillationRound.of(index, self._codec.levels, vectors, result, ensemble)
+class ClassMeansServer:
+    """Sends the sum back as it is."""
+
+    def __init__(self, rule: ClasswiseMethod, setting: Setting) -> None:
+        self.ensemble: Ensemble | None = None
+        self._clients = setting.n_clients
+        self._codec = KnowledgeCodec(setting.n_classes, levels(rule.labels))
+
+    def round(self, index: int) -> ServerTurn:
+        """Ask for class means; their sum is the message."""
+        codec, self.ensemble = self._codec, None
+        got = yield Ask(_INDEX.pack(index), codec.n_classes**2, codec.levels)
+        sums = codec.decode(got.total, len(got.survivors))
+        rows = np.arange(codec.n_classes)
+        self.ensemble = Ensemble(rows, ensemble_predictions(sums), sums.count > 0)
+        return sum_message(np.asarray(got.total, dtype=np.uint64), len(got.survivors), codec)
+
+    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+        """Add the round as the server saw it; its rows are classes."""
+        if sums.result is None or self.ensemble is None:
+            return
+        codec = self._codec
+        transcript.distillation.append(
+            DistillationRound(
+                index=index,
+                proxy_indices=self.ensemble.indices,
+                levels=codec.levels,
+                uploads=uploads_of(sums, self._clients, codec.levels, 0, codec.n_classes**2),
+                payloads=dict(sums.payloads),
+                total=sums.result.total,
+                ensemble=self.ensemble,
+                survivors=sums.result.survivors,
+            )
         )
 
 
@@ -212,14 +205,20 @@ def class_means(predictions: FloatArray, of_class: FloatArray) -> FloatArray:
     return np.asarray(np.divide(total, count, out=np.zeros_like(total), where=count > 0))
 
 
-def sum_message(total: UnitArray, largest: int) -> bytes:
-    """What the server sends every client: the summed integers, in the fewest whole bytes each."""
-    return bytes(total.astype(_wire_type(largest)).tobytes())
+def sum_message(total: WordArray, clients: int, codec: KnowledgeCodec) -> bytes:
+    """The exact sum [C * C] over so many clients."""
+    return _COUNT.pack(clients) + total.astype(_wire_type(clients * codec.levels)).tobytes()
 
 
-def read_message(message: bytes, largest: int) -> WordArray:
-    """[C * C] the summed integers of a message."""
-    return np.frombuffer(message, dtype=_wire_type(largest)).astype(np.uint64)
+def read_sum(message: bytes, codec: KnowledgeCodec) -> tuple[WordArray, int]:
+    """[C * C] the summed integers, and of how many clients; PeerError for another length."""
+    if len(message) < _COUNT.size:
+        raise PeerError(f"a sum of {len(message)} bytes is too short")
+    clients = int(_COUNT.unpack_from(message)[0])
+    wire = _wire_type(clients * codec.levels)
+    if len(message) != _COUNT.size + codec.n_classes**2 * wire.itemsize:
+        raise PeerError(f"a sum of {codec.n_classes} classes has {len(message)} bytes")
+    return np.frombuffer(message, wire, offset=_COUNT.size).astype(np.uint64), clients
 
 
 def _wire_type(largest: int) -> "np.dtype[np.unsignedinteger]":

@@ -20,8 +20,8 @@ import numpy as np
 from scipy.special import softmax
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import EverybodyAnswers, Labels, ensemble_predictions
+from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
+from secure_fd.methods.base import EverybodyAnswers, Labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,31 @@
-"""Model parameters as integers that may be summed exactly: FedAvg on the same secure sum."""
+"""FedAvg (McMahan et al., 2017): clients share parameters, through the same secure sum.
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+Its clients train one shared architecture from one initialisation. With a `PrivateSGD` in place of
+`SGD`, every local step is DP-SGD.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import Dropouts, SecureSum, Stage, VoidRoundError, sum_for
-from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.federation import check_own_models
+from secure_fd.aggregation.base import SumServer
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
+from secure_fd.learner import Learner
+from secure_fd.methods.base import Own, Setting
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
-from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Learners, accuracy, default_device
-from secure_fd.transcript import (
-    Float32Array,
-    ParameterRound,
-    Stopwatch,
-    Transcript,
-    readable_uploads,
-)
+from secure_fd.recipes import SGD
+from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of
+
+_INDEX: Final = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,170 +71,143 @@ class ParameterCodec:
         return np.asarray(summed / self.shares[client], dtype=np.float32)
 
 
-# FedAvg (McMahan et al., 2017): clients share parameters, through the same secure sum.
-#
-# Its clients train one shared architecture from one initialisation. With a `PrivateSGD` in place
-# of
-# `SGD`, every local step is DP-SGD.
-
-
 @dataclass(frozen=True, slots=True)
-class FedAvgReport:
-    """One round: mean bytes that a client has sent and received until now, and who was there.
-
-    survivors: the clients in the mean; none where the round was void, and the model stayed as it
-    was. missing: clients and the stage from which on each was silent.
-    """
-
-    index: int
-    bytes_up: float
-    bytes_down: float
-    survivors: tuple[int, ...]
-    missing: tuple[tuple[int, Stage], ...]
-
-
 class FedAvg:
-    """Rounds of local training and weighted averaging.
+    """Local training from the global model, then the mean of the clients' parameters by records.
 
-    models: one a client, of equal architecture; the first one's parameters start the run.
-    dropouts: simulated faults; a client that was away is sent the model when it comes back.
-    anneal_over, augment: as in `Schedule`. Momentum is a client's own, and outlives the averaging.
+    optimiser: by default the schedule's; a `PrivateSGD` makes every step DP-SGD. local_steps: a
+    round, by default as many as a distilling client takes in all. Momentum is a client's own, and
+    outlives the averaging. All networks must be of one architecture; the first client's parameters
+    start the run.
+
+    >>> FedAvg().name
+    'FedAvg'
     """
 
-    def __init__(
-        self,
-        models: Sequence[nn.Module],
-        data: Sequence[ClientData],
-        *,
-        optimiser: SGD | PrivateSGD | None = None,
-        local_steps: int = 11,
-        anneal_over: int | None = None,
-        augment: str = "none",
-        aggregation: SecureSum | None = None,
-        dropouts: Dropouts | None = None,
-        seed: int = 0,
-        device: torch.device | None = None,
-    ) -> None:
-        if len(models) != len(data):
-            raise ConfigurationError("models", len(models), f"use one a client: {len(data)}")
-        if len({sum(p.numel() for p in model.parameters()) for model in models}) != 1:
-            raise ConfigurationError("models", len(models), "all must have one architecture")
-        self._device = device or default_device()
-        self._local_steps = local_steps
-        self._sum = sum_for(len(models), aggregation)
-        self.aggregation_time = Stopwatch()
-        self._dropouts = dropouts or Dropouts(0.0, seed=0)
-        largest = max(len(d.train) for d in data)
-        self._codec = ParameterCodec(tuple(len(d.train) / largest for d in data))
-        self._global: Float32Array = flatten(models[0]).cpu().numpy()
-        train = [client.train for client in data]
-        self._learners: Learners | _PrivateLearners
-        check_own_models(models)
-        if isinstance(optimiser, PrivateSGD):
-            if anneal_over is not None or augment != "none":
-                raise ConfigurationError(
-                    "optimiser", "PrivateSGD", "it takes neither anneal_over nor augment"
-                )
-            self._learners = _PrivateLearners(models, train, optimiser, self._device)
-        else:
-            schedule = Schedule(anneal_over=anneal_over, augment=augment, sgd=optimiser or SGD())
-            self._learners = Learners(models, train, schedule, seed, self._device)
-        self._indices = itertools.count()
-        self.transcript = Transcript(len(models))
-        self.transcript.broadcast(self._global.nbytes)
-        self._behind: set[int] = set()  # clients that lack the newest global model
+    optimiser: SGD | PrivateSGD | None = None
+    local_steps: int | None = None
 
     @property
-    def model(self) -> nn.Module:
-        """The global model after the last round."""
-        self._load(0)
-        return self._learners.models[0]
+    def name(self) -> str:
+        """The name in the literature."""
+        return "FedAvg"
 
-    def accuracies(self, test: Images) -> list[float]:
-        """The global model's accuracy, which every client has."""
-        return [accuracy(self.model, test.to(self._device))] * len(self._learners.models)
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
+        """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
+        if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
+            raise ConfigurationError("models", len(models), "all must have one architecture")
+        steps = setting.schedule
+        altered = steps.anneal_over is not None or steps.augment != "none"
+        if isinstance(self.optimiser, PrivateSGD) and altered:
+            raise ConfigurationError(
+                "optimiser", "PrivateSGD", "it takes neither anneal_over nor augment"
+            )
+
+    def client(self, setting: Setting, own: Own) -> "FedAvgClient":
+        """The half of one client."""
+        steps, private = setting.schedule, None
+        if isinstance(self.optimiser, PrivateSGD):
+            private = PrivateTrainer(own.model, own.data.train, self.optimiser, own.device)
+        elif self.optimiser is not None:
+            steps = replace(steps, sgd=self.optimiser)
+        learner = Learner(own.model, own.data.train, steps, own.seed, own.device, private)
+        count = setting.schedule.fedavg_steps if self.local_steps is None else self.local_steps
+        return FedAvgClient(own.number, learner, _codec(setting), count)
+
+    def server(self, setting: Setting, initial: nn.Module) -> "FedAvgServer":
+        """The server's half."""
+        return FedAvgServer(flatten(initial).cpu().numpy(), _codec(setting))
+
+
+def _codec(setting: Setting) -> ParameterCodec:
+    largest = max(setting.records)
+    return ParameterCodec(tuple(count / largest for count in setting.records))
+
+
+class FedAvgClient:
+    """Local steps from the global model; shares its parameters, weighted by its records."""
+
+    def __init__(self, number: int, learner: Learner, codec: ParameterCodec, steps: int) -> None:
+        self.learner = learner
+        self._number, self._codec, self._steps = number, codec, steps
+        self._model: Float32Array | None = None
+
+    def begin(self) -> ClientTurn:
+        """Nothing: training starts from the server's model."""
+        yield from ()
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Train from the newest global model, share, and take over the mean."""
+        self._read(subject)
+        self._load()
+        yield from self.learner.local(self._steps)
+        own = flatten(self.learner.model).cpu().numpy()
+        try:
+            told = yield Share(self._codec.encode(self._number, own), self._codec.bound)
+        except Void:
+            self._load()
+            return
+        self._model = self._parameters(told)
+        self._load()
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """Take over the newest global model, whether or not this client had a part in it."""
+        self._read(subject)
+        if message is not None:
+            self._model = self._parameters(message)
+        self._load()
 
     def guarantee(self) -> Guarantee | None:
-        """Of DP-SGD at the client with fewest records, where it is on; else None."""
-        if isinstance(self._learners, Learners):
-            return None
-        made = [trainer.guarantee() for trainer in self._learners.trainers]
-        return max(made, key=lambda claim: claim.epsilon)
+        """Of DP-SGD, where it is on."""
+        trainer = self.learner.trainer
+        return trainer.guarantee() if isinstance(trainer, PrivateTrainer) else None
 
-    def rounds(self, count: int) -> Iterator[FedAvgReport]:
-        """Run rounds; each is reported when the global model is updated. A later call goes on."""
-        for _ in range(count):
-            yield self._round(next(self._indices))
+    def _read(self, subject: bytes) -> None:
+        """The round; in the first one, the model that starts the run."""
+        if len(subject) < _INDEX.size:
+            raise PeerError(f"a round's subject of {len(subject)} bytes is too short")
+        self.learner.round = int(_INDEX.unpack_from(subject)[0])
+        if len(subject) > _INDEX.size:
+            self._model = self._parameters(subject[_INDEX.size :])
 
-    def _round(self, index: int) -> FedAvgReport:
-        dropouts = self._dropouts.plan(index, len(self._learners.models))
-        self._learners.begin_round(index)
-        vectors = self._train({k for k, stage in dropouts.items() if stage is Stage.PREPARE})
-        try:
-            with self.aggregation_time:
-                result = self._sum.sum(index, vectors, self._codec.bound, dropouts=dropouts)
-        except VoidRoundError as ended:
-            self.transcript.count_void(ended)
-            return self._report(index, (), ended.missing)
-        self.transcript.count(result)
-        self._global = self._codec.decode(result.total, result.survivors).astype(np.float32)
-        self._behind = set(range(len(self._learners.models)))
-        self._send(self._behind - set(result.missing))
-        read = readable_uploads(result, vectors)
-        uploads = (
-            None if read is None else {k: self._codec.decode_one(k, v) for k, v in read.items()}
+    def _parameters(self, message: bytes) -> Float32Array:
+        """[m] float32; PeerError for another length or a value that is not finite."""
+        if len(message) != 4 * sum(p.numel() for p in self.learner.model.parameters()):
+            raise PeerError(f"a model of {len(message)} bytes is not of this architecture")
+        found = np.frombuffer(message, "<f4").astype(np.float32)
+        if not np.isfinite(found).all():
+            raise PeerError("a model holds a value that is not finite")
+        return found
+
+    def _load(self) -> None:
+        if self._model is None:
+            raise PeerError("no global model was sent")
+        load_flat(self.learner.model, torch.from_numpy(self._model).to(self.learner.device))
+
+
+class FedAvgServer:
+    """The weighted mean."""
+
+    def __init__(self, initial: Float32Array, codec: ParameterCodec) -> None:
+        self.parameters = initial
+        """[m] of the newest global model."""
+        self._codec, self._sent = codec, False
+
+    def round(self, index: int) -> ServerTurn:
+        """Ask for parameters, and send their mean; the first subject carries the start."""
+        initial = b"" if self._sent else self.parameters.astype("<f4").tobytes()
+        self._sent = True
+        got = yield Ask(_INDEX.pack(index) + initial, len(self.parameters), self._codec.bound)
+        self.parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
+        return self.parameters.astype("<f4").tobytes()
+
+    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+        """Add the round as the server saw it."""
+        if sums.result is None:
+            return
+        codec = self._codec
+        read = uploads_of(sums, len(codec.shares), codec.bound, 0, len(self.parameters))
+        uploads = None if read is None else {k: codec.decode_one(k, v) for k, v in read.items()}
+        transcript.add_parameters(
+            ParameterRound(index, uploads, dict(sums.payloads), self.parameters)
         )
-        self.transcript.add_parameters(
-            ParameterRound(index, uploads, result.payloads, self._global)
-        )
-        return self._report(index, result.survivors, result.missing)
-
-    def _train(self, away: set[int]) -> dict[int, WordArray]:
-        """By client that is there, its parameters after local steps from the global model."""
-        models = self._learners.models
-        present = [client for client in range(len(models)) if client not in away]
-        for client in present:
-            self._send(self._behind & {client})
-            self._load(client)
-        self._learners.local_steps(self._local_steps, present)
-        return {k: self._codec.encode(k, flatten(models[k]).cpu().numpy()) for k in present}
-
-    def _send(self, clients: set[int]) -> None:
-        """Send the global model to these clients, which are up to date then."""
-        size = np.array(self._global.nbytes)
-        self.transcript.send(sorted(clients), size)
-        self._behind = self._behind - clients
-
-    def _report(
-        self, index: int, survivors: tuple[int, ...], missing: Mapping[int, Stage]
-    ) -> FedAvgReport:
-        up, down = (float(moved.mean()) for moved in (self.transcript.up, self.transcript.down))
-        return FedAvgReport(index, up, down, survivors, tuple(missing.items()))
-
-    def _load(self, client: int) -> None:
-        load_flat(self._learners.models[client], torch.from_numpy(self._global).to(self._device))
-
-
-class _PrivateLearners:
-    """Clients whose every step is DP-SGD, one after another."""
-
-    def __init__(
-        self,
-        models: Sequence[nn.Module],
-        train: Sequence[Images],
-        settings: PrivateSGD,
-        device: torch.device,
-    ) -> None:
-        self.trainers = [
-            PrivateTrainer(model, images, settings, device)
-            for model, images in zip(models, train, strict=True)
-        ]
-        self.models = [trainer.model for trainer in self.trainers]
-
-    def begin_round(self, index: int) -> None:
-        """Nothing changes from round to round."""
-
-    def local_steps(self, steps: int, present: Sequence[int]) -> None:
-        """Steps of the present clients."""
-        for client in present:
-            self.trainers[client].local_steps(steps)

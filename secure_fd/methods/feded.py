@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.methods.base import EverybodyAnswers, Labels, ensemble_predictions, teachable
+from secure_fd.knowledge import Ensemble, IntArray, Sums, ensemble_predictions
+from secure_fd.methods.base import EverybodyAnswers, Labels, teachable
 from secure_fd.recipes import SGD
 from secure_fd.rounds import Memory
 from secure_fd.training import Trainer, default_device, predict
@@ -66,7 +66,7 @@ class FedED(EverybodyAnswers):
         apart = replace(sgd or SGD(), own_batch=0)  # a server has no records
         self._trainer = Trainer(model, nothing, apart, seed, home)
         n_classes = predict(model, self._proxies[:1]).shape[1]
-        self._memory = Memory(self._proxies, n_classes, 0, remember=remember)
+        self._memory = Memory(self._proxies, n_classes, remember=remember)
 
     @property
     def name(self) -> str:
@@ -83,7 +83,8 @@ class FedED(EverybodyAnswers):
         answered = sums.count > 0
         lesson = Ensemble(indices, ensemble_predictions(sums), answered)
         steps, self._warmup = self._steps + self._warmup, 0
-        self._trainer.distillation_steps(*self._memory.learn(lesson), steps)
+        taught = self._memory.learn(lesson)
+        self._trainer.distillation_steps(taught.pixels(), taught.targets, steps)
         pixels = self._proxies[torch.from_numpy(indices)]
         answers = predict(self._model, pixels)
         return Ensemble(indices, teachable(answers, self.labels), answered)

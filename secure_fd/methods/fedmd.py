@@ -12,8 +12,8 @@ proxies here have no labels, so the warm-up on private records takes that place.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from secure_fd.knowledge import Ensemble, IntArray, Sums
-from secure_fd.methods.base import EverybodyAnswers, Labels, ensemble_predictions
+from secure_fd.knowledge import Ensemble, IntArray, Sums, ensemble_predictions
+from secure_fd.methods.base import EverybodyAnswers, Labels
 
 
 @dataclass(frozen=True, slots=True)

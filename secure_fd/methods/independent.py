@@ -1,58 +1,76 @@
-"""Independent learning: every client alone; nothing crosses the boundary."""
+"""Independent learning: every client alone; nothing crosses the boundary but the rounds' numbers.
 
-import itertools
-from collections.abc import Iterator, Sequence
+The floor of every comparison. Clients take as many steps as those that distil.
+"""
 
-import torch
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from secure_fd.data.images import Images
-from secure_fd.federation import Participant
-from secure_fd.recipes import Schedule
-from secure_fd.training import Learners, accuracy, default_device
+from torch import nn
+
+from secure_fd.aggregation.base import SumServer
+from secure_fd.exchange import ClientTurn, ServerTurn
+from secure_fd.learner import Learner
+from secure_fd.methods.base import Own, Setting
 from secure_fd.transcript import Transcript
 
+_INDEX: Final = struct.Struct(">Q")
 
+
+@dataclass(frozen=True, slots=True)
 class Independent:
-    """The floor of every comparison. Clients take as many steps as those that distil."""
+    """Local and proxy steps, all on private records.
 
-    def __init__(
-        self,
-        participants: Sequence[Participant],
-        schedule: Schedule | None = None,
-        seed: int = 0,
-        device: torch.device | None = None,
-    ) -> None:
-        self._schedule = schedule or Schedule()
-        self._device = device or default_device()
-        self._learners = Learners(
-            [p.model for p in participants],
-            [p.data.train for p in participants],
-            self._schedule,
-            seed,
-            self._device,
-        )
-        self._indices = itertools.count()
-        self._warm = False
-        self.transcript = Transcript(len(participants))
+    >>> Independent().name
+    'Independent'
+    """
 
     @property
-    def models(self) -> list[torch.nn.Module]:
-        """Every client's own network."""
-        return self._learners.models
+    def name(self) -> str:
+        """The name in tables."""
+        return "Independent"
 
-    def accuracies(self, test: Images) -> list[float]:
-        """Every client's accuracy."""
-        held = test.to(self._device)
-        return [accuracy(model, held) for model in self.models]
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
+        """Any federation serves."""
 
-    def rounds(self, count: int) -> Iterator[int]:
-        """Warm up once, then train in rounds of local and proxy steps, all on private records."""
-        steps = self._schedule.local_steps + self._schedule.proxy_steps
-        if not self._warm:
-            self._learners.warm_up()
-        self._warm = True
-        everyone = range(len(self.models))
-        for index in itertools.islice(self._indices, count):
-            self._learners.begin_round(index)
-            self._learners.local_steps(steps, everyone)
-            yield index
+    def client(self, setting: Setting, own: Own) -> "IndependentClient":
+        """The half of one client."""
+        return IndependentClient(own.learner(setting.schedule))
+
+    def server(self, setting: Setting, initial: nn.Module) -> "IndependentServer":  # noqa: ARG002 - it asks nothing
+        """The server's half."""
+        return IndependentServer()
+
+
+class IndependentClient:
+    """Learns alone."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+
+    def begin(self) -> ClientTurn:
+        """Warm up on private records."""
+        yield from self.learner.warm_up()
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Steps on private records alone."""
+        self.learner.round = int(_INDEX.unpack(subject)[0])
+        schedule = self.learner.schedule
+        yield from self.learner.local(schedule.local_steps + schedule.proxy_steps)
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """A round that was missed is not made up for."""
+
+
+class IndependentServer:
+    """Asks nothing: its turn ends before it began, and the first broadcast is the last."""
+
+    def round(self, index: int) -> ServerTurn:
+        """The number of the round."""
+        yield from ()
+        return _INDEX.pack(index)
+
+    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+        """Nothing was seen."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_fd.knowledge import Contribution, FloatArray, Sums
-from secure_fd.methods.base import Labels, ensemble_predictions, teachable
+from secure_fd.knowledge import Contribution, FloatArray, Sums, ensemble_predictions
+from secure_fd.methods.base import Labels, teachable
 from secure_fd.methods.class_means import class_means
 from secure_fd.methods.fkd import check_gamma
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.base import SumPromise
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Contribution, IntArray, Released, Sums, UnitArray, WordArray
@@ -41,7 +41,7 @@ class Protection(ABC):
         """Integer units in a vote, where the method would use `wanted`."""
         return wanted
 
-    def check_sum(self, aggregation: SecureSum) -> None:  # noqa: B027 - most hold under any
+    def check_sum(self, aggregation: SumPromise) -> None:  # noqa: B027 - most hold under any
         """Raise ConfigurationError where the protection does not hold under this sum."""
 
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:  # noqa: B027 - most need nothing

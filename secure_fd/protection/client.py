@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from secure_fd.aggregation.base import SecureSum
+from secure_fd.aggregation.base import SumPromise
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, Released, Sums, UnitArray, WordArray
 from secure_fd.privacy.calibration import calibrate
@@ -63,7 +63,7 @@ class ClientUnit(FromAnswers):
         """The scale at which every share is wide enough; without noise, as wanted."""
         return wanted if self._noiseless else self.plan.scale
 
-    def check_sum(self, aggregation: SecureSum) -> None:
+    def check_sum(self, aggregation: SumPromise) -> None:
         """Refuse a sum in clear, where each share stands alone, and another number of clients.
 
         Under masks that the sum itself does not vouch for there is no epsilon.

@@ -29,6 +29,7 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
+from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import SGD, Sizes
@@ -76,11 +77,11 @@ def fedavg(
     optimiser: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
     if private:
         optimiser = PrivateSGD(4.0, 1e-5, 2, recipe.learning_rate, recipe.batch)
-    run = FedAvg(
-        [models.build(model, data().n_classes, SEED) for _ in clients],
-        [ClientData(c, c[torch.arange(0)], data().n_classes) for c in clients],
-        optimiser=optimiser,
-        local_steps=recipe.steps,
+    own = [ClientData(c, c[torch.arange(0)], data().n_classes) for c in clients]
+    run = Federation(
+        participants_of([models.build(model, data().n_classes, SEED) for _ in clients], own),
+        None,
+        FedAvg(optimiser, recipe.steps),
         aggregation=aggregation,
         seed=SEED,
     )

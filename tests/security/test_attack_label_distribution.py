@@ -16,6 +16,7 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import (
     Ensemble,
     FloatArray,
@@ -27,7 +28,7 @@ from secure_fd.knowledge import (
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.recipes import SGD
 from secure_fd.secagg.packing import LaneLayout
-from secure_fd.transcript import DistillationRound, Transcript, readable_uploads
+from secure_fd.transcript import DistillationRound, Transcript
 
 C, M = 4, 12
 CODEC = KnowledgeCodec(C, 1)
@@ -55,7 +56,7 @@ def run(aggregation: SecureSum, rounds: int = 2) -> Transcript:
     answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
     for index in range(rounds):
         sent = aggregation.sum(index, votes(), 1)
-        uploads = readable_uploads(sent, votes())
+        uploads = {k: votes()[k] for k in sent.survivors} if sent.readable else None
         history.distillation.append(
             DistillationRound(
                 index,
@@ -239,14 +240,13 @@ def averaged(aggregation: SecureSum | None = None) -> View:
         ClientData(held, held[torch.arange(0)], C)
         for held in (records(classes, k) for k, classes in enumerate(TRAINED))
     ]
-    fedavg = FedAvg(
-        [linear(5) for _ in clients],
-        clients,
-        optimiser=SGD(0.1, BATCH),
-        local_steps=3,
+    fedavg = Federation(
+        participants_of([linear(5) for _ in clients], clients),
+        None,
+        FedAvg(SGD(0.1, BATCH), 3),
         aggregation=aggregation,
     )
-    list(fedavg.rounds(3))
+    fedavg.fit(3)
     return server_view(
         fedavg.transcript, Public(torch.zeros(M, 1, SIDE, SIDE), len(clients), C, linear)
     )

@@ -33,7 +33,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.data.sources import load
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
-from secure_fd.federation import Federation, Participant
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.private_training import PrivateSGD
@@ -261,16 +261,14 @@ def uploaded(optimiser: SGD | PrivateSGD) -> list[View]:
     """The server's view of FedAvg in clear: one round of linear networks."""
     views = []
     for run in game().runs:
-        made = FedAvg(
-            fleet(run),
-            clients(run),
-            optimiser=optimiser,
-            local_steps=40,
+        made = Federation(
+            participants_of(fleet(run), clients(run)),
+            None,
+            FedAvg(optimiser, 40),
             seed=run,
             device=torch.device("cpu"),
         )
-        for _ in made.rounds(1):
-            pass
+        made.fit(1)
         views.append(server_view(made.transcript, public()))
     return views
 

@@ -14,7 +14,7 @@ from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
-from secure_fd.federation import Federation
+from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import WEIGHED_LEVELS, WordArray
 from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
@@ -146,17 +146,15 @@ def test_noise_and_masks_stand_together(
 
 
 def test_fedavg_keeps_no_client_s_parameters_under_masks(digits: FederatedData) -> None:
-    def train(aggregation: SecureSum) -> FedAvg:
-        device, sgd = torch.device("cpu"), SGD(local_batch=16)
-        made = FedAvg(
-            networks(4),
-            digits.clients,
-            optimiser=sgd,
-            local_steps=1,
+    def train(aggregation: SecureSum) -> Federation:
+        made = Federation(
+            participants_of(networks(4), digits.clients),
+            None,
+            FedAvg(SGD(local_batch=16), 1),
             aggregation=aggregation,
-            device=device,
+            device=torch.device("cpu"),
         )
-        list(made.rounds(2))
+        made.fit(2)
         return made
 
     public = Public(digits.proxies.pixels, 4, 10, lambda _: nn.Linear(1, 1))

@@ -40,6 +40,7 @@ from attacks.view import Public, View, client_view, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.models import Standardise
 from secure_fd.recipes import SGD
@@ -97,13 +98,12 @@ def run(architecture: str, recipe: Recipe, per_client: int = 12, rounds: int = 2
         ClientData(Images(c.images, c.labels), Images(c.images[:0], c.labels[:0]), CLASSES)
         for c in clients
     ]
-    fedavg = FedAvg(
-        [public(architecture).architecture(5) for _ in clients],
-        data,
-        optimiser=SGD(recipe.learning_rate, recipe.batch),
-        local_steps=recipe.steps,
+    fedavg = Federation(
+        participants_of([public(architecture).architecture(5) for _ in clients], data),
+        None,
+        FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps),
     )
-    list(fedavg.rounds(rounds))
+    fedavg.fit(rounds)
     return server_view(fedavg.transcript, public(architecture))
 
 

@@ -8,21 +8,21 @@ import pytest
 import torch
 from torch.nn import functional
 
-from secure_fd.aggregation.base import PlainSum, SecureSum
+from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError
-from secure_fd.federation import Participant
+from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, Released, Sums
 from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import (
-    ClasswiseFederation,
+    ClassMeansClient,
     class_means,
     class_targets,
-    read_message,
+    read_sum,
     sum_message,
 )
 from secure_fd.methods.fkd import FKD
@@ -31,8 +31,9 @@ from secure_fd.methods.pls import PLS
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.secagg.packing import LaneLayout
+from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.training import Trainer, predict
-from tests.small_federation import BRIEF, participants
+from tests.small_federation import BRIEF, faults, participants
 from tests.unit.toy import network, toy
 
 CPU = torch.device("cpu")
@@ -55,15 +56,25 @@ def made_of(
     aggregation: SecureSum | None = None,
     schedule: Schedule = BRIEF,
     rounds: int = 2,
-) -> ClasswiseFederation:
-    made = ClasswiseFederation(
-        participants(data), method, aggregation=aggregation, schedule=schedule, device=CPU
-    )
-    list(made.rounds(rounds))
+) -> Federation:
+    made = federated(data, method, aggregation=aggregation, schedule=schedule)
+    made.fit(rounds)
     return made
 
 
-def parameters(made: ClasswiseFederation | Independent) -> FloatArray:
+def federated(
+    data: FederatedData,
+    method: FKD | PLS | Independent,
+    *,
+    aggregation: SecureSum | None = None,
+    schedule: Schedule = BRIEF,
+) -> Federation:
+    return Federation(
+        participants(data), None, method, aggregation=aggregation, schedule=schedule, device=CPU
+    )
+
+
+def parameters(made: Federation) -> FloatArray:
     return np.stack([flatten(model).numpy() for model in made.models])
 
 
@@ -114,8 +125,12 @@ def test_a_run_teaches_each_client_what_the_others_said(
     mixed: FederatedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lessons: list[FloatArray] = []
-    monkeypatch.setattr(ClasswiseFederation, "_learn", lambda _, taught: lessons.extend(taught))
-    made = made_of(mixed, FKD(), rounds=1)  # nobody learns, so the networks still say the same
+    monkeypatch.setattr(
+        "secure_fd.methods.class_means.class_targets",
+        lambda taught, _: lessons.append(taught) or torch.eye(10),
+    )
+    still = replace(BRIEF, warmup_steps=0, local_steps=0, proxy_steps=0)
+    made = made_of(mixed, FKD(), rounds=1, schedule=still)  # so the networks still say the same
     means = np.stack(
         [
             class_means(predict(model, c.train.pixels), np.eye(10)[c.train.labels.numpy()])
@@ -136,15 +151,15 @@ def test_where_each_class_has_one_holder_it_is_independent_learning(
 ) -> None:
     """To the last bit; and not at all where clients share classes."""
     for data, same in ((digits, True), (mixed, False)):
-        alone = Independent(participants(data), BRIEF, device=CPU)
-        list(alone.rounds(2))
+        alone = federated(data, Independent())
+        alone.fit(2)
         assert np.array_equal(parameters(made_of(data, kind(labels))), parameters(alone)) is same
 
 
 def test_a_report_says_how_much_was_taught(digits: FederatedData, mixed: FederatedData) -> None:
     for data, wanted in ((digits, 0.0), (mixed, 1.0)):
-        made = ClasswiseFederation(participants(data), FKD(), schedule=BRIEF, device=CPU)
-        assert [report.taught for report in made.rounds(2)] == [wanted] * 2
+        made = federated(data, FKD())
+        assert [report.kept for report in made.rounds(2)] == [wanted] * 2
 
 
 # The steps.
@@ -159,8 +174,8 @@ def test_one_step_lowers_both_losses_together(monkeypatch: pytest.MonkeyPatch) -
     client = ClientData(data, data, 2)
     schedule = Schedule(warmup_steps=0, local_steps=1, proxy_steps=0, sgd=SGD(rate, 16, 16))
     pair = [Participant(start, client), Participant(network(2), client)]
-    made = ClasswiseFederation(pair, FKD(gamma=gamma), schedule=schedule, device=CPU)
-    made._learn([lessons, lessons])
+    monkeypatch.setattr(FKD, "teaching", lambda *_: lessons)
+    Federation(pair, None, FKD(gamma=gamma), schedule=schedule, device=CPU).fit(1)
     logits = twin(data.pixels)
     guide = torch.from_numpy(lessons).float()[data.labels]
     kd = -(guide * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
@@ -175,8 +190,8 @@ def test_one_step_lowers_both_losses_together(monkeypatch: pytest.MonkeyPatch) -
 def test_a_gamma_of_zero_leaves_the_labels_alone(mixed: FederatedData) -> None:
     """The same batches of the same size, whatever a batch of proxies would be."""
     uneven = replace(BRIEF, sgd=SGD(local_batch=16, distillation_batch=4))
-    alone = Independent(participants(mixed), uneven, device=CPU)
-    list(alone.rounds(2))
+    alone = federated(mixed, Independent(), schedule=uneven)
+    alone.fit(2)
     made = made_of(mixed, FKD(gamma=0.0), schedule=uneven)
     assert np.allclose(parameters(made), parameters(alone), atol=1e-5)
     assert np.array_equal(class_targets(np.ones((3, 3)), 0.0).numpy(), np.eye(3))
@@ -204,21 +219,53 @@ def test_a_later_call_goes_on(mixed: FederatedData) -> None:
 
 @pytest.mark.parametrize(("labels", "width"), [("soft", 2), ("hard", 1)])
 def test_bytes_are_those_of_the_messages(mixed: FederatedData, labels: Labels, width: int) -> None:
-    made = ClasswiseFederation(participants(mixed), FKD(labels), schedule=BRIEF, device=CPU)
+    made = federated(mixed, FKD(labels))
     report = list(made.rounds(3))[-1]
     words = LaneLayout(4, 1 if labels == "hard" else 4095).words(100)
-    assert report.bytes_up == 3 * 8 * words == made.transcript.up[2]
-    assert report.bytes_down == 3 * 100 * width == made.transcript.down[2]
+    header, digest, position, number, count = HEADER_BYTES, 32, 4, 8, 4
+    assert report.bytes_up == 3 * (header + digest + 8 * words) == made.transcript.up[2]
+    told = (header + position + number) + (header + position + count + 100 * width)
+    assert report.bytes_down == 3 * told == made.transcript.down[2]
     sent = made.transcript.distillation[-1]
-    assert len(sum_message(sent.total, 4 * sent.levels)) == 100 * width
+    codec = KnowledgeCodec(10, sent.levels)
+    assert len(sum_message(np.asarray(sent.total), 4, codec)) == count + 100 * width
 
 
-@pytest.mark.parametrize(("largest", "width"), [(255, 1), (256, 2), (65535, 2), (65536, 4)])
-def test_a_message_reads_back(largest: int, width: int) -> None:
-    total = np.array([0, 1, largest], dtype=np.uint64)
-    message = sum_message(total, largest)
-    assert len(message) == 3 * width
-    assert np.array_equal(read_message(message, largest), total)
+@pytest.mark.parametrize(("levels", "width"), [(51, 1), (52, 2), (13107, 2), (13108, 4)])
+def test_a_message_reads_back(levels: int, width: int) -> None:
+    codec, clients = KnowledgeCodec(2, levels), 5
+    total = np.array([0, 1, clients * levels, 7], dtype=np.uint64)
+    message = sum_message(total, clients, codec)
+    assert len(message) == 4 + 4 * width
+    read, of = read_sum(message, codec)
+    assert (read.tolist(), of) == (total.tolist(), clients)
+    for broken in (message[:-1], message + b"x", b""):
+        with pytest.raises(PeerError, match="bytes"):
+            read_sum(broken, codec)
+
+
+def test_a_void_round_leaves_plain_labels(mixed: FederatedData) -> None:
+    lost = faults({0: dict.fromkeys(range(1, 4), Stage.INPUT)})
+    made = Federation(
+        participants(mixed),
+        None,
+        FKD(),
+        schedule=BRIEF,
+        dropouts=lost,
+        aggregation=MaskedSum(4),
+        device=CPU,
+    )
+    alone = federated(mixed, Independent())
+    [report], _ = made.fit(1), alone.fit(1)
+    assert (report.void, report.kept, report.survivors) == (True, 0.0, ())
+    assert np.array_equal(parameters(made)[0], parameters(alone)[0])
+
+
+def test_the_halves_are_those_of_class_means(mixed: FederatedData) -> None:
+    made = federated(mixed, PLS())
+    assert all(isinstance(client.half, ClassMeansClient) for client in made.clients)
+    with pytest.raises(ConfigurationError, match="no opinion on proxies"):
+        made.opinion(0)
 
 
 # What is refused.
@@ -234,10 +281,10 @@ def test_a_gamma_is_a_weight(kind: Callable[..., FKD | PLS], gamma: float) -> No
 def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
     clients = participants(digits)
     with pytest.raises(ConfigurationError, match="participants: 1 is not allowed"):
-        ClasswiseFederation(clients[:1], FKD())
+        Federation(clients[:1], None, FKD())
     with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
-        ClasswiseFederation(clients, FKD(), aggregation=PlainSum(3))
+        Federation(clients, None, FKD(), aggregation=PlainSum(3))
     blank = Images(torch.zeros(1, 1, 28, 28), torch.zeros(1, dtype=torch.int64))
     odd = Participant(clients[0].model, ClientData(blank, blank, 3))
     with pytest.raises(ConfigurationError, match=r"n_classes: \[3, 10\]"):
-        ClasswiseFederation([odd, *clients[1:]], FKD())
+        Federation([odd, *clients[1:]], None, FKD())

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from secure_fd import batched as batched_layers
 from secure_fd import batched as convolution_block
+from secure_fd.cohort import Cohort, group
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.models import HETEROGENEOUS, build, flatten, load_flat
 from secure_fd.recipes import SGD
-from secure_fd.training import Augment, Cohort, Trainer, group, predict
+from secure_fd.training import Augment, Trainer, predict
 
 CPU = torch.device("cpu")
 PAIR = range(2)
@@ -75,7 +76,11 @@ def cohort(
     name: str, settings: SGD = SETTINGS, augment: Augment | None = None, seeds: Sequence[int] = PAIR
 ) -> Cohort:
     models = [make(name, k) for k in PAIR]
-    return Cohort(models, [images(k) for k in PAIR], settings, seeds, CPU, augment)
+    own = [
+        Trainer(model, images(k), settings, seed, CPU, augment)
+        for k, model, seed in zip(PAIR, models, seeds, strict=True)
+    ]
+    return Cohort(own, CPU)
 
 
 def trainers(name: str, settings: SGD = SETTINGS, augment: Augment | None = None) -> list[Trainer]:
@@ -85,8 +90,8 @@ def trainers(name: str, settings: SGD = SETTINGS, augment: Augment | None = None
 def train_together(made: Cohort, present: Sequence[int] = PAIR) -> None:
     """20 steps: private records, drawn batches of 16, and all 10 at once."""
     made.local_steps(8, present)
-    made.distillation_steps(TAUGHT, TARGETS, 8, present)
-    made.distillation_steps(TAUGHT[:10], TARGETS[:10], 4, present)
+    made.distillation_steps([(TAUGHT, TARGETS)] * len(present), 8, present)
+    made.distillation_steps([(TAUGHT[:10], TARGETS[:10])] * len(present), 4, present)
 
 
 def train_alone(trainer: Trainer) -> None:
@@ -212,6 +217,22 @@ def test_momentum_rates_and_augmentation_are_the_trainers() -> None:
     assert furthest(made, alone) < SAME
 
 
+def test_momentum_belongs_to_the_trainer_and_goes_with_it() -> None:
+    """Steps in a cohort and steps alone continue each other; the twin forgets the momentum."""
+    settings = SGD(0.02, local_batch=8, momentum=0.8)
+    own, alone = trainers("cnn-5-3-64", settings), trainers("cnn-5-3-64", settings)
+    own[0].local_steps(3)
+    Cohort(own, CPU).local_steps(4, PAIR)
+    own[0].local_steps(3)
+    alone[0].local_steps(10)
+    assert float((flatten(own[0].model) - flatten(alone[0].model)).abs().max()) < SAME
+    alone[1].local_steps(4)
+    alone[1].bind_velocity([torch.zeros_like(p) for p in alone[1].model.parameters()])
+    for trainer in (own[1], alone[1]):
+        trainer.local_steps(3)
+    assert float((flatten(own[1].model) - flatten(alone[1].model)).abs().max()) > OTHER
+
+
 def test_large_batches_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batched_layers, "_VALUES_AT_ONCE", 784 * 6)  # 2 members, 3 records
     made, alone = cohort("cnn-5-3-64"), trainers("cnn-5-3-64")
@@ -246,7 +267,7 @@ def test_groups_are_of_equal_architecture() -> None:
 def test_a_cohort_of_two_architectures_is_refused() -> None:
     models = [build(name, 10, 0) for name in ("cnn-5-5-50", "cnn-5-3-64")]
     with pytest.raises(LocalError, match="one architecture"):
-        Cohort(models, [images(0), images(1)], SETTINGS, PAIR, CPU)
+        Cohort([Trainer(m, images(0), SETTINGS, 0, CPU) for m in models], CPU)
 
 
 def block() -> list[nn.Module]:
@@ -290,7 +311,8 @@ def test_a_layer_in_two_places_is_called_twice() -> None:
         return nn.Sequential(*layers, nn.Linear(75, 10))
 
     members = [made(seed) for seed in PAIR]
-    together = Cohort(members, [images(k) for k in PAIR], SETTINGS, PAIR, torch.device("cpu"))
+    own = [Trainer(m, images(k), SETTINGS, k, CPU) for k, m in zip(PAIR, members, strict=True)]
+    together = Cohort(own, CPU)
     pixels = images(9).pixels
     for seed, said in zip(PAIR, together.predict(pixels), strict=True):
         np.testing.assert_allclose(said, predict(made(seed), pixels), atol=1e-5)
@@ -305,7 +327,7 @@ def test_layers_that_do_more_than_they_say_are_left_to_the_trainer(kind: str) ->
         nn.Conv2d(1, 3, 3), nn.MaxPool2d(2), relu, nn.Flatten(), nn.Linear(507, 10)
     )
     assert batched_layers.architecture(model) is None
-    alone = Cohort([model], [images(0)], SETTINGS, [0], torch.device("cpu"))
+    alone = Cohort([Trainer(model, images(0), SETTINGS, 0, CPU)], CPU)
     alone.local_steps(1, [0])
 
 

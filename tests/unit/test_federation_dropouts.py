@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +11,13 @@ import torch
 from secure_fd.aggregation.base import Dropouts, PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
-from secure_fd.federation import Federation
-from secure_fd.knowledge import FloatArray, Sums
-from secure_fd.messages import ensemble_bytes, proxy_bytes
+from secure_fd.errors import PeerError
+from secure_fd.exchange import Kind
+from secure_fd.federation import Federation, participants_of
+from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums
+from secure_fd.messages import ensemble_message, proxy_bytes
 from secure_fd.methods.base import CountedVotes, Labels
-from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
@@ -24,8 +25,8 @@ from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protection.base import Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.recipes import SGD
+from secure_fd.secagg.session import HEADER_BYTES
 from tests.small_federation import (
-    BRIEF,
     Scripted,
     all_proxies,
     ensembles,
@@ -39,6 +40,16 @@ from tests.small_federation import (
 
 GONE = Stage.INPUT
 CPU = torch.device("cpu")
+SUBJECT = HEADER_BYTES + 4 + 40
+"""Bytes of a round's subject: frame, position, round and digest."""
+
+
+def told(made: Federation, place: int) -> int:
+    """Bytes that a client which is there gets in a round: its subject and the ensemble."""
+    seen = made.transcript.distillation[place]
+    codec = KnowledgeCodec(10, seen.levels)
+    sent = ensemble_message(seen.ensemble, codec, seen.total, len(seen.survivors))
+    return SUBJECT + HEADER_BYTES + 4 + len(sent)
 
 
 def test_no_faults_and_a_plan_without_any_are_the_same(digits: FederatedData) -> None:
@@ -89,38 +100,45 @@ def test_a_client_that_dropped_out_neither_learns_nor_hears(
     still = [np.array_equal(a, b) for a, b in zip(before, parameters(made), strict=True)]
     assert still == [False, False, True, False]
     heard = made.transcript.down - sent
-    assert heard[2] == 0
-    assert set(heard[[0, 1, 3]].tolist()) == {ensemble_bytes(ensembles(made)[1], "soft")}
+    assert heard[2] == (0 if stage is Stage.PREPARE else SUBJECT)
+    assert set(heard[[0, 1, 3]].tolist()) == {told(made, 1)}
 
 
 def test_who_comes_back_is_sent_what_it_missed(digits: FederatedData) -> None:
+    """Client 2 reads round 0's subject and no ensemble, client 3 not round 1's ensemble."""
     plan = faults({0: {2: GONE}, 1: {2: Stage.PREPARE, 3: Stage.UNMASK}})
     made = run(federation(digits, dropouts=plan), rounds=2)
-    sizes = [ensemble_bytes(sent, "hard") for sent in ensembles(made)]
+    sizes = [told(made, r) for r in range(2)]
     start = proxy_bytes(digits.proxies.pixels)
     heard = (made.transcript.down - start).tolist()
-    assert heard == [sum(sizes), sum(sizes), 0, sizes[0]]
+    ensemble = sizes[1] - SUBJECT
+    assert heard == [sum(sizes), sum(sizes), SUBJECT, sum(sizes) - ensemble]
     run(made, rounds=1)
-    sizes.append(ensemble_bytes(ensembles(made)[2], "hard"))
-    assert (made.transcript.down - start).tolist() == [sum(sizes)] * 4
+    sizes.append(told(made, 2))
+    again = [0, 0, 3 * HEADER_BYTES, HEADER_BYTES]  # what was missed comes in a frame of its own
+    assert (made.transcript.down - start - sum(sizes)).tolist() == again
 
 
-def test_without_a_memory_only_the_newest_ensemble_is_sent(digits: FederatedData) -> None:
-    forgetful = replace(BRIEF, remember=False)
-    made = run(federation(digits, dropouts=faults({0: {2: GONE}}), schedule=forgetful), rounds=2)
-    newest = ensemble_bytes(ensembles(made)[1], "hard")
-    assert made.transcript.down[2] == proxy_bytes(digits.proxies.pixels) + newest
+def test_a_client_that_was_told_something_else_does_not_sum(digits: FederatedData) -> None:
+    """The running hash of all that a client was told is the subject of every sum."""
+    made = federation(digits, schedule=all_proxies(digits))
+    next(made.rounds(1))
+    made.clients[1]._told.write(Kind.TELL, 0, b"another ensemble")
+    made.clients[1]._told.count -= 1
+    with pytest.raises(PeerError, match="client 1 was told something else"):
+        next(made.rounds(1))
 
 
 def test_who_comes_back_learns_from_what_it_missed(
     digits: FederatedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lessons: list[int] = []
-    monkeypatch.setattr(
-        "secure_fd.training.Learners.distillation_steps",
-        lambda _, pixels, __, ___, present: lessons.extend([len(pixels)] * len(present)),
-    )
     made = federation(digits, FedMD(), dropouts=faults({0: {3: GONE}}))
+    monkeypatch.setattr(
+        made,
+        "_train",
+        lambda due: lessons.extend(len(s.lesson.indices) for s in due if s.lesson is not None),
+    )
     run(made)
     asked = {int(i) for sent in ensembles(made) for i in sent.indices}
     assert lessons == [32] * 3 + [len(asked)] * 4
@@ -139,7 +157,8 @@ def test_a_federation_goes_on_after_a_void_round(digits: FederatedData) -> None:
     assert (first.void, void.void) == (False, True)
     assert (void.kept, void.single, void.survivors) == (0.0, 0.0, ())
     assert dict(void.missing) == some
-    assert np.array_equal(before, (made.transcript.down, made.transcript.up))
+    assert (made.transcript.down - before[0]).tolist() == [SUBJECT] * 4
+    assert np.array_equal(before[1], made.transcript.up)
     last = next(rounds)
     assert last.survivors == (0, 1, 2, 3)
     assert [seen.index for seen in made.transcript.distillation] == [0, 2]
@@ -152,23 +171,20 @@ def test_whoever_is_there_in_a_void_round_trains_alone(
     digits: FederatedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sum with a threshold can be void while some clients are there."""
-    made = federation(digits, dropouts=faults({0: {0: GONE, 1: GONE}}))
-    lessons: list[object] = []
-    monkeypatch.setattr(
-        "secure_fd.training.Learners.distillation_steps",
-        lambda self, *_: lessons.append(self),
+    made = federation(
+        digits, dropouts=faults({0: {0: GONE, 1: GONE}}), aggregation=MaskedSum(4, public_seed=0)
     )
-    monkeypatch.setattr(
-        "secure_fd.aggregation.base.uploaders", lambda *_: ()
-    )  # stands in for a threshold that was missed
     run(made, rounds=0)
-    before, heard = parameters(made), made.transcript.down.copy()
+    train, lessons = made._train, list[object]()
+    monkeypatch.setattr(
+        made, "_train", lambda due: (train(due), lessons.extend(s.lesson for s in due))
+    )
+    before = parameters(made)
     report = next(made.rounds(1))
     assert report.void
     still = [np.array_equal(a, b) for a, b in zip(before, parameters(made), strict=True)]
     assert still == [True, True, False, False]
-    assert lessons == []
-    assert np.array_equal(heard, made.transcript.down)
+    assert lessons == [None, None]
 
 
 # Masks on or off changes nothing, with faults as without.
@@ -300,12 +316,13 @@ def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(
 # FedAvg.
 
 
-def fedavg(data: FederatedData, script: dict[int, dict[int, Stage]], rate: float = 0.0) -> FedAvg:
-    return FedAvg(
-        networks(4),
-        data.clients,
-        optimiser=SGD(learning_rate=rate, local_batch=16),
-        local_steps=1,
+def fedavg(
+    data: FederatedData, script: dict[int, dict[int, Stage]], rate: float = 0.0
+) -> Federation:
+    return Federation(
+        participants_of(networks(4), data.clients),
+        None,
+        FedAvg(SGD(learning_rate=rate, local_batch=16), 1),
         dropouts=faults(script),
         device=CPU,
     )
@@ -316,7 +333,7 @@ def test_fedavg_is_the_mean_of_the_survivors(
 ) -> None:
     """Without a step of training, every client sends the network that it was built with."""
     made = fedavg(digits, {0: {0: GONE, 1: Stage.UNMASK, 3: Stage.PREPARE}})
-    monkeypatch.setattr(made, "_load", lambda _: None)  # clients keep their own
+    monkeypatch.setattr(FedAvgClient, "_load", lambda _: None)  # clients keep their own
     held = [flatten(model).numpy() for model in networks(4)]
     shares = [len(client.train) for client in digits.clients]
     [report] = made.rounds(1)
@@ -331,13 +348,14 @@ def test_fedavg_is_the_mean_of_the_survivors(
 def test_a_void_round_leaves_the_global_model_as_it_was(digits: FederatedData) -> None:
     made = fedavg(digits, {1: VOID}, rate=0.1)
     list(made.rounds(1))
-    before = flatten(made.model).clone()
+    before = flatten(made.models[0]).clone()
     [void] = made.rounds(1)
     assert (void.survivors, dict(void.missing)) == ((), VOID)
-    assert torch.equal(flatten(made.model), before)
+    assert len(made.transcript.parameters) == 1
     [after] = made.rounds(1)
     assert after.survivors == (0, 1, 2, 3)
-    assert not torch.equal(flatten(made.model), before)
+    assert not torch.equal(flatten(made.models[0]), before)
+    assert len({flatten(model).numpy().tobytes() for model in made.models}) == 1
     assert made.transcript.void_rounds == 1
 
 
@@ -346,12 +364,12 @@ def test_fedavg_sends_the_model_to_who_is_there_and_to_who_comes_back(
 ) -> None:
     plan = {0: {1: GONE, 2: Stage.PREPARE}, 1: {2: Stage.PREPARE, 3: Stage.UNMASK}}
     made = fedavg(digits, plan)
-    size = 4 * flatten(made.model).numel()
+    size = 4 * flatten(made.models[0]).numel()
     counts = [(list(made.rounds(1)), (made.transcript.down // size).tolist())[1] for _ in range(3)]
     # The start; then the mean of round 0 to who stayed, and to client 1 before it trains again.
-    assert counts[0] == [2, 1, 1, 2]
-    assert counts[1] == [3, 3, 1, 2]
-    assert counts[2] == [4, 4, 3, 4]
+    assert counts[0] == [2, 1, 0, 2]
+    assert counts[1] == [3, 3, 0, 2]
+    assert counts[2] == [4, 4, 4, 4]  # client 2 is sent all that it was not told
 
 
 @pytest.mark.parametrize("protection", [None, LabelUnit(4.0, 1e-5, random=SeededRandom(2))])

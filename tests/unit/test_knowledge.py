@@ -1,5 +1,6 @@
 """What crosses the boundary: contributions, their integers, and what the server sends back."""
 
+import math
 import struct
 import zlib
 from dataclasses import replace
@@ -14,11 +15,12 @@ from secure_fd.knowledge import (
     SOFT_LEVELS,
     Contribution,
     Ensemble,
+    FloatArray,
     KnowledgeCodec,
     Released,
     one_hot,
 )
-from secure_fd.messages import ensemble_bytes, ensemble_message, proxy_bytes
+from secure_fd.messages import ensemble_message, proxy_bytes, read_ensemble
 
 ROWS = np.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
 
@@ -104,19 +106,53 @@ def ensemble() -> Ensemble:
     return Ensemble(np.array([7, 300, 70_000]), predictions, np.array([True, False, True]))
 
 
-def test_the_servers_message_holds_the_kept_proxies_alone() -> None:
-    indices = struct.pack("<II", 7, 70_000)
-    named = replace(ensemble(), predictions=np.eye(3)[[1, 2, 0]])
-    assert ensemble_message(named, "hard") == indices + bytes([1, 0])
-    steps = struct.pack("<6H", 0, 65535, 0, 39321, 13107, 13107)
-    assert ensemble_message(ensemble(), "soft") == indices + steps
-    assert ensemble_message(ensemble(), "hard") == indices + steps  # a mean of votes, not a class
+CODEC = KnowledgeCodec(3, 10)
+UNITS = np.array([[0, 20, 0], [1, 2, 3], [12, 4, 4]])
+"""Summed integers of two contributors about three proxies."""
 
 
-def test_received_bytes_are_the_rounds_indices_and_the_message() -> None:
+@pytest.mark.parametrize(
+    ("rows", "form", "size"),
+    [
+        (np.eye(3)[[1, 2, 0]], 0, 2 * 1),
+        (UNITS / UNITS.sum(axis=1, keepdims=True), 1, 2 * 3),
+        (np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [0.7, 0.2, 0.1]]), 2, 2 * 3 * 4),
+    ],
+)
+def test_an_ensemble_reads_back_in_its_shortest_exact_form(
+    rows: FloatArray, form: int, size: int
+) -> None:
+    """Classes, summed integers, or float32; kept proxies alone have rows."""
+    sent = replace(ensemble(), predictions=rows)
+    message = ensemble_message(sent, CODEC, UNITS.reshape(-1), 2)
+    assert message[0] == form
+    assert len(message) == 1 + 4 + 1 + size
+    read = read_ensemble(message, sent.indices, CODEC)
+    assert read.kept.tolist() == [True, False, True]
+    wanted = rows[sent.kept]
+    exact = wanted.astype(np.float32) if form == 2 else wanted
+    assert np.array_equal(read.predictions[sent.kept], exact)
+    assert not read.predictions[1].any()
+
+
+def test_a_broken_ensemble_is_refused() -> None:
+    rows = np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [0.7, 0.2, 0.1]])
+    floats = replace(ensemble(), predictions=rows)
+    message = ensemble_message(floats, CODEC, UNITS.reshape(-1), 2)
+    indices = ensemble().indices
     named = replace(ensemble(), predictions=np.eye(3)[[1, 2, 0]])
-    assert ensemble_bytes(named, "hard") == 3 * 4 + 2 * 4 + 2
-    assert ensemble_bytes(ensemble(), "soft") == 3 * 4 + 2 * 4 + 2 * 3 * 2
+    classes = ensemble_message(named, CODEC, UNITS.reshape(-1), 2)
+    for broken in (
+        b"",
+        message[:-1],
+        message + b"x",
+        bytes([9]) + message[1:],
+        classes[:-1] + b"\x07",
+        message[:-4] + struct.pack("<f", math.inf),
+    ):
+        with pytest.raises(PeerError, match="ensemble"):
+            read_ensemble(broken, indices, CODEC)
+    assert read_ensemble(message, indices, CODEC).kept.any()
 
 
 def test_proxies_are_sent_once_as_compressed_bytes() -> None:

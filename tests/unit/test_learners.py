@@ -1,6 +1,6 @@
 """All clients in training: each on its own path, at the schedule's rate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from secure_fd.cohort import OnSteps, SideBySide
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
+from secure_fd.learner import Learner, Lesson
 from secure_fd.models import build, flatten
 from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Learners, Trainer
+from secure_fd.training import Trainer
 
 CPU = torch.device("cpu")
 STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))
@@ -29,8 +31,47 @@ def networks() -> list[nn.Module]:
     return [build(name, 10, seed) for seed, name in enumerate(NAMES)]
 
 
-def made(schedule: Schedule = STEPS) -> Learners:
-    return Learners(networks(), [records(k) for k in range(3)], schedule, 4, CPU)
+class Together:
+    """Clients that train side by side, as a courier has them do."""
+
+    def __init__(
+        self, train: Sequence[Images], schedule: Schedule, on_steps: OnSteps | None = None
+    ) -> None:
+        self.models = networks()
+        self._learners = [
+            Learner(model, own, schedule, 4000 + k, CPU)
+            for k, (model, own) in enumerate(zip(self.models, train, strict=True))
+        ]
+        self._run = SideBySide(CPU, [made.trainer for made in self._learners], on_steps)
+        self.begin_round(0)
+
+    def begin_round(self, index: int) -> None:
+        for learner in self._learners:
+            learner.round = index
+
+    def warm_up(self) -> None:
+        for jobs in zip(*(learner.warm_up() for learner in self._learners), strict=True):
+            self._run(jobs)
+
+    def local_steps(
+        self, steps: int, present: Sequence[int], targets: torch.Tensor | None = None
+    ) -> None:
+        for jobs in zip(*(self._learners[k].local(steps, targets) for k in present), strict=True):
+            self._run(jobs)
+
+    def distillation_steps(
+        self, pixels: torch.Tensor, targets: torch.Tensor, steps: int, present: Sequence[int]
+    ) -> None:
+        lesson = Lesson(pixels, torch.arange(len(pixels)), targets)
+        for k in present:
+            learner = self._learners[k]
+            learner.schedule = replace(learner.schedule, proxy_steps=steps)
+        for jobs in zip(*(self._learners[k].distil(lesson) for k in present), strict=True):
+            self._run(jobs)
+
+
+def made(schedule: Schedule = STEPS) -> Together:
+    return Together([records(k) for k in range(3)], schedule)
 
 
 def trainers(schedule: Schedule = STEPS) -> list[Trainer]:
@@ -62,8 +103,8 @@ def test_every_client_goes_the_way_of_its_trainer() -> None:
 def test_lessons_take_the_place_of_labels() -> None:
     plain, taught, turned = made(), made(), made()
     plain.local_steps(2, range(3))
-    taught.local_steps(2, range(3), [torch.eye(10)] * 3)
-    turned.local_steps(2, range(3), [torch.eye(10).roll(1, dims=0)] * 3)
+    taught.local_steps(2, range(3), torch.eye(10))
+    turned.local_steps(2, range(3), torch.eye(10).roll(1, dims=0))
     for k in range(3):
         assert apart(plain.models[k], taught.models[k]) < 1e-5
         assert apart(plain.models[k], turned.models[k]) > 1e-4
@@ -168,7 +209,7 @@ def test_the_warm_up_has_momentum_where_clients_hold_some_classes(
 ) -> None:
     """With it, a client of one class or two ends with dead units."""
     held = [replace(r, labels=relabel(r.labels)) for r in map(records, range(3))]
-    learners = Learners(networks(), held, STEPS, 4, CPU)
+    learners = Together(held, STEPS)
     learners.warm_up()
     sgd = replace(STEPS.sgd, momentum=momentum)
     for k, network in enumerate(networks()):
@@ -180,7 +221,7 @@ def test_the_warm_up_has_momentum_where_clients_hold_some_classes(
 def test_the_steps_of_those_who_are_present_are_heard_of() -> None:
     heard: list[int] = []
     train = [records(k) for k in range(3)]
-    learners = Learners(networks(), train, STEPS, 4, CPU, heard.append)
+    learners = Together(train, STEPS, heard.append)
     taught = torch.full((40, 10), 0.1)
     learners.warm_up()
     assert sum(heard) == 3 * 3

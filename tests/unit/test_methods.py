@@ -15,18 +15,19 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.federation import Federation
+from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import (
     SOFT_LEVELS,
     WEIGHED_LEVELS,
     Ensemble,
     FloatArray,
+    KnowledgeCodec,
     Sums,
     contributors,
 )
 from secure_fd.messages import ensemble_message, proxy_bytes
 from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
-from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -36,6 +37,7 @@ from secure_fd.rounds import Trust
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.selection.client import Selection
 from secure_fd.training import Trainer, predict, predicted_labels
@@ -54,6 +56,8 @@ from tests.small_federation import (
 )
 
 CPU = torch.device("cpu")
+BROADCAST = HEADER_BYTES + 4
+"""Bytes of a broadcast besides its body: frame and position."""
 
 
 # Masks on or off changes nothing.
@@ -73,7 +77,7 @@ def test_masks_change_no_bit_of_a_distillation(
 
 
 def test_masks_change_no_bit_of_fedavg(digits: FederatedData) -> None:
-    def train(aggregation: SecureSum) -> FedAvg:
+    def train(aggregation: SecureSum) -> Federation:
         made = fedavg(digits, aggregation=aggregation)
         list(made.rounds(2))
         return made
@@ -124,11 +128,14 @@ def test_rounds_of_the_other_methods_go_on_too(digits: FederatedData) -> None:
     whole, pieces = fedavg(digits), fedavg(digits)
     list(whole.rounds(2))
     assert [r.index for count in (1, 1) for r in pieces.rounds(count)] == [0, 1]
-    assert torch.equal(flatten(whole.model), flatten(pieces.model))
+    assert torch.equal(flatten(whole.models[0]), flatten(pieces.models[0]))
     assert whole.transcript.down.tolist() == pieces.transcript.down.tolist()
-    alone, parts = (Independent(participants(digits), BRIEF, device=CPU) for _ in range(2))
-    list(alone.rounds(2))
-    assert [index for count in (1, 1) for index in parts.rounds(count)] == [0, 1]
+    alone, parts = (
+        Federation(participants(digits), None, Independent(), schedule=BRIEF, device=CPU)
+        for _ in range(2)
+    )
+    alone.fit(2)
+    assert [r.index for count in (1, 1) for r in parts.rounds(count)] == [0, 1]
     assert all(
         torch.equal(flatten(a), flatten(b)) for a, b in zip(alone.models, parts.models, strict=True)
     )
@@ -234,31 +241,32 @@ def test_a_network_may_name_classes_alone() -> None:
 
 
 def test_trust_is_what_the_network_knew_before_it_was_taught() -> None:
-    trust = Trust(2)
-    assert trust.of(0) == 0.0
+    trust, silent = Trust(), Trust()
+    assert trust.value == 0.0
     count = Trust.LEAST
     said, kept = np.eye(3)[np.arange(count + 1) % 3], np.arange(count + 1) < count
     named = np.where(np.arange(count + 1) < 8, 0, np.arange(count + 1) % 3)  # 5 of these 8 are new
     taught = Ensemble(np.arange(count + 1), np.eye(3)[named], kept)
-    trust.said(0, said)
-    trust.heard(taught, [0, 1])  # client 1 was not asked
-    assert trust.of(0) == pytest.approx(1 - 5 / count)
-    assert trust.of(1) == 0.0
-    trust.heard(replace(taught, predictions=np.eye(3)[named - 1]), [0])
-    assert trust.of(0) == pytest.approx(1 - 5 / count)  # what was said before is said no more
+    trust.said(said)
+    trust.compare(taught)
+    silent.compare(taught)  # it was not asked
+    assert trust.value == pytest.approx(1 - 5 / count)
+    assert silent.value == 0.0
+    trust.compare(replace(taught, predictions=np.eye(3)[named - 1]))
+    assert trust.value == pytest.approx(1 - 5 / count)  # an answer is compared once
 
 
 def test_a_server_that_keeps_few_lessons_reads_no_trust() -> None:
     """One kept proxy would tell what the network says about it."""
-    trust, count = Trust(1), Trust.LEAST
+    trust, count = Trust(), Trust.LEAST
     said = np.eye(3)[np.zeros(count, dtype=int)]
     for kept in (1, count - 1):
-        trust.said(0, said)
-        trust.heard(Ensemble(np.arange(count), said, np.arange(count) < kept), [0])
-        assert trust.of(0) == 0.0
-    trust.said(0, said)
-    trust.heard(Ensemble(np.arange(count), said, np.ones(count, dtype=bool)), [0])
-    assert trust.of(0) == 1.0
+        trust.said(said)
+        trust.compare(Ensemble(np.arange(count), said, np.arange(count) < kept))
+        assert trust.value == 0.0
+    trust.said(said)
+    trust.compare(Ensemble(np.arange(count), said, np.ones(count, dtype=bool)))
+    assert trust.value == 1.0
 
 
 def test_one_client_that_gives_nearly_all_of_a_count_is_alone() -> None:
@@ -358,8 +366,10 @@ def test_bytes_in_clear_are_those_of_the_messages(digits: FederatedData, labels:
     sent = [len(seen.payloads[1].tobytes()) for seen in made.transcript.distillation]
     layout = LaneLayout(4, WEIGHED_LEVELS if labels == "hard" else SOFT_LEVELS)
     assert sent == [8 * layout.words(32 * 10)] * 2
-    assert made.transcript.up.tolist() == [sum(sent)] * 4
+    assert made.transcript.up.tolist() == [sum(sent) + 2 * (HEADER_BYTES + 32)] * 4
     assert made.transcript.down.tolist() == [proxy_bytes(digits.proxies.pixels) + told(made)] * 4
+    if labels == "soft":  # each row as the integers that were summed, in two bytes a class
+        assert told(made) <= 2 * (2 * BROADCAST + 40 + 5 + 4) + 2 * 32 * 10 * 2
 
 
 def test_bytes_under_masks_are_those_of_the_messages(
@@ -407,27 +417,38 @@ def test_bytes_under_masks_are_those_of_the_messages(
 
 
 def told(made: Federation) -> int:
-    """Bytes of every round's proxy indices and ensemble."""
-    labels = made._method.labels
+    """Bytes of every round's subject and ensemble, in their frames."""
     return sum(
-        4 * len(sent.indices) + len(ensemble_message(sent, labels)) for sent in ensembles(made)
+        2 * BROADCAST
+        + 40
+        + len(
+            ensemble_message(
+                seen.ensemble, KnowledgeCodec(10, seen.levels), seen.total, len(seen.survivors)
+            )
+        )
+        for seen in made.transcript.distillation
     )
 
 
 def test_fedavg_counts_every_parameter_vector(digits: FederatedData) -> None:
     made = fedavg(digits)
     list(made.rounds(2))
-    size = flatten(made.model).numel()
+    size = flatten(made.models[0]).numel()
     words = made.transcript.parameters[-1].payloads[0].nbytes
-    assert made.transcript.up.tolist() == [2 * words] * 4
-    assert made.transcript.down.tolist() == [3 * 4 * size] * 4
+    assert made.transcript.up.tolist() == [2 * (words + HEADER_BYTES + 32)] * 4
+    assert made.transcript.down.tolist() == [3 * 4 * size + 4 * BROADCAST + 2 * 8] * 4
 
 
 def test_independent_clients_send_nothing(digits: FederatedData) -> None:
-    made = Independent(participants(digits), BRIEF, seed=1, device=CPU)
+    made = Federation(participants(digits), None, Independent(), schedule=BRIEF, seed=1, device=CPU)
     before = [flatten(model).clone() for model in made.models]
-    assert list(made.rounds(2)) == [0, 1]
-    assert made.transcript.up.sum() == made.transcript.down.sum() == 0
+    reports = made.fit(2)
+    assert [(r.index, r.void, r.survivors, r.kept) for r in reports] == [
+        (0, False, (), 0.0),
+        (1, False, (), 0.0),
+    ]
+    assert made.transcript.up.sum() == 0
+    assert made.transcript.down.tolist() == [2 * (BROADCAST + 8)] * 4  # the rounds' numbers
     assert not any(torch.equal(a, flatten(b)) for a, b in zip(before, made.models, strict=True))
     assert len(made.accuracies(digits.test)) == 4
 
@@ -442,9 +463,11 @@ def test_fedavg_weighs_clients_by_their_records(
     sizes = (5, 20)
     data = [first(digits.clients[0], size) for size in sizes]
     models = networks(2)
-    made = FedAvg(models, data, local_steps=1, device=CPU, optimiser=SGD(learning_rate=0.0))
+    made = Federation(
+        participants_of(models, data), None, FedAvg(SGD(learning_rate=0.0), 1), device=CPU
+    )
     start = flatten(models[0]).numpy().copy()
-    monkeypatch.setattr(made, "_load", lambda _: None)  # clients keep their own
+    monkeypatch.setattr(FedAvgClient, "_load", lambda _: None)  # clients keep their own
     other = flatten(models[1]).numpy().copy()
     list(made.rounds(1))
     wanted = (5 * start + 20 * other) / 25
@@ -465,12 +488,14 @@ def test_fedavg_refuses_what_cannot_be_averaged(digits: FederatedData) -> None:
     mixed = [*networks(3), nn.Sequential(nn.Flatten(), nn.Linear(784, 12))]
     data = list(digits.clients)
     with pytest.raises(ConfigurationError, match="models"):
-        FedAvg(mixed, data)
+        Federation(participants_of(mixed, data), None, FedAvg())
     with pytest.raises(ConfigurationError, match=r"models: 3 is not allowed; .*4"):
-        FedAvg(networks(3), data)
+        participants_of(networks(3), data)
     with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
-        FedAvg(networks(4), data, aggregation=PlainSum(3))
-    diverged = FedAvg(networks(4), data, optimiser=SGD(learning_rate=1e30), device=CPU)
+        Federation(participants(digits), None, FedAvg(), aggregation=PlainSum(3))
+    diverged = Federation(
+        participants(digits), None, FedAvg(SGD(learning_rate=1e30), 11), device=CPU
+    )
     with pytest.raises(LocalError, match="diverged"):
         list(diverged.rounds(1))
 
@@ -490,6 +515,10 @@ def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
         Federation([odd, *clients[1:]], pixels, FedMD(), schedule=BRIEF)
     with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
         Federation(clients, pixels, FedMD(), schedule=BRIEF, aggregation=PlainSum(3))
+    with pytest.raises(ConfigurationError, match="proxies: None is not allowed"):
+        Federation(clients, None, FedMD(), schedule=BRIEF)
+    with pytest.raises(ConfigurationError, match="method: 'int' is not allowed"):
+        Federation(clients, pixels, 3, schedule=BRIEF)  # type: ignore[arg-type]
 
 
 def test_predictions_leave_the_network_as_it_was(digits: FederatedData) -> None:
@@ -508,12 +537,11 @@ def test_predictions_leave_the_network_as_it_was(digits: FederatedData) -> None:
 
 def fedavg(
     data: FederatedData, aggregation: SecureSum | None = None, learning_rate: float = 0.1
-) -> FedAvg:
-    return FedAvg(
-        networks(4),
-        data.clients,
-        optimiser=SGD(learning_rate, local_batch=16),
-        local_steps=2,
+) -> Federation:
+    return Federation(
+        participants_of(networks(4), data.clients),
+        None,
+        FedAvg(SGD(learning_rate, local_batch=16), 2),
         aggregation=aggregation,
         seed=1,
         device=CPU,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import secure_fd.federation
+import secure_fd.methods.votes
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
@@ -260,7 +260,7 @@ def test_a_federation_with_the_record_unit_asks_no_network_and_no_selector(
     def refuse(*_: object) -> FloatArray:
         raise AssertionError("a network was asked")
 
-    monkeypatch.setattr(secure_fd.federation, "predict", refuse)
+    monkeypatch.setattr(secure_fd.methods.votes, "predict", refuse)
     made = run(federation(digits, protection=RecordUnit(4.0, 1e-5)), rounds=2)
     assert any(sent.kept.any() for sent in ensembles(made))
     assert all(made.selector_scores(k) is None for k in range(4))

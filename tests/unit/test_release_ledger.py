@@ -1,6 +1,6 @@
 """How often a client answers about one proxy: counted in time, whole or not at all, for good."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +8,11 @@ import pytest
 from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.crypto.public import draw_indices, joint_seed, public_nonces
 from secure_fd.data.federated import FederatedData
-from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
-from secure_fd.rounds import ProxyChoice, ReleaseLedger
+from secure_fd.methods.votes import VoteServer
+from secure_fd.rounds import Draws, ReleaseLedger
 from tests.small_federation import BRIEF, faults, federation, run
 
 
@@ -108,24 +109,43 @@ def test_a_void_round_and_a_lost_client_count_as_well(digits: FederatedData) -> 
 # The draw.
 
 
-@dataclass
+SEED = bytes(range(32))
+
+
 class Drawing(PlainSum):
-    """A sum whose clients draw together: the highest numbers, and it notes what it was asked."""
+    """A sum whose clients have agreed on a joint seed."""
 
-    n_clients: int = 4
-    calls: list[tuple[int, int, int]] = field(default_factory=list)
-
-    def draw(self, round_index: int, population: int, count: int) -> IntArray:  # type: ignore[override]
-        self.calls.append((round_index, population, count))
-        return np.arange(population - count, population)
+    @property
+    def seed(self) -> bytes:  # type: ignore[override]
+        return SEED
 
 
-def test_clients_that_draw_together_are_asked(digits: FederatedData) -> None:
-    drawing = Drawing()
-    made = run(federation(digits, aggregation=drawing, releases_per_pair=1), rounds=2)
-    assert drawing.calls == [(0, 200, 32), (1, 168, 32)]
-    chosen = [seen.proxy_indices.tolist() for seen in made.transcript.distillation]
-    assert chosen == [list(range(168, 200)), list(range(136, 168))]
+def test_a_joint_seed_decides_every_party_s_draw(digits: FederatedData) -> None:
+    made = run(federation(digits, aggregation=Drawing(4), releases_per_pair=1), rounds=2)
+    first, second = (seen.proxy_indices for seen in made.transcript.distillation)
+    assert np.array_equal(first, draw_indices(SEED, 0, 200, 32))
+    left = np.setdiff1d(np.arange(200), first)
+    assert np.array_equal(second, left[draw_indices(SEED, 1, 168, 32)])
+
+
+def test_a_client_refuses_a_round_about_other_proxies(digits: FederatedData) -> None:
+    """It derives the draw itself, so a server that asks about chosen proxies gets no answer."""
+    made = federation(digits, seed=9)
+    made.fit(0)
+    half = made.server.half
+    assert isinstance(half, VoteServer)
+    half._terms.draws = Draws(bytes(32), 200, 32, None)
+    with pytest.raises(PeerError, match="about other proxies"):
+        made.fit(1)
+
+
+def test_a_draw_skips_no_round_and_goes_back_to_none() -> None:
+    one, other = (Draws(SEED, 50, 7, limit=3) for _ in range(2))
+    assert np.array_equal([one.of(r) for r in range(4)][-1], other.of(3))
+    assert one.most_released == other.most_released
+    assert np.array_equal(other.of(3), one.of(3))
+    with pytest.raises(LocalError, match="round 2 was drawn before round 3"):
+        other.of(2)
 
 
 def test_without_a_joint_draw_the_seed_s_public_nonces_decide(digits: FederatedData) -> None:
@@ -137,8 +157,8 @@ def test_without_a_joint_draw_the_seed_s_public_nonces_decide(digits: FederatedD
 
 
 def test_a_limit_maps_a_draw_to_the_proxies_that_are_left() -> None:
-    choice = ProxyChoice(PlainSum(3), n_proxies=10, per_round=4, seed=0, limit=1)
-    drawn = [choice.draw(index).tolist() for index in range(3)]
+    choice = Draws(SEED, n_proxies=10, per_round=4, limit=1)
+    drawn = [choice.of(index).tolist() for index in range(3)]
     assert [len(part) for part in drawn] == [4, 4, 2]
     assert sorted(i for part in drawn for i in part) == list(range(10))
     assert all(part == sorted(part) for part in drawn)

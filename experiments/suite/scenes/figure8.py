@@ -41,7 +41,7 @@ from experiments.suite.scenes.digit_split import (
 )
 from secure_fd import models
 from secure_fd.data.images import concatenate
-from secure_fd.federation import Federation, Participant
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.knowledge import one_hot
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
@@ -126,8 +126,8 @@ def _attack_fedavg(
     """GMI on the last global model, under both of its figures."""
     steps = schedule(dataset, "strong")
     shared = [models.build(models.SHARED, data.n_classes, seed) for _ in data.clients]
-    runner = FedAvg(
-        shared, data.clients, optimiser=steps.sgd, local_steps=steps.fedavg_steps, seed=seed
+    runner = Federation(
+        participants_of(shared, data.clients), None, FedAvg(), schedule=steps, seed=seed
     )
     _consume(runner.rounds, effort.fedavg_rounds, progress)
     record = _trained(ready, effort.fedavg_rounds, runner.accuracies(data.test))

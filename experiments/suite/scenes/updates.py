@@ -38,7 +38,7 @@ from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, Participant
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.private_training import PrivateSGD
@@ -176,18 +176,18 @@ def _meet(job: Job, row: _Row, made: _Set, seed: int) -> _Met:
 
 def _fedavg(
     job: Job, row: _Row, public: Public, clients: Sequence[ClientData], start: Tensor, seed: int
-) -> FedAvg:
+) -> Federation:
     """A run from parameters `start` [m]; under DP-SGD the whole of it has the job's budget."""
     recipe = row.recipe
     optimiser: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
     if row.private:
         steps = row.rounds * recipe.steps
         optimiser = PrivateSGD(job.epsilon, job.delta, steps, recipe.learning_rate, recipe.batch)
-    return FedAvg(
-        [network(public, start).train() for _ in clients],  # Opacus hooks training alone
-        clients,
-        optimiser=optimiser,
-        local_steps=recipe.steps,
+    shared = [network(public, start).train() for _ in clients]  # Opacus hooks training alone
+    return Federation(
+        participants_of(shared, clients),
+        None,
+        FedAvg(optimiser, recipe.steps),
         aggregation=MaskedSum(len(clients), keep_payloads=False) if row.masks else None,
         seed=seed,
     )

@@ -1,0 +1,112 @@
+"""One participant: records, network, method half, protection and keys. Bytes in, bytes out.
+
+A courier hands messages over. Where `work` is due, it trains (or has it trained beside that of
+other clients) and calls `resume`; which records and which rate is the client's choice alone.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from secure_fd.aggregation.base import SumClient
+from secure_fd.crypto.primitives import SERVER
+from secure_fd.errors import PeerError
+from secure_fd.exchange import ClientHalf, ClientTurn, Kind, Share, Told, Void, read_header
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
+
+if TYPE_CHECKING:
+    from secure_fd.learner import Steps
+
+
+class Client:
+    """A client of a federation. It knows no transport and no other client.
+
+    number: its place in the roster. session: 32 bytes that name the federation. half: what its
+    method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        session: bytes,
+        half: ClientHalf,
+        sums: SumClient,
+        noise: Callable[[], NoiseTerms] = lambda: NO_NOISE,
+    ) -> None:
+        self.number, self.half = number, half
+        self.work: Steps | None = None
+        self._session, self._sum, self._noise = session, sums, noise
+        self._told = Told(session)
+        self._inbox: deque[bytes] = deque()
+        self._turn: ClientTurn | None = None
+        self._subject: bytes | None = None
+        self._index = 0
+
+    def start(self) -> list[bytes]:
+        """Join the session and begin to learn alone."""
+        self._turn = self.half.begin()
+        return self._sum.start() + self._go(partial(next, self._turn))
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Take one message of the server and give the answers; they wait while work is due.
+
+        Raises PeerError for a message that does not follow what this client was told.
+        """
+        self._inbox.append(data)
+        return self._pump()
+
+    def resume(self) -> list[bytes]:
+        """Go on after the work that was due is done."""
+        self.work = None
+        gone_on = [] if self._turn is None else self._go(partial(next, self._turn))
+        return gone_on + self._pump()
+
+    def _pump(self) -> list[bytes]:
+        sent: list[bytes] = []
+        while self._inbox and self.work is None:
+            sent += self._take(self._inbox.popleft())
+        return sent
+
+    def _take(self, data: bytes) -> list[bytes]:
+        kind, _, body = read_header(data, self._session, SERVER)
+        if kind < Kind.INPUT or kind == Kind.CIPHER:
+            return self._sum.receive(data)
+        if kind == Kind.MISSED:
+            self._catch_up(body)
+            return []
+        read, self._index, payload = self._told.read(data)
+        if read is Kind.SUBJECT:
+            self._subject, self._turn = payload, self.half.round(payload)
+            return self._go(partial(next, self._turn))
+        if self._turn is None:
+            raise PeerError("an answer came where nothing was asked")
+        if read is Kind.VOID:
+            return self._go(partial(self._turn.throw, Void()))
+        return self._go(partial(self._turn.send, payload))
+
+    def _catch_up(self, broadcast: bytes) -> None:
+        """Read an earlier broadcast; one that this client has already read changes nothing."""
+        if Told.position(broadcast) < self._told.count:
+            return
+        kind, _, payload = self._told.read(broadcast)
+        self._turn = None
+        if kind is Kind.SUBJECT:
+            self._subject = payload
+        elif self._subject is not None:
+            self.half.missed(self._subject, payload if kind is Kind.TELL else None)
+
+    def _go(self, step: Callable[[], "Share | Steps"]) -> list[bytes]:
+        """Run the method's half until it has training or a share."""
+        try:
+            wanted = step()
+        except (StopIteration, Void):
+            self._turn = None
+            return []
+        if not isinstance(wanted, Share):
+            self.work = wanted
+            return []
+        terms = RoundTerms(
+            self._index, len(wanted.values), wanted.bound, self._told.digest, self._noise()
+        )
+        return self._sum.load(terms, wanted.values)

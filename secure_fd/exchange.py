@@ -1,0 +1,165 @@
+"""The one exchange that every method is, as values: what halves yield, and what crosses as bytes.
+
+A method is two generators that face each other. The server's half yields what it asks and is sent a
+sum; the client's half yields what it shares, or training that is due, and is sent the server's next
+message. Nothing here does input or output.
+
+    server   Ask(body)          client   Share(values), Steps(training)
+    server   is sent Sum        client   is sent the server's message
+"""
+
+import hashlib
+import struct
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from secure_fd.crypto.primitives import SERVER, VERSION
+from secure_fd.errors import PeerError
+from secure_fd.knowledge import UnitArray
+from secure_fd.secagg.session import HEADER_BYTES, Place, frame
+
+if TYPE_CHECKING:
+    from secure_fd.learner import Steps
+
+LIMIT: Final = 1 << 28
+"""Bytes of one message at most."""
+_HEADER: Final = struct.Struct(">HHIQ32s")
+_POSITION: Final = struct.Struct(">I")
+
+
+class Kind(IntEnum):
+    """Types of the parties' own messages; smaller numbers belong to the protocol of the sum."""
+
+    INPUT = 32
+    """Client: a vector in clear."""
+    SUBJECT = 33
+    """Server, to all: a round begins."""
+    TELL = 34
+    """Server, to all: what became of the last sum."""
+    VOID = 35
+    """Server, to all: the last sum did not come about."""
+    MISSED = 36
+    """Server, to one: an earlier broadcast that did not reach it."""
+    CIPHER = 37
+    """A message of the encrypted sum."""
+
+
+class Void(Exception):  # noqa: N818 - thrown into both halves as an event, not as a failure
+    """Thrown into both halves of a method where a sum did not come about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Integers [m] in [0, bound] that a client hands to the sum."""
+
+    values: UnitArray = field(repr=False)
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What goes to all clients, and the form of the sum that the server expects.
+
+    body: bytes of the subject. length: integers in a vector. bound: the largest of them.
+    """
+
+    body: bytes = field(repr=False)
+    length: int
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Exact sums [m] over the surviving clients, ascending."""
+
+    total: UnitArray = field(repr=False)
+    survivors: tuple[int, ...]
+
+
+ClientTurn = Generator["Share | Steps", bytes, None]
+"""Yields shares and training; is sent the server's message after a share, nothing after steps."""
+ServerTurn = Generator[Ask, Sum, bytes]
+"""Yields asks; is sent sums; returns the last message of the round."""
+
+
+class ClientHalf(Protocol):
+    """What a method does at one client."""
+
+    def begin(self) -> ClientTurn:
+        """Once, before the first round: training alone."""
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """One round about the server's subject. `Void` is thrown in where a sum fails."""
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """A round that this client was not in to the end; message: None where it was void."""
+
+
+class ServerHalf(Protocol):
+    """What a method does at the server."""
+
+    def round(self, index: int) -> ServerTurn:
+        """One round. `Void` is thrown in where a sum fails."""
+
+
+def read_header(data: bytes, session: bytes, sender: int) -> tuple[int, int, bytes]:
+    """(kind, index, body) of a message.
+
+    PeerError for another version, session or sender, and for a length beyond `LIMIT`.
+    """
+    if not HEADER_BYTES <= len(data) <= LIMIT:
+        raise PeerError(f"a message has {len(data)} bytes; use {HEADER_BYTES} to {LIMIT}")
+    version, kind, claimed, index, place = _HEADER.unpack_from(data)
+    if (version, claimed, place) != (VERSION, sender, session):
+        raise PeerError(f"a message is not of version {VERSION}, this session and party {sender}")
+    return kind, index, data[HEADER_BYTES:]
+
+
+class Told:
+    """Running hash of all that the server told everybody, in order.
+
+    The digest is the subject of every sum, so that inputs of clients that were told different
+    things do not add up.
+
+    >>> one, other = Told(bytes(32)), Told(bytes(32))
+    >>> data = one.write(Kind.TELL, 0, b"an ensemble")
+    >>> other.read(data)
+    (<Kind.TELL: 34>, 0, b'an ensemble')
+    >>> one.digest == other.digest
+    True
+    """
+
+    __slots__ = ("_session", "count", "digest")
+
+    def __init__(self, session: bytes) -> None:
+        self.digest, self.count, self._session = session, 0, session
+
+    def write(self, kind: Kind, index: int, body: bytes) -> bytes:
+        """The next broadcast, taken into the hash."""
+        position = _POSITION.pack(self.count)
+        data = frame(kind, Place(self._session, index), SERVER, position, body)
+        self._take(data)
+        return data
+
+    def read(self, data: bytes) -> tuple[Kind, int, bytes]:
+        """(kind, index, body) of the next broadcast; PeerError unless it follows the last one."""
+        kind, index, body = read_header(data, self._session, SERVER)
+        if len(body) < _POSITION.size or _POSITION.unpack_from(body)[0] != self.count:
+            raise PeerError(f"a broadcast does not follow the {self.count} before it")
+        if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
+            raise PeerError(f"a message of type {kind} is no broadcast")
+        self._take(data)
+        return Kind(kind), index, body[_POSITION.size :]
+
+    @staticmethod
+    def position(data: bytes) -> int:
+        """Which broadcast this is, from 0; PeerError where it is too short to say."""
+        if len(data) < HEADER_BYTES + _POSITION.size:
+            raise PeerError("a broadcast is shorter than its header")
+        return int(_POSITION.unpack_from(data, HEADER_BYTES)[0])
+
+    def _take(self, data: bytes) -> None:
+        chained = self.digest + hashlib.sha256(data).digest()
+        self.digest, self.count = hashlib.sha256(chained).digest(), self.count + 1

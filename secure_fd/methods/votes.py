@@ -1,0 +1,240 @@
+"""Votes about public proxies: one exchange for Selective-FD, FedMD, DS-FL and FedED.
+
+A proxy sample's way through a round: the client's selector and network answer (`VoteClient`), the
+protection releases, the codec makes integers, the secure sum adds them, the server debiases the
+sums and applies the method's rule (`VoteServer`), and every client learns from the ensemble.
+"""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from secure_fd.aggregation.base import SumServer
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
+from secure_fd.knowledge import (
+    Contribution,
+    Ensemble,
+    IntArray,
+    KnowledgeCodec,
+    Released,
+    Sums,
+    UnitArray,
+)
+from secure_fd.learner import Learner
+from secure_fd.messages import ensemble_message, read_ensemble
+from secure_fd.methods.base import ByNetwork, Method, Opinion, Own, Setting
+from secure_fd.protection.base import FromAnswers, NetworkFree
+from secure_fd.rounds import Draws, Memory, Trust
+from secure_fd.training import predict
+from secure_fd.transcript import DistillationRound, Transcript, uploads_of
+
+_SUBJECT = struct.Struct(">Q32s")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyVotes:
+    """A method of votes, as two halves. rule: what it decides."""
+
+    rule: Method
+
+    @property
+    def name(self) -> str:
+        """The name in the literature."""
+        return self.rule.name
+
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
+        """Raise ConfigurationError where a round asks about more proxies than there are."""
+        wanted, held = setting.schedule.proxies_per_round, len(setting.public_proxies())
+        if not 1 <= wanted <= held:
+            raise ConfigurationError("proxies_per_round", wanted, f"there are {held} proxies")
+
+    def client(self, setting: Setting, own: Own) -> "VoteClient":
+        """The half of one client."""
+        return VoteClient(self.rule, setting, own)
+
+    def server(self, setting: Setting, initial: nn.Module) -> "VoteServer":  # noqa: ARG002 - clients keep their networks
+        """The server's half."""
+        return VoteServer(self.rule, setting)
+
+
+@dataclass(slots=True)
+class _Terms:
+    """What both halves derive for themselves, and never tell each other."""
+
+    rule: Method
+    setting: Setting
+    draws: Draws = field(init=False)
+
+    def __post_init__(self) -> None:
+        wanted = self.setting.schedule.proxies_per_round
+        n_proxies = len(self.setting.public_proxies())
+        self.draws = Draws(self.setting.seed, n_proxies, wanted, self.setting.releases)
+
+    @property
+    def codec(self) -> KnowledgeCodec:
+        """Integers of a vote; the protection may need others than the method."""
+        levels = self.setting.protection.levels(self.rule.levels)
+        return KnowledgeCodec(self.setting.n_classes, levels)
+
+    def subject(self, index: int, indices: IntArray) -> bytes:
+        """The round, and a digest of the privacy terms and the proxies asked about."""
+        terms = hashlib.sha256(self.setting.protection.terms).digest()
+        about = hashlib.sha256(terms + indices.astype("<u4").tobytes()).digest()
+        return _SUBJECT.pack(index, about)
+
+
+class VoteClient:
+    """w_k(x) s_k(x) for the round's proxies; learns from the ensemble."""
+
+    def __init__(self, rule: Method, setting: Setting, own: Own) -> None:
+        self.learner: Learner = own.learner(setting.schedule)
+        self.units: UnitArray | None = None
+        """[m * C] the integers of its last votes before noise; for evaluation alone."""
+        self._rule, self._own = rule, own
+        self._proxies: Tensor = setting.public_proxies()
+        self._terms = _Terms(rule, setting)
+        remember = setting.schedule.remember
+        self._memory = Memory(self._proxies, setting.n_classes, remember=remember)
+        self._trust = Trust()
+        self._opinion: Opinion | None = None
+
+    def begin(self) -> ClientTurn:
+        """Warm up on private records."""
+        yield from self.learner.warm_up()
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Answer, and learn from the ensemble; after a void sum, from private records alone."""
+        indices = self._asked(subject)
+        try:
+            told = yield self._share(indices)
+        except Void:
+            self._trust.forget()
+            yield from self.learner.local()
+            return
+        ensemble = read_ensemble(told, indices, self._terms.codec)
+        if not self._rule.revisits:
+            yield from self.learner.local()
+        self._trust.compare(ensemble)
+        yield from self.learner.distil(self._memory.learn(ensemble))
+        if self._rule.revisits:
+            yield from self.learner.local()
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """Remember an ensemble that came too late to learn from at once."""
+        self._trust.forget()
+        indices = self._asked(subject)
+        if message is not None:
+            self._memory.learn(read_ensemble(message, indices, self._terms.codec))
+
+    @property
+    def opinion(self) -> Opinion:
+        """Where this client answers; its selector is fitted when it is first asked for."""
+        if self._opinion is None:
+            self._opinion = self._rule.opinion(self._own.data, self._proxies)
+        return self._opinion
+
+    @property
+    def fitted(self) -> Opinion | None:
+        """The opinion, where it was asked for."""
+        return self._opinion
+
+    @property
+    def most_released(self) -> int:
+        """The most often that this client was asked about any proxy."""
+        return self._terms.draws.most_released
+
+    def _asked(self, subject: bytes) -> IntArray:
+        """[m] the round's proxies, which the client derives; PeerError where others are meant."""
+        if len(subject) != _SUBJECT.size:
+            raise PeerError(f"a round's subject has {len(subject)} bytes; use {_SUBJECT.size}")
+        index = int(_SUBJECT.unpack(subject)[0])
+        self.learner.round = max(index, self.learner.round)
+        indices = self._terms.draws.of(index)
+        if self._terms.subject(index, indices) != subject:
+            raise PeerError(f"round {index} is about other proxies or terms than were agreed")
+        return indices
+
+    def _share(self, indices: IntArray) -> Share:
+        codec, protection = self._terms.codec, self._terms.setting.protection
+        self.units = codec.encode(self._release(indices))
+        return Share(protection.perturb(self._own.number, self.units), codec.levels)
+
+    def _release(self, indices: IntArray) -> Released:
+        """What leaves the client; a network-free protection gets no way to the network."""
+        match self._terms.setting.protection:
+            case NetworkFree() as heads:
+                return heads.release(self._own.number, indices)
+            case FromAnswers() as answers:
+                return answers.release(self._own.number, indices, self._answer)
+            case unknown:
+                raise LocalError(f"a {unknown.name} protection releases nothing")
+
+    def _answer(self, indices: IntArray) -> Contribution:
+        asked = self._proxies[torch.from_numpy(indices)]
+        predictions = predict(self.learner.model, asked)
+        self._trust.said(predictions)
+        apart = self._terms.setting.protection.answers_apart
+        trust = 0.0 if apart else self._trust.value
+        opinion = self._opinion_now(indices)
+        return opinion.contribution(indices, predictions, self._rule.labels, trust)
+
+    def _opinion_now(self, indices: IntArray) -> Opinion:
+        if isinstance(self._rule, ByNetwork):
+            return self._rule.opinion_of_network(
+                self._own.data, self._proxies, indices, self.learner.model
+            )
+        return self.opinion
+
+
+class VoteServer:
+    """Sums of votes, and the method's rule."""
+
+    def __init__(self, rule: Method, setting: Setting) -> None:
+        self.ensemble: Ensemble | None = None
+        """The newest one; None before any, and after a void round."""
+        self._rule, self._setting = rule, setting
+        self._terms = _Terms(rule, setting)
+
+    @property
+    def most_released(self) -> int:
+        """The most often that clients were asked about any proxy."""
+        return self._terms.draws.most_released
+
+    def round(self, index: int) -> ServerTurn:
+        """Ask for votes, and send what the rule makes of their sum."""
+        self.ensemble = None
+        indices, codec = self._terms.draws.of(index), self._terms.codec
+        subject = self._terms.subject(index, indices)
+        got = yield Ask(subject, len(indices) * codec.n_classes, codec.levels)
+        self.ensemble = self._rule.ensemble(indices, self._votes(codec, got.total, got.survivors))
+        return ensemble_message(self.ensemble, codec, got.total, len(got.survivors))
+
+    def _votes(self, codec: KnowledgeCodec, total: UnitArray, survivors: Sequence[int]) -> Sums:
+        protection = self._setting.protection
+        votes = codec.decode(total, len(survivors), protection.noise_terms.room)
+        return protection.debias(votes, survivors)
+
+    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+        """Add the round as the server saw it."""
+        if sums.result is None or self.ensemble is None:
+            return
+        codec, room = self._terms.codec, self._setting.protection.noise_terms.room
+        length = len(self.ensemble.indices) * codec.n_classes
+        uploads = uploads_of(sums, self._setting.n_clients, codec.levels, room, length)
+        transcript.distillation.append(
+            DistillationRound(
+                index=index,
+                proxy_indices=self.ensemble.indices,
+                levels=codec.levels,
+                uploads=uploads,
+                payloads=dict(sums.payloads),
+                total=sums.result.total,
+                ensemble=self.ensemble,
+                survivors=sums.result.survivors,
+            )
+        )

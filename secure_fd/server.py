@@ -1,0 +1,122 @@
+"""The other side: the method's rule, the sum's server half, the log. Bytes in, bytes out.
+
+`begin` opens a round, `receive` takes messages, `advance` closes a stage with the clients that
+answered: it relays what the sum needs, or broadcasts what the method makes of the sum.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from secure_fd.aggregation.base import Stage, SumServer
+from secure_fd.crypto.primitives import SERVER
+from secure_fd.errors import MissingClientError
+from secure_fd.exchange import Ask, Kind, ServerHalf, ServerTurn, Sum, Told, Void
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
+
+Outbound = dict[int, list[bytes]]
+"""Messages by client, in the order in which they are to be read."""
+
+
+class Server:
+    """The server of a federation. It knows no transport.
+
+    clients: the roster's numbers. session: 32 bytes that name the federation. half: what its
+    method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
+    """
+
+    def __init__(
+        self,
+        clients: tuple[int, ...],
+        session: bytes,
+        half: ServerHalf,
+        sums: SumServer,
+        noise: Callable[[], NoiseTerms] = lambda: NO_NOISE,
+    ) -> None:
+        self.half, self.sums = half, sums
+        self.last: Sum | None = None
+        """The newest sum; None before any, and after a void one."""
+        self.void = False
+        """Whether the last round ended without its sum."""
+        self._clients, self._session, self._noise = clients, session, noise
+        self._told = Told(session)
+        self._log: list[bytes] = []
+        self._has = dict.fromkeys(clients, 0)  # broadcasts that were handed to a client
+        self._had = dict(self._has)  # the same before the newest one
+        self._away: set[int] = set()
+        self._turn: ServerTurn | None = None
+        self._round = self._exchange = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a stage of the set-up or of a sum is open."""
+        return self.sums.busy
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that is open, or that was last."""
+        return self.sums.stage
+
+    def begin(self) -> Outbound:
+        """Open the next round, with everybody."""
+        self.void, self.last, self._away = False, None, set()
+        self._turn, index = self.half.round(self._round), self._round
+        try:
+            out = self._go(partial(next, self._turn), Kind.SUBJECT)
+        finally:
+            self._round = index + 1
+        return out
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take one message that the transport says `sender` sent; PeerError for a bad one."""
+        self.sums.receive(sender, data)
+
+    def unreached(self, client: int) -> None:
+        """The transport could not hand over the last broadcast: send it again when it is back."""
+        self._has[client] = self._had[client]
+
+    def advance(self) -> Outbound:
+        """Close the stage: relays of the sum, or what the method makes of it."""
+        if self._turn is None:  # the set-up
+            return {k: [data] for k, data in self.sums.advance().items()}
+        self._away |= self.sums.waiting
+        try:
+            relayed = self.sums.advance()
+        except MissingClientError:
+            self.void = True
+            return self._go(partial(self._turn.throw, Void()), Kind.VOID)
+        if self.sums.busy or self.sums.result is None:
+            return {k: [data] for k, data in relayed.items()}
+        self.last = self.sums.result
+        return self._go(partial(self._turn.send, self.last), Kind.TELL)
+
+    def _go(self, step: Callable[[], Ask], kind: Kind) -> Outbound:
+        """Run the method's half until it asks for a sum, or has its last message."""
+        try:
+            ask = step()
+        except StopIteration as ended:
+            return self._broadcast(kind, ended.value)
+        except Void:
+            return self._broadcast(kind, b"")
+        index, self._exchange = self._exchange, self._exchange + 1
+        out = self._broadcast(kind, ask.body, index)
+        terms = RoundTerms(index, ask.length, ask.bound, self._told.digest, self._noise())
+        for k, data in self.sums.open(terms).items():
+            out.setdefault(k, []).append(data)
+        return out
+
+    def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:
+        at = self._exchange - 1 if index is None else index
+        data = self._told.write(kind, max(at, 0), body)
+        out: Outbound = {}
+        for k in self._clients:
+            if k not in self._away:
+                place = Place(self._session, max(at, 0))
+                owed = self._log[self._has[k] :]
+                out[k] = [frame(Kind.MISSED, place, SERVER, old) for old in owed] + [data]
+                self._had[k], self._has[k] = self._has[k], len(self._log) + 1
+        self._log.append(data)
+        return out
+
+    def missing(self) -> Mapping[int, Stage]:
+        """By client, the first stage of the last sum that it did not answer, where that shows."""
+        return self.sums.missing
