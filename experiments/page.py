@@ -1,29 +1,25 @@
-"""One self-contained report.html: no request leaves the page, and everything is escaped."""
+"""Self-contained HTML pages and Markdown pages: no request leaves a page, all text is escaped."""
 
 import base64
-import shlex
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from experiments import plots
-from experiments import tables as text
-from experiments.plots import MEMBERSHIP, row_styles
-from experiments.results import (
-    IMAGES_FILE,
-    Images,
-    Results,
-    Row,
-    save,
-    save_images,
-    write_atomically,
-)
+from experiments.plots import DPI
+from experiments.results import write_atomically
+from experiments.tables import human_bytes, human_seconds, milliseconds, number
+from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.units import figure
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 REPORT_FILE = "report.html"
-_TEMPLATE = "report.html.j2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +33,41 @@ class Picture:
     source: str
 
 
-def save_page(results: Results, folder: Path) -> Path:
-    """Write report.html with the figures that `plots.save_all` left in the folder; its path."""
-    figures = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
-    page = render(results, figures)
-    path = folder / REPORT_FILE
-    write_atomically(path, lambda file: file.write(page.encode()))
-    return path
-
-
-def render(results: Results, figures: Mapping[str, bytes]) -> str:
-    """The page as text. figures: PNG bytes by the names of `plots.save_all`."""
-    # Autoescape is on for everything: labels and notes are text, never markup.
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+def environment(*folders: Path) -> Environment:
+    """Templates of these folders and of this one; labels and notes are text, never markup."""
+    made = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": shown, "claimed": claimed}
-    return environment.get_template(_TEMPLATE).render(
-        results=results,
-        text=text,
-        colours={key: colour for key, (colour, _) in row_styles(results).items()},
-        pictures=[picture for picture in _pictures(results, figures) if picture.source],
-        diagnostics=list(dict.fromkeys(name for row in results.rows for name in row.diagnostics)),
-        command=shlex.join(results.command),
-    )
+    numbers = (human_bytes, human_seconds, milliseconds, number)
+    made.filters |= {"shown": shown, "claimed": claimed, **{f.__name__: f for f in numbers}}
+    return made
+
+
+def write_page(page: str, folder: Path) -> Path:
+    """Write report.html, whole or not at all; its path."""
+    path = folder / REPORT_FILE
+    write_atomically(path, lambda file: file.write(page.encode()))
+    return path
+
+
+def png(drawn: "Figure") -> bytes:
+    """A figure as PNG."""
+    buffer = BytesIO()
+    drawn.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()
+
+
+def data_uri(image: bytes | None) -> str:
+    """PNG bytes as an address that needs no request; "" for None.
+
+    >>> data_uri(b"png")
+    'data:image/png;base64,cG5n'
+    """
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}" if image else ""
 
 
 def claimed(value: object, key: str) -> str:
@@ -87,75 +90,19 @@ def shown(value: object) -> str:
     return "∞" if value == "inf" else str(value)
 
 
-def _pictures(results: Results, figures: Mapping[str, bytes]) -> list[Picture]:
-    aucs = [(row.label, row.figure(MEMBERSHIP)) for row in results.rows]
-    texts = [
-        (
-            "accuracy_bytes",
-            "Accuracy against communication",
-            "Each line is one method, from its first round to its last; the mark is its end. "
-            "A dashed line sends nothing.",
-            _listed(results, _traffic),
-        ),
-        (
-            "accuracy",
-            "Accuracy",
-            "Mean over clients and seeds; whiskers are one standard deviation over clients.",
-            _listed(results, lambda row: f"± {100 * row.accuracy.std_over_clients:.1f}"),
-        ),
-        (
-            "attacks",
-            "Attacks against their controls",
-            "A figure says something only by its distance from the control: the same attack "
-            "without access.",
-            "The figures of every attack, as in the tables of this page.",
-        ),
-        (
-            "reconstructions",
-            "Reconstructions beside originals",
-            "Right: the leakage figure of the row. A plausible image is no leak if the controls "
-            "look the same.",
-            "Private originals, what each method let out, and controls without access.",
-        ),
-        (
-            "roc",
-            "Membership inference",
-            "Log-log: what counts is the left, where an accusation is rarely wrong. The axes "
-            "start at the smallest rate that the non-members resolve.",
-            "Area under the curve: "
-            + "; ".join(f"{label} {text.number(found.figure)}" for label, found in aucs if found),
-        ),
-    ]
-    return [
-        Picture(name, heading, caption, alt, _data_uri(figures.get(name)))
-        for name, heading, caption, alt in texts
-    ]
+def updated(page: str, made: Mapping[str, str]) -> str:
+    """A Markdown page with these sections between their markers, and all else as it was.
 
+    Raises ConfigurationError where the page has not exactly one pair of markers of a section.
 
-def _listed(results: Results, more: Callable[[Row], str]) -> str:
-    """Alternative text: every row's accuracy, and one thing more."""
-    return "; ".join(
-        f"{row.label} {100 * row.accuracy.mean:.1f} %, {more(row)}" for row in results.rows
-    )
-
-
-def _traffic(row: Row) -> str:
-    return f"{text.human_bytes(row.bytes_up + row.bytes_down)} per client"
-
-
-def _data_uri(png: bytes | None) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}" if png else ""
-
-
-def write_report(results: Results, images: Images, folder: Path) -> Path:
-    """Write results.json, reconstructions.npz, the figures and report.html; the page's path.
-
-    The numbers come first: a failure later never costs a finished run.
+    >>> updated("<!-- a -->old<!-- /a -->", {"a": "new"}).split()
+    ['<!--', 'a', '-->', 'new', '<!--', '/a', '-->']
     """
-    save(results, folder)
-    if images:
-        save_images(images, folder)
-    else:
-        (folder / IMAGES_FILE).unlink(missing_ok=True)  # one of an earlier run
-    plots.save_all(results, folder)
-    return save_page(results, folder)
+    for name, content in made.items():
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+        if len(pattern.findall(page)) != 1:
+            raise ConfigurationError("page", name, f"there must be one {start} with one {end}")
+        block = f"{start}\n\n{content}\n\n{end}"
+        page = pattern.sub(lambda _, block=block: block, page)  # type: ignore[misc]
+    return page

@@ -1,25 +1,20 @@
-"""Figures: how each looks, and those of a comparison."""
+"""Figures from plain data: bars, lines, dots, forests, ROC curves and strips of images.
+
+Every function returns a matplotlib Figure that belongs to no window and no global state.
+"""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.results import (
-    CONTROL,
-    ORIGINALS,
-    AttackFigure,
-    Images,
-    Results,
-    Row,
-    load_images,
-    write_atomically,
-)
-from experiments.tables import absence, figure_names, human_bytes, interval, number, percent
+from experiments.results import write_atomically
+from experiments.tables import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,26 +23,34 @@ if TYPE_CHECKING:
 INK, FAINT, PAPER = "#1f2328", "#d8dbe0", "#ffffff"
 MUTED = "#6a727d"
 SMALL, NORMAL = 8.5, 9.5
+DPI = 180
+GAP = 2
+"""White pixels between images."""
+LEFT = 2.9
+"""Inches for the names of rows."""
+PUBLISHED = "published"
+Style: TypeAlias = tuple[str, str]
+"""Colour and marker."""
 
 # Paul Tol's "muted" scheme, safe for colour-blind readers, ordered so that neighbours contrast.
 _COLOURS = (
     "#332288", "#999933", "#CC6677", "#44AA99", "#AA4499",
     "#117733", "#88CCEE", "#882255", "#DDAA33",
-)  # fmt: skip
+)  # fmt: skip  # fmt: skip
 _MARKERS = "osD^vPX<>"
+_WIDTH, _HEIGHT = 5.6, 4.4
+"""Of a panel, in inches."""
+_BAR, _ROW, _ROW_WIDTH = 0.62, 0.3, 6.4
+_POINT: dict[str, Any] = {"markersize": 6.5, "markeredgewidth": 0.6}
+_CONTROL: dict[str, Any] = {"color": INK, "markersize": 11, "markeredgewidth": 1.4}
 
 
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure, in inches, that belongs to no window and no global state."""
-    # matplotlib takes most of a second to import: only who draws waits for it.
+    # matplotlib takes most of a second to import: import it only to draw.
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), facecolor=PAPER)
-
-
-def row_styles(results: Results) -> dict[str, tuple[str, str]]:
-    """Colour and marker by row key, the same in every figure."""
-    return {row.key: line_style(i) for i, row in enumerate(results.rows)}
 
 
 def line_style(i: int) -> tuple[str, str]:
@@ -130,265 +133,371 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> N
     return result
 
 
-MEMBERSHIP = "label-only"
-INVERSION = "inversion"
-MAX_COLUMNS = 10
-DPI = 180
-GAP = 2
-"""White pixels between images."""
-_POINT: dict[str, Any] = {"markersize": 6.5, "markeredgecolor": PAPER, "markeredgewidth": 0.6}
-_FLAT: dict[str, Any] = {"solid_capstyle": "butt"}
-_CONTROL: dict[str, Any] = {"color": INK, "markersize": 11, "markeredgewidth": 1.4}
+def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> dict[str, Path]:
+    """Write figures as files of these kinds (PNG by default), whole or not at all.
 
-
-def save_all(results: Results, folder: Path) -> dict[str, Path]:
-    """Write every figure that has data as PNG; paths by figure name."""
-    images = load_images(folder)
-    figures = {
-        "accuracy_bytes": accuracy_bytes(results),
-        "accuracy": accuracy(results),
-        "attacks": attacks(results),
-        "roc": roc(results),
-        "reconstructions": reconstructions(results, images) if images else None,
-    }
+    A figure that is None removes the file of an earlier run. Returns the first path of each.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {}
+    paths: dict[str, Path] = {}
     for name, figure in figures.items():
-        path = folder / f"{name}.png"
-        if figure is None:
-            path.unlink(missing_ok=True)  # one of an earlier run
-            continue
-        write_atomically(path, partial(figure.savefig, format="png", dpi=DPI))
-        paths[name] = path
+        for kind in kinds or ("png",):
+            path = folder / f"{name}.{kind}"
+            if figure is None:
+                path.unlink(missing_ok=True)
+                continue
+            write_atomically(path, partial(figure.savefig, format=kind, dpi=DPI))
+            paths.setdefault(name, path)
     return paths
 
 
-def accuracy_bytes(results: Results) -> "Figure":
-    """Accuracy of every round against the bytes of a client until then, on a log axis.
-
-    A row that sends nothing is a level line: a log axis has no zero.
-    """
-    figure = new_figure(8.4, 4.4)
-    axes = figure.add_axes((0.085, 0.13, 0.515, 0.76))
-    for row in results.rows:
-        _draw_curve(axes, row, *row_styles(results)[row.key])
-    _log_bytes(axes, [p.bytes for row in results.rows for p in row.curve if p.bytes > 0])
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    axes.margins(y=0.06)
-    plain(axes)
-    axes.minorticks_off()
-    titled(axes, "Accuracy against communication", "sent and received by a client, cumulative")
-    _label_ends(axes, results)
-    return figure
-
-
-def _log_bytes(axes: "Axes", counts: list[float]) -> None:
-    """A log axis in bytes, with enough ticks when it spans little; none without bytes."""
-    if not counts:
-        axes.set_xticks([])
-        return
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value).replace(".0 ", " "))
-    if max(counts) < 30 * min(counts):
-        axes.set_xticks([d * 10.0**e for e in range(13) for d in (1, 2, 5)])
-        axes.set_xlim(0.8 * min(counts), 1.25 * max(counts))
-
-
-def _total(row: Row) -> float:
-    return row.bytes_up + row.bytes_down
-
-
-def _draw_curve(axes: "Axes", row: Row, colour: str, marker: str) -> None:
-    points = [(p.bytes, p.accuracy) for p in row.curve if p.bytes > 0]
-    if not points:
-        axes.axhline(row.accuracy.mean, color=colour, linewidth=1.2, linestyle=(0, (4, 3)))
-        return
-    x, y = zip(*points, strict=True)
-    axes.plot(x, y, color=colour, linewidth=1.6, solid_joinstyle="round")
-    axes.plot(x[-1], y[-1], marker, color=colour, markersize=7, markeredgecolor=PAPER)
-
-
-def _label_ends(axes: "Axes", results: Results) -> None:
-    """Names beside the axes, near the height of their end points and never on one another."""
-    low, high = axes.get_ylim()
-    ends = [row.curve[-1].accuracy if row.curve else row.accuracy.mean for row in results.rows]
-    heights = spread([(end - low) / (high - low) for end in ends], 0.075, 0.02, 0.98)
-    styles = row_styles(results)
-    for row, end, height in zip(results.rows, ends, heights, strict=True):
-        colour, marker = styles[row.key]
-        start = (end - low) / (high - low)
-        place: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "color": colour}
-        axes.plot([1.01, 1.04], [start, height], linewidth=0.7, **place)
-        axes.plot(1.06, height, marker if _total(row) else "_", **place)
-        place["color"] = INK
-        axes.text(1.085, height, wrapped(row.label), va="center", fontsize=SMALL, **place)
-
-
-def accuracy(results: Results) -> "Figure":
-    """Mean accuracy of each row, its spread over clients, and every client."""
-    figure = new_figure(8.4, 1.3 + 0.36 * len(results.rows))
-    axes = figure.add_axes(margins(figure, left=2.9, right=1.0))
-    styles = row_styles(results)
-    for y, row in enumerate(results.rows):
-        colour, mean = styles[row.key][0], 100 * row.accuracy.mean
-        clients = 100 * np.asarray(row.accuracy.per_client)
-        axes.barh(y, mean, height=0.6, color=PAPER)
-        axes.barh(y, mean, height=0.6, color=colour, alpha=0.6, linewidth=0)
-        error = 100 * row.accuracy.std_over_clients
-        axes.errorbar(mean, y, xerr=error, color=INK, elinewidth=1.2, capsize=3)
-        axes.plot(clients, np.full(len(clients), y + 0.4), "|", color=MUTED, markersize=3.5)
-        beside(axes, y, f"{percent(row)} %")
-    axes.set_xlim(0, 100)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-    _name_rows(axes, results)
+def name_rows(axes: "Axes", labels: Sequence[str]) -> None:
+    """Name rows from top to bottom at the left."""
+    axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.4, -0.6)
     plain(axes, grid="x")
-    axes.spines["left"].set_visible(False)
-    headed(figure, "Test accuracy: mean ± spread over clients; ticks are single clients")
-    return figure
-
-
-def _name_rows(axes: "Axes", results: Results) -> None:
-    axes.set_yticks(range(len(results.rows)), [wrapped(row.label) for row in results.rows])
-    axes.set_ylim(len(results.rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
 
 
-def attacks(results: Results) -> "Figure | None":
-    """Each attack's figure with its interval, joined to its control; None without attacks."""
-    names = [name for name in results.attacks if any(r.figure(name) for r in results.rows)]
-    if not names:
-        return None
-    figure = new_figure(2.9 + 2.35 * len(names), 1.6 + 0.34 * len(results.rows))
-    left, bottom, width, height = margins(figure, left=2.85, right=0.15)
-    panel = width / len(names)
-    for i, name in enumerate(names):
-        axes = figure.add_axes((left + i * panel, bottom + 0.04, 0.87 * panel, height - 0.05))
-        _draw_attack(axes, results, name)
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One row of a forest: a value with its interval, joined to its control.
+
+    singles: values of single seeds. apart: False draws the mark hollow. reading: text at the right.
+    """
+
+    value: float
+    interval: tuple[float, float] | None = None
+    control: float | None = None
+    singles: Sequence[float] = ()
+    apart: bool = True
+    reading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Marks by row; a text stands in the place of a mark that a row does not have."""
+
+    title: str
+    x: str
+    rows: Mapping[str, Mark | str]
+    styles: Mapping[str, Style]
+
+
+def forest(panels: Sequence[Forest], key: tuple[str, str] | None = None) -> "Figure":
+    """Panels side by side that share their rows. key: names of mark and control, for a legend."""
+    rows = len(panels[0].rows)
+    right = 0.15 if len(panels) > 1 else 1.75
+    width = LEFT + 2.35 * len(panels) if len(panels) > 1 else 8.4
+    figure = new_figure(width, 1.6 + 0.34 * rows)
+    left, bottom, across, height = margins(figure, left=LEFT - 0.05, right=right)
+    each = across / len(panels)
+    for i, panel in enumerate(panels):
+        share = 0.87 if len(panels) > 1 else 1.0
+        axes = figure.add_axes((left + i * each, bottom + 0.04, share * each, height - 0.05))
+        _draw_forest(axes, panel)
         if i:
             axes.set_yticklabels([])
-    _attack_key(figure)
+    if key is not None:
+        _forest_key(figure, key)
     return figure
 
 
-def _draw_attack(axes: "Axes", results: Results, name: str) -> None:
-    styles = row_styles(results)
-    for y, row in enumerate(results.rows):
-        found = row.figure(name)
-        if found:
-            _draw_dumbbell(axes, y, found, *styles[row.key])
-        else:
-            beside(axes, y, absence(row, name), x=0.5, color=MUTED, ha="center")
+def _draw_forest(axes: "Axes", panel: Forest) -> None:
+    for y, (name, mark) in enumerate(panel.rows.items()):
+        if isinstance(mark, str):
+            beside(axes, y, mark, x=0.5, color=MUTED, ha="center")
+            continue
+        draw_mark(axes, y, mark, panel.styles[name])
+        if mark.reading:
+            beside(axes, y, mark.reading)
     axes.margins(x=0.08)
     axes.locator_params(axis="x", nbins=4)
-    _name_rows(axes, results)
-    plain(axes, grid="x")
-    axes.spines["left"].set_visible(False)
-    titled(axes, name, "\n".join(figure_names(results, name)))
+    name_rows(axes, list(panel.rows))
+    titled(axes, panel.title, panel.x)
 
 
-def _draw_dumbbell(axes: "Axes", y: int, found: AttackFigure, colour: str, marker: str) -> None:
-    if found.control is not None:
-        axes.plot(
-            [found.control, found.figure], [y, y], color=FAINT, linewidth=3.5, zorder=1.5, **_FLAT
-        )
-        axes.plot(found.control, y, "|", **_CONTROL)
-    if found.interval is not None:
-        axes.plot(found.interval, [y, y], color=colour, linewidth=1.5)
-    axes.plot(found.figure, y, marker, color=colour, **_POINT)
+def draw_mark(axes: "Axes", y: float, mark: Mark, style: Style) -> None:
+    """Draw one row of a forest at a height."""
+    colour, marker = style
+    if mark.control is not None:
+        ends: dict[str, Any] = {"color": FAINT, "linewidth": 3.5, "solid_capstyle": "butt"}
+        axes.plot([mark.control, mark.value], [y, y], zorder=1.5, **ends)
+        axes.plot(mark.control, y, "|", **_CONTROL)
+    if len(mark.singles) > 1:
+        heights = np.full(len(mark.singles), y + 0.28)
+        axes.plot(mark.singles, heights, ".", color=MUTED, markersize=3.5)
+    if mark.interval is not None:
+        axes.plot(mark.interval, [y, y], color=colour, linewidth=1.5)
+    face, edge = (colour, PAPER) if mark.apart else (PAPER, colour)
+    look: dict[str, Any] = {"markerfacecolor": face, "markeredgecolor": edge}
+    axes.plot(mark.value, y, marker, color=colour, **look, **_POINT)
 
 
-def _attack_key(figure: "Figure") -> None:
+def _forest_key(figure: "Figure", key: tuple[str, str]) -> None:
     axes = figure.axes[0]
-    attack = axes.plot([], [], "o-", color=MUTED, linewidth=1.5, **_POINT)
+    look: dict[str, Any] = {"color": MUTED, "linewidth": 1.5, "markeredgecolor": PAPER}
+    attack = axes.plot([], [], "o-", **look, **_POINT)
     control = axes.plot([], [], "|", **_CONTROL)
-    names = ["attack, with its interval", "control, without access"]
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.005, 0.005)}
-    figure.legend([*attack, *control], names, fontsize=SMALL, frameon=False, **place)
+    figure.legend([*attack, *control], list(key), fontsize=SMALL, frameon=False, **place)
 
 
-def roc(results: Results, attack: str = MEMBERSHIP) -> "Figure | None":
-    """ROC of membership inference on log-log axes; None where no row has one.
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """True-positive over false-positive rates, and the figure that the legend shows."""
 
-    The axes start at the smallest false-positive rate that the non-members can resolve.
-    """
-    curves = [(row, found) for row in results.rows if (found := row.figure(attack)) and found.roc]
-    if not curves:
-        return None
+    fpr: Sequence[float]
+    tpr: Sequence[float]
+    figure: float
+    style: Style
+
+
+def roc(curves: Mapping[str, Curve], title: str, legend: str) -> "Figure":
+    """ROC curves on log-log axes, from the smallest false-positive rate that is resolved."""
     figure = new_figure(8.4, 4.6)
     axes = figure.add_axes((0.085, 0.12, 0.47, 0.78))
-    low = min(0.1, *(_first_positive(found) for _, found in curves))
+    resolved = [rate for curve in curves.values() for rate in curve.fpr if rate > 0]
+    low = min(0.1, min(resolved, default=1e-3))
     axes.plot([low, 1], [low, 1], color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
     axes.text(0.27, 0.19, "chance", color=MUTED, fontsize=SMALL, transform=axes.transAxes)
-    for row, found in sorted(curves, key=lambda pair: -pair[1].figure):
-        _draw_roc(axes, row, found, *row_styles(results)[row.key])
+    for name, curve in sorted(curves.items(), key=lambda item: -item[1].figure):
+        _draw_roc(axes, name, curve)
     axes.set(xscale="log", yscale="log", xlim=(low, 1), ylim=(low, 1.1))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     plain(axes)
     axes.grid(visible=False, which="minor")
-    titled(axes, f"Membership inference ({attack})", "false positives", "true positives")
+    titled(axes, title, "false positives", "true positives")
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.03, 1.02)}
-    place |= {"title": " / ".join(figure_names(results, attack)), "alignment": "left"}
-    axes.legend(**place, fontsize=SMALL, title_fontsize=SMALL, frameon=False, labelcolor=INK)
+    place |= {"title": legend, "alignment": "left", "title_fontsize": SMALL}
+    axes.legend(**place, fontsize=SMALL, frameon=False, labelcolor=INK)
     return figure
 
 
-def _first_positive(found: AttackFigure) -> float:
-    rates = found.roc["fpr"] if found.roc else []
-    return min((rate for rate in rates if rate > 0), default=1e-3)
+def _draw_roc(axes: "Axes", name: str, curve: Curve) -> None:
+    fpr, tpr = np.asarray(curve.fpr), np.asarray(curve.tpr)
+    keep = (fpr > 0) & (tpr > 0)  # a log axis has no zero
+    colour, marker = curve.style
+    look: dict[str, Any] = {"color": colour, "linewidth": 1.5, "marker": marker, "markersize": 4.5}
+    look |= {"markevery": (0.05, 0.15), "markeredgecolor": PAPER, "markeredgewidth": 0.5}
+    axes.plot(fpr[keep], tpr[keep], label=f"{number(curve.figure)}  {wrapped(name)}", **look)
 
 
-def _draw_roc(axes: "Axes", row: Row, found: AttackFigure, colour: str, marker: str) -> None:
-    rates = found.roc or {"fpr": [], "tpr": []}
-    fpr, tpr = np.asarray(rates["fpr"]), np.asarray(rates["tpr"])
-    keep = (fpr > 0) & (tpr > 0)
-    label = f"{number(found.figure)}  {wrapped(row.label)}"
-    axes.plot(
-        fpr[keep],
-        tpr[keep],
-        color=colour,
-        linewidth=1.5,
-        marker=marker,
-        markersize=4.5,
-        markevery=(0.05, 0.15),
-        markeredgecolor=PAPER,
-        markeredgewidth=0.5,
-        label=label,
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class Strip:
+    """Images [n, H, W] in [0, 1] beside their name. reading: text at the right."""
+
+    label: str
+    images: NDArray[np.floating] = field(repr=False)
+    reading: str = ""
 
 
-def reconstructions(results: Results, images: Images) -> "Figure":
-    """Rows of images: the originals, what each method let out, and the controls."""
-    labels = {row.key: row.label for row in results.rows}
-    names = [ORIGINALS, *(key for key in labels if key in images)]
-    names += [name for name in images if name.startswith(CONTROL)]
-    strips = [_strip(images[name]) for name in names]
-    height, width = strips[0].shape
+def strips(lines: Sequence[Strip], title: str, columns: int = 10) -> "Figure":
+    """Lines of images below one another, at most `columns` in each."""
+    made = [_joined(line.images[:columns]) for line in lines]
+    width, height = max(strip.shape[1] for strip in made), made[0].shape[0]
+    wide = [
+        np.pad(strip, ((0, GAP), (0, width - strip.shape[1])), constant_values=np.nan)
+        for strip in made
+    ]
     scale = 0.5 / (height + GAP)
-    figure = new_figure(2.9 + 1.6 + scale * width, 0.8 + scale * len(names) * (height + GAP))
-    axes = figure.add_axes(margins(figure, left=2.9, right=1.6))
-    canvas = np.concatenate([np.pad(s, ((0, GAP), (0, 0)), constant_values=np.nan) for s in strips])
-    axes.imshow(canvas, cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-    centres = (height + GAP) * np.arange(len(names)) + (height - 1) / 2
-    axes.set_yticks(centres, [wrapped(labels.get(name, name)) for name in names])
+    size = (LEFT + 1.6 + scale * width, 0.8 + scale * len(made) * (height + GAP))
+    figure = new_figure(*size)
+    axes = figure.add_axes(margins(figure, left=LEFT, right=1.6))
+    axes.imshow(np.concatenate(wide), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    centres = (height + GAP) * np.arange(len(made)) + (height - 1) / 2
+    axes.set_yticks(centres, [wrapped(line.label) for line in lines])
     axes.set_xticks([])
     axes.tick_params(length=0, labelsize=SMALL, labelcolor=INK)
     axes.spines[:].set_visible(False)
-    headed(figure, "Reconstructions beside the private originals")
-    for centre, name in zip(centres, names, strict=True):
-        _annotate(axes, centre, next((r for r in results.rows if r.key == name), None))
+    for centre, line in zip(centres, lines, strict=True):
+        beside(axes, centre, line.reading)
+    headed(figure, title)
     return figure
 
 
-def _strip(images: NDArray[np.floating]) -> NDArray[np.floating]:
+def _joined(images: NDArray[np.floating]) -> NDArray[np.floating]:
     """[n, H, W] as one [H, n (W + GAP)] strip; NaN draws as paper."""
-    kept = np.pad(images[:MAX_COLUMNS], ((0, 0), (0, 0), (0, GAP)), constant_values=np.nan)
-    return np.concatenate(list(kept), axis=1)
+    padded = np.pad(images, ((0, 0), (0, 0), (0, GAP)), constant_values=np.nan)
+    return np.concatenate(list(padded), axis=1)
 
 
-def _annotate(axes: "Axes", centre: float, row: Row | None) -> None:
-    """The attack's figure beside the images of its row."""
-    found = row.figure(INVERSION) if row else None
-    if found is None:
-        return
-    beside(axes, centre, f"{number(found.figure)} {found.unit}\n{interval(found)}".strip())
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A mean, a deviation, and the published mean where there is one."""
+
+    mean: float
+    deviation: float
+    published: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Groups of bars by name, one bar a series; None where a group has none."""
+
+    title: str
+    y: str
+    series: tuple[str, ...]
+    groups: Mapping[str, Sequence[Bar | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Means and deviations over x; second: on the scale at the right."""
+
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    second: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines by name. published: points (x, y). share: whether y is shown in percent."""
+
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Line]
+    published: Sequence[tuple[float, float]] = ()
+    share: bool = True
+    scales: tuple[str, str] = ("linear", "linear")
+    second: str = ""
+    ticks: Sequence[float] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Values along x by series and row; the rows stand below one another."""
+
+    title: str
+    x: str
+    rows: tuple[str, ...]
+    series: Mapping[str, Mapping[str, float]]
+
+
+def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure":
+    """Panels from left to right, in rows of so many; by default all in one."""
+    across = columns or len(panels)
+    down = -(-len(panels) // across)
+    groups = max((len(panel.groups) for panel in panels if isinstance(panel, Bars)), default=0)
+    made = new_figure(max(_WIDTH, _BAR * groups + 1.4) * across, _HEIGHT * down)
+    for i, panel in enumerate(panels):
+        left, bottom = i % across, down - 1 - i // across
+        width = 0.74 if isinstance(panel, Lines) else 0.82
+        axes = made.add_axes(
+            ((left + 0.14) / across, (bottom + 0.33) / down, width / across, 0.54 / down)
+        )
+        if isinstance(panel, Bars):
+            _bars(axes, panel)
+        else:
+            _lines(axes, panel)
+    return made
+
+
+def dotted(panels: Sequence[Dots], columns: int = 2) -> "Figure":
+    """Panels of dots from left to right, in rows of so many; x is linear around 0 alone."""
+    across = min(columns, len(panels))
+    down = -(-len(panels) // across)
+    high = _ROW * max(len(panel.rows) for panel in panels) + 1.5
+    made = new_figure(_ROW_WIDTH * across, high * down)
+    for i, panel in enumerate(panels):
+        left, top = i % across, (down - i // across) * high - 0.6
+        tall = _ROW * max(1, len(panel.rows))
+        place = ((left + 0.32) / across, (top - tall) / (high * down))
+        _dots(made.add_axes((*place, 0.62 / across, tall / (high * down))), panel)
+    return made
+
+
+def _dots(axes: "Axes", panel: Dots) -> None:
+    for s, (name, values) in enumerate(panel.series.items()):
+        shift = (s - (len(panel.series) - 1) / 2) * 0.22
+        y = [panel.rows.index(row) + shift for row in values]
+        colour, marker = line_style(s)
+        axes.scatter(list(values.values()), y, color=colour, marker=marker, s=26, label=name)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xscale("symlog", linthresh=1)
+    ticks = (-100, -30, -10, -3, -1, 0, 1, 3)
+    axes.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks])
+    axes.set_xlim(-100, 4)
+    axes.minorticks_off()
+    axes.set_yticks(range(len(panel.rows)), list(panel.rows))
+    axes.set_ylim(len(panel.rows) - 0.5, -0.5)
+    plain(axes)
+    titled(axes, panel.title, panel.x, pad=22)
+    _legend(axes, 3, (-0.02, 0.99), "lower left")
+
+
+def _bars(axes: "Axes", panel: Bars) -> None:
+    wide = 0.8 / len(panel.series)
+    for s, name in enumerate(panel.series):
+        shift = (s - (len(panel.series) - 1) / 2) * wide
+        shown = [(i + shift, bar) for i, row in enumerate(panel.groups.values()) if (bar := row[s])]
+        x, means = [place for place, _ in shown], [bar.mean for _, bar in shown]
+        errors = [bar.deviation for _, bar in shown]
+        colour, _ = line_style(2 * s)
+        style: dict[str, Any] = {"color": colour, "error_kw": {"elinewidth": 1.0, "ecolor": INK}}
+        axes.bar(x, means, wide, yerr=errors, label=name, **style)
+    known = [
+        (i + (s - (len(panel.series) - 1) / 2) * wide, bar.published)
+        for i, row in enumerate(panel.groups.values())
+        for s, bar in enumerate(row)
+        if bar is not None and bar.published is not None
+    ]
+    _marks(axes, known)
+    axes.set_xticks(range(len(panel.groups)), list(panel.groups), rotation=30, ha="right")
+    axes.set_ylim(0, 1)
+    if panel.y != "AUROC":
+        _percent(axes)
+    plain(axes, "y")
+    titled(axes, panel.title, y=panel.y, pad=26)
+    _legend(axes, 6, (-0.02, 0.99), "lower left")
+
+
+def _lines(axes: "Axes", panel: Lines) -> None:
+    across, up = panel.scales
+    axes.set_xscale(across)
+    axes.set_yscale(up)
+    second = axes.twinx() if any(line.second for line in panel.lines.values()) else None
+    for i, (name, line) in enumerate(panel.lines.items()):
+        colour, marker = line_style(i)
+        style: dict[str, Any] = {"color": colour, "markeredgecolor": PAPER, "markersize": 6}
+        form = f"{marker}--" if line.second else f"{marker}-"
+        if line.second and second is not None:
+            second.errorbar(line.x, line.mean, line.deviation, fmt=form, capsize=3, **style)
+            axes.plot([], [], form, label=name, **style)  # the first scale's legend is for both
+        else:
+            axes.errorbar(
+                line.x, line.mean, line.deviation, fmt=form, capsize=3, label=name, **style
+            )
+    _marks(axes, panel.published)
+    if panel.ticks:
+        axes.set_xticks(panel.ticks, [f"{tick:g}" for tick in panel.ticks])
+    if panel.share:
+        _percent(axes)
+    plain(axes)
+    if second is not None:
+        _percent(second)
+        plain(second, "")
+        titled(second, "", y=panel.second)
+    titled(axes, panel.title, panel.x, panel.y)
+    _legend(axes, 2, (-0.02, -0.2), "upper left")
+
+
+def _marks(axes: "Axes", points: Sequence[tuple[float, float]]) -> None:
+    """Hollow marks at the published points."""
+    if points:
+        x, y = zip(*points, strict=True)
+        style: dict[str, Any] = {"facecolor": PAPER, "edgecolor": INK, "zorder": 4}
+        axes.scatter(x, y, marker="D", s=28, label=PUBLISHED, **style)
+
+
+def _legend(axes: "Axes", columns: int, place: tuple[float, float], corner: str) -> None:
+    style: dict[str, Any] = {"loc": corner, "bbox_to_anchor": place, "ncols": columns}
+    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK, **style)
+
+
+def _percent(axes: "Axes") -> None:
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")

@@ -25,7 +25,7 @@ def _compare(settings: Settings) -> int:
     checked = plan(settings, os.environ.get("SECURE_FD_DATA"))
     rows = len(row_specs(checked))
     # Heavy imports come after the checks, so that --help and mistakes answer at once.
-    from experiments import page, tables
+    from experiments import report
     from experiments.compare import collect, driver, run
 
     run.check_data(checked)
@@ -34,9 +34,9 @@ def _compare(settings: Settings) -> int:
     outcomes = driver.compare(checked)
     repeat = command("privacy_compare.py", sys.argv[1:])
     found = collect.results(checked, outcomes, repeat, time.monotonic() - start)
-    report = page.write_report(found, collect.images(checked, outcomes), checked.out)
-    tables.print_table(found)
-    print(f"\nreport: {report}")
+    page = report.write_report(found, collect.images(checked, outcomes), checked.out)
+    report.print_table(found)
+    print(f"\nreport: {page}")
     return 0
 
 

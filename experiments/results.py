@@ -311,7 +311,7 @@ class Results:
         return list(dict.fromkeys(name for row in self.rows for name in row.attacks))
 
 
-def save(results: Results, folder: Path) -> Path:
+def save_results(results: Results, folder: Path) -> Path:
     """Write `results.json` into the folder, whole or not at all, and return its path.
 
     Raises ConfigurationError for anything that `load` would refuse.
@@ -325,7 +325,7 @@ def save(results: Results, folder: Path) -> Path:
     return path
 
 
-def load(folder: Path) -> Results:
+def load_results(folder: Path) -> Results:
     """The comparison in a folder; ConfigurationError names the first thing that is wrong."""
     path = folder / RESULTS_FILE
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.results import AttackFigure, Results, Row, load, load_images
+from experiments.results import AttackFigure, Results, Row, load_images, load_results
 from secure_fd.aggregation.base import Stage
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_compare.py"
@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def results(folder: Path) -> Results:
-    return load(folder)
+    return load_results(folder)
 
 
 @pytest.fixture(scope="session")

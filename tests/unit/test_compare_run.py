@@ -17,7 +17,7 @@ from experiments.compare.diagnostics import diagnose
 from experiments.compare.rows import RowSpec
 from experiments.compare.run import RowRun, WarmUp
 from experiments.compare.settings import Plan, Settings, plan
-from experiments.results import load, save
+from experiments.results import load_results, save_results
 from secure_fd.aggregation.base import Dropouts, Stage
 from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.images import Images
@@ -281,8 +281,8 @@ def test_results_are_what_was_measured_and_name_no_path(trained: Train, tmp_path
     made = planned(4.0, tmp_path / "secret-place")
     rows = [trained(HARD), trained(RowSpec("selective-fd", "hard", unit="label"), 4.0)]
     found = collect.results(made, [(row, {}) for row in rows], ["python"], 1.5)
-    save(found, tmp_path)
-    again = load(tmp_path)
+    save_results(found, tmp_path)
+    again = load_results(tmp_path)
     assert [row.key for row in again.rows] == [row.spec.key for row in rows]
     for shown, row in zip(again.rows, rows, strict=True):
         assert shown.accuracy.per_client == list(row.accuracies)

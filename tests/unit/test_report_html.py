@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from report_sample import images, sample, with_row
 
-from experiments import page as html
-from experiments import plots
-from experiments.page import write_report
-from experiments.results import IMAGES_FILE, AttackFigure, Results, load
+from experiments import report
+from experiments.page import shown
+from experiments.report import write_report
+from experiments.results import IMAGES_FILE, AttackFigure, Results, load_results
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=y>"
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -45,12 +45,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _bare(results: Results) -> str:
-    return html.render(results, {})
+    return report.render(results, {})
 
 
 def test_write_report_leaves_everything(tmp_path: Path) -> None:
     write_report(sample(2), images(), tmp_path)
-    assert load(tmp_path) == sample(2)
+    assert load_results(tmp_path) == sample(2)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"results.json", IMAGES_FILE, "report.html", "roc.png"} <= names
     write_report(sample(2), {}, tmp_path)
@@ -150,13 +150,13 @@ def test_an_attack_that_was_not_run_is_not_called_inapplicable() -> None:
     ],
 )  # fmt: skip
 def test_shown(value: object, expected: str) -> None:
-    assert html.shown(value) == expected
+    assert shown(value) == expected
 
 
 def test_only_figures_of_this_report_are_embedded(tmp_path: Path) -> None:
-    plots.save_all(sample(1), tmp_path)
+    report.save_figures(sample(1), tmp_path)
     (tmp_path / "holiday.png").write_bytes(b"not ours")
-    html.save_page(sample(1), tmp_path)
+    write_report(sample(1), {}, tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(Page(page).all("img")) == 4
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from report_sample import images, sample, with_row
 
-from experiments import plots
-from experiments.plots import row_styles, spread
+from experiments import report
+from experiments.plots import spread
+from experiments.report import row_styles
 from experiments.results import IMAGES_FILE, AttackFigure, Results, save_images
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -30,7 +31,7 @@ def _without_attacks(results: Results) -> Results:
 @pytest.mark.parametrize("n_rows", [1, 9])
 def test_everything_renders(tmp_path: Path, n_rows: int) -> None:
     save_images(images(), tmp_path)
-    paths = plots.save_all(sample(n_rows), tmp_path)
+    paths = report.save_figures(sample(n_rows), tmp_path)
     assert set(paths) == ALL
     for path in paths.values():
         content = path.read_bytes()
@@ -40,16 +41,16 @@ def test_everything_renders(tmp_path: Path, n_rows: int) -> None:
 
 def test_missing_attacks_leave_their_figures_out_and_remove_stale_ones(tmp_path: Path) -> None:
     save_images(images(), tmp_path)
-    plots.save_all(sample(2), tmp_path)
+    report.save_figures(sample(2), tmp_path)
     (tmp_path / IMAGES_FILE).unlink()
-    paths = plots.save_all(_without_attacks(sample(2)), tmp_path)
+    paths = report.save_figures(_without_attacks(sample(2)), tmp_path)
     assert set(paths) == {"accuracy_bytes", "accuracy"}
     assert {path.stem for path in tmp_path.glob("*.png")} == set(paths)
 
 
 def test_rows_without_a_curve_or_bytes_are_drawn() -> None:
     silent = with_row(sample(2), 0, curve=(), bytes_up=0.0, bytes_down=0.0)
-    texts = [t.get_text() for t in plots.accuracy_bytes(silent).axes[0].texts]
+    texts = [t.get_text() for t in report.accuracy_bytes(silent).axes[0].texts]
     assert texts == ["FedAvg", "Independent"]
 
 
@@ -61,19 +62,19 @@ def test_degenerate_figures_render(tmp_path: Path) -> None:
     flat = replace(found, figure=0.5, interval=None, roc={"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]})
     attacks: dict[str, AttackFigure | str] = {"label-only": flat}
     single = with_row(sample(1), 0, curve=row.curve[-1:], attacks=attacks)
-    plots.save_all(single, tmp_path)
+    report.save_figures(single, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.png")} == ALL - {"reconstructions"}
 
 
 def test_every_row_is_named_in_every_figure() -> None:
     results = sample()
     labels = [row.label for row in results.rows]
-    attacks, roc = plots.attacks(results), plots.roc(results)
+    attacks, roc = report.attacks(results), report.membership(results)
     assert attacks is not None
     assert roc is not None
     named = {
-        "bytes": [t.get_text() for t in plots.accuracy_bytes(results).axes[0].texts],
-        "accuracy": [t.get_text() for t in plots.accuracy(results).axes[0].get_yticklabels()],
+        "bytes": [t.get_text() for t in report.accuracy_bytes(results).axes[0].texts],
+        "accuracy": [t.get_text() for t in report.accuracy(results).axes[0].get_yticklabels()],
         "attacks": [t.get_text() for t in attacks.axes[0].get_yticklabels()],
         "roc": [t.get_text()[6:] for t in roc.axes[0].get_legend().get_texts()],
     }
@@ -82,7 +83,7 @@ def test_every_row_is_named_in_every_figure() -> None:
 
 
 def test_texts_of_nine_rows_do_not_overlap() -> None:
-    figure = plots.accuracy_bytes(sample())
+    figure = report.accuracy_bytes(sample())
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = sorted(
@@ -94,13 +95,13 @@ def test_texts_of_nine_rows_do_not_overlap() -> None:
 
 
 def test_chance_and_every_curve_start_at_the_smallest_resolvable_rate() -> None:
-    figure = plots.roc(sample(3))
+    figure = report.membership(sample(3))
     assert figure is not None
     assert figure.axes[0].get_xlim() == (1 / 500, 1)
 
 
 def test_reconstructions_come_in_order_and_keep_their_pixels() -> None:
-    figure = plots.reconstructions(sample(), images())
+    figure = report.reconstructions(sample(), images())
     axes = figure.axes[0]
     labels = [t.get_text() for t in axes.get_yticklabels()]
     assert labels[:2] == ["originals", "FedAvg"]

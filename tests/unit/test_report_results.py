@@ -16,33 +16,33 @@ from experiments.results import (
     IMAGES_FILE,
     RESULTS_FILE,
     AttackFigure,
-    load,
     load_images,
-    save,
+    load_results,
     save_images,
+    save_results,
 )
 from secure_fd.errors import ConfigurationError
 
 
 def test_round_trip(tmp_path: Path) -> None:
     original = sample()
-    save(original, tmp_path)
-    assert load(tmp_path) == original
+    save_results(original, tmp_path)
+    assert load_results(tmp_path) == original
 
 
 def test_numpy_numbers_become_plain_ones(tmp_path: Path) -> None:
     original = with_row(sample(1), 0, bytes_up=np.float32(3.0), diagnostics={"n": np.int64(4)})
-    save(original, tmp_path)
-    row = load(tmp_path).rows[0]
+    save_results(original, tmp_path)
+    row = load_results(tmp_path).rows[0]
     assert type(row.bytes_up) is float
     assert row.diagnostics == {"n": 4.0}
 
 
 def test_infinite_epsilon_is_text_and_the_file_is_standard_json(tmp_path: Path) -> None:
-    save(with_row(sample(1), 0, privacy={"epsilon": math.inf, "delta": None}), tmp_path)
+    save_results(with_row(sample(1), 0, privacy={"epsilon": math.inf, "delta": None}), tmp_path)
     text = (tmp_path / RESULTS_FILE).read_text(encoding="utf-8")
     assert "Infinity" not in text
-    assert load(tmp_path).rows[0].privacy == {"epsilon": "inf", "delta": None}
+    assert load_results(tmp_path).rows[0].privacy == {"epsilon": "inf", "delta": None}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_infinite_epsilon_is_text_and_the_file_is_standard_json(tmp_path: Path) 
 )
 def test_save_refuses_what_load_would(tmp_path: Path, changes: dict[str, Any], place: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        save(with_row(sample(2), 1, **changes), tmp_path)
+        save_results(with_row(sample(2), 1, **changes), tmp_path)
     assert caught.value.field == place
     assert list(tmp_path.iterdir()) == []
 
@@ -110,10 +110,10 @@ def _edit(folder: Path, path: list[Any], value: object) -> None:
 def test_load_names_what_is_wrong(
     tmp_path: Path, path: list[Any], value: object, field: str | None
 ) -> None:
-    save(sample(2), tmp_path)
+    save_results(sample(2), tmp_path)
     _edit(tmp_path, path, value)
     with pytest.raises(ConfigurationError) as caught:
-        load(tmp_path)
+        load_results(tmp_path)
     message = str(caught.value)
     assert caught.value.field == field if field else str(path[-2]) in message
     assert "\n" not in message
@@ -124,21 +124,21 @@ def test_load_names_what_is_wrong(
 def test_load_refuses_other_files(tmp_path: Path, content: str) -> None:
     (tmp_path / RESULTS_FILE).write_bytes(content.encode("latin-1"))
     with pytest.raises(ConfigurationError):
-        load(tmp_path)
+        load_results(tmp_path)
 
 
 def test_load_refuses_a_number_too_large_for_a_float(tmp_path: Path) -> None:
-    save(sample(1), tmp_path)
+    save_results(sample(1), tmp_path)
     file = tmp_path / RESULTS_FILE
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('"seconds": 412.7', '"seconds": 1e999'), encoding="utf-8")
     with pytest.raises(ConfigurationError, match=r"results\.seconds"):
-        load(tmp_path)
+        load_results(tmp_path)
 
 
 def test_load_of_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=RESULTS_FILE):
-        load(tmp_path)
+        load_results(tmp_path)
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
@@ -163,17 +163,17 @@ def test_failure_in_the_middle_keeps_the_old_file(
 def test_save_survives_an_interrupt_before_the_replacement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(sample(1), tmp_path)
+    save_results(sample(1), tmp_path)
 
     def interrupted(descriptor: int) -> None:
         raise KeyboardInterrupt(descriptor)
 
     monkeypatch.setattr(files.os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        save(sample(2), tmp_path)
+        save_results(sample(2), tmp_path)
     with pytest.raises(KeyboardInterrupt):
         save_images(images(), tmp_path)
-    assert load(tmp_path) == sample(1)
+    assert load_results(tmp_path) == sample(1)
     assert [path.name for path in tmp_path.iterdir()] == [RESULTS_FILE]
 
 

@@ -8,9 +8,11 @@ import pytest
 from report_sample import sample, with_row
 from rich.console import Console
 
-from experiments import tables as text
+from experiments import sentences as told
+from experiments import tables
+from experiments.report import print_table
 from experiments.results import Results
-from experiments.tables import NO_TERMINAL, print_table, stdout_console
+from experiments.tables import NO_TERMINAL, stdout_console
 
 
 def _printed(results: Results, width: int, *, terminal: bool = False) -> str:
@@ -31,11 +33,11 @@ def test_every_row_figure_and_guarantee_is_printed(width: int) -> None:
     assert max(map(len, printed.splitlines())) <= width
     for i, row in enumerate(results.rows, 1):
         assert f"{i} {row.label}: {row.guarantee}" in squeezed
-        assert text.percent(row) in printed
-        assert text.human_bytes(row.bytes_up) in printed
+        assert told.percent(row) in printed
+        assert tables.human_bytes(row.bytes_up) in printed
         for name in results.attacks:
             found = row.figure(name)
-            shown = f"({text.number(found.control)})" if found and found.control else "n/a"
+            shown = f"({tables.number(found.control)})" if found and found.control else "n/a"
             assert shown in printed
     assert "…" not in printed
 
@@ -116,7 +118,7 @@ def test_width_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_human_bytes(count: float, expected: str) -> None:
-    assert text.human_bytes(count) == expected
+    assert tables.human_bytes(count) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_human_bytes(count: float, expected: str) -> None:
     ],
 )
 def test_human_seconds(seconds: float, expected: str) -> None:
-    assert text.human_seconds(seconds) == expected
+    assert tables.human_seconds(seconds) == expected
 
 
 @pytest.mark.parametrize(
@@ -138,11 +140,11 @@ def test_human_seconds(seconds: float, expected: str) -> None:
     [(0.123, "0.12"), (-0.001, "0.00"), (-1.5, "−1.50"), (46.52, "46.5"), (1234.5, "1234")],  # noqa: RUF001 - a real minus sign
 )
 def test_number(value: float, expected: str) -> None:
-    assert text.number(value) == expected
+    assert tables.number(value) == expected
 
 
 def test_summary_says_where_attacks_beat_their_controls() -> None:
-    opening, *sentences = text.summary(sample())
+    opening, *sentences = told.summary(sample())
     assert "19.9 % (Independent) to 96.8 % (FedAvg)" in opening
     assert "0 B (Independent) to 66 MB (FedAvg)" in opening
     assert sentences == [
@@ -162,18 +164,18 @@ def test_summary_names_the_share_of_votes_that_no_mask_hides() -> None:
     """Only above one half, and never from a row whose answers carry noise."""
     results = sample()
     sparse = with_row(results, 5, diagnostics={SINGLE: 0.617})
-    sentences = [s for s in text.summary(sparse) if "one client alone" in s]
+    sentences = [s for s in told.summary(sparse) if "one client alone" in s]
     assert sentences == [
         "62 % of the answered proxies were answered by one client alone (Selective-FD hard + "
         "masks): masks hide the author there, not the vote; only differential privacy helps."
     ]
     both = with_row(sparse, 4, diagnostics={SINGLE: 0.9})
-    assert text.summary(both) == text.summary(sparse)
+    assert told.summary(both) == told.summary(sparse)
     clear = with_row(sample(5), 4, diagnostics={SINGLE: 0.9})
-    assert any("90 % of" in s and "(Selective-FD hard)" in s for s in text.summary(clear))
+    assert any("90 % of" in s and "(Selective-FD hard)" in s for s in told.summary(clear))
     private = with_row(results, 6, diagnostics={SINGLE: 0.9})
     for quiet in (results, private, with_row(results, 5, diagnostics={SINGLE: 0.5})):
-        assert not [s for s in text.summary(quiet) if "alone" in s]
+        assert not [s for s in told.summary(quiet) if "alone" in s]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +193,7 @@ def test_summary_says_how_often_a_client_answers(
 ) -> None:
     settings = {"rounds": 30, "releases": releases, "drop": drop}
     results = dataclasses.replace(sample(), settings=settings)
-    [sentence] = [s for s in text.summary(results) if "answers the same proxy" in s]
+    [sentence] = [s for s in told.summary(results) if "answers the same proxy" in s]
     assert sentence.startswith(f"A client answers the same proxy {said}")
     assert ("whose cohorts differ by one client give away" in sentence) is caveat
 
@@ -213,11 +215,11 @@ def test_dropouts_are_printed_where_there_are_any() -> None:
     [(0.0, "0.0 ms"), (0.0042, "4.2 ms"), (0.01, "10 ms"), (0.6, "600 ms"), (1.0, "1.0 s")],
 )
 def test_milliseconds(seconds: float, expected: str) -> None:
-    assert text.milliseconds(seconds) == expected
+    assert tables.milliseconds(seconds) == expected
 
 
 def test_summary_of_one_row_and_of_an_attack_that_fails_everywhere() -> None:
-    opening, *_ = text.summary(sample(1))
+    opening, *_ = told.summary(sample(1))
     assert opening == "1 method over 3 seeds: accuracy 96.8 ± 0.8 %, 66 MB sent by a client."
     unapplied = with_row(sample(1), 0, attacks={"inversion": "not applicable: missing a model"})
-    assert "no row has" in text.summary(unapplied)[1]
+    assert "no row has" in told.summary(unapplied)[1]
