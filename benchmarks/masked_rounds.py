@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from cells import Cell, Cost, Meter
-from secure_fd.crypto import primitives as kem
-from secure_fd.crypto.primitives import IdentityKey, insecure_bytes
+from secure_fd.crypto.primitives import IdentityKey, insecure_bytes, kem_available
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.client import Client, ClientRound
 from secure_fd.secagg.messages import NONCE_BYTES
@@ -35,7 +34,7 @@ def identities(cell: Cell) -> dict[int, IdentityKey]:
 def session(cell: Cell) -> Session:
     """The cell's session, with ML-KEM-768 in the channels where the library offers it."""
     roster = Roster({number: key.public.raw for number, key in identities(cell).items()})
-    return Session(roster, b"benchmark", b"", b"", degree=cell.neighbours, hybrid=kem.available())
+    return Session(roster, b"benchmark", b"", b"", degree=cell.neighbours, hybrid=kem_available())
 
 
 def clients(cell: Cell, agreed: Session) -> dict[int, Client]:

@@ -15,7 +15,6 @@ from secure_fd.aggregation.base import (
     absences,
     agreed_length,
 )
-from secure_fd.crypto import primitives as kem
 from secure_fd.crypto.primitives import (
     WORD,
     IdentityKey,
@@ -23,6 +22,7 @@ from secure_fd.crypto.primitives import (
     SecretHolder,
     draw,
     insecure_bytes,
+    kem_available,
 )
 from secure_fd.crypto.public import draw_indices, public_nonces
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
@@ -320,7 +320,7 @@ class MaskedSum(SecretHolder):
         self.caveats = _caveats(n_clients, random, insecure_seed, public_seed)
         self._random = random if insecure_seed is None else insecure_bytes(insecure_seed)
         # The library takes no randomness for an encapsulation, so a seed cannot repeat it.
-        offered = kem.available() and insecure_seed is None
+        offered = kem_available() and insecure_seed is None
         self._terms = _Terms(
             configuration, proxies, degree, offered if hybrid is None else hybrid, floors
         )

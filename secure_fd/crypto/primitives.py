@@ -1,7 +1,8 @@
-"""The one function that says what a key, a signature or a hash is for.
+"""Primitives of the protocol: contexts, keystreams, keys, seals and encapsulation.
 
-Two contexts are equal only if every field is: each field is preceded by its length, so no
-choice of contents moves a byte from one field into the next.
+`context` is the only function that makes a domain-separation context. Every field is preceded
+by its length, so two contexts are equal only if all their fields are. Randomness is an argument
+of every function that needs it, `os.urandom` or another `RandomBytes`.
 """
 
 import hashlib
@@ -62,7 +63,11 @@ class Purpose(StrEnum):
 
 
 def fields(*parts: bytes) -> bytes:
-    """The parts, each behind its length in four bytes: injective on tuples of byte strings."""
+    """Join the parts, each behind its length in four bytes: injective on tuples of bytes.
+
+    >>> fields(b"ab", b"").hex()
+    '00000002616200000000'
+    """
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
@@ -81,13 +86,13 @@ def _prefix(purpose: Purpose, session: bytes, terms: bytes) -> bytes:
     return fields(_LABEL, VERSION.to_bytes(2, "big"), session, terms, purpose.value.encode())
 
 
-# Objects that hold secrets: nothing of them in repr, and no pickle or copy.
-
-
 class SecretHolder:
-    """Base of every object that holds a key or a private input.
+    """Base of every object that holds a key or a private input: empty repr, no pickle, no copy.
 
     Subclasses declare __slots__, so that no __dict__ exists that a printer could walk.
+
+    >>> Sealer(bytes(32))
+    <Sealer: secret>
     """
 
     __slots__ = ()
@@ -100,14 +105,10 @@ class SecretHolder:
         raise LocalError(f"{type(self).__name__} holds secrets and cannot be pickled or copied")
 
 
-# Mask words: the AES-256-CTR keystream, read as little-endian 64-bit integers.
-#
-# A cipher set-up costs as much as the keystream of a few thousand words, so a Keystream makes
-# one and is then read block by block; the block fits a core's cache.
-
-
 WORD: Final = np.dtype("<u8")
+"""A mask word: eight bytes of keystream as a little-endian integer."""
 BLOCK_WORDS: Final = 32_768
+"""Words of a read; the block fits a core's cache."""
 _BLOCK_BYTES: Final = BLOCK_WORDS * WORD.itemsize
 _ZEROS: Final = memoryview(bytes(_BLOCK_BYTES))
 # update_into wants one cipher block of room beyond the data, whatever the mode.
@@ -120,10 +121,14 @@ def scratch_words() -> NDArray[np.uint64]:
 
 
 class Keystream(SecretHolder):
-    """The keystream of one key, read front to back, never twice.
+    """The AES-256-CTR keystream of one key, read front to back, never twice.
 
     key: 32 bytes that serve this one stream. counter: the first counter block; zero is right
-    for a key used once.
+    for a key used once. A cipher set-up costs as much as the keystream of a few thousand words,
+    so one object serves a whole stream.
+
+    >>> Keystream(bytes(32)).read(4).hex()
+    'dc95c078'
     """
 
     __slots__ = ("_cipher",)
@@ -143,15 +148,17 @@ class Keystream(SecretHolder):
         return scratch[:count]
 
 
-# Where the bytes of keys come from: an argument, the operating system's by default.
-
-
 RandomBytes = Callable[[int], bytes]
 """size -> that many bytes, which nobody else can predict; os.urandom is one."""
 
 
 def draw(random: RandomBytes, size: int) -> bytes:
-    """`size` bytes of `random`; LocalError where it gave another number."""
+    """Take `size` bytes of `random`; LocalError where it gave another number.
+
+    >>> import os
+    >>> len(draw(os.urandom, 32))
+    32
+    """
     data = random(size)
     if len(data) != size:
         raise LocalError(f"the randomness source gave {len(data)} bytes where {size} were asked")
@@ -159,30 +166,31 @@ def draw(random: RandomBytes, size: int) -> bytes:
 
 
 def insecure_bytes(seed: int) -> RandomBytes:
-    """Bytes that anyone who knows `seed` can repeat: for tests and reproductions only."""
+    """Make a source of bytes that the seed determines: for tests and reproductions only.
+
+    >>> insecure_bytes(1)(4) == insecure_bytes(1)(4)
+    True
+    """
     label = context(Purpose.INSECURE_SEED, session=b"", terms=b"", sender=0, receiver=0)
     stream = Keystream(hashlib.sha256(label + str(seed).encode()).digest())
     return stream.read
-
-
-# HKDF-SHA256 (RFC 5869), never without salt or info.
 
 
 KEY_BYTES: Final = 32
 
 
 def derive_key(secret: bytes, *, salt: bytes, info: bytes, length: int = KEY_BYTES) -> bytes:
-    """`length` key bytes from `secret`.
+    """Derive `length` key bytes from `secret` by HKDF-SHA256 (RFC 5869).
 
     salt: the session id. info: the context of the key. LocalError where one is empty: such a
     key would be bound to no session, round, peer or purpose.
+
+    >>> len(derive_key(b"secret", salt=b"session", info=b"context"))
+    32
     """
     if not (secret and salt and info):
         raise LocalError("a key needs a secret, a salt and an info; none of them may be empty")
     return HKDF(algorithm=SHA256(), length=length, salt=salt, info=info).derive(secret)
-
-
-# Ed25519 identities and X25519 key agreement, on raw 32-byte keys.
 
 
 PUBLIC_BYTES: Final = 32
@@ -191,7 +199,12 @@ _SEED_BYTES: Final = 32
 
 
 class IdentityKey(SecretHolder):
-    """A client's long-lived Ed25519 key; it signs and does nothing else."""
+    """A client's long-lived Ed25519 key; it signs and does nothing else.
+
+    >>> import os
+    >>> identity = IdentityKey.generate(os.urandom)
+    >>> identity.public.verify(identity.sign(b"text"), b"text", "the text")
+    """
 
     __slots__ = ("_key", "public")
 
@@ -235,6 +248,10 @@ class AgreementKey(SecretHolder):
     """An X25519 key pair: of a channel for a session, or of the masks for one round.
 
     public: 32 bytes.
+
+    >>> one, other = AgreementKey.derive(bytes(32)), AgreementKey.derive(bytes(31) + b"1")
+    >>> one.exchange(other.public) == other.exchange(one.public)
+    True
     """
 
     __slots__ = ("_key", "public")
@@ -250,7 +267,7 @@ class AgreementKey(SecretHolder):
 
     @classmethod
     def derive(cls, seed: bytes) -> Self:
-        """The key pair of 32 secret bytes: the same for whoever knows them."""
+        """The key pair that 32 secret bytes determine."""
         return cls(X25519PrivateKey.from_private_bytes(seed))
 
     def exchange(self, peer: bytes) -> bytes:
@@ -264,27 +281,28 @@ class AgreementKey(SecretHolder):
             raise PeerError("a key-agreement key is not 32 bytes of a high-order point") from None
 
 
-# AES-256-GCM over one direction of one channel (NIST SP 800-38D), never a nonce twice.
-
-
 AEAD_KEY_BYTES: Final = 32
 TAG_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
 
 
 class Sealer(SecretHolder):
-    """Seals one party's messages to another, or opens them at the other end.
+    """Seals one party's messages to another, or opens them at the other end, by AES-256-GCM.
 
     key: 32 bytes that serve one sender and one receiver in this direction only: with one key
-    for both directions, message c of each would share a nonce, which gives away both texts
-    and the authentication key.
+    for both directions, message c of each would share a nonce, which reveals both texts and the
+    authentication key (NIST SP 800-38D, 8).
+
+    >>> sealed = Sealer(bytes(32)).seal(0, b"a share", b"round 1")
+    >>> Sealer(bytes(32)).open(0, sealed, b"round 1", "the share")
+    b'a share'
     """
 
     __slots__ = ("_cipher", "_last")
 
     def __init__(self, key: bytes) -> None:
         if len(key) != AEAD_KEY_BYTES:
-            raise LocalError(f"a sealing key has {KEY_BYTES} bytes, not {len(key)}")
+            raise LocalError(f"a sealing key has {AEAD_KEY_BYTES} bytes, not {len(key)}")
         self._cipher = AESGCM(key)
         self._last = -1
 
@@ -304,7 +322,7 @@ class Sealer(SecretHolder):
     def open(self, counter: int, sealed: bytes, context: bytes, what: str) -> bytes:
         """The plaintext; PeerError, naming `what`, unless key, counter and context are its own.
 
-        Opening keeps no state: that a message arrives once is for the caller to see to.
+        Opening keeps no state: the caller checks that a message arrives once.
         """
         try:
             return self._cipher.decrypt(_nonce(counter), sealed, context)
@@ -318,20 +336,15 @@ def _nonce(counter: int) -> bytes:
     return counter.to_bytes(_NONCE_BYTES, "big")
 
 
-# ML-KEM-768 (FIPS 203), for secrets that a future quantum computer must not open.
-#
-# It needs `cryptography` 48 or newer on a back end that offers it; ask `available()` first.
-
-
 KEM_PUBLIC_BYTES: Final = 1184
 CIPHERTEXT_BYTES: Final = 1088
 SECRET_BYTES: Final = 32
-_SEED_BYTES_kem: Final = 64
+_KEM_SEED_BYTES: Final = 64
 
 
 @cache
-def available() -> bool:
-    """Whether the installed `cryptography` and its back end offer ML-KEM-768."""
+def kem_available() -> bool:
+    """Whether the installed `cryptography` and its back end offer ML-KEM-768 (48 or newer)."""
     try:
         from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 
@@ -342,24 +355,26 @@ def available() -> bool:
 
 
 def encapsulate(public: bytes) -> tuple[bytes, bytes]:
-    """A fresh 32-byte secret, and the ciphertext that brings it to the key's owner.
+    """Make a fresh 32-byte secret, and the ciphertext that carries it to the key's owner.
 
     PeerError for bytes that are no public key, MissingCapabilityError without ML-KEM-768.
     """
-    _require()
+    _require_kem()
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
 
     try:
         key = MLKEM768PublicKey.from_public_bytes(public)
     except ValueError:
-        raise PeerError(f"a KEM key is not {PUBLIC_BYTES} bytes of reduced coefficients") from None
+        raise PeerError(
+            f"a KEM key is not {KEM_PUBLIC_BYTES} bytes of reduced coefficients"
+        ) from None
     # The library takes no randomness for this step, so these 32 bytes are the operating
     # system's: a seeded `random` does not make a run with capsules repeatable.
     return key.encapsulate()
 
 
 class KemKey(SecretHolder):
-    """An ML-KEM-768 key pair. public: 1,184 bytes."""
+    """An ML-KEM-768 key pair (FIPS 203), secure against quantum computers. public: 1,184 bytes."""
 
     __slots__ = ("_key", "public")
 
@@ -370,10 +385,10 @@ class KemKey(SecretHolder):
     @classmethod
     def generate(cls, random: RandomBytes) -> Self:
         """A new key pair from 64 bytes of `random` (the seed d || z of FIPS 203, 7.1)."""
-        _require()
+        _require_kem()
         from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 
-        return cls(MLKEM768PrivateKey.from_seed_bytes(draw(random, _SEED_BYTES_kem)))
+        return cls(MLKEM768PrivateKey.from_seed_bytes(draw(random, _KEM_SEED_BYTES)))
 
     def decapsulate(self, ciphertext: bytes) -> bytes:
         """The 32-byte secret; PeerError for a ciphertext of another length.
@@ -386,8 +401,8 @@ class KemKey(SecretHolder):
         return self._key.decapsulate(ciphertext)
 
 
-def _require() -> None:
-    if not available():
+def _require_kem() -> None:
+    if not kem_available():
         raise MissingCapabilityError(
             "ML-KEM-768 is missing: it needs cryptography 48 or newer with a back end that has it"
         )

@@ -1,8 +1,8 @@
-"""A round's proxies, drawn by all clients together: no single party can choose the seed.
+"""Public values that all clients agree on: the joint draw of proxies, the proxy commitment.
 
-Every client gives a nonce that it has committed to before it sees another's, so one honest
-client makes the seed uniform. Whoever knows all nonces finds the same proxies, of coming rounds
-as well: a server that makes rounds void can skip draws, in sight of every client.
+Every client commits to a nonce before it receives another's, so one honest client makes the
+seed of the draw uniform. The draws of all rounds follow from the nonces: a server that makes
+rounds void can skip draws, which every client notices.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.crypto.primitives import WORD, Keystream, derive_key, fields
-from secure_fd.errors import LocalError, PeerError
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray
 
 NONCE_BYTES: Final = 32
@@ -23,10 +23,13 @@ _PUBLIC_LABEL: Final = b"secure-fd public nonce"
 
 
 def joint_seed(nonces: Sequence[bytes]) -> bytes:
-    """32 bytes from all clients' nonces, in the order of the clients.
+    """Hash all clients' nonces, in the order of the clients, to a seed of 32 bytes.
 
     Lengths are hashed as well, so no two lists of nonces are the same bytes. Raises LocalError
     for a nonce below 16 bytes, or for none at all: such a draw could be foreseen.
+
+    >>> len(joint_seed([b"a nonce of alice", b"and one of bob's"]))
+    32
     """
     if not nonces or min(map(len, nonces)) < 16:
         raise LocalError("nonces: a joint seed needs one of 16 bytes or more from every client")
@@ -34,11 +37,15 @@ def joint_seed(nonces: Sequence[bytes]) -> bytes:
 
 
 def draw_indices(seed: bytes, round_index: int, population: int, count: int) -> IntArray:
-    """[count] distinct numbers below `population`, ascending; every subset is equally likely.
+    """Draw [count] distinct numbers below `population`, ascending; all subsets equally likely.
 
     Each number gets a 64-bit word of the round's own AES-256-CTR keystream, and those with the
     smallest words are drawn. Where two words are equal all are read anew, so that no tie has to
     be broken and the draw has no bias at all. Raises LocalError where it cannot be made.
+
+    >>> seed = joint_seed(public_nonces(seed=0, n=3))
+    >>> draw_indices(seed, round_index=0, population=1000, count=4)
+    array([152, 498, 666, 824])
     """
     if not (0 < count <= population and round_index >= 0):
         raise LocalError(
@@ -56,24 +63,23 @@ def draw_indices(seed: bytes, round_index: int, population: int, count: int) -> 
 
 
 def public_nonces(seed: int, n: int) -> tuple[bytes, ...]:
-    """[n] nonces that anybody can compute: for runs that have to be repeated, not for secrecy."""
+    """Derive [n] nonces from a public seed: for runs that have to be repeated, not for secrecy."""
     return tuple(
         hashlib.sha256(_PUBLIC_LABEL + f" {seed} {client}".encode()).digest()[:NONCE_BYTES]
         for client in range(n)
     )
 
 
-# One hash for the whole proxy set, against which every single proxy can be checked.
-#
-# The Merkle tree of RFC 6962: a leaf is hashed behind a zero byte and a node behind a one, so that
-# no node can be passed off as a leaf. Clients that agree on the root agree on every pixel.
-
-
+# Prefixes of RFC 6962: with them no inner node can be passed off as a leaf.
 _LEAF, _NODE = b"\x00", b"\x01"
 
 
 def merkle_root(leaves: Sequence[bytes]) -> bytes:
-    """32 bytes that no other list of leaves gives (RFC 6962, section 2.1)."""
+    """Hash a list of leaves to 32 bytes that no other list gives (RFC 6962, section 2.1).
+
+    >>> merkle_root([b"a", b"b"]) == merkle_root([b"b", b"a"])
+    False
+    """
     if not leaves:
         return hashlib.sha256().digest()
     level = [_leaf(leaf) for leaf in leaves]
@@ -82,51 +88,22 @@ def merkle_root(leaves: Sequence[bytes]) -> bytes:
     return level[0]
 
 
-def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    """The siblings of leaf `index` from the bottom up. Raises LocalError where there is none."""
-    if not 0 <= index < len(leaves):
-        raise LocalError(f"leaf {index} is not one of {len(leaves)}")
-    level, proof = [_leaf(leaf) for leaf in leaves], []
-    while len(level) > 1:
-        proof += level[index ^ 1 : (index ^ 1) + 1]
-        level, index = _parents(level), index // 2
-    return tuple(proof)
-
-
-def check_inclusion(
-    root: bytes, leaf: bytes, index: int, count: int, proof: Sequence[bytes]
-) -> None:
-    """Raise PeerError unless `leaf` is number `index` of the `count` leaves under `root`."""
-    place = f"leaf {index} of {count}"
-    if not 0 <= index < count:
-        raise PeerError(f"{place}: there is no such leaf")
-    node, siblings = _leaf(leaf), iter(proof)
-    while count > 1:
-        # The last node of an odd level has no sibling and moves up as it is.
-        if index ^ 1 < count:
-            other = next(siblings, b"")
-            node = _node(other, node) if index % 2 else _node(node, other)
-        index, count = index // 2, (count + 1) // 2
-    if node != root or next(siblings, None) is not None:
-        raise PeerError(f"{place}: its proof does not lead to the agreed root")
-
-
 def proxy_commitment(pixels: NDArray[np.uint8]) -> bytes:
-    """32 bytes that bind the number of proxies, their order, their shape and every pixel.
+    """Commit to a proxy set: 32 bytes that bind number, order, shape and every pixel.
 
-    pixels: uint8 [P, ...], one leaf a proxy. Raises LocalError for another type or no proxies.
+    pixels: uint8 [P, ...]. A proxy's leaf is its shape, then its pixels. Raises LocalError for
+    another type or no proxies.
+
+    >>> proxies = np.zeros((2, 1, 28, 28), dtype=np.uint8)
+    >>> proxy_commitment(proxies) == proxy_commitment(proxies.reshape(2, 28, 28))
+    False
     """
-    return merkle_root(proxy_leaves(pixels))
-
-
-def proxy_leaves(pixels: NDArray[np.uint8]) -> list[bytes]:
-    """[P] leaves: a proxy's shape, then its pixels."""
     if pixels.dtype != np.uint8 or pixels.ndim < 2 or not len(pixels):
         raise LocalError(
             f"pixels: {pixels.dtype} {pixels.shape} is not allowed; use uint8 [P, ...]"
         )
     shape = b"".join(side.to_bytes(4, "big") for side in (pixels.ndim - 1, *pixels.shape[1:]))
-    return [shape + proxy.tobytes() for proxy in pixels]
+    return merkle_root([shape + proxy.tobytes() for proxy in pixels])
 
 
 def _leaf(content: bytes) -> bytes:

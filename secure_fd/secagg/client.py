@@ -93,7 +93,7 @@ class ClientRound(SecretHolder):
         self._client = client
         self._enrolment = enrolment
         self._state = ClientState.READY
-        self._held: _Held | None = _Held(*client.take_prepared(scope.terms.index))
+        self._held: _Held | None = _Held(*client.pop_round_secrets(scope.terms.index))
 
     @property
     def number(self) -> int:
@@ -131,7 +131,7 @@ class ClientRound(SecretHolder):
         if held.prepared is None:
             index = self.scope.terms.index
             self._client.prepare(index, self._enrolment)
-            held.prepared, held.unconfirmed = self._client.take_prepared(index)
+            held.prepared, held.unconfirmed = self._client.pop_round_secrets(index)
         sent, held.unconfirmed = held.unconfirmed, None
         self._state, self._held = ClientState.PREPARED, held
         if sent is None:
@@ -390,7 +390,7 @@ class Client(SecretHolder):
         if self._prepared is not None and self._prepared.index == index:
             self._unconfirmed = None
 
-    def take_prepared(self, index: int) -> tuple[Prepared | None, Prepare | None]:
+    def pop_round_secrets(self, index: int) -> tuple[Prepared | None, Prepare | None]:
         """The secrets of a round, handed out once; those of a round that was skipped are lost.
 
         With them what the server may not have had of them: the very bytes, to be sent again.

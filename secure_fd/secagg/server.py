@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import PUBLIC_BYTES, Keystream
-from secure_fd.crypto.shamir_batch import combine_many
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import IntArray, UnitArray, WordArray
 from secure_fd.secagg import messages
@@ -249,8 +248,14 @@ class Unmasking:
         """By client of the cohort, the one secret of it that its holders opened."""
         owners = sorted(self.prepared)
         columns, shares = self.shares.gather(owners, self.group.threshold)
-        weights = [_weights(row.tobytes()) for row in columns]
-        return dict(zip(owners, combine_many(weights, shares), strict=True))
+        secrets = {}
+        each = np.broadcast_to(columns, (len(owners), columns.shape[1]))  # may be one row for all
+        for owner, row, opened in zip(owners, each, shares, strict=True):
+            elements = [int.from_bytes(share.tobytes(), "big") for share in opened]
+            if max(elements) >= shamir.PRIME:
+                raise PeerError("a share is not below the prime of its field")
+            secrets[owner] = shamir.combine(_weights(row.tobytes()), elements)
+        return secrets
 
 
 @lru_cache(maxsize=256)
@@ -441,7 +446,7 @@ class ServerRound:
         )
 
     def _take(self) -> ServerState:
-        """Leave the round aborted; whoever succeeds puts the state back."""
+        """Fail-safe: set ABORTED and return the old state; success restores it."""
         state, self._state = self._state, ServerState.ABORTED
         return state
 

@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from secure_fd.crypto import primitives as kem
 from secure_fd.crypto.primitives import (
     PUBLIC_BYTES,
     SERVER,
     AgreementKey,
     IdentityKey,
+    KemKey,
     RandomBytes,
     SecretHolder,
     draw,
+    encapsulate,
 )
 from secure_fd.crypto.public import joint_seed
 from secure_fd.errors import LocalError, MissingClientError, PeerError
@@ -69,7 +70,7 @@ class _Held(SecretHolder):
     def __init__(self, session: Session, nonce: bytes, random: RandomBytes) -> None:
         self.nonce = nonce
         self.channel_key = AgreementKey.generate(random)
-        self.kem_key = kem.KemKey.generate(random) if session.hybrid else None
+        self.kem_key = KemKey.generate(random) if session.hybrid else None
         self.members: tuple[messages.Member, ...] = ()
         self.view = b""
         self.group: Group | None = None
@@ -187,7 +188,7 @@ class ClientSetup(SecretHolder):
 
     def _encapsulate(self, held: _Held) -> "_Step":
         held.capsules = {
-            peer: kem.encapsulate(public[PUBLIC_BYTES:])
+            peer: encapsulate(public[PUBLIC_BYTES:])
             for peer, public in held.peer_keys.items()
             if peer > self.number
         }

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import CIPHERTEXT_BYTES, WORD, available
+from secure_fd.crypto.primitives import CIPHERTEXT_BYTES, WORD, kem_available
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import messages as rounds
@@ -205,7 +205,7 @@ def decoders() -> list[Target]:
     """All of them; hybrid ones where the library has ML-KEM."""
     return [
         *setup_decoders(PLAIN, "plain"),
-        *(setup_decoders(Honest(hybrid=True), "hybrid") if available() else []),
+        *(setup_decoders(Honest(hybrid=True), "hybrid") if kem_available() else []),
         *round_decoders(PLAIN),
         *plain_decoders(),
     ]

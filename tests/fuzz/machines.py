@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_fd.crypto.primitives import available
+from secure_fd.crypto.primitives import kem_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
@@ -199,6 +199,6 @@ def machines() -> list[Target]:
         (make, stop)
         for make, stops in ((client_state, CLIENT_STATES), (server_state, SERVER_STATES))
         for stop in stops
-        if available() or not stop.hybrid
+        if kem_available() or not stop.hybrid
     ]
     return [make(stop) for make, stop in reached]

@@ -3,7 +3,7 @@ refused, nothing is answered, and the round stays aborted."""
 
 import pytest
 
-from secure_fd.crypto import primitives as kem
+from secure_fd.crypto.primitives import kem_available
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.client import ClientState
 from secure_fd.secagg.server import ServerState
@@ -175,7 +175,7 @@ def setup_in(state: SetupState, setup: SetUp) -> dict[str, bytes]:
     return said
 
 
-@pytest.mark.skipif(not kem.available(), reason="no ML-KEM-768 in this cryptography")
+@pytest.mark.skipif(not kem_available(), reason="no ML-KEM-768 in this cryptography")
 @pytest.mark.parametrize("state", SETUP_STATES)
 def test_a_set_up_takes_a_message_in_its_turn_and_once(state: SetupState) -> None:
     due = {SetupState.JOINED: "MEMBERS", SetupState.REVEALED: "AGREED",

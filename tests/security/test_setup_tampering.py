@@ -6,8 +6,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from secure_fd.crypto import primitives as kem
-from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic, insecure_bytes
+from secure_fd.crypto.primitives import (
+    SERVER,
+    IdentityKey,
+    IdentityPublic,
+    KemKey,
+    encapsulate,
+    insecure_bytes,
+    kem_available,
+)
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.messages import Channel, Join, Reveal
@@ -15,7 +22,7 @@ from secure_fd.secagg.setup import SetupState
 from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead
 from tests.secagg_forgery import SERVER_KEY, SERVER_NONCE, flip, forged_member
 
-needs_kem = pytest.mark.skipif(not kem.available(), reason="no ML-KEM-768 in this cryptography")
+needs_kem = pytest.mark.skipif(not kem_available(), reason="no ML-KEM-768 in this cryptography")
 
 
 def fresh(n: int = 4, *, hybrid: bool = False) -> tuple[Cohort, SetUp]:
@@ -174,7 +181,7 @@ def test_a_client_refuses_an_agreement(change: Callable[[Agreed], None], sentenc
 @needs_kem
 def test_a_client_refuses_another_kem_key() -> None:
     told = Agreed.honest(hybrid=True)
-    told.keys[0] = told.keys[0][:32] + kem.KemKey.generate(insecure_bytes(7)).public
+    told.keys[0] = told.keys[0][:32] + KemKey.generate(insecure_bytes(7)).public
     with pytest.raises(PeerError, match="keys of client 1 are not those that it signed"):
         told.tell()
     assert_setup_dead(told.setup.clients[0])
@@ -194,7 +201,7 @@ def test_a_capsule_of_the_server_gives_it_no_channel() -> None:
     inbound = setup.deliver(outbound)
     public = setup.clients[3]._join.keys[32:]
     capsules = messages.decode_capsules(inbound[3], cohort.session, SERVER, 3)
-    forged = [kem.encapsulate(public)[1], *capsules[1:]]
+    forged = [encapsulate(public)[1], *capsules[1:]]
     inbound[3] = messages.encode_capsules(forged, cohort.session, SERVER)
     setup.answer(inbound)
     ends = {k: machine.enrolment.channels for k, machine in setup.clients.items()}

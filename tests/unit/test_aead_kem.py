@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from secure_fd.crypto import primitives as kem
 from secure_fd.crypto.primitives import (
     CIPHERTEXT_BYTES,
     SECRET_BYTES,
@@ -18,6 +17,7 @@ from secure_fd.crypto.primitives import (
     SecretHolder,
     encapsulate,
     insecure_bytes,
+    kem_available,
 )
 from secure_fd.crypto.primitives import KEM_PUBLIC_BYTES as PUBLIC_BYTES
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
@@ -25,7 +25,7 @@ from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 KEY = bytes(range(32))
 TEXT, CONTEXT = b"a share of a secret", b"round 3, from 1 to 2"
 H = bytes.fromhex
-needs_kem = pytest.mark.skipif(not kem.available(), reason="no ML-KEM-768 in this cryptography")
+needs_kem = pytest.mark.skipif(not kem_available(), reason="no ML-KEM-768 in this cryptography")
 
 
 def flips(data: bytes) -> Iterator[bytes]:
@@ -168,13 +168,13 @@ def test_bytes_that_are_no_public_key_are_refused(public: bytes) -> None:
 
 @pytest.fixture
 def asked_anew() -> Iterator[None]:
-    kem.available.cache_clear()
+    kem_available.cache_clear()
     yield
-    kem.available.cache_clear()
+    kem_available.cache_clear()
 
 
 def everything_is_refused() -> bool:
-    assert not kem.available()
+    assert not kem_available()
     with pytest.raises(MissingCapabilityError, match="cryptography 48"):
         KemKey.generate(os.urandom)
     with pytest.raises(MissingCapabilityError, match="cryptography 48"):

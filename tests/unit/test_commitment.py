@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from secure_fd.crypto import public as commitment
-from secure_fd.crypto.public import (
-    check_inclusion,
-    inclusion_proof,
-    merkle_root,
-    proxy_commitment,
-    proxy_leaves,
-)
-from secure_fd.errors import LocalError, PeerError
+from secure_fd.crypto.public import merkle_root, proxy_commitment
+from secure_fd.errors import LocalError
 
 # Leaves and roots of the reference implementation of RFC 6962 (certificate-transparency).
 LEAVES = [
@@ -64,31 +58,6 @@ def test_a_node_does_not_pass_for_a_leaf(monkeypatch: pytest.MonkeyPatch) -> Non
     assert merkle_root(forgery()) == merkle_root(four)
 
 
-@pytest.mark.parametrize("count", range(1, 9))
-def test_every_leaf_has_a_proof_and_nothing_else_has(count: int) -> None:
-    leaves = LEAVES[:count]
-    root = merkle_root(leaves)
-    for index, leaf in enumerate(leaves):
-        proof = inclusion_proof(leaves, index)
-        check_inclusion(root, leaf, index, count, proof)
-        forged = [
-            (b"another", index, count, proof),
-            (leaf, (index + 1) % count if count > 1 else 1, count, proof),
-            (leaf, index, count, (*proof, b"x" * 32)),
-            (leaf, index, count, proof[:-1] if proof else (b"x" * 32,)),
-            (leaf, index, 2 * count + 1, proof),
-            (leaf, -1, count, proof),
-        ]
-        for wrong in forged:
-            with pytest.raises(PeerError, match="leaf"):
-                check_inclusion(root, *wrong)
-
-
-def test_a_proof_of_no_leaf_is_refused() -> None:
-    with pytest.raises(LocalError, match="leaf 3 is not one of 3"):
-        inclusion_proof(LEAVES[:3], 3)
-
-
 def test_one_pixel_one_order_or_one_shape_makes_another_commitment() -> None:
     pixels = np.random.default_rng(0).integers(256, size=(6, 1, 4, 4), dtype=np.uint8)
     changed = pixels.copy()
@@ -96,13 +65,6 @@ def test_one_pixel_one_order_or_one_shape_makes_another_commitment() -> None:
     variants = [pixels, changed, pixels[::-1], pixels[:5], pixels.reshape(6, 4, 4)]
     variants += [pixels.reshape(6, 2, 2, 4), pixels.reshape(3, 2, 4, 4)]
     assert len({proxy_commitment(made) for made in variants}) == len(variants)
-    check_inclusion(
-        proxy_commitment(pixels),
-        proxy_leaves(pixels)[2],
-        2,
-        6,
-        inclusion_proof(proxy_leaves(pixels), 2),
-    )
 
 
 def test_a_commitment_is_the_same_again_whatever_the_memory_order() -> None:
