@@ -646,7 +646,6 @@ def undoing(response: RandomizedResponse) -> Debias:
     """Takes the label unit's noise off class totals: its chances p and q are public."""
 
     def debias(votes: FloatArray, asked: int) -> FloatArray:
-        named = votes * response.subset_size  # a vote is split between the symbols of an answer
-        return (named - asked * response.q) / (response.p - response.q)
+        return (votes - asked * response.q) / (response.p - response.q)
 
     return debias

@@ -15,7 +15,7 @@ from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
 from secure_fd.privacy.release import UNIT
 from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.privacy.samplers import discrete_gaussian, skellam
+from secure_fd.privacy.samplers import discrete_gaussian
 
 CALIBRATION_S = 2.0
 SAMPLING_S = 0.5
@@ -26,12 +26,9 @@ PLANS: tuple[tuple[str, Plan], ...] = (
     ("record", RecordPlan(5400)),
     ("label, one answer", LabelPlan(11)),
     ("label, 6,000 answers", LabelPlan(11, releases=6000)),
-    ("label, subsets of 3", LabelPlan(11, subset_size=3)),
     ("training, 64 of 300, 330 steps", TrainingPlan(300, 64, 330)),
     ("training, 64 of 5,400, 1,100 steps", TrainingPlan(5400, 64, 1100)),
     ("client, 1,000, 60 rounds", ClientPlan(1000, 512, 60, 10, absent=100)),
-    ("client, 10,000, Skellam", ClientPlan(10_000, 512, 60, 10, noise_kind="skellam")),
-    ("client, 1,000, a tenth drawn", ClientPlan(1000, 512, 60, 10, sample_rate=0.1)),
 )
 
 
@@ -45,7 +42,6 @@ def samplers() -> dict[str, Callable[[], object]]:
         "discrete Gaussian, 1.158 x 2^16": lambda: discrete_gaussian(
             1.158 * UNIT, MILLION, os.urandom
         ),
-        "Skellam, variance 4": lambda: skellam(4.0, MILLION, os.urandom),
         "randomised response": lambda: answers.respond(truth, os.urandom),
     }
 

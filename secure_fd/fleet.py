@@ -191,7 +191,6 @@ class Fleet:
     n_classes: int
     absent: int = 0
     corrupt: int = 0
-    sample_rate: float = 1.0
     held: float = 1.0
 
     def __post_init__(self) -> None:
@@ -203,8 +202,7 @@ class Fleet:
     @property
     def margin(self) -> float:
         """Votes that the right class of a proxy may expect, were every accepted one right."""
-        senders = (self.clients - self.absent) * self.sample_rate
-        return ACCEPTED * senders * self.held / self.n_classes
+        return ACCEPTED * (self.clients - self.absent) * self.held / self.n_classes
 
     def plan(self, proxies: int) -> ClientPlan:
         """One round about so many proxies, still without noise."""
@@ -215,7 +213,6 @@ class Fleet:
             classes=self.n_classes,
             absent=self.absent,
             corrupt=self.corrupt,
-            sample_rate=self.sample_rate,
         )
 
 

@@ -20,7 +20,6 @@ class Kind(StrEnum):
 
     MECHANISM = "mechanism"
     ONE_RUN = "one-run"
-    END_TO_END = "end-to-end"
 
 
 class Verdict(StrEnum):

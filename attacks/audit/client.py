@@ -10,20 +10,17 @@ from attacks.audit.bounds import (
     Finding,
     Kind,
     Worlds,
-    bold,
     by_inclusion,
     gaussian_shape,
     printed,
     prove,
-    prove_one_run,
     prove_shaped,
 )
 from attacks.audit.record import GAUSSIAN
 from attacks.audit.setting import Setting, masked_unit
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
-from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.plans import ClientPlan, NoiseKind
+from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.release import ClientShares
 from secure_fd.privacy.units import Guarantee, PrivacyUnit
 from secure_fd.protection.client import ClientUnit
@@ -47,7 +44,7 @@ class Fleet:
         """Clients in every sum."""
         return self.clients - self.absent
 
-    def plan(self, noise_kind: NoiseKind) -> ClientPlan:
+    def plan(self) -> ClientPlan:
         """A few proxies and two rounds, so that a mistake between rounds shows."""
         return ClientPlan(
             clients=self.clients,
@@ -56,23 +53,22 @@ class Fleet:
             classes=_CLASSES,
             absent=self.absent,
             corrupt=self.corrupt,
-            noise_kind=noise_kind,
         )
 
 
-def mechanism(setting: Setting, noise_kind: NoiseKind = "gaussian") -> Finding:
+def mechanism(setting: Setting) -> Finding:
     """One client votes throughout or abstains throughout; the colluder's share is subtracted."""
     fleet = Fleet()
-    plan = fleet.plan(noise_kind)
+    plan = fleet.plan()
     worlds = Worlds(
         ("votes", "difference of two rounds"),
-        _observed(fleet, noise_kind, setting, votes=False),
-        _observed(fleet, noise_kind, setting, votes=True),
+        _observed(fleet, setting, votes=False),
+        _observed(fleet, setting, votes=True),
     )
     delta, miss = setting.delta, setting.miss
     proof, also = prove_shaped(worlds, gaussian_shape(delta), delta, miss)
     claimed = _claim(plan, setting).epsilon
-    name = "sum of shares" if noise_kind == "gaussian" else "sum of Skellam shares"
+    name = "sum of shares"
     return Finding.of(proof, Kind.MECHANISM, _UNIT, name, claimed, delta, miss, GAUSSIAN, also)
 
 
@@ -84,28 +80,8 @@ def _claim(plan: ClientPlan, setting: Setting) -> Guarantee:
     return printed(unit.guarantee())
 
 
-def skellam(setting: Setting) -> Finding:
-    """The same with Skellam shares, whose shape is Gaussian but for its tails."""
-    return mechanism(setting, "skellam")
-
-
-def one_run(setting: Setting) -> Finding:
-    """A fleet in which every client is a canary: there by a coin, with votes of its own.
-
-    Never fewer than a full audit has: fewer could not refute the claim, were all guesses right.
-    """
-    setting = replace(setting, size=max(1.0, setting.size))
-    scores, included, plan = _canaries(setting)
-    delta = setting.one_run_delta
-    claimed = epsilon(plan, delta)
-    guesses = bold(len(scores), 1 / plan.noise, delta, setting.miss, claimed)
-    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
-    name = "canary clients"
-    return Finding.of(proof, Kind.ONE_RUN, _UNIT, name, claimed, delta, setting.miss)
-
-
 def one_run_gaussian(setting: Setting) -> Finding:
-    """The same canaries, each a trial of its own: right noise has each of them on its own."""
+    """A fleet of canaries, each included by a coin, with votes of its own, each a trial."""
     scores, included, plan = _canaries(setting)
     delta, miss = setting.delta, setting.miss
     proof = prove(by_inclusion("score", scores, included), gaussian_shape(delta), miss)
@@ -114,14 +90,14 @@ def one_run_gaussian(setting: Setting) -> Finding:
     return Finding.of(proof, Kind.ONE_RUN, _UNIT, name, claimed, delta, miss, GAUSSIAN)
 
 
-def _observed(fleet: Fleet, noise_kind: NoiseKind, setting: Setting, *, votes: bool) -> FloatArray:
+def _observed(fleet: Fleet, setting: Setting, *, votes: bool) -> FloatArray:
     """[N, 2] statistics of N independent sums a round: noise is drawn entry by entry.
 
     The audited client votes for class r in round r, so that noise which two rounds share would
     cancel in their difference while the votes stay.
     """
     count = setting.trials(_TRIALS)
-    unit = masked_unit(setting, fleet.plan(noise_kind), setting.random)
+    unit = masked_unit(setting, fleet.plan(), setting.random)
     rounds = []
     for index in range(_ROUNDS):
         answers = one_hot(np.full(_PROXIES, index % _CLASSES), _CLASSES)

@@ -22,21 +22,19 @@ _PRACTICE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Two truths of one answer, by a client that answers over an alphabet in subsets of a size."""
+    """Two truths of one answer, by a client that answers over an alphabet."""
 
     name: str
     alphabet: Alphabet
-    subset_size: int
     truths: tuple[int, int]
 
 
 _FULL = Alphabet.full(_CLASSES)
 _CASES = (
-    _Case("a class or abstain", _FULL, 1, (3, _FULL.abstain)),
-    _Case("two classes", _FULL, 1, (3, 7)),
-    _Case("two declared classes", Alphabet(_CLASSES, (2, 5)), 1, (2, 5)),
-    _Case("a declared class or abstain", Alphabet(_CLASSES, (2, 5)), 1, (2, _FULL.abstain)),
-    _Case("subsets of two", _FULL, 2, (3, _FULL.abstain)),
+    _Case("a class or abstain", _FULL, (3, _FULL.abstain)),
+    _Case("two classes", _FULL, (3, 7)),
+    _Case("two declared classes", Alphabet(_CLASSES, (2, 5)), (2, 5)),
+    _Case("a declared class or abstain", Alphabet(_CLASSES, (2, 5)), (2, _FULL.abstain)),
 )
 
 
@@ -118,7 +116,7 @@ def _observed(case: _Case, truth: int, setting: Setting) -> IntArray:
 
 
 def _ledger(case: _Case, setting: Setting, proxies: int = 1) -> LabelLedger:
-    mechanism = RandomizedResponse(setting.epsilon, _CLASSES + 1, case.subset_size)
+    mechanism = RandomizedResponse(setting.epsilon, _CLASSES + 1)
     return LabelLedger(mechanism, case.alphabet, proxies)
 
 

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,23 +28,7 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-@contextmanager
-def tapped(owner: object, name: str) -> Iterator[list[Any]]:
-    """A list of all that a function of `owner` returns while the block lasts; nothing changes."""
-    before, seen = vars(owner)[name], []
-
-    def pass_on(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever it takes
-        seen.append(before(*arguments, **named))
-        return seen[-1]
-
-    with replaced(owner, name, pass_on):
-        yield seen
-
-
 # What every audit is given: the claim's terms, its confidence, its size and its randomness.
-
-
-_LOOSE = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +63,6 @@ class Setting:
         less: a confidence of 1 - miss can only be had where delta is far below miss.
         """
         return min(self.delta, 1e-4 * self.miss)
-
-    @property
-    def loose(self) -> "Setting":
-        """The same with bounds that are wrong with probability 1e-2 at most.
-
-        For canaries too few to refute any claim otherwise: m right guesses of m are proof of an
-        epsilon of about log(m / log(1 / miss)) and no more.
-        """
-        return replace(self, miss=max(self.miss, _LOOSE))
 
     def trials(self, full: int) -> int:
         """The number of trials where a full audit makes `full`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from secure_fd.errors import ConfigurationError
 
 UNITS = ("record", "label", "client")
-KINDS = ("mechanism", "one-run", "end-to-end")
+KINDS = ("mechanism", "one-run")
 _LEAST_EPSILON, _MOST_EPSILON = 0.1, 16.0
 
 
@@ -26,7 +26,7 @@ class Settings:
     """Its delta; one-run audits judge the same noise at a smaller one, and print it."""
     unit: str = "record,label,client"
     """Units to audit, with commas."""
-    kind: str = "mechanism,one-run,end-to-end"
+    kind: str = "mechanism,one-run"
     """Kinds of audit, with commas, from closest to the noise to furthest."""
     seeds: int = 1
     """Repetitions; the table shows each cell's largest bound."""

@@ -14,7 +14,7 @@ from experiments.workers import working
 from secure_fd.privacy.samplers import SeededRandom
 
 Progress = Callable[[int], None]
-_LONGEST_FIRST = ("dp-sgd-batches", "record", "client-images", "record-images", "dp-sgd-images")
+_LONGEST_FIRST = ("dp-sgd-batches", "record")
 
 
 @dataclass(frozen=True, slots=True)

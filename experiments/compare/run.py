@@ -247,8 +247,7 @@ def _aggregation(plan: Plan, spec: RowSpec, data: FederatedData, seed: int) -> S
     if spec.secure is None:
         return PlainSum(clients)
     chosen = plan.settings
-    label = (chosen.label_alphabet, chosen.label_subsets)
-    privacy = (spec.unit, plan.epsilon, chosen.dp_delta, label)
+    privacy = (spec.unit, plan.epsilon, chosen.dp_delta, chosen.label_alphabet)
     rounds = (plan.schedule, plan.rounds, chosen.releases)
     agreed = repr((data.n_classes, spec.labels, chosen.selector, rounds, privacy)).encode()
     proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))

@@ -73,8 +73,6 @@ class Settings:
     """Client unit: go on below 300 clients, where its noise drowns the votes."""
     label_alphabet: Literal["full", "declared"] = "full"
     """Label unit: answer over all classes, or over those that a client declares in public."""
-    label_subsets: bool = False
-    """Label unit: answer with random subsets where they err less; they add up to a larger total."""
     rows: str = "all"
     """Rows to run: all, or their keys with commas (fedavg, selective-fd-hard-masks, ...)."""
     attacks: str = "all"

@@ -15,8 +15,7 @@ def protection_for(plan: Plan, spec: RowSpec) -> Protection:
         return NoProtection()
     if spec.unit == "label":
         chosen = plan.settings
-        size = None if chosen.label_subsets else 1
-        return LabelUnit(plan.epsilon, chosen.dp_delta, chosen.label_alphabet, subset_size=size)
+        return LabelUnit(plan.epsilon, chosen.dp_delta, chosen.label_alphabet)
     if spec.unit == "client":
         return _client_unit(plan, plan.epsilon)
     return RecordUnit(plan.epsilon, plan.settings.dp_delta)

@@ -15,7 +15,6 @@ _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
 _FLEETS = (100, 1_000, 10_000)
 _QUICK_FLEETS = (100, 300)
-_SAMPLED = 0.25
 _FEW = (4.0, None)
 """The epsilons of the studies that ask one question of several image sets or splits."""
 
@@ -24,7 +23,8 @@ _FEW = (4.0, None)
 class FleetTerms:
     """A fleet's one round. absent, corrupt: shares of the clients that its noise provides for.
 
-    sample_rate: of each client's own coin. most: proxies asked at most. steps: of the student.
+    sample_rate: below 1 in stored cells that sampled clients; every new cell asks all. most:
+    proxies asked at most. steps: of the student.
     """
 
     absent: float = 0.1
@@ -146,10 +146,9 @@ def _fashion(grid: Grid) -> Iterator[Cell]:
 
 
 def _fleet(grid: Grid) -> Iterator[Cell]:
-    """The largest fleet answers at one epsilon with a coin in front of every vote as well."""
+    """Fleets of every size, the largest under every seed."""
     sizes = _QUICK_FLEETS if grid.quick else _FLEETS
     terms = FleetTerms(most=256, steps=100) if grid.quick else FleetTerms()
-    coin = replace(terms, sample_rate=_SAMPLED)
     for split in ("strong", "iid"):
         for seed in grid.seeds:
             for clients in sizes if seed == grid.seeds[0] else sizes[-1:]:
@@ -167,8 +166,6 @@ def _fleet(grid: Grid) -> Iterator[Cell]:
                     fleet=terms,
                 )
                 yield from (replace(base, epsilon=epsilon) for epsilon in grid.epsilons)
-                if clients == sizes[-1] and 4.0 in grid.epsilons:
-                    yield replace(base, epsilon=4.0, fleet=coin)
 
 
 STUDIES = {

@@ -55,7 +55,6 @@ def run_cell(
         n_classes=data.n_classes,
         absent=math.floor(terms.absent * cell.clients),
         corrupt=math.floor(terms.corrupt * cell.clients),
-        sample_rate=terms.sample_rate,
         held=expected_classes(_split(cell), _records(data) / cell.clients, data.n_classes),
     )
     epsilon = math.inf if cell.epsilon is None else cell.epsilon

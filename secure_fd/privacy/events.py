@@ -53,23 +53,17 @@ class SampledGaussian:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One answer by a random subset of symbols; with subsets of one symbol, randomised response.
+    """One answer by randomised response over `alphabet_size` symbols.
 
-    A subset of `subset_size` of the `alphabet_size` symbols is drawn, one that holds the truth
-    with e^epsilon times the probability of one that does not.
+    The truth is answered with e^epsilon times the probability of any other symbol.
     """
 
     epsilon: float
     alphabet_size: int
-    subset_size: int = 1
 
     def __post_init__(self) -> None:
         _at_least("epsilon", self.epsilon, 0)
         _at_least("alphabet_size", self.alphabet_size, 2)
-        if not 1 <= self.subset_size < self.alphabet_size:
-            raise ConfigurationError(
-                "subset_size", self.subset_size, f"use 1 to {self.alphabet_size - 1}"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,43 +91,6 @@ class DistributedGaussian:
 
 
 @dataclass(frozen=True, slots=True)
-class DistributedSkellam:
-    """An integer vector and the sum of independent symmetric Skellam shares, one a client.
-
-    variance: of one share, in units squared. shares: those that honest clients added.
-    l1, l2: sensitivities, in units.
-    """
-
-    variance: float
-    shares: int
-    l1: float
-    l2: float
-
-    def __post_init__(self) -> None:
-        _at_least("variance", self.variance, 0)
-        _at_least("shares", self.shares, 1)
-        _at_least("l1", self.l1, 0)
-        _at_least("l2", self.l2, 0)
-
-
-IntegerSum: TypeAlias = DiscreteGaussian | DistributedGaussian | DistributedSkellam
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """A Poisson sample in front of a noisy sum: each unit enters with probability `rate`.
-
-    Who was drawn must stay hidden from whoever sees the sum.
-    """
-
-    event: IntegerSum
-    rate: float
-
-    def __post_init__(self) -> None:
-        _rate("rate", self.rate)
-
-
-@dataclass(frozen=True, slots=True)
 class Repeated:
     """The same event so many times on the same data, each with noise of its own."""
 
@@ -151,7 +108,9 @@ class Composed:
     events: tuple["Event", ...]
 
 
-Primitive: TypeAlias = Gaussian | SampledGaussian | Response | IntegerSum | Sampled
+Primitive: TypeAlias = (
+    Gaussian | DiscreteGaussian | DistributedGaussian | SampledGaussian | Response
+)
 Event: TypeAlias = Primitive | Repeated | Composed
 
 

@@ -81,7 +81,7 @@ _DECLARED = "which classes a client holds (it declares them)"
 def label_guarantee(
     mechanism: RandomizedResponse, *, releases: int, delta: float, declared: bool
 ) -> Guarantee:
-    """A noisy subset of symbols for each answer, released once: deniability of a single answer.
+    """Claim of randomised response, each answer released once: deniability of a single answer.
 
     releases: answers of the busiest client. delta: of the composition only; the label unit has
     none. declared: whether clients answer over declared classes.
@@ -101,7 +101,7 @@ def label_guarantee(
             *_NEVER_COVERED,
         ),
         composes_to=tuple(Composed(level, total, delta) for level in levels),
-        sampler=f"{_response(mechanism)} by 64-bit integer thresholds, exact for this epsilon",
+        sampler="randomised response by 64-bit integer thresholds, exact for this epsilon",
         accountant=f"pure for one answer, exact Renyi over {releases:,} answers",
         parts=(Part("answers, each about another proxy", releases, mechanism.epsilon),),
         assumptions=(
@@ -112,11 +112,6 @@ def label_guarantee(
         ),
         caveats=("this is deniability of a single answer and nothing more",),
     )
-
-
-def _response(mechanism: RandomizedResponse) -> str:
-    size = mechanism.subset_size
-    return "randomised response" if size == 1 else f"random subsets of {size} symbols"
 
 
 def record_guarantee(
@@ -206,7 +201,7 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
     """Noise shares inside masked sums, for all planned rounds. spent: those released so far.
 
     A record can move every vote of its client: at the record level the neighbours are those of a
-    client that votes otherwise, for which the coin is no help.
+    client that votes otherwise.
     """
     check_delta_of(delta, plan.clients, "clients")
     draws = plan.clients * plan.proxies * plan.classes * plan.rounds
@@ -228,7 +223,6 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
             "the server sees nothing but the masked sums",
             f"a sum holds {plan.survivors:,} of {plan.clients:,} clients or more, "
             f"and at most {plan.corrupt:,} of these tell the server their noise",
-            *(("who was drawn by its own coin stays secret",) if plan.sample_rate < 1 else ()),
         ),
         caveats=(
             f"for a client that votes otherwise instead of abstaining it is epsilon "

@@ -2,19 +2,16 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, Self, final, get_args
+from typing import ClassVar, Literal, Protocol, Self, final
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.events import (
     DiscreteGaussian,
     DistributedGaussian,
-    DistributedSkellam,
     Event,
     Gaussian,
-    IntegerSum,
     Repeated,
     Response,
-    Sampled,
     SampledGaussian,
 )
 from secure_fd.privacy.units import PrivacyUnit
@@ -95,8 +92,6 @@ def check_counts(plan: Noisy, *fields: str, least: int = 1) -> None:
 # The client unit: votes summed under masks, with noise that no single client makes.
 
 
-NoiseKind = Literal["gaussian", "skellam"]
-
 LEAST_CLIENTS = 300
 """Below, noise that hides a client drowns what all of them say together."""
 
@@ -110,9 +105,8 @@ class ClientPlan(Noisy):
 
     clients: that send in a round. proxies: one vote each, a round. classes: entries of a vote.
     absent, corrupt: the most clients that may be missing from a sum, and that may tell the server
-    their own share: the others' noise is enough. sample_rate: each client tosses a coin of its
-    own every round and sends noise alone where it loses, so that nobody sees who was drawn.
-    noise: a round's whole noise, its deviation over the sensitivity.
+    their own share: the others' noise is enough. noise: a round's whole noise, its deviation
+    over the sensitivity.
     """
 
     clients: int
@@ -121,10 +115,9 @@ class ClientPlan(Noisy):
     classes: int
     absent: int = 0
     corrupt: int = 0
-    sample_rate: float = 1.0
-    noise_kind: NoiseKind = "gaussian"
 
     unit: ClassVar = PrivacyUnit.CLIENT
+    mechanism: ClassVar = "discrete Gaussian shares inside the sum"
     neighbours: ClassVar = (
         "all votes of one client in all rounds, cast or abstained throughout, "
         "the number of clients public"
@@ -137,10 +130,6 @@ class ClientPlan(Noisy):
             raise ConfigurationError(
                 "corrupt", self.corrupt, f"leave one of {self.survivors} senders with its share"
             )
-        if not 0 < self.sample_rate <= 1:
-            raise ConfigurationError("sample_rate", self.sample_rate, "use a number in (0, 1]")
-        if self.noise_kind not in get_args(NoiseKind):
-            raise ConfigurationError("noise_kind", self.noise_kind, "use gaussian or skellam")
         Noisy.__post_init__(self)
 
     @property
@@ -167,12 +156,6 @@ class ClientPlan(Noisy):
         return Sensitivity("L2", self.scale * math.sqrt(self.proxies), "a round's sums, in units")
 
     @property
-    def mechanism(self) -> str:
-        """The kind of the shares."""
-        name = "discrete Gaussian" if self.noise_kind == "gaussian" else "Skellam"
-        return f"{name} shares inside the sum"
-
-    @property
     def share_variance(self) -> float:
         """Of one client's noise, in units squared: the honest shares make up the whole."""
         return (self.noise * self.sensitivity.value) ** 2 / self.honest
@@ -182,24 +165,19 @@ class ClientPlan(Noisy):
         return Repeated(self.round_event(), self.rounds)
 
     def round_event(self) -> Event:
-        """One round, behind the coin where there is one."""
-        summed = self._sum(1.0, 1.0)
-        return summed if self.sample_rate == 1 else Sampled(summed, self.sample_rate)
+        """One round."""
+        return self._sum(1.0)
 
     def replaced(self) -> Event:
-        """All rounds, where the client votes otherwise: both ends of a vote may move.
+        """All rounds, where the client votes otherwise: both ends of a vote may move."""
+        return Repeated(self._sum(math.sqrt(2)), self.rounds)
 
-        The coin counts for nothing here: amplification is proven against a client that abstains.
-        """
-        return Repeated(self._sum(2.0, math.sqrt(2)), self.rounds)
-
-    def _sum(self, l1: float, l2: float) -> IntegerSum:
-        """A round's sum, at multiples of the sensitivities to a client that abstains."""
-        l1, l2 = l1 * self.scale * self.proxies, l2 * self.sensitivity.value
-        variance, shares = self.share_variance, self.honest
-        if self.noise_kind == "gaussian":
-            return DistributedGaussian(variance, shares, l2, self.proxies * self.classes)
-        return DistributedSkellam(variance, shares, l1, l2)
+    def _sum(self, l2: float) -> DistributedGaussian:
+        """A round's sum, at a multiple of the sensitivity to a client that abstains."""
+        distance = l2 * self.sensitivity.value
+        return DistributedGaussian(
+            self.share_variance, self.honest, distance, self.proxies * self.classes
+        )
 
 
 # The label unit: deniable answers, and what many of them cost a client.
@@ -208,20 +186,20 @@ class ClientPlan(Noisy):
 @final
 @dataclass(frozen=True, slots=True)
 class LabelPlan(Noisy):
-    """Answers about proxies, each a subset of the symbols that leans towards the truth.
+    """Answers about proxies by randomised response.
 
-    alphabet_size: symbols, abstain included. subset_size: symbols named in one answer; 1 is
-    randomised response. releases: 1 is the label unit; more is what that many answers of one
-    network cost a record or the client, for both may change them all. noise: the probability that
-    the truth is not in an answer, at most that of an answer made blindly.
+    alphabet_size: symbols, abstain included. releases: 1 is the label unit; more is what that
+    many answers of one network cost a record or the client, for both may change them all.
+    noise: the probability that an answer is not the truth, at most that of a blind guess.
     """
 
     alphabet_size: int
-    subset_size: int = 1
     releases: int = 1
 
+    mechanism: ClassVar = "randomised response"
+
     def __post_init__(self) -> None:
-        Response(0.0, self.alphabet_size, self.subset_size)  # refuses impossible sizes
+        Response(0.0, self.alphabet_size)  # refuses impossible sizes
         if not self.releases >= 0:
             raise ConfigurationError("releases", self.releases, "use 0 or more")
         Noisy.__post_init__(self)
@@ -244,27 +222,21 @@ class LabelPlan(Noisy):
         return Sensitivity("Hamming", self.releases, "the symbols that a client answers")
 
     @property
-    def mechanism(self) -> str:
-        """Randomised response, or its form with subsets."""
-        single = self.subset_size == 1
-        return "randomised response" if single else f"subsets of {self.subset_size} symbols"
-
-    @property
     def most_noise(self) -> float:
-        """How often a subset that is drawn blindly misses the truth."""
-        return 1 - self.subset_size / self.alphabet_size
+        """How often a symbol drawn at random is not the truth."""
+        return 1 - 1 / self.alphabet_size
 
     @property
     def answer_epsilon(self) -> float:
-        """Of one answer: log of the odds of holding the truth, against those of a blind one."""
+        """Of one answer: log of the odds of the truth, against those of a blind guess."""
         if self.noise == 0:
             return math.inf
-        others = (self.alphabet_size - self.subset_size) / self.subset_size
+        others = self.alphabet_size - 1
         return max(0.0, math.log(others * (1 - self.noise) / self.noise))
 
     def event(self) -> Event:
         """So many answers."""
-        answer = Response(self.answer_epsilon, self.alphabet_size, self.subset_size)
+        answer = Response(self.answer_epsilon, self.alphabet_size)
         return Repeated(answer, self.releases)
 
 

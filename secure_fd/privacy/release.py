@@ -18,7 +18,7 @@ from secure_fd.privacy.events import DiscreteGaussian
 from secure_fd.privacy.guarantees import record_guarantee
 from secure_fd.privacy.plans import ClientPlan, RecordPlan
 from secure_fd.privacy.response import Alphabet
-from secure_fd.privacy.samplers import Random, discrete_gaussian, skellam, unmet_by, words
+from secure_fd.privacy.samplers import Random, discrete_gaussian, unmet_by
 from secure_fd.privacy.units import Guarantee
 
 
@@ -200,13 +200,12 @@ class ClientShares:
     random: Random = field(default=os.urandom, repr=False)
 
     def perturb(self, units: WordArray) -> IntArray:
-        """Votes [m * C] in units of the plan's scale, or none at all by the coin, plus a share.
+        """Votes [m * C] in units of the plan's scale, plus a share of noise.
 
         Raises LocalError for votes that the plan's noise would not cover.
         """
         self._check(units)
-        votes = units.astype(np.int64) if self._drawn() else np.zeros(len(units), dtype=np.int64)
-        return votes + self.draw(len(units))
+        return units.astype(np.int64) + self.draw(len(units))
 
     def _check(self, units: WordArray) -> None:
         """At most one vote of `scale` units a proxy, on the planned proxies: the sensitivity."""
@@ -225,15 +224,7 @@ class ClientShares:
 
     def draw(self, size: int) -> IntArray:
         """[size] noise of one client."""
-        variance = self.plan.share_variance
-        if self.plan.noise_kind == "skellam":
-            return skellam(variance, size, self.random)
-        return discrete_gaussian(math.sqrt(variance), size, self.random)
-
-    def _drawn(self) -> bool:
-        """The client's own coin: heads with a probability of at most the plan's rate."""
-        rate = self.plan.sample_rate
-        return rate == 1 or int(words(self.random, 1)[0]) < math.floor(rate * 2**64)
+        return discrete_gaussian(math.sqrt(self.plan.share_variance), size, self.random)
 
     @property
     def deviation(self) -> float:
@@ -244,8 +235,8 @@ class ClientShares:
     def room(self) -> int:
         """How far the noise of all may move a sum, in units, but for a chance of 2^-40 a plan.
 
-        Bernstein's inequality, P(|X| > t) <= 2 exp(-t^2 / (2 (v + t / 3))), holds for Skellam
-        noise of variance v and, without the t / 3, for a sum of discrete Gaussians.
+        Bernstein's inequality, P(|X| > t) <= 2 exp(-t^2 / (2 (v + t / 3))), for noise of
+        variance v; a sum of discrete Gaussians keeps it without the t / 3 as well.
         """
         variance = self.plan.clients * self.plan.share_variance
         if variance == 0:

@@ -1,11 +1,12 @@
-"""All subsets of one size of a small alphabet, as tables: what the code of an answer stands for."""
+"""The label unit's noise: symbols, randomised response over them, and its debiasing.
 
-import itertools
+A client answers about a proxy with one class that it declares, or abstains.
+"""
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal, localcontext
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,49 +18,6 @@ from secure_fd.privacy.samplers import Random, words
 
 BoolArray = NDArray[np.bool_]
 
-MOST_ENTRIES = 1 << 20  # 8 MiB a table: 1,024 symbols one by one, or 18 in subsets of any size
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Subsets:
-    """The N subsets of d of A symbols, coded 0 to N - 1 in lexicographic order; N is the empty set.
-
-    members: [N + 1, A] whether a subset holds a symbol. order: [A, N + 1] for each truth, the
-    codes of the subsets without it, then of those with it, then N. With d = 1 a code is a symbol.
-    """
-
-    members: BoolArray
-    order: IntArray
-
-
-def fits(alphabet_size: int, subset_size: int) -> bool:
-    """Whether the tables of these subsets are small enough to be made."""
-    return math.comb(alphabet_size, subset_size) * alphabet_size <= MOST_ENTRIES
-
-
-@lru_cache(maxsize=16)
-def subsets_of(alphabet_size: int, subset_size: int) -> Subsets:
-    """The tables, read-only, since all mechanisms of these sizes share them.
-
-    Raises ConfigurationError where there are too many subsets.
-    """
-    if not fits(alphabet_size, subset_size):
-        count = math.comb(alphabet_size, subset_size)
-        raise ConfigurationError(
-            "subset_size", subset_size, f"its {count:,} subsets of {alphabet_size} are too many"
-        )
-    chosen = np.array(list(itertools.combinations(range(alphabet_size), subset_size)))
-    members = np.zeros((len(chosen) + 1, alphabet_size), dtype=np.bool_)
-    np.put_along_axis(members[:-1], chosen, True, axis=1)
-    order = np.full((alphabet_size, len(members)), len(chosen), dtype=np.int64)
-    order[:, :-1] = np.argsort(members[:-1].T, axis=1, kind="stable")
-    members.setflags(write=False)
-    order.setflags(write=False)
-    return Subsets(members, order)
-
-
-# What a client may answer about a proxy: the classes that it declares, or that it abstains.
-
 
 @dataclass(frozen=True, slots=True)
 class Alphabet:
@@ -67,6 +25,9 @@ class Alphabet:
 
     A symbol is a class number in [0, n_classes), or n_classes for "I abstain".
     classes: increasing, public. Declaring fewer than all is a statement that no noise covers.
+
+    >>> Alphabet(10, (3, 7)).size
+    3
     """
 
     n_classes: int
@@ -104,22 +65,23 @@ class Alphabet:
         code[list(self.classes)] = np.arange(len(self.classes))
         return code[symbols]
 
-    def decode(self, members: BoolArray) -> BoolArray:
-        """[m, C] the declared classes among codes [m, size]; abstain and spare ones are dropped."""
-        named = np.zeros((len(members), self.n_classes), dtype=np.bool_)
-        named[:, list(self.classes)] = members[:, : len(self.classes)]
+    def decode(self, codes: IntArray) -> BoolArray:
+        """Codes [m] as one-hot rows [m, C]; abstain and spare codes give a row of zeros."""
+        named = np.zeros((len(codes), self.n_classes), dtype=np.bool_)
+        named[:, list(self.classes)] = codes[:, None] == np.arange(len(self.classes))
         return named
 
 
 def declaring(alphabets: Sequence[Alphabet]) -> IntArray:
-    """[C] the number of clients that declare each class: the K_c that debiasing needs."""
+    """Count the clients that declare each class, [C]: the K_c that debiasing needs.
+
+    >>> declaring([Alphabet(3, (0,)), Alphabet.full(3)])
+    array([2, 1, 1])
+    """
     if len({alphabet.n_classes for alphabet in alphabets}) != 1:
         raise ConfigurationError("alphabets", len(alphabets), "all must have the same classes")
     declared = np.concatenate([np.asarray(a.classes, dtype=np.int64) for a in alphabets])
     return np.bincount(declared, minlength=alphabets[0].n_classes).astype(np.int64)
-
-
-# Randomised response and subset selection: the label unit's noise, pure epsilon, in integers.
 
 
 WORD = 1 << 64
@@ -127,33 +89,32 @@ WORD = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class RandomizedResponse:
-    """Answers a random subset of d of A symbols, each with the truth e^eps times as likely.
+    """k-ary randomised response over A symbols, pure epsilon, in integers.
 
-    With d = 1 that is k-ary randomised response. Of the subsets, I = C(A-1, d-1) hold the truth
-    and O = C(A-1, d) do not. One 64-bit word decides an answer: each subset without the truth
-    has Q words, each with it P, and the fewer than I words that remain mean the empty subset.
+    One 64-bit word decides an answer: each symbol but the truth has Q words, the truth has the
+    P that remain. The ratio is at most e^eps **exactly**, so the sampler adds nothing to epsilon
+    or delta: Q is rounded up, Q >= 2^64 / (e^eps + A - 1), and P = 2^64 - (A - 1) Q, so that
+    P / Q <= 2^64 / Q - (A - 1) <= e^eps. It is the ideal mechanism with some answers redrawn
+    blindly, hence post-processing of it: what any accountant finds for `event()` holds for the
+    rounded one.
 
-    The ratio is at most e^eps **exactly**, so the sampler adds nothing to epsilon or delta: Q is
-    rounded up, Q >= 2^64 / (I e^eps + O), and P = floor((2^64 - O Q) / I), so that
-    P / Q <= (2^64 / Q - O) / I <= e^eps; the empty subset has as many words whatever the truth.
-    It is the ideal mechanism with some answers redrawn blindly or emptied, hence post-processing
-    of it: what any accountant finds for `event()` holds for the rounded one.
-
-    p and q are the chances of a symbol to be in the answer where it is the truth and where it is
+    p and q are the chances of a symbol to be the answer where it is the truth and where it is
     not. They are those of the rounded words, so `debias` has no bias at all. An infinite epsilon
     is the identity.
 
     alphabet_size: A, abstain included; where clients declare classes, of the largest alphabet.
-    subset_size: d; `best_subset_size` gives the one of least variance.
     Kairouz, Bonawitz, Ramage, "Discrete distribution estimation under local privacy", 2016.
-    Ye, Barg, "Optimal schemes for discrete distribution estimation under locally differential
-    privacy", 2018; Wang et al., "Mutual information optimally local private discrete distribution
-    estimation", 2016.
+
+    >>> from secure_fd.privacy.samplers import SeededRandom
+    >>> mechanism = RandomizedResponse(epsilon=4.0, alphabet_size=11)
+    >>> mechanism.respond(np.array([3, 3, 3, 10]), SeededRandom(0))
+    array([7, 9, 3, 7])
+    >>> round(mechanism.p, 3)
+    0.845
     """
 
     epsilon: float
     alphabet_size: int
-    subset_size: int = 1
     _told: int = field(init=False, repr=False)
     _wrong: int = field(init=False, repr=False)
 
@@ -162,39 +123,17 @@ class RandomizedResponse:
             raise ConfigurationError("alphabet_size", self.alphabet_size, "use 2 or more symbols")
         if not self.epsilon > 0:
             raise ConfigurationError("epsilon", self.epsilon, "use a number above 0, or inf")
-        largest = 1 if self.is_identity else self.alphabet_size - 1
-        if not 1 <= self.subset_size <= largest:
-            allowed = (
-                f"use 1 to {largest} at epsilon {self.epsilon} and {self.alphabet_size} symbols"
-            )
-            raise ConfigurationError("subset_size", self.subset_size, allowed)
-        subsets_of(self.alphabet_size, self.subset_size)
-        wrong = _wrong_weight(self.epsilon, self._with_truth, self._without)
+        others = self.alphabet_size - 1
+        wrong = _wrong_weight(self.epsilon, others)
         object.__setattr__(self, "_wrong", wrong)
-        object.__setattr__(self, "_told", (WORD - self._without * wrong) // self._with_truth)
+        object.__setattr__(self, "_told", WORD - others * wrong)
         if self.p <= self.q:
             raise ConfigurationError("epsilon", self.epsilon, "too small for 64-bit probabilities")
 
     @classmethod
-    def over(
-        cls, epsilon: float, alphabets: Sequence[Alphabet], subset_size: int | None = None
-    ) -> "RandomizedResponse":
-        """The one mechanism of a cohort: sized by the largest alphabet that a client declares.
-
-        subset_size: None for the one of least variance.
-        """
-        size = max(alphabet.size for alphabet in alphabets)
-        if subset_size is None:
-            subset_size = best_subset_size(epsilon, size)
-        return cls(epsilon, size, subset_size)
-
-    @property
-    def _with_truth(self) -> int:
-        return math.comb(self.alphabet_size - 1, self.subset_size - 1)
-
-    @property
-    def _without(self) -> int:
-        return math.comb(self.alphabet_size - 1, self.subset_size)
+    def over(cls, epsilon: float, alphabets: Sequence[Alphabet]) -> "RandomizedResponse":
+        """The one mechanism of a cohort: sized by the largest alphabet that a client declares."""
+        return cls(epsilon, max(alphabet.size for alphabet in alphabets))
 
     @property
     def is_identity(self) -> bool:
@@ -203,30 +142,23 @@ class RandomizedResponse:
 
     @property
     def q(self) -> float:
-        """Probability that the answer holds a given symbol which is not the truth."""
-        alone = math.comb(self.alphabet_size - 2, self.subset_size - 1)  # subsets without the truth
-        return ((self._with_truth - alone) * self._told + alone * self._wrong) / WORD
+        """Probability that the answer is a given symbol which is not the truth."""
+        return self._wrong / WORD
 
     @property
     def p(self) -> float:
-        """Probability that the answer holds the truth."""
-        return self._with_truth * self._told / WORD
-
-    @property
-    def variance(self) -> float:
-        """Of one debiased answer, all A symbols added up: the expected squared error."""
-        noise = self.p * (1 - self.p) + (self.alphabet_size - 1) * self.q * (1 - self.q)
-        return noise / (self.p - self.q) ** 2
+        """Probability that the answer is the truth."""
+        return self._told / WORD
 
     def event(self) -> Response:
         """One answer, as an accountant sees it."""
-        return Response(self.epsilon, self.alphabet_size, self.subset_size)
+        return Response(self.epsilon, self.alphabet_size)
 
     def respond(self, symbols: IntArray, random: Random) -> IntArray:
-        """Codes of subsets, as `members` reads them, for symbols in [0, A): 8 fresh bytes each.
+        """Answers for symbols in [0, A): 8 fresh bytes each.
 
-        The word u falls below O Q and names the (u // Q)-th of the subsets without the truth, or
-        it does not, and names one with it. With d = 1 codes are symbols.
+        The word u below (A - 1) Q names the (u // Q)-th of the symbols that are not the truth,
+        ascending; any other word names the truth.
         """
         if symbols.size and not 0 <= symbols.min() <= symbols.max() < self.alphabet_size:
             raise LocalError(f"a symbol is outside the alphabet [0, {self.alphabet_size})")
@@ -234,27 +166,22 @@ class RandomizedResponse:
         if self.is_identity:
             return truth
         word = words(random, truth.size).reshape(truth.shape)
-        lies = np.uint64(self._without * self._wrong)
-        # Where the word lies, the second branch wraps around, and is not taken.
-        told = np.uint64(self._without) + (word - lies) // np.uint64(self._told)
-        slot = np.where(word < lies, word // np.uint64(self._wrong), told).astype(np.int64)
-        return subsets_of(self.alphabet_size, self.subset_size).order[truth, slot]
-
-    def members(self, codes: IntArray) -> BoolArray:
-        """[..., A] whether the answers hold each symbol."""
-        return subsets_of(self.alphabet_size, self.subset_size).members[codes]
+        wrong = (word // np.uint64(self._wrong)).astype(np.int64)
+        wrong += wrong >= truth  # skips the truth
+        lies = word < np.uint64((self.alphabet_size - 1) * self._wrong)
+        return np.where(lies, wrong, truth)
 
     def respond_within(self, symbols: IntArray, alphabet: Alphabet, random: Random) -> BoolArray:
-        """[m, C] the classes named by a client that answers over its own declared alphabet only.
+        """One-hot answers [m, C] of a client that answers over its own declared alphabet only.
 
         Symbols [m] are as in `Alphabet`; one that the client did not declare counts as abstain.
-        A row that names no class is an abstention.
+        A row of zeros is an abstention.
 
         Why the ratio stays at most e^eps: the client runs the A-ary mechanism on codes, and then
-        drops from the subset the abstain code and the spare ones, of which there are as many as
-        its alphabet is smaller than the largest. What is dropped depends on the declared
-        alphabet alone, so it is post-processing. A declared class is in the answer exactly if
-        its code is in the subset, with the common p and q: the server debiases class by class.
+        turns the abstain code and the spare ones, of which there are as many as its alphabet is
+        smaller than the largest, into an abstention. What is dropped depends on the declared
+        alphabet alone, so it is post-processing. A declared class is the answer exactly if its
+        code is, with the common p and q: the server debiases class by class.
         """
         if alphabet.size > self.alphabet_size and not self.is_identity:
             raise LocalError(
@@ -262,15 +189,20 @@ class RandomizedResponse:
             )
         if self.is_identity:
             full = Alphabet.full(alphabet.n_classes)
-            return full.decode(np.eye(full.size, dtype=np.bool_)[full.encode(symbols, full.size)])
+            return full.decode(full.encode(symbols, full.size))
         codes = self.respond(alphabet.encode(symbols, self.alphabet_size), random)
-        return alphabet.decode(self.members(codes))
+        return alphabet.decode(codes)
 
     def debias(self, sums: FloatArray, n_clients: int | IntArray) -> FloatArray:
         """[m, C] unbiased true counts n_c = (S_c - K_c q) / (p - q); they may be negative.
 
         sums: [m, C] how many answers hold each class. n_clients: K, or [C] the number of clients
         declaring each class.
+
+        >>> mechanism = RandomizedResponse(epsilon=1.0, alphabet_size=4)
+        >>> expected = 5 * mechanism.p + 2 * mechanism.q  # 7 clients, 5 of them hold class 0
+        >>> mechanism.debias(np.array([[expected]]), n_clients=7).round(6)
+        array([[5.]])
         """
         votes = np.asarray(sums, dtype=np.float64)
         if self.is_identity:
@@ -283,24 +215,16 @@ class RandomizedResponse:
         return np.asarray((votes - clients * self.q) / (self.p - self.q), dtype=np.float64)
 
 
-def best_subset_size(epsilon: float, alphabet_size: int) -> int:
-    """The d of least `variance`, from public numbers: near A / (e^eps + 1), 1 if that is less.
-
-    It is the best for one answer of this epsilon. Many answers of larger subsets compose to more
-    than as many of one symbol. Sizes whose tables would be too large are passed over.
-    """
-    if math.isinf(epsilon):
-        return 1
-    sizes = [d for d in range(1, max(2, alphabet_size)) if d == 1 or fits(alphabet_size, d)]
-    return min(sizes, key=lambda d: RandomizedResponse(epsilon, alphabet_size, d).variance)
-
-
 def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random) -> IntArray:
-    """[m] symbols: class c with probability w s_c, else abstain (C): soft labels without bias.
+    """Draw symbols [m]: class c with probability w s_c, else abstain (C), so without bias.
 
     weights: [m] in [0, 1]. predictions: [m, C], rows in the simplex. A one-hot row of weight 1
     always gives its class, and weight 0 always abstains. It runs before the noise, so the
     resolution of 2^-53 costs no privacy.
+
+    >>> import os
+    >>> sample_symbols(np.array([1.0, 0.0]), np.array([[0.0, 1.0], [0.0, 1.0]]), os.urandom)
+    array([1, 2])
     """
     if predictions.ndim != 2 or weights.shape != predictions.shape[:1]:
         raise LocalError(
@@ -319,8 +243,8 @@ def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random)
     return passed
 
 
-def _wrong_weight(epsilon: float, with_truth: int, without: int) -> int:
-    """Q > 2^64 / (I e^eps + O): rounding is always towards more noise."""
+def _wrong_weight(epsilon: float, others: int) -> int:
+    """Q > 2^64 / (e^eps + A - 1): rounding is always towards more noise."""
     if math.isinf(epsilon):
         return 0
     with localcontext() as context:
@@ -328,5 +252,5 @@ def _wrong_weight(epsilon: float, with_truth: int, without: int) -> int:
         # From epsilon 45 up Q is 1, whatever epsilon is. The exponential is taken low by more
         # than all that 60 digits can lose.
         low = Decimal(min(epsilon, 100.0)).exp() * (1 - Decimal(10) ** -50)
-        ideal = Decimal(WORD) / (with_truth * low + without)
+        ideal = Decimal(WORD) / (low + others)
         return int(ideal.to_integral_value(ROUND_FLOOR)) + 1

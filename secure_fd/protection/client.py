@@ -22,7 +22,7 @@ IN_CLEAR = ("no masked sum was checked, and in a sum in clear each share stands 
 
 
 class ClientUnit(FromAnswers):
-    """Discrete Gaussian or Skellam shares inside a secure sum, for large fleets.
+    """Discrete Gaussian shares inside a secure sum, for large fleets.
 
     epsilon, delta: of a client's votes in all rounds of the plan, whose own noise is ignored; with
     an infinite epsilon there is none. small_fleet: go below LEAST_CLIENTS all the same. One
@@ -122,7 +122,7 @@ class ClientUnit(FromAnswers):
         """Votes that noise alone would hardly give, and zero for the rest.
 
         The largest of C noises of deviation s is about s sqrt(2 log C): what stays below it
-        teaches nothing. With a coin in front, votes are divided by its rate.
+        teaches nothing.
         """
         if self._noiseless:
             return sums
@@ -132,7 +132,7 @@ class ClientUnit(FromAnswers):
                 f"carry enough noise"
             )
         floor = self._shares.deviation * math.sqrt(2 * math.log(sums.total.shape[1]))
-        votes = np.where(sums.total > floor, sums.total, 0.0) / self.plan.sample_rate
+        votes = np.where(sums.total > floor, sums.total, 0.0)
         return Sums(votes.sum(axis=1), votes)
 
     def guarantee(self) -> Guarantee | None:

@@ -94,12 +94,10 @@ class LabelLedger:
 
 
 class LabelUnit(FromAnswers):
-    """A noisy subset of all classes and abstain, or of the classes that a client declares.
+    """Randomised response over all classes and abstain, or over the classes a client declares.
 
     epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
-    larger units, which the guarantee states. subset_size: symbols in an answer; 1 is randomised
-    response, None the size of least variance. More than one symbol makes an answer less noisy at
-    the same epsilon, but costs a record or a client more. One object serves one federation.
+    larger units, which the guarantee states. One object serves one federation.
     """
 
     name = "label unit"
@@ -110,19 +108,14 @@ class LabelUnit(FromAnswers):
         delta: float,
         alphabet: Literal["full", "declared"] = "full",
         random: Random = os.urandom,
-        *,
-        subset_size: int | None = 1,
     ) -> None:
         check_budget(epsilon, delta)
         if alphabet not in ("full", "declared"):
             raise ConfigurationError("alphabet", alphabet, "use full or declared")
-        if subset_size is not None and subset_size < 1:
-            raise ConfigurationError("subset_size", subset_size, "use 1 or more, or None")
         self._epsilon = epsilon
         self._delta = delta
         self._declared = alphabet == "declared"
         self._random = random
-        self._subset_size = 1 if math.isinf(epsilon) else subset_size
         self._ledgers: list[LabelLedger] = []
 
     @property
@@ -145,13 +138,8 @@ class LabelUnit(FromAnswers):
         return {client: alphabet.classes for client, alphabet in enumerate(self._alphabets)}
 
     def levels(self, wanted: int) -> int:
-        """One unit for each symbol that an answer holds; without noise, as wanted.
-
-        LocalError where the size is to be the best one and the alphabets are not known yet.
-        """
-        if math.isinf(self._epsilon):
-            return wanted
-        return self._subset_size or self.mechanism.subset_size
+        """One unit, for the one symbol of an answer; without noise, as wanted."""
+        return wanted if math.isinf(self._epsilon) else 1
 
     def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
         """Open one ledger a client; only the set of classes is read from the records.
@@ -165,16 +153,15 @@ class LabelUnit(FromAnswers):
             Alphabet(n_classes, tuple(torch.unique(r.labels).tolist())) if self._declared else full
             for r in records
         ]
-        self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets, self._subset_size)
+        self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets)
         self._ledgers = [
             LabelLedger(self._mechanism, alphabet, len(proxies)) for alphabet in self._alphabets
         ]
 
     def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
-        """The classes that each noisy answer names, as a vote split evenly between them.
+        """The class that each noisy answer names, as a vote; no vote where it abstains.
 
-        Of an answer's d symbols, k are classes: the vote has weight k / d, so that the codec
-        makes one unit of each. A pair released before keeps its answer.
+        A pair released before keeps its answer.
 
         A pair counts as released from here on, even where the upload never arrives: nobody can
         tell a lost message from one that somebody kept.
@@ -184,9 +171,8 @@ class LabelUnit(FromAnswers):
             return Released.of(honest)  # drawing symbols from soft labels would be noise of its own
         symbols = sample_symbols(honest.weights, honest.predictions, self._random)
         named = self._ledgers[client].release(indices, symbols, self._random)
-        count = np.count_nonzero(named, axis=1)
-        rows = named / np.maximum(count, 1)[:, None]
-        return Released(count / self._mechanism.subset_size, rows)
+        rows = named.astype(np.float64)
+        return Released(rows.sum(axis=1), rows)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
@@ -196,7 +182,7 @@ class LabelUnit(FromAnswers):
         if math.isinf(self._epsilon):
             return sums
         answering = declaring([self._alphabets[client] for client in survivors])
-        named = np.rint(sums.total * self._mechanism.subset_size)  # back to whole units
+        named = np.rint(sums.total)
         votes = np.clip(self._mechanism.debias(named, answering), 0.0, None)
         return Sums(votes.sum(axis=1), votes)
 

@@ -17,7 +17,7 @@ from secure_fd.aggregation.homomorphic import HomomorphicSum
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
-from secure_fd.privacy.samplers import SeededRandom, skellam
+from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 
 Vectors = dict[int, IntArray]
@@ -92,7 +92,7 @@ def test_masked_payloads_of_noisy_values_are_masked_and_plain_ones_are_not() -> 
 def test_real_noise_of_many_clients_is_in_the_sum_and_the_votes_are_too() -> None:
     """Shares of variance 4 from twelve clients; each share is known here, so nothing is left."""
     random = SeededRandom(5)
-    shares = {k: skellam(4.0, 200, random) for k in range(12)}
+    shares = {k: discrete_gaussian(2.0, 200, random) for k in range(12)}
     votes = {k: np.eye(10, dtype=np.int64)[np.arange(20) % 10].ravel() for k in range(12)}
     case = Case({k: votes[k] + shares[k] for k in shares}, 1, NoiseTerms(100, 11), {3: Stage.INPUT})
     result = case.run(MaskedSum(12))

@@ -17,9 +17,7 @@ SIZES = st.integers(1, 5000)
 RECORDS = st.builds(RecordPlan, SIZES)
 WHOLE_BATCHES = st.builds(lambda n, steps: TrainingPlan(n, n, steps), SIZES, st.integers(1, 2000))
 LABELS = st.integers(2, 40).flatmap(
-    lambda size: st.builds(
-        LabelPlan, st.just(size), st.integers(1, size - 1), st.one_of(st.just(1), SIZES)
-    )
+    lambda size: st.builds(LabelPlan, st.just(size), st.one_of(st.just(1), SIZES))
 )
 FLEETS = st.builds(
     ClientPlan,
@@ -30,27 +28,15 @@ FLEETS = st.builds(
     absent=st.integers(0, 5),
     corrupt=st.integers(0, 4),
 )
-SKELLAM = FLEETS.map(lambda plan: replace(plan, noise_kind="skellam"))
-DRAWN = st.builds(
-    lambda plan, rate: replace(plan, sample_rate=rate), FLEETS, st.sampled_from([0.01, 0.1, 0.5])
-)
 CLOSED = st.one_of(RECORDS, WHOLE_BATCHES, LABELS, FLEETS)
-PLANS = st.one_of(CLOSED, SKELLAM)
 
 
-@given(plan=PLANS, claimed=st.floats(0.05, 30), delta=DELTAS)
+@given(plan=CLOSED, claimed=st.floats(0.05, 30), delta=DELTAS)
 @law
 def test_calibration_inverts_the_price_and_never_overspends(
     plan: Plan, claimed: float, delta: float
 ) -> None:
     spent = epsilon(plan.with_noise(calibrate(claimed, delta, plan)), delta)
-    assert 0.999 * claimed < spent <= claimed
-
-
-@given(plan=DRAWN, claimed=st.floats(0.1, 10))
-@settings(max_examples=10, deadline=None)
-def test_calibration_of_samples_inverts_too(plan: ClientPlan, claimed: float) -> None:
-    spent = epsilon(plan.with_noise(calibrate(claimed, 1e-5, plan)), 1e-5)
     assert 0.999 * claimed < spent <= claimed
 
 
@@ -64,21 +50,10 @@ def test_more_noise_never_costs_more(plan: Plan, level: float, more: float, delt
     assert epsilon(less, delta) <= epsilon(less, delta / 10)
 
 
-@given(plan=SKELLAM, noise=st.floats(0.3, 40), more=st.floats(1.001, 10))
-@law
-def test_more_skellam_noise_never_costs_more(plan: ClientPlan, noise: float, more: float) -> None:
-    """To within what one unit more or less a vote changes, a few parts in the sum's variance."""
-    less, greater = plan.with_noise(noise), plan.with_noise(noise * more)
-    slack = 1 + 4 / less.honest
-    assert epsilon(greater, 1e-5) <= epsilon(less, 1e-5) * slack
-    assert epsilon(less.with_noise(noise * 10), 1e-5) < 0.9 * epsilon(less, 1e-5)
-
-
 GROWING: list[tuple[str, st.SearchStrategy[Plan]]] = [
     ("releases", LABELS.filter(lambda plan: plan.releases > 1)),
     ("steps", WHOLE_BATCHES),
     ("rounds", FLEETS),
-    ("rounds", SKELLAM),
 ]
 
 
@@ -95,7 +70,7 @@ def test_more_releases_never_cost_less(
     assert epsilon(longer, 1e-5) < times * epsilon(plan, 1e-5) * 1.05 + 0.1
 
 
-@given(plan=st.one_of(FLEETS, SKELLAM), noise=st.floats(0.3, 40), times=st.integers(2, 20))
+@given(plan=FLEETS, noise=st.floats(0.3, 40), times=st.integers(2, 20))
 @law
 def test_more_proxies_under_the_same_votes_noise_cost_more(
     plan: ClientPlan, noise: float, times: int

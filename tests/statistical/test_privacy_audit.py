@@ -1,7 +1,7 @@
 """The audits on the real code, and on its broken twins: the short form of the audit script.
 
-Every bound but two is wrong with probability 1e-5, the worst case of batches and the memorised
-images with 0.01: so with other seeds the right code fails here twice in a hundred runs at most.
+Every bound but one is wrong with probability 1e-5, the worst case of batches with 0.01: so with
+other seeds the right code fails here once in a hundred runs at most.
 It must also reach 0.6 of the claim where the mechanism itself is seen: one that could not is no
 audit. Each mutation must be caught at these sizes, which is the power check.
 """
@@ -9,9 +9,9 @@ audit. Each mutation must be caught at these sizes, which is the power check.
 import pytest
 
 from attacks.audit.bounds import Finding, Verdict
+from attacks.audit.broken_code import SILENT
 from attacks.audit.registry import AUDITS, MUTATIONS, Mutation
 from attacks.audit.setting import Setting
-from attacks.audit.twins import SILENT
 from secure_fd.privacy.samplers import SeededRandom
 
 CLAIM = 4.0
@@ -23,10 +23,9 @@ SIZES = {
     "dp-sgd-batches": 0.35,
     "label": 0.1,
     "client": 0.3,
-    "client-skellam": 0.3,
 }
 MISS = {"dp-sgd-batches": 0.01}  # each trial takes ten steps of a network
-SHARP = ("record", "record-replaced", "label", "client", "client-skellam")
+SHARP = ("record", "record-replaced", "label", "client")
 
 
 def audited(audit: str, seed: int) -> Finding:
@@ -54,9 +53,9 @@ def test_every_audit_that_gives_a_verdict_refutes_a_twin_without_noise(audit: st
     assert found.verdict is Verdict.REFUTED
 
 
-@pytest.mark.parametrize("audit", ["dp-sgd-batches", "client-canaries"])
-def test_a_blind_audit_that_refutes_nothing_cannot_tell(audit: str) -> None:
-    """With or without noise: these see other mistakes, see the table of mutations."""
+def test_a_blind_audit_that_refutes_nothing_cannot_tell() -> None:
+    """With or without noise: it sees other mistakes, see the table of mutations."""
+    audit = "dp-sgd-batches"
     assert AUDITS[audit].blind
     setting = Setting(CLAIM, size=0.1, random=SeededRandom(5))
     assert AUDITS[audit].find(setting).verdict is Verdict.CANNOT_TELL
@@ -75,10 +74,3 @@ def test_every_mutation_is_caught(mutation: Mutation) -> None:
     with mutation.twin():
         found = audited(mutation.audit, 3)
     assert found.verdict is Verdict.REFUTED
-
-
-def test_an_answer_that_was_memorised_stays_within_one_label() -> None:
-    found = audited("label-images", 4)
-    assert 0 < found.bound <= found.claimed == CLAIM < found.ceiling
-    (composed,) = found.also
-    assert composed[1] > 100 * CLAIM  # what all answers together cost a record

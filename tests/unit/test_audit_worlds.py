@@ -21,7 +21,7 @@ from attacks.audit.bounds import (
     prove,
     prove_one_run,
 )
-from attacks.audit.setting import Setting, StandInForMasks, masked_unit, replaced, tapped
+from attacks.audit.setting import Setting, StandInForMasks, masked_unit, replaced
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.samplers import SeededRandom
@@ -165,14 +165,6 @@ def test_a_twin_ends_with_its_block_whatever_happens() -> None:
         assert Owner.double(3) == 3
         raise KeyError
     assert vars(Owner)["double"] is before
-
-
-def test_a_tap_changes_nothing_and_keeps_everything() -> None:
-    import math
-
-    with tapped(math, "sqrt") as seen:
-        assert math.sqrt(9.0) == 3.0
-    assert seen == [3.0]
 
 
 def test_a_seeded_setting_repeats() -> None:

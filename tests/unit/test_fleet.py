@@ -190,18 +190,6 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent: int) -> N
         assert abs(found / (share * other) - 1) > tolerance
 
 
-def test_a_coin_in_front_of_the_votes_divides_them_and_not_the_noise() -> None:
-    """Votes of 400 clients, each there with chance 1/4: the sum within 4 deviations of 75."""
-    cast = some_votes(400, 400)
-    plan = Fleet(400, 4, sample_rate=0.25).plan(400)
-    unit = ClientUnit(8.0, DELTA, plan, random=SeededRandom(1))
-    tally = np.stack([(cast.labels == c).sum(axis=0) for c in range(4)], axis=1)
-    drawn = noises(unit, cast, np.arange(400)) + tally
-    right = drawn[np.arange(400), np.arange(400) % 4].mean()
-    assert abs(right - 75) < 4 * 0.75 * math.sqrt(400 * 0.25 * 0.75) + 4
-    assert abs(right - 300) > 100
-
-
 def test_a_sum_of_too_few_voids_the_guarantee() -> None:
     plan = planned(Fleet(400, 4, absent=40), 4.0, DELTA, 40)
     unit = ClientUnit(4.0, DELTA, plan)

@@ -88,7 +88,7 @@ class FreshNoise(LabelUnit):
         honest = answer(indices)
         truth = honest.predictions.argmax(axis=1)
         named = self.mechanism.respond_within(truth, Alphabet.full(10), self._random)
-        return Released(named.sum(axis=1) / self.mechanism.subset_size, named.astype(float))
+        return Released(named.sum(axis=1), named.astype(float))
 
 
 def distinct_answers(unit: LabelUnit, data: FederatedData) -> int:
@@ -126,7 +126,7 @@ def test_a_protection_serves_one_federation(
 
 @pytest.mark.parametrize("alphabet", ["full", "declared"])
 def test_released_symbols_are_in_the_alphabet(digits: FederatedData, alphabet: str) -> None:
-    unit = LabelUnit(0.1, 1e-5, alphabet, SeededRandom(5), subset_size=1)  # type: ignore[arg-type]
+    unit = LabelUnit(0.1, 1e-5, alphabet, SeededRandom(5))  # type: ignore[arg-type]
     [seen] = uploads(
         run(federation(digits, protection=unit, schedule=all_proxies(digits)), rounds=1)
     )

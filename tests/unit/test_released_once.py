@@ -14,8 +14,6 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
-from secure_fd.privacy.accountants import accountant_for
-from secure_fd.privacy.events import Repeated, Response
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protection.base import Answer
@@ -27,8 +25,8 @@ def forbidden(count: int) -> bytes:
     raise AssertionError(f"{count} random bytes were drawn where none may be")
 
 
-def fresh_ledger(epsilon: float = 0.5, n_proxies: int = 50, d: int = 1) -> LabelLedger:
-    return LabelLedger(RandomizedResponse(epsilon, 11, d), Alphabet.full(10), n_proxies)
+def fresh_ledger(epsilon: float = 0.5, n_proxies: int = 50) -> LabelLedger:
+    return LabelLedger(RandomizedResponse(epsilon, 11), Alphabet.full(10), n_proxies)
 
 
 class ForgetfulLedger(LabelLedger):
@@ -51,10 +49,9 @@ def second_answers(ledger: LabelLedger) -> int:
     return int(changed.sum())
 
 
-@pytest.mark.parametrize("d", [1, 4])
-def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_ledger_is_caught(d: int) -> None:
-    assert second_answers(fresh_ledger(d=d)) == 0
-    bent = ForgetfulLedger(RandomizedResponse(0.5, 11, d), Alphabet.full(10), 50)
+def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_ledger_is_caught() -> None:
+    assert second_answers(fresh_ledger()) == 0
+    bent = ForgetfulLedger(RandomizedResponse(0.5, 11), Alphabet.full(10), 50)
     assert second_answers(bent) > 40
 
 
@@ -110,26 +107,14 @@ def test_the_ledger_composes_over_what_it_released_and_knows_seeded_noise() -> N
     assert ledger.guarantee(1e-5).unmet == ("the noise was drawn from a seeded generator",)
 
 
-@pytest.mark.parametrize("d", [1, 3])
-def test_what_answers_compose_to_is_that_of_their_subsets(d: int) -> None:
-    """At one epsilon, 300 answers of three symbols cost more than 300 of one: it must show."""
-    ledger = LabelLedger(RandomizedResponse(1.0, 11, d), Alphabet.full(10), 300)
-    ledger.release(np.arange(300), np.zeros(300, dtype=np.int64), os.urandom)
-    event = Repeated(Response(1.0, 11, d), 300)
-    cost = accountant_for(event).epsilon(event, 1e-5)
-    assert {c.epsilon for c in ledger.guarantee(1e-5).composes_to} == {cost}
-    other = Repeated(Response(1.0, 11, 4 - d), 300)
-    assert (cost < accountant_for(other).epsilon(other, 1e-5)) is (d == 1)
-
-
 # The label unit in a federation.
 
 
 class Recording(LabelUnit):
     """Keeps every answer that leaves, whether or not the upload arrives."""
 
-    def __init__(self, subset_size: int) -> None:
-        super().__init__(1.0, 1e-5, random=SeededRandom(0), subset_size=subset_size)
+    def __init__(self) -> None:
+        super().__init__(1.0, 1e-5, random=SeededRandom(0))
         self.said: dict[tuple[int, int], set[bytes]] = defaultdict(set)
 
     def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
@@ -179,9 +164,6 @@ def most_answers_to_a_pair(unit: Recording, data: FederatedData) -> int:
     return max(map(len, unit.said.values()))
 
 
-@pytest.mark.parametrize("subset_size", [1, 3])
-def test_no_fault_and_no_order_gets_a_second_answer(
-    digits: FederatedData, subset_size: int
-) -> None:
-    assert most_answers_to_a_pair(Recording(subset_size), digits) == 1
-    assert most_answers_to_a_pair(Forgetting(subset_size), digits) > 1
+def test_no_fault_and_no_order_gets_a_second_answer(digits: FederatedData) -> None:
+    assert most_answers_to_a_pair(Recording(), digits) == 1
+    assert most_answers_to_a_pair(Forgetting(), digits) > 1

@@ -107,16 +107,6 @@ def test_a_fleet_pays_for_noise_and_says_what_it_released(votes: driver.FleetVot
     assert clean.figures["bytes up a client"] == 8 * -(-1200 // (64 // 9))
 
 
-def test_the_coin_asks_fewer_and_is_accounted_for(votes: driver.FleetVotes) -> None:
-    assert FLEET.fleet is not None
-    coin = replace(FLEET, epsilon=4.0, fleet=replace(FLEET.fleet, sample_rate=0.25))
-    assert coin.group == FLEET.group
-    made = fleets.run_cell(None, coin, votes, silent)
-    whole = fleets.run_cell(None, replace(FLEET, epsilon=4.0), votes, silent)
-    assert made.figures["noise multiplier"] < whole.figures["noise multiplier"]
-    assert 3.9 < made.figures["epsilon under masks"] <= 4.0
-
-
 def test_each_kind_of_cell_needs_its_own_terms(warm: WarmUp) -> None:
     with pytest.raises(LocalError, match="no federation"):
         federated.run_cell(None, FLEET, warm, silent)

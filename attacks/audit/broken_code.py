@@ -1,12 +1,12 @@
 """Mistakes that privacy software really makes: the real code with one thing replaced.
 
-Each twin keeps printing the claim of the right code. An audit that lets one pass has no power
-against it, and an audit that stops the right code has no right to speak.
+Each twin still prints the claim of the right code. An audit that does not refute it has no
+power against that mistake.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import numpy as np
@@ -15,14 +15,11 @@ from attacks.audit.client import Fleet
 from attacks.audit.setting import replaced
 from secure_fd import private_training
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy import release as client_shares
-from secure_fd.privacy import release as mechanisms
-from secure_fd.privacy import release as record_release
-from secure_fd.privacy import response as randomized_response
+from secure_fd.privacy import release, response
 from secure_fd.privacy.plans import RecordPlan
 from secure_fd.privacy.release import Features, NoisyClassMeans
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
-from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, skellam, words
+from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
 from secure_fd.protection import record as record_unit
 from secure_fd.protection.label import LabelLedger
 
@@ -42,7 +39,7 @@ def _scaled(sampler: Sampler, factor: float) -> Sampler:
 def half_record_noise() -> AbstractContextManager[None]:
     """Half the deviation in the record release."""
     sampler = _scaled(discrete_gaussian, 0.5)
-    return replaced(mechanisms, "discrete_gaussian", sampler)
+    return replaced(release, "discrete_gaussian", sampler)
 
 
 def half_client_noise() -> AbstractContextManager[None]:
@@ -50,14 +47,9 @@ def half_client_noise() -> AbstractContextManager[None]:
     return _shares(0.5)
 
 
-@contextmanager
-def _shares(factor: float) -> Iterator[None]:
-    """Both kinds of share at `factor` times their deviation."""
-    with (
-        replaced(client_shares, "discrete_gaussian", _scaled(discrete_gaussian, factor)),
-        replaced(client_shares, "skellam", _scaled(skellam, factor**2)),
-    ):
-        yield
+def _shares(factor: float) -> AbstractContextManager[None]:
+    """Shares at `factor` times their deviation."""
+    return replaced(release, "discrete_gaussian", _scaled(discrete_gaussian, factor))
 
 
 def _nothing(_spread: float, size: int, _random: Random) -> IntArray:
@@ -66,32 +58,27 @@ def _nothing(_spread: float, size: int, _random: Random) -> IntArray:
 
 def no_record_noise() -> AbstractContextManager[None]:
     """The record release without noise."""
-    return replaced(mechanisms, "discrete_gaussian", _nothing)
+    return replaced(release, "discrete_gaussian", _nothing)
 
 
-@contextmanager
-def no_client_noise() -> Iterator[None]:
-    """Shares without noise, of both kinds."""
-    with (
-        replaced(client_shares, "discrete_gaussian", _nothing),
-        replaced(client_shares, "skellam", _nothing),
-    ):
-        yield
+def no_client_noise() -> AbstractContextManager[None]:
+    """Shares without noise."""
+    return replaced(release, "discrete_gaussian", _nothing)
 
 
 def no_label_noise() -> AbstractContextManager[None]:
     """Answers that tell the truth but for one word in 2^64 or so."""
-    return replaced(randomized_response, "_wrong_weight", lambda *_: 1)
+    return replaced(response, "_wrong_weight", lambda *_: 1)
 
 
 def half_label_noise() -> AbstractContextManager[None]:
-    """Half the chance of each answer that does not hold the truth."""
-    weigh = randomized_response._wrong_weight
+    """Half the chance of each answer that is not the truth."""
+    weigh = response._wrong_weight
 
-    def half(epsilon: float, with_truth: int, without: int) -> int:
-        return max(1, weigh(epsilon, with_truth, without) // 2)
+    def half(epsilon: float, others: int) -> int:
+        return max(1, weigh(epsilon, others) // 2)
 
-    return replaced(randomized_response, "_wrong_weight", half)
+    return replaced(response, "_wrong_weight", half)
 
 
 class _HalfNormal(FloatGaussian):
@@ -130,13 +117,13 @@ def abstention_unprotected() -> AbstractContextManager[None]:
 
 def fresh_noise_every_round() -> AbstractContextManager[None]:
     """The ledger counts a pair as released and forgets what it answered."""
-    release = LabelLedger.release
+    answer = LabelLedger.release
 
     def forgetful(
         self: LabelLedger, indices: IntArray, symbols: IntArray, random: Random
     ) -> BoolArray:
         self._released[indices] = False
-        return release(self, indices, symbols, random)
+        return answer(self, indices, symbols, random)
 
     return replaced(LabelLedger, "release", forgetful)
 
@@ -148,29 +135,29 @@ def replace_one_as_add_one() -> AbstractContextManager[None]:
 
 def noise_per_client() -> AbstractContextManager[None]:
     """Each of n clients adds deviation sigma / n instead of sigma / sqrt n."""
-    share = client_shares.ClientShares.draw
+    share = release.ClientShares.draw
 
-    def short(self: client_shares.ClientShares, size: int) -> IntArray:
+    def short(self: release.ClientShares, size: int) -> IntArray:
         with _shares(1 / math.sqrt(self.plan.honest)):
             return share(self, size)
 
-    return replaced(client_shares.ClientShares, "draw", short)
+    return replaced(release.ClientShares, "draw", short)
 
 
 def dropouts_ignored() -> AbstractContextManager[None]:
     """Shares are sized as if all clients were there and honest."""
-    share = client_shares.ClientShares.draw
+    share = release.ClientShares.draw
 
-    def short(self: client_shares.ClientShares, size: int) -> IntArray:
+    def short(self: release.ClientShares, size: int) -> IntArray:
         with _shares(math.sqrt(self.plan.honest / self.plan.clients)):
             return share(self, size)
 
-    return replaced(client_shares.ClientShares, "draw", short)
+    return replaced(release.ClientShares, "draw", short)
 
 
 def noise_after_argmax() -> AbstractContextManager[None]:
     """Labels are read off the exact means; the noisy ones only carry the claim."""
-    release = record_release.release_class_means
+    publish = release.release_class_means
 
     def exact(
         features: Features,
@@ -183,7 +170,7 @@ def noise_after_argmax() -> AbstractContextManager[None]:
         declared_classes: tuple[int, ...] | None = None,
     ) -> NoisyClassMeans:
         noisy, sharp = (
-            release(
+            publish(
                 features,
                 labels,
                 n_classes,
@@ -201,14 +188,14 @@ def noise_after_argmax() -> AbstractContextManager[None]:
 
 def true_contributors_divide() -> AbstractContextManager[None]:
     """The divisor is the number of records that are not zero, instead of the public one."""
-    release = record_release.release_class_means
+    publish = release.release_class_means
 
     def divided(features: Features, labels: IntArray, n_classes: int, **terms: object) -> object:
-        made = release(features, labels, n_classes, **terms)  # type: ignore[arg-type]
+        made = publish(features, labels, n_classes, **terms)  # type: ignore[arg-type]
         true = max(1, int(features.any(axis=1).sum()))
         return replace(made, means=made.means * len(features) / true)
 
-    return replaced(record_release, "release_class_means", divided)
+    return replaced(release, "release_class_means", divided)
 
 
 def _repeating(sampler: Sampler, period: int) -> Sampler:
@@ -228,7 +215,7 @@ def _repeating(sampler: Sampler, period: int) -> Sampler:
 def seed_shared_between_clients() -> AbstractContextManager[None]:
     """Two clients' releases carry the same noise."""
     sampler = _repeating(discrete_gaussian, 1)
-    return replaced(mechanisms, "discrete_gaussian", sampler)
+    return replaced(release, "discrete_gaussian", sampler)
 
 
 def seed_shared_between_answers() -> AbstractContextManager[None]:
@@ -241,13 +228,13 @@ def seed_shared_between_answers() -> AbstractContextManager[None]:
         kept[:] = [words(random, count)]
         return kept[0]
 
-    return replaced(randomized_response, "words", same)
+    return replaced(response, "words", same)
 
 
 def seed_shared_between_rounds() -> AbstractContextManager[None]:
     """The audited fleet's second round carries the noise of its first."""
     sampler = _repeating(discrete_gaussian, Fleet().present)
-    return replaced(client_shares, "discrete_gaussian", sampler)
+    return replaced(release, "discrete_gaussian", sampler)
 
 
 class _Shuffled(FloatGaussian):
