@@ -119,7 +119,7 @@ def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure(
 
 
 def test_looser_rows_are_counted_apart() -> None:
-    found = {Task("record", 0): finding(1.0), Task("record-images", 0): finding(1.0, miss=0.01)}
+    found = {Task("record", 0): finding(1.0), Task("label", 0): finding(1.0, miss=0.01)}
     made = table.results(plan(Settings()), found)
     assert (made.strict, made.wrong) == pytest.approx((1e-5, 0.01001))
 

@@ -141,7 +141,7 @@ def test_a_missing_or_void_guarantee_is_a_failure() -> None:
 
 def test_stacked_shares_are_those_of_the_unit() -> None:
     """The twin's scale follows the number of proxies, which stacking multiplies."""
-    plan = client.Fleet().plan("gaussian").with_noise(1.0)
+    plan = client.Fleet().plan().with_noise(1.0)
     assert client._stacked(plan, 7).proxies == 7 * plan.proxies
     growing = property(lambda self: self.proxies)
     with replaced(ClientPlan, "scale", growing), pytest.raises(LocalError, match="stacked shares"):

@@ -59,7 +59,7 @@ def test_the_table_has_means_and_deviations_over_seeds(results: Results) -> None
 
 
 def test_a_fleet_shows_what_its_accuracy_rests_on(results: Results) -> None:
-    shown = row(table.text(results), "10,000, sampled at 0.25", "1,234")
+    shown = row(table.text(results), "10,000    4", "1,234")
     for figure in ("0.50", "0.875", "1.50", "42.0", "17", "32 kB", "35.0 ± 1.4"):
         assert figure in shown
 
