@@ -1,40 +1,351 @@
 """What does collaborating cost, and what does it leak? One run, one table, one report.
 
 python experiments/privacy_compare.py --secure-agg --dp-eps 4
+secure-fd compare --secure-agg --dp-eps 4
 """
 
+import difflib
+import math
 import os
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
 
 import tyro
 
-from experiments.cli import command, exit_status
-from experiments.compare.rows import row_specs
-from experiments.compare.settings import Settings, plan
+from attacks.registry import COMPARED, load
+from experiments.cli import command, data_folder, exit_status
+from experiments.rows import (
+    FIRST_SEED,
+    LEAST_EPSILON,
+    MOST_EPSILON,
+    Attacks,
+    Labels,
+    RowSpec,
+    Terms,
+    method_class,
+    working_folder,
+)
+from secure_fd.data.partition import check_clients, parse_split
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.plans import LEAST_CLIENTS
+from secure_fd.recipes import ImageSet, image_set, schedule
+
+DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
+"""Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
+_UNITS = ("label", "record", "client")
+_QUICK_ROUNDS = 4
+_QUICK_WARMUP = 25
 
 
-def main() -> int:
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Compare what collaborating costs and leaks, on real images, in one run.
+
+    Rows: FedAvg, independent learning, FedMD, Selective-FD; with --secure-agg the last under
+    masks (with --aggregation he also under homomorphic encryption); with --dp-eps under
+    differential privacy as well, beside FedAvg with DP-SGD.
+    """
+
+    dataset: str = "mnist5k"
+    """Image set: mnist5k and digits are bundled; mnist and fashion_mnist come from --data-dir."""
+    data_dir: Annotated[
+        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
+    ] = None
+    """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
+    split: str = "strong"
+    """Strong (one class a client), weak (two), iid, or dirichlet:BETA."""
+    clients: int = 10
+    """Number of clients."""
+    rounds: int | None = None
+    """Rounds of every method; by default what the image set needs."""
+    proxies_per_round: int | None = None
+    """Proxies that clients answer in a round; by default what the image set needs."""
+    labels: Literal["soft", "hard", "both"] = "both"
+    """What Selective-FD and FedMD share; with both, protected rows share hard labels."""
+    selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio"
+    """Client selector of Selective-FD: the density ratio to the proxies, or the paper's KuLSIF."""
+    secure_agg: bool = False
+    """Sum under pairwise masks, so that the server sees sums only."""
+    aggregation: Literal["masks", "he"] = "masks"
+    """With --secure-agg: masks alone, or beside them a row under homomorphic encryption."""
+    drop: float = 0.0
+    """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
+    releases: int | None = None
+    """How often a client answers one proxy in all; by default once in every round."""
+    dp_eps: float | None = None
+    """Epsilon of differential privacy, from 0.01 to 50; inf switches every noise off."""
+    dp_delta: float = 1e-5
+    """Delta of the record and client units, and of what the label unit composes to."""
+    dp_unit: str = "label,record"
+    """Units to show, with commas: label, record, client (which needs --secure-agg and a fleet)."""
+    dp_small_fleet: bool = False
+    """Client unit: go on below 300 clients, where its noise drowns the votes."""
+    label_alphabet: Literal["full", "declared"] = "full"
+    """Label unit: answer over all classes, or over those that a client declares in public."""
+    methods: str = ""
+    """Methods of one's own, package.module:Name with commas: each adds its rows."""
+    rows: str = "all"
+    """Rows to run: all, or their keys with commas (fedavg, selective-fd-hard-masks, ...)."""
+    attacks: str = "all"
+    """Attacks to run: all, none, or names with commas, package.module:Name for one's own."""
+    seeds: int = 1
+    """Repetitions, with seeds from 10 on; attacks run on the first."""
+    out: Path | None = None
+    """Folder of the results; by default runs/DATASET-SPLIT-TIME."""
+    workers: int | None = None
+    """Processes that share the work; by default one a core."""
+    quick: bool = False
+    """A minute's look: few rounds, small attacks. Figures are not comparable with a full run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Settings that were found to be allowed, with everything that follows from them."""
+
+    settings: Settings
+    terms: Terms
+    units: tuple[str, ...]
+    methods: tuple[str, ...]
+    attacks: Attacks
+    out: Path
+
+    @property
+    def image_set(self) -> ImageSet:
+        """What is known of the image set."""
+        return image_set(self.terms.dataset)
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of data and training, one a repetition."""
+        return range(FIRST_SEED, FIRST_SEED + self.settings.seeds)
+
+
+def plan(settings: Settings, environment_dir: str | None) -> Plan:
+    """Check every setting. Raises ConfigurationError, one sentence, at the first that fails."""
+    known = _image_set(settings.dataset)
+    split = parse_split(settings.split)
+    check_clients(split, settings.clients, known.n_classes)
+    if settings.secure_agg and settings.clients < 3:
+        raise ConfigurationError(
+            "clients", settings.clients, "--secure-agg needs 3 or more: a sum of two hides neither"
+        )
+    _check_numbers(settings, known)
+    steps = schedule(settings.dataset, split.kind)
+    if settings.proxies_per_round is not None:
+        steps = replace(steps, proxies_per_round=settings.proxies_per_round)
+    rounds = settings.rounds or known.rounds
+    if settings.quick:
+        steps = replace(steps, warmup_steps=_QUICK_WARMUP)
+        rounds = settings.rounds or _QUICK_ROUNDS
+    units = _listed("dp_unit", settings.dp_unit, _UNITS)
+    _check_client_unit(settings, units)
+    _check_releases(settings, known, rounds * steps.proxies_per_round)
+    wanted = settings.dp_eps
+    terms = Terms(
+        dataset=settings.dataset,
+        split=split,
+        clients=settings.clients,
+        rounds=rounds,
+        schedule=steps,
+        data_dir=data_folder(settings.data_dir, environment_dir),
+        selector=settings.selector,
+        epsilon=None if wanted is None or math.isinf(wanted) else wanted,
+        delta=settings.dp_delta,
+        label_alphabet=settings.label_alphabet,
+        small_fleet=settings.dp_small_fleet,
+        drop=settings.drop,
+        releases=settings.releases,
+    )
+    attacks = Attacks(_attacks(settings.attacks), settings.quick)
+    return Plan(settings, terms, units, _methods(settings.methods), attacks, _out(settings))
+
+
+def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
+    """The rows in the order of the table.
+
+    Raises ConfigurationError where a row is asked for by a key that these settings do not have.
+    """
+    rows = [*_every_row(plan), *_own_rows(plan)]
+    every = {spec.key: spec for spec in rows}
+    if len(every) < len(rows):
+        keys = [spec.key for spec in rows]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ConfigurationError("methods", twice, "use class names that differ from all others")
+    if plan.settings.rows == "all":
+        return tuple(every.values())
+    wanted = [key.strip() for key in plan.settings.rows.split(",")]
+    for key in wanted:
+        if key not in every:
+            raise ConfigurationError("rows", key, f"use all, or some of {', '.join(every)}")
+    return tuple(spec for key, spec in every.items() if key in wanted)
+
+
+def _every_row(plan: Plan) -> list[RowSpec]:
+    wanted = plan.settings.labels
+    labels: tuple[Labels, ...] = ("soft", "hard") if wanted == "both" else (wanted,)
+    protected = labels[-1]
+    secure: Literal["masks"] | None = "masks" if plan.settings.secure_agg else None
+    rows = [RowSpec("fedavg"), RowSpec("independent"), RowSpec("fedmd", labels[0])]
+    rows += [RowSpec("selective-fd", kind) for kind in labels]
+    if secure:
+        rows.append(RowSpec("selective-fd", protected, secure))
+    if plan.settings.aggregation == "he":
+        rows.append(RowSpec("selective-fd", protected, "he"))
+    if plan.settings.dp_eps is not None:
+        if "label" in plan.units:
+            rows.append(RowSpec("selective-fd", protected, secure, "label"))
+        if "record" in plan.units:
+            rows += [RowSpec("selective-fd", protected, secure, "record")]
+            rows += [RowSpec("fedavg", unit="record")]
+        if "client" in plan.units:
+            rows.append(RowSpec("selective-fd", protected, secure, "client"))
+    return rows
+
+
+def _own_rows(plan: Plan) -> list[RowSpec]:
+    """Methods of one's own in clear, and under masks where there are any.
+
+    No unit: the label unit is made for hard votes of one class, and the record unit asks no method.
+    """
+    rows = [RowSpec(kind) for kind in plan.methods]
+    if plan.settings.secure_agg:
+        rows += [RowSpec(kind, secure="masks") for kind in plan.methods]
+    return rows
+
+
+def _image_set(name: str) -> ImageSet:
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigurationError("dataset", name, f"use one of {', '.join(DATASETS)}{hint}")
+    return image_set(name)
+
+
+def _check_numbers(settings: Settings, known: ImageSet) -> None:
+    for name in ("seeds", "rounds", "workers", "releases"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise ConfigurationError(name, value, "use 1 or more")
+    if not 0 <= settings.drop < 1:
+        raise ConfigurationError("drop", settings.drop, "use a number from 0 to less than 1")
+    if settings.aggregation == "he" and not settings.secure_agg:
+        raise ConfigurationError("aggregation", "he", "use it together with --secure-agg")
+    asked = settings.proxies_per_round
+    if asked is not None and not 1 <= asked <= known.proxies:
+        raise ConfigurationError(
+            "proxies_per_round",
+            asked,
+            f"{known.title} has {known.proxies:,} proxies: use 1 or more of them",
+        )
+    epsilon = settings.dp_eps
+    if epsilon is not None and not (
+        LEAST_EPSILON <= epsilon <= MOST_EPSILON or epsilon == math.inf
+    ):
+        allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf"
+        raise ConfigurationError("dp_eps", epsilon, allowed)
+    if not 0 < settings.dp_delta < 1:
+        raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
+
+
+def _check_releases(settings: Settings, known: ImageSet, answers: int) -> None:
+    """Refuse a run whose ledgers would end it: `answers` are asked of every client in all."""
+    if settings.releases is not None and settings.releases * known.proxies < answers:
+        least = math.ceil(answers / known.proxies)
+        raise ConfigurationError(
+            "releases",
+            settings.releases,
+            f"{answers:,} answers about {known.proxies:,} proxies take {least} or more, "
+            f"fewer rounds or fewer --proxies-per-round",
+        )
+
+
+def _check_client_unit(settings: Settings, units: tuple[str, ...]) -> None:
+    if "client" not in units or settings.dp_eps is None:
+        return
+    if not settings.secure_agg:
+        raise ConfigurationError("dp_unit", "client", "it hides in the sum: add --secure-agg")
+    if settings.clients < LEAST_CLIENTS and not settings.dp_small_fleet:
+        raise ConfigurationError(
+            "clients",
+            settings.clients,
+            f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
+            f"add --dp-small-fleet to go on all the same",
+        )
+
+
+def _listed(field: str, text: str, allowed: tuple[str, ...], also: str = "") -> tuple[str, ...]:
+    chosen = tuple(part.strip() for part in text.split(","))
+    for part in chosen:
+        if part not in allowed:
+            raise ConfigurationError(field, part, f"use {also}one or more of {', '.join(allowed)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def _attacks(text: str) -> tuple[str, ...]:
+    if text in ("all", "none"):
+        return COMPARED if text == "all" else ()
+    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in chosen:
+        if name in COMPARED:
+            continue
+        if ":" not in name:
+            known = ", ".join(COMPARED)
+            allowed = f"use all, none, or one or more of {known}, or package.module:Name"
+            raise ConfigurationError("attacks", name, allowed)
+        working_folder()
+        load(name)
+    return chosen
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in chosen:
+        method_class(name)
+    return chosen
+
+
+def _out(settings: Settings) -> Path:
+    """The folder of the results, which is made at the end; whether it can be is known now."""
+    chosen = settings.out or _default_out(settings)
+    nearest = next(
+        path for path in (chosen, *chosen.absolute().parents) if os.access(path, os.F_OK)
+    )
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise ConfigurationError("out", str(chosen), "it must be a folder, or one that can be made")
+    return chosen
+
+
+def _default_out(settings: Settings) -> Path:
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{settings.dataset}-{settings.split.replace(':', '')}-{moment}"
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privacy_compare.py") -> int:
     """Parse, run, save, show; returns the exit status."""
-    settings = tyro.cli(Settings, prog="privacy_compare.py")
-    return exit_status(lambda: _compare(settings), interrupted="no results were written")
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    settings = tyro.cli(Settings, prog=prog, args=given)
+    return exit_status(lambda: _compare(settings, given), interrupted="no results were written")
 
 
-def _compare(settings: Settings) -> int:
+def _compare(settings: Settings, given: Sequence[str]) -> int:
     start = time.monotonic()
     checked = plan(settings, os.environ.get("SECURE_FD_DATA"))
     rows = len(row_specs(checked))
     # Heavy imports come after the checks, so that --help and mistakes answer at once.
-    from experiments import report
-    from experiments.compare import collect, driver, run
+    from experiments import comparison, report, runs
 
-    run.check_data(checked)
+    runs.check_data(checked.terms, checked.seeds[0])
     title, out = checked.image_set.title, checked.out
-    print(f"{title}: {rows} rows of {checked.rounds} rounds, into {out}", file=sys.stderr)
-    outcomes = driver.compare(checked)
-    repeat = command("privacy_compare.py", sys.argv[1:])
-    found = collect.results(checked, outcomes, repeat, time.monotonic() - start)
-    page = report.write_report(found, collect.images(checked, outcomes), checked.out)
+    print(f"{title}: {rows} rows of {checked.terms.rounds} rounds, into {out}", file=sys.stderr)
+    outcomes = comparison.compare(checked, row_specs(checked))
+    repeat = command("privacy_compare.py", given)
+    found = comparison.results(checked, outcomes, repeat, time.monotonic() - start)
+    page = report.write_report(found, comparison.images(checked, outcomes), out)
     report.print_table(found)
     print(f"\nreport: {page}")
     return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from experiments.compare.settings import data_folder
+from experiments.cli import data_folder
 from experiments.papers.cells import Cell
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS

@@ -4,10 +4,10 @@ The experimenter's side: attacks get these answers wrapped in an `attacks.view.O
 Answers pass through all that a round's would: the client's selector and network, the protection,
 the codec, and the sum.
 
-    protection = protection_for(plan, spec)
-    made = run_row(plan, spec, seed, warm, progress, chosen=protection)
-    votes = injection_oracle(plan, made, data, protection)      # images [N, 1, H, W] -> [N, R, C]
-    votes = choice_oracle(plan, made, data, protection)         # the same, public proxies only
+    protection = protection_for(terms, spec)
+    made = run_row(terms, spec, seed, warm, progress, chosen=protection)
+    votes = injection_oracle(terms, made, data, protection)      # images [N, 1, H, W] -> [N, R, C]
+    votes = choice_oracle(terms, made, data, protection)         # the same, public proxies only
     oracle = Oracle(votes, budget=1000)
 """
 
@@ -19,10 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from attacks.view import AnswerFunction, LabelFunction
-from experiments.compare.rows import RowSpec
-from experiments.compare.run import RowRun, method_of, network
-from experiments.compare.settings import Plan
-from experiments.compare.units import protection_for
+from experiments.rows import RowSpec, Terms
+from experiments.runs import RowRun, method_of, network, protection_for
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
@@ -48,7 +46,7 @@ _Release = Callable[[int], Released]
 
 
 def injection_oracle(
-    plan: Plan,
+    terms: Terms,
     made: RowRun,
     data: FederatedData,
     protection: Protection,
@@ -63,10 +61,10 @@ def injection_oracle(
     about in two batches is answered with new noise. selecting: with False nobody abstains, as in
     FedMD, and the networks are the same. debias: the server's unbiased sum, so that R = 1.
     """
-    clients = _clients(plan, made, data, protection, selecting=selecting)
+    clients = _clients(terms, made, data, protection, selecting=selecting)
 
     def answer(images: Tensor) -> Tensor:
-        session = _fresh(plan, made.spec, protection, images, data)
+        session = _fresh(terms, made.spec, protection, images, data)
         indices = np.arange(len(images))
 
         def release(client: int) -> Released:
@@ -80,7 +78,7 @@ def injection_oracle(
 
 
 def choice_oracle(
-    plan: Plan,
+    terms: Terms,
     made: RowRun,
     data: FederatedData,
     protection: Protection,
@@ -92,7 +90,7 @@ def choice_oracle(
 
     LocalError, before anybody is asked, where an image is no public proxy.
     """
-    clients = _clients(plan, made, data, protection, selecting=selecting)
+    clients = _clients(terms, made, data, protection, selecting=selecting)
     places = {image.numpy().tobytes(): i for i, image in enumerate(data.proxies.pixels)}
 
     def answer(images: Tensor) -> Tensor:
@@ -109,10 +107,10 @@ def choice_oracle(
     return answer
 
 
-def unanimous_labels(plan: Plan, made: RowRun, data: FederatedData) -> LabelFunction:
+def unanimous_labels(terms: Terms, made: RowRun, data: FederatedData) -> LabelFunction:
     """The class that most votes name if nobody abstains and nothing protects them."""
     bare = replace(made, spec=replace(made.spec, unit=None, secure=None))
-    votes = injection_oracle(plan, bare, data, NoProtection(), selecting=False)
+    votes = injection_oracle(terms, bare, data, NoProtection(), selecting=False)
     return lambda images: votes(images).sum(dim=1).argmax(dim=1)
 
 
@@ -138,14 +136,15 @@ class _Clients:
 
 
 def _clients(
-    plan: Plan, made: RowRun, data: FederatedData, protection: Protection, *, selecting: bool
+    terms: Terms, made: RowRun, data: FederatedData, protection: Protection, *, selecting: bool
 ) -> _Clients:
     """ConfigurationError for a row whose clients answer nothing, or only in a noisy sum."""
-    spec = made.spec
-    if spec.kind not in ("selective-fd", "fedmd") or isinstance(protection, ClientUnit):
-        raise ConfigurationError("row", spec.key, "use Selective-FD or FedMD, not the client unit")
+    method = method_of(terms, made.spec)
+    if not isinstance(method, FedMD | SelectiveFD) or isinstance(protection, ClientUnit):
+        allowed = "use Selective-FD or FedMD, not the client unit"
+        raise ConfigurationError("row", made.spec.key, allowed)
     networks = tuple(network(name, data.n_classes, flat) for name, flat in made.networks)
-    selectors, method = None, method_of(plan, spec)
+    selectors = None
     if selecting and isinstance(method, SelectiveFD):
         kind = method.selector
         selectors = tuple(kind.fit(client, data.proxies.pixels) for client in data.clients)
@@ -153,12 +152,12 @@ def _clients(
 
 
 def _fresh(
-    plan: Plan, spec: RowSpec, protection: Protection, images: Tensor, data: FederatedData
+    terms: Terms, spec: RowSpec, protection: Protection, images: Tensor, data: FederatedData
 ) -> Protection:
     """A session about images that no ledger knows; other protections have no ledger."""
     if not isinstance(protection, LabelUnit):
         return protection
-    session = protection_for(plan, spec)
+    session = protection_for(terms, spec)
     records = [concatenate([c.train, c.validation]) for c in data.clients]
     session.prepare(images, data.n_classes, records)
     return session

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from experiments.compare.settings import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON, data_folder
+from experiments.cli import data_folder
+from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON
 from experiments.suite.scene import Job
 from experiments.suite.scenes import SCENES
 from secure_fd.errors import ConfigurationError

@@ -4,8 +4,8 @@ from collections import deque
 from functools import partial
 from pathlib import Path
 
-from experiments.compare.run import Progress, WarmUp
 from experiments.grouped import Grouped, Submission
+from experiments.runs import Progress, WarmUp
 from experiments.utility import federated, fleets
 from experiments.utility.cells import Cell
 from experiments.utility.results import CellResult

@@ -1,16 +1,15 @@
 """A cell of few clients: the comparison's own row, at the cell's unit and epsilon."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from experiments.compare import run
-from experiments.compare.rows import RowSpec
-from experiments.compare.settings import Plan, Settings, plan
+from experiments import runs
+from experiments.rows import RowSpec, Terms
 from experiments.utility.cells import Cell
 from experiments.utility.results import CellResult
+from secure_fd.data.partition import parse_split
 from secure_fd.errors import LocalError
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
@@ -19,19 +18,19 @@ from secure_fd.protection.record import RecordUnit
 _HARD = RowSpec("selective-fd", "hard")
 
 
-def prepare(data_dir: Path | None, cell: Cell, progress: run.Progress) -> run.WarmUp:
+def prepare(data_dir: Path | None, cell: Cell, progress: runs.Progress) -> runs.WarmUp:
     """The warm-up that all rows of a seed share."""
     share = 100 / cell.clients
-    return run.warm_up(_plan(data_dir, cell), cell.seed, lambda done: progress(int(share * done)))
+    return runs.warm_up(_terms(data_dir, cell), cell.seed, lambda done: progress(int(share * done)))
 
 
 def run_cell(
-    data_dir: Path | None, cell: Cell, warm: run.WarmUp, progress: run.Progress
+    data_dir: Path | None, cell: Cell, warm: runs.WarmUp, progress: runs.Progress
 ) -> CellResult:
     """Train and test one cell. Sums are in clear: masks change no bit of them."""
     share = 100 / cell.rounds
-    made = run.run_row(
-        _plan(data_dir, cell),
+    made = runs.run_row(
+        _terms(data_dir, cell),
         _HARD,
         cell.seed,
         warm,
@@ -49,21 +48,19 @@ def run_cell(
     )
 
 
-def _plan(data_dir: Path | None, cell: Cell) -> Plan:
-    """The comparison's plan with the cell's own schedule in place of the default one."""
+def _terms(data_dir: Path | None, cell: Cell) -> Terms:
+    """The terms of a row of the comparison, with the cell's own schedule."""
     if cell.schedule is None:
         raise LocalError("a cell of a fleet has no federation")
-    wanted = Settings(
+    return Terms(
         dataset=cell.image_set,
-        data_dir=data_dir,
-        split=cell.split,
+        split=parse_split(cell.split),
         clients=cell.clients,
         rounds=cell.rounds,
-        labels="hard",
-        dp_delta=cell.delta,
-        attacks="none",
+        schedule=cell.schedule,
+        data_dir=data_dir,
+        delta=cell.delta,
     )
-    return replace(plan(wanted, None), schedule=cell.schedule)
 
 
 def _protection(cell: Cell) -> Protection:

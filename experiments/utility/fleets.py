@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.compare.run import Progress, federated_data
+from experiments.runs import Progress, federated_data
 from experiments.utility.cells import Cell, FleetTerms
 from experiments.utility.results import CellResult
 from secure_fd.data.federated import FederatedData

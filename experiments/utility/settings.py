@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from experiments.compare.settings import LEAST_EPSILON, MOST_EPSILON, data_folder
+from experiments.cli import data_folder
+from experiments.rows import LEAST_EPSILON, MOST_EPSILON
 from experiments.utility.cells import Cell, Grid, cells
 from secure_fd.errors import ConfigurationError
 

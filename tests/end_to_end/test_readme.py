@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import tyro
 
-from experiments.compare.rows import row_specs
-from experiments.compare.settings import Settings, plan
+from experiments.privacy_compare import Settings, plan, row_specs
 
 ROOT = Path(__file__).parents[2]
 

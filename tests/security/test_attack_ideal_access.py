@@ -31,10 +31,9 @@ from attacks.view import (
     outsider_view,
     server_view,
 )
-from experiments.compare.rows import RowSpec
-from experiments.compare.run import RowRun, WarmUp, data_of, run_row, warm_up
-from experiments.compare.settings import Plan, Settings, plan
-from experiments.compare.units import protection_for
+from experiments.privacy_compare import Settings, plan
+from experiments.rows import RowSpec, Terms
+from experiments.runs import RowRun, WarmUp, data_of, protection_for, run_row, warm_up
 from experiments.suite.oracles import choice_oracle, injection_oracle, unanimous_labels
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble
@@ -285,17 +284,17 @@ def test_one_reconstruction_has_no_interval() -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    plan: Plan
+    terms: Terms
     made: RowRun
     protection: Protection
 
     def injected(self, images: Tensor, **how: bool) -> Tensor:
-        data = data_of(self.plan, 0)
-        return injection_oracle(self.plan, self.made, data, self.protection, **how)(images)
+        data = data_of(self.terms, 0)
+        return injection_oracle(self.terms, self.made, data, self.protection, **how)(images)
 
     def chosen(self, images: Tensor, **how: bool) -> Tensor:
-        data = data_of(self.plan, 0)
-        return choice_oracle(self.plan, self.made, data, self.protection, **how)(images)
+        data = data_of(self.terms, 0)
+        return choice_oracle(self.terms, self.made, data, self.protection, **how)(images)
 
 
 @cache
@@ -303,7 +302,7 @@ def trained(spec: RowSpec, selector: str = "proxy-ratio") -> Trained:
     settings = Settings(
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
-    chosen = plan(replace(settings, dp_eps=4.0, selector=selector), None)  # type: ignore[arg-type]
+    chosen = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms  # type: ignore[arg-type]
     protection = protection_for(chosen, spec)
     made = run_row(chosen, spec, 0, warmed(), lambda _: None, chosen=protection)
     return Trained(chosen, made, protection)
@@ -314,7 +313,7 @@ def warmed() -> WarmUp:
     settings = Settings(
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
-    return warm_up(plan(settings, None), 0, lambda _: None)
+    return warm_up(plan(settings, None).terms, 0, lambda _: None)
 
 
 HARD = RowSpec("selective-fd", "hard")
@@ -323,7 +322,7 @@ MASKED = RowSpec("selective-fd", "hard", "masks")
 
 
 def proxies(n: int = 30) -> Tensor:
-    return data_of(trained(HARD).plan, 0).proxies.pixels[:n]
+    return data_of(trained(HARD).terms, 0).proxies.pixels[:n]
 
 
 def noise(n: int = 30) -> Tensor:
@@ -344,7 +343,7 @@ def test_injected_proxies_get_the_answers_of_a_round(spec: RowSpec) -> None:
     seen = found.made.transcript.distillation[0]
     uploads = seen.uploads
     assert uploads is not None
-    asked = found.injected(data_of(found.plan, 0).proxies.pixels[seen.proxy_indices])
+    asked = found.injected(data_of(found.terms, 0).proxies.pixels[seen.proxy_indices])
     for k in range(4):
         told = uploads[k].reshape(-1, 10).sum(axis=1) / seen.levels
         np.testing.assert_allclose(asked[:, k].sum(dim=1), told, atol=1 / seen.levels)
@@ -370,13 +369,13 @@ def test_with_the_selector_off_everybody_always_answers() -> None:
 def test_the_acceptance_rate_is_the_selectors() -> None:
     """The same attack with the selector in the way and with it off, its twin."""
     found = trained(HARD, "kulsif")
-    data = data_of(found.plan, 0)
+    data = data_of(found.terms, 0)
     known = Public(data.proxies.pixels, 4, 10, wide, data.proxies.labels)
     attack = replace(ready()[2], prior=large(), settings=replace(SMALL, epochs=1))
     rates = {}
     for selecting in (True, False):
         votes = injection_oracle(
-            found.plan, found.made, data, found.protection, selecting=selecting
+            found.terms, found.made, data, found.protection, selecting=selecting
         )
         oracles: Mapping[Capability, Oracle] = {Capability.INJECT_PROXIES: Oracle(votes, 50)}
         rates[selecting] = attack.run(
@@ -400,7 +399,7 @@ def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy() -> None:
     assert not torch.equal(found.injected(proxies(60)), found.injected(proxies(60)))
     # What was answered in the run is answered again, to the unit.
     seen = found.made.transcript.distillation[0]
-    told = found.chosen(data_of(found.plan, 0).proxies.pixels[seen.proxy_indices])
+    told = found.chosen(data_of(found.terms, 0).proxies.pixels[seen.proxy_indices])
     assert seen.uploads is not None
     np.testing.assert_array_equal(told[:, 2].reshape(-1), seen.uploads[2])
     debiased = found.injected(proxies(60), debias=True)
@@ -423,13 +422,13 @@ def test_rows_without_answers_have_no_oracle() -> None:
     found = trained(HARD)
     fedavg = replace(found.made, spec=RowSpec("fedavg"))
     with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):
-        injection_oracle(found.plan, fedavg, data_of(found.plan, 0), found.protection)
+        injection_oracle(found.terms, fedavg, data_of(found.terms, 0), found.protection)
 
 
 def test_unanimous_labels_are_those_of_all_networks_whatever_protects_them() -> None:
     bare, noisy = trained(HARD), trained(replace(MASKED, unit="record"))
     for found in (bare, noisy):
-        labels = unanimous_labels(found.plan, found.made, data_of(found.plan, 0))(proxies())
+        labels = unanimous_labels(found.terms, found.made, data_of(found.terms, 0))(proxies())
         open_votes = replace(found, made=replace(found.made, spec=HARD), protection=bare.protection)
         votes = open_votes.injected(proxies(), selecting=False)
         assert torch.equal(labels, votes.sum(dim=1).argmax(dim=1))

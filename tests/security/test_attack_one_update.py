@@ -9,14 +9,14 @@ import pytest
 from attacks.base import AttackResult
 from attacks.updates_attack import UpdateInversion
 from attacks.view import View, client_view
-from experiments.compare.one_update import OneUpdate, one_update
-from experiments.compare.rows import RowSpec
-from experiments.compare.run import data_of
-from experiments.compare.settings import Settings, plan
+from experiments.attacking import OneUpdate, one_update
+from experiments.privacy_compare import Settings, plan
+from experiments.rows import RowSpec
+from experiments.runs import data_of
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.transcript import Transcript
 
-PLAN = plan(Settings(dataset="digits", clients=3, dp_eps=4.0, quick=True), None)
+PLAN = plan(Settings(dataset="digits", clients=3, dp_eps=4.0, quick=True), None).terms
 
 
 @cache

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from attacks.base import AttackResult
-from experiments.compare import attacking, collect, run
-from experiments.compare.diagnostics import diagnose
-from experiments.compare.rows import RowSpec
-from experiments.compare.run import RowRun, WarmUp
-from experiments.compare.settings import Plan, Settings, plan
+from experiments import attacking, comparison, runs
+from experiments.privacy_compare import Plan, Settings, plan
 from experiments.results import load_results, save_results
+from experiments.rows import Attacks, RowSpec, Terms
+from experiments.runs import RowRun, WarmUp, diagnose
 from secure_fd.aggregation.base import Dropouts, Stage
 from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.images import Images
@@ -31,7 +30,7 @@ HARD = RowSpec("selective-fd", "hard")
 MASKED = RowSpec("selective-fd", "hard", "masks")
 
 
-def planned(epsilon: float | None, out: Path = Path("unused"), drop: float = 0.0) -> Plan:
+def made_plan(epsilon: float | None, out: Path = Path("unused"), drop: float = 0.0) -> Plan:
     chosen = Settings(
         dataset="digits",
         clients=3,
@@ -47,13 +46,20 @@ def planned(epsilon: float | None, out: Path = Path("unused"), drop: float = 0.0
     return plan(chosen, None)
 
 
+def planned(epsilon: float | None, drop: float = 0.0) -> Terms:
+    return made_plan(epsilon, drop=drop).terms
+
+
+NAMES = Attacks(("label-distribution",), quick=True)
+
+
 def silent(_: int) -> None:
     """Nobody watches."""
 
 
 @pytest.fixture(scope="module")
 def warm() -> WarmUp:
-    return run.warm_up(planned(None), 0, silent)
+    return runs.warm_up(planned(None), 0, silent)
 
 
 Train = Callable[..., RowRun]
@@ -68,7 +74,7 @@ def trained(warm: WarmUp) -> Train:
         key = (spec, epsilon)
         if key not in made:
             start = None if spec.kind == "fedavg" else warm
-            made[key] = run.run_row(planned(epsilon), spec, 0, start, silent)
+            made[key] = runs.run_row(planned(epsilon), spec, 0, start, silent)
         return made[key]
 
     return row
@@ -154,8 +160,8 @@ def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp) -> None:
     plan_of = Dropouts(0.2, seed=3)
     expected = Counter(pair for r in range(4) for pair in plan_of.plan(r, 3).items())
     assert expected
-    clear, masked = (run.run_row(faulty, spec, 3, warm, silent) for spec in (HARD, MASKED))
-    averaged = run.run_row(faulty, RowSpec("fedavg"), 3, None, silent)
+    clear, masked = (runs.run_row(faulty, spec, 3, warm, silent) for spec in (HARD, MASKED))
+    averaged = runs.run_row(faulty, RowSpec("fedavg"), 3, None, silent)
     for made in (clear, averaged):
         assert made.transcript.missing == expected
         assert made.transcript.void_rounds == 0
@@ -165,14 +171,14 @@ def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp) -> None:
     ]
     assert by_client[0] == by_client[1]
     assert len(masked.transcript.survivors) + masked.transcript.void_rounds == 4
-    alone = run.run_row(faulty, RowSpec("independent"), 3, warm, silent)
+    alone = runs.run_row(faulty, RowSpec("independent"), 3, warm, silent)
     assert alone.transcript.missing == Counter()
 
 
 def test_dropouts_are_collected_by_client_and_stage(warm: WarmUp) -> None:
     faulty = replace(planned(None, drop=0.2), rounds=4)
-    made = run.run_row(faulty, HARD, 3, warm, silent)
-    row = collect._row([(made, {}), (made, {})])
+    made = runs.run_row(faulty, HARD, 3, warm, silent)
+    row = comparison._row([(made, {}), (made, {})], 4.0)
     assert row.aggregation is not None
     found = {
         (client, Stage(stage)): count // 2
@@ -188,12 +194,12 @@ def test_dropouts_are_collected_by_client_and_stage(warm: WarmUp) -> None:
 
 def test_the_weakest_claim_of_all_seeds_speaks_for_a_row(warm: WarmUp) -> None:
     spec = RowSpec("selective-fd", "hard", None, "label")
-    made = run.run_row(planned(4.0), spec, 3, warm, silent)
+    made = runs.run_row(planned(4.0), spec, 3, warm, silent)
     assert made.privacy is not None
     dearer = replace(made, privacy=replace(made.privacy, epsilon=5.0), guarantee="dearer")
     void = replace(made, privacy=made.privacy.voided_by(["a reason"]), guarantee="void")
-    assert collect._row([(made, {}), (dearer, {})]).guarantee == "dearer"
-    assert collect._row([(made, {}), (void, {}), (dearer, {})]).guarantee == "void"
+    assert comparison._row([(made, {}), (dearer, {})], 4.0).guarantee == "dearer"
+    assert comparison._row([(made, {}), (void, {}), (dearer, {})], 4.0).guarantee == "void"
 
 
 def test_a_row_whose_every_round_was_void_is_still_a_row(
@@ -201,25 +207,25 @@ def test_a_row_whose_every_round_was_void_is_still_a_row(
 ) -> None:
     lost = planned(None, drop=0.999999)
     for spec, start in ((HARD, warm), (RowSpec("fedavg"), None)):
-        made = run.run_row(lost, spec, 0, start, silent)
+        made = runs.run_row(lost, spec, 0, start, silent)
         assert made.transcript.void_rounds == 1
         assert made.diagnostics == {}
-        found = attacking.attack_row(lost, arsenal, made, silent)
+        found = attacking.attack_row(lost, NAMES, arsenal, made, silent)
         assert str(found["label-distribution"]).startswith("not applicable: missing ")
-        row = collect._row([(made, found)])
+        row = comparison._row([(made, found)], 4.0)
         assert row.aggregation is not None
         assert (row.aggregation.void_rounds, row.aggregation.survivors) == (1, 0.0)
 
 
 def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bytes] = []
-    monkeypatch.setattr(run, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
-    data = run.data_of(planned(None), 0)
+    monkeypatch.setattr(runs, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
+    data = runs.data_of(planned(None), 0)
     changed = data.proxies.pixels.clone()
     changed[-1, 0, 14, 14] = 1 - changed[-1, 0, 14, 14]
     altered = replace(data, proxies=Images(changed, data.proxies.labels))
     for held in (data, data, altered):
-        run._aggregation(planned(None), MASKED, held, 0)
+        runs._aggregation(planned(None), MASKED, held, 0)
     assert given[0] == given[1] == proxy_commitment(proxy_pixels(data.proxies.pixels))
     assert given[0] != given[2]
 
@@ -229,14 +235,14 @@ def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(scope="module")
 def arsenal() -> attacking.Arsenal:
-    return attacking.prepare(planned(None), 0, silent)
+    return attacking.prepare(planned(None), 0, NAMES, silent)
 
 
 def test_masks_leave_the_label_distribution_attack_its_guess(
     trained: Train, arsenal: attacking.Arsenal
 ) -> None:
     def attacked(spec: RowSpec) -> AttackResult:
-        found = attacking.attack_row(planned(None), arsenal, trained(spec), silent)
+        found = attacking.attack_row(planned(None), NAMES, arsenal, trained(spec), silent)
         result = found["label-distribution"]
         assert isinstance(result, AttackResult)
         return result
@@ -250,7 +256,9 @@ def test_masks_leave_the_label_distribution_attack_its_guess(
 def test_an_attack_without_its_capability_says_which(
     trained: Train, arsenal: attacking.Arsenal
 ) -> None:
-    found = attacking.attack_row(planned(None), arsenal, trained(RowSpec("independent")), silent)
+    found = attacking.attack_row(
+        planned(None), NAMES, arsenal, trained(RowSpec("independent")), silent
+    )
     [reason] = found.values()
     assert str(reason).startswith("not applicable: missing sums over clients")
     with pytest.raises(MissingCapabilityError, match="prepared shadow"):
@@ -265,7 +273,7 @@ def test_the_truth_that_scores_attacks_is_in_no_repr(arsenal: attacking.Arsenal)
 
 
 def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class() -> None:
-    data = run.data_of(planned(None), 0)
+    data = runs.data_of(planned(None), 0)
     shares = attacking._deal(data)
     every = np.concatenate([share.numpy() for share in shares])
     assert len(np.unique(every)) == len(every)
@@ -278,9 +286,9 @@ def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class() -
 
 
 def test_results_are_what_was_measured_and_name_no_path(trained: Train, tmp_path: Path) -> None:
-    made = planned(4.0, tmp_path / "secret-place")
+    made = made_plan(4.0, tmp_path / "secret-place")
     rows = [trained(HARD), trained(RowSpec("selective-fd", "hard", unit="label"), 4.0)]
-    found = collect.results(made, [(row, {}) for row in rows], ["python"], 1.5)
+    found = comparison.results(made, [(row, {}) for row in rows], ["python"], 1.5)
     save_results(found, tmp_path)
     again = load_results(tmp_path)
     assert [row.key for row in again.rows] == [row.spec.key for row in rows]
@@ -300,7 +308,7 @@ def test_results_are_what_was_measured_and_name_no_path(trained: Train, tmp_path
 
 def test_figures_of_several_seeds_are_means(trained: Train) -> None:
     one, other = trained(HARD), trained(SOFT)
-    row = collect._row([(one, {}), (other, {})])
+    row = comparison._row([(one, {}), (other, {})], 4.0)
     means = [float(np.mean(made.accuracies)) for made in (one, other)]
     assert row.accuracy.per_seed == means
     assert row.accuracy.mean == pytest.approx(sum(means) / 2)

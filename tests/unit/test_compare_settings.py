@@ -11,8 +11,8 @@ import tyro
 
 from attacks.registry import COMPARED
 from experiments.cli import command
-from experiments.compare.rows import RowSpec, row_specs
-from experiments.compare.settings import Plan, Settings, plan
+from experiments.privacy_compare import Plan, Settings, plan, row_specs
+from experiments.rows import RowSpec
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS
 
@@ -69,6 +69,10 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ),
         ("attacks", "'bogus'", "all, none, or one or more of label-dist", ["--attacks", "bogus"]),
         ("attacks", "''", "all, none, or one or more of label-dist", ["--attacks", ""]),
+        ("methods", "'FedX'", "use package.module:Name", ["--methods", "FedX"]),
+        ("methods", "'no.such:X'", "a class that exists", ["--methods", "no.such:X"]),
+        ("methods", "'math:pi'", "has client and server, or opinion", ["--methods", "math:pi"]),
+        ("attack", "'no.such:X'", "a class that exists", ["--attacks", "no.such:X"]),
         ("rounds", "0", "1 or more", ["--rounds", "0"]),
         ("seeds", "0", "1 or more", ["--seeds", "0"]),
         ("workers", "-2", "1 or more", ["--workers", "-2"]),
@@ -97,8 +101,8 @@ def test_a_setting_that_is_not_allowed_gets_one_sentence(
 def test_the_data_folder_of_the_environment_is_checked_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="data_dir: '/no/such' is not allowed"):
         planned(environment="/no/such")
-    assert planned(environment=str(tmp_path)).data_dir == tmp_path
-    assert planned("--data-dir", str(tmp_path), environment="/no/such").data_dir == tmp_path
+    assert planned(environment=str(tmp_path)).terms.data_dir == tmp_path
+    assert planned("--data-dir", str(tmp_path), environment="/no/such").terms.data_dir == tmp_path
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
@@ -124,25 +128,25 @@ def test_a_small_fleet_gets_its_client_row_when_asked_for_twice() -> None:
 def test_defaults_are_those_of_the_image_set() -> None:
     usual = planned()
     known = IMAGE_SETS["mnist5k"]
-    assert (usual.rounds, usual.schedule.proxies_per_round) == (known.rounds, 256)
-    assert usual.attacks == COMPARED
+    assert (usual.terms.rounds, usual.terms.schedule.proxies_per_round) == (known.rounds, 256)
+    assert usual.attacks.names == COMPARED
     assert usual.units == ("label", "record")
     assert usual.out.parts[0] == "runs"
     assert usual.out.name.startswith("mnist5k-strong-")
     assert planned("--split", "dirichlet:0.5").out.name.startswith("mnist5k-dirichlet0.5-")
-    assert planned("--attacks", "none").attacks == ()
+    assert planned("--attacks", "none").attacks.names == ()
     assert planned("--dp-unit", "record, record").units == ("record",)
 
 
 def test_quick_means_fewer_rounds_unless_rounds_are_given() -> None:
     quick = planned("--quick")
-    assert quick.rounds < planned().rounds
-    assert quick.schedule.warmup_steps < planned().schedule.warmup_steps
-    assert planned("--quick", "--rounds", "9").rounds == 9
+    assert quick.terms.rounds < planned().terms.rounds
+    assert quick.terms.schedule.warmup_steps < planned().terms.schedule.warmup_steps
+    assert planned("--quick", "--rounds", "9").terms.rounds == 9
 
 
 def test_proxies_per_round_reach_the_schedule() -> None:
-    assert planned("--proxies-per-round", "1000").schedule.proxies_per_round == 1000
+    assert planned("--proxies-per-round", "1000").terms.schedule.proxies_per_round == 1000
 
 
 @pytest.mark.parametrize(
@@ -150,7 +154,7 @@ def test_proxies_per_round_reach_the_schedule() -> None:
 )
 def test_epsilon_that_does_something(epsilon: str | None, effective: float | None) -> None:
     arguments = [] if epsilon is None else ["--dp-eps", epsilon]
-    assert planned(*arguments).epsilon == effective
+    assert planned(*arguments).terms.epsilon == effective
 
 
 # Rows.
@@ -190,8 +194,8 @@ def test_encryption_has_a_row_beside_the_masked_one() -> None:
 def test_as_many_releases_as_the_run_asks_for_are_enough() -> None:
     """Thirty rounds of 256 among 1,000 proxies, and a round less, or fewer proxies in each."""
     assert planned("--releases", "8").settings.releases == 8
-    assert planned("--releases", "7", "--rounds", "27").rounds == 27
-    assert planned("--releases", "1", "--proxies-per-round", "33").rounds == 30
+    assert planned("--releases", "7", "--rounds", "27").terms.rounds == 27
+    assert planned("--releases", "1", "--proxies-per-round", "33").terms.rounds == 30
     with pytest.raises(ConfigurationError, match="releases: 1 is not allowed"):
         planned("--releases", "1", "--proxies-per-round", "34")
 
@@ -241,4 +245,4 @@ def test_a_plan_travels_to_workers() -> None:
     """Everything in it can be pickled, and compares equal after."""
     made = planned("--secure-agg", "--dp-eps", "4")
     assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
-    assert replace(made, rounds=3) != made
+    assert replace(made.terms, rounds=3) != made.terms

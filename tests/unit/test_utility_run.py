@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.compare.run import WarmUp
+from experiments.runs import WarmUp
 from experiments.utility import driver, federated, fleets
 from experiments.utility.cells import DELTA, Cell, FleetTerms
 from experiments.utility.results import CellResult

@@ -7,9 +7,8 @@ from attacks.base import AttackResult
 from attacks.rounds import Differencing, Participation
 from attacks.view import View, server_view
 from attacks.votes import statements, undoing
-from experiments.compare import attacking, run
-from experiments.compare.rows import row_specs
-from experiments.compare.settings import Plan, Settings
+from experiments import attacking, runs
+from experiments.privacy_compare import Plan, Settings, row_specs
 from experiments.suite.applicability import unless_missing
 from experiments.suite.scene import Findings, Job, Progress
 from experiments.suite.scenes.federation import (
@@ -55,8 +54,10 @@ class Dropouts:
     def prepare(self, job: Job, seed: int, progress: Progress) -> Prepared:
         """Warmed clients."""
         plan = self._plan(job, "")
-        warm = run.warm_up(plan, seed, lambda done: progress(90 * done // plan.settings.clients))
-        return Prepared(warm, attacking.prepare(plan, seed, lambda _: None))
+        warm = runs.warm_up(
+            plan.terms, seed, lambda done: progress(90 * done // plan.terms.clients)
+        )
+        return Prepared(warm, attacking.prepare(plan.terms, seed, plan.attacks, lambda _: None))
 
     def run(
         self, job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
@@ -64,20 +65,22 @@ class Dropouts:
         """Train a row, then put its sums together."""
         plan = self._plan(job, row)
         spec = next(spec for spec in row_specs(plan) if spec.key == row.removesuffix(_ONCE))
-        witness = witness_for(plan, spec)
-        made = run.run_row(
-            plan,
+        witness = witness_for(plan.terms, spec)
+        made = runs.run_row(
+            plan.terms,
             spec,
             seed,
             prepared.warm,
-            lambda done: progress(90 * done // plan.rounds),
+            lambda done: progress(90 * done // plan.terms.rounds),
             witness,
         )
         said = statements(witness, made.transcript)
         view = server_view(made.transcript, prepared.arsenal.public)
         subtract = Differencing()
         found = {
-            **attacking.attack_row(plan, prepared.arsenal, made, lambda _: None),
+            **attacking.attack_row(
+                plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None
+            ),
             "differencing": unless_missing(
                 lambda: subtract.score(subtract.run(view, seed), said, seed)
             ),
@@ -96,7 +99,7 @@ class Dropouts:
         return suite_plan(job, replace(settings, releases=1, proxies_per_round=few))
 
 
-def _participation(view: View, made: run.RowRun, prepared: Prepared) -> AttackResult:
+def _participation(view: View, made: runs.RowRun, prepared: Prepared) -> AttackResult:
     attack = Participation(undoing(made.response) if made.response else None)
     estimate = attack.run(view, made.seed)
     return attack.score(estimate, prepared.arsenal.histograms, made.seed)

@@ -11,15 +11,13 @@ from attacks.base import AttackResult
 from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import InversionTruth, inversion_truth
 from attacks.view import Capability, LabelFunction, Oracle, Public, View, server_view
-from experiments.compare.attacking import labelled
-from experiments.compare.rows import RowSpec
-from experiments.compare.run import RowRun, WarmUp, data_of, run_row, warm_up
-from experiments.compare.settings import Plan, Settings, plan
-from experiments.compare.units import protection_for
+from experiments.attacking import labelled, public_of
+from experiments.privacy_compare import Settings, plan
+from experiments.rows import RowSpec, Terms
+from experiments.runs import RowRun, WarmUp, data_of, protection_for, run_row, warm_up
 from experiments.suite.applicability import unless_missing
 from experiments.suite.oracles import choice_oracle, injection_oracle, unanimous_labels
 from experiments.suite.scene import Findings, Job, Progress
-from secure_fd import models
 from secure_fd.data.images import concatenate
 from secure_fd.protection.base import NoProtection
 
@@ -103,7 +101,7 @@ class Extraction:
             if spec.secure is None
         }
         progress(50)
-        public = _public(made, seed)
+        public = public_of(data)
         members = labelled(concatenate([c.train for c in data.clients]))
         lesson = fit.QUICK if job.quick else fit.Fit()
         truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
@@ -141,7 +139,7 @@ def _stolen(
     return attack.score(attack.run(view, seed), truth, seed, teacher)
 
 
-def _attacked(job: Job, row: _Row, seed: int, ready: Arsenal) -> tuple[View, RowRun, Plan]:
+def _attacked(job: Job, row: _Row, seed: int, ready: Arsenal) -> tuple[View, RowRun, Terms]:
     """The malicious server's view of a trained row, with oracles that its clients answer."""
     settled, spec = _plan(job, row.selector), row.spec
     data = data_of(settled, seed)
@@ -164,7 +162,7 @@ def _attacked(job: Job, row: _Row, seed: int, ready: Arsenal) -> tuple[View, Row
         )
         for capability, make in makers.items()
     }
-    return server_view(made.transcript, _public(settled, seed), oracles), made, settled
+    return server_view(made.transcript, public_of(data), oracles), made, settled
 
 
 def _attacks(
@@ -187,7 +185,7 @@ def _settings(job: Job) -> IdealSettings:
     return QUICK if job.quick else DEFAULT
 
 
-def _plan(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") -> Plan:
+def _plan(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") -> Terms:
     chosen = Settings(
         dataset=job.dataset,
         data_dir=job.data_dir,
@@ -198,15 +196,4 @@ def _plan(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") 
         attacks="none",
         quick=job.quick,
     )
-    return plan(chosen, None)
-
-
-def _public(settled: Plan, seed: int) -> Public:
-    data = data_of(settled, seed)
-    return Public(
-        data.proxies.pixels,
-        len(data.clients),
-        data.n_classes,
-        partial(models.build, models.SHARED, data.n_classes),
-        data.proxies.labels,
-    )
+    return plan(chosen, None).terms

@@ -21,14 +21,17 @@ from attacks.votes import (
     statements,
     told,
 )
-from experiments.compare import attacking, run
-from experiments.compare.rows import RowSpec, row_specs
-from experiments.compare.settings import Plan, Settings, plan
+from experiments import attacking, runs
+from experiments.privacy_compare import Plan, Settings, plan, row_specs
+from experiments.rows import RowSpec, Terms
 from experiments.suite.applicability import unless_missing
 from experiments.suite.oracles import injection_oracle
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd.data.federated import FederatedData
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.base import NoProtection
 from secure_fd.secagg.graph import threshold
 
@@ -61,12 +64,15 @@ def suite_plan(job: Job, settings: Settings) -> Plan:
         None,
     )
     # A minute's look learns less from each round.
-    return replace(made, schedule=replace(made.schedule, proxy_steps=2)) if job.quick else made
+    if not job.quick:
+        return made
+    fewer = replace(made.terms.schedule, proxy_steps=2)
+    return replace(made, terms=replace(made.terms, schedule=fewer))
 
 
-def witness_for(plan: Plan, spec: RowSpec) -> Witness:
+def witness_for(terms: Terms, spec: RowSpec) -> Witness:
     """The row's protection, which keeps the truth for scoring and changes no bit of the run."""
-    epsilon, delta = plan.epsilon, plan.settings.dp_delta
+    epsilon, delta = terms.epsilon, terms.delta
     if epsilon is None or spec.unit is None:
         return WitnessedClear()
     return (WitnessedLabels if spec.unit == "label" else WitnessedRecords)(epsilon, delta)
@@ -90,7 +96,7 @@ def declared(found: Findings, names: tuple[str, ...]) -> Findings:
 class Prepared:
     """What all rows of a seed share."""
 
-    warm: run.WarmUp = field(repr=False)
+    warm: runs.WarmUp = field(repr=False)
     arsenal: attacking.Arsenal = field(repr=False)
 
 
@@ -98,7 +104,7 @@ class Prepared:
 class _Scored:
     """A trained row, and what its clients said in each of its sums."""
 
-    made: run.RowRun
+    made: runs.RowRun
     witness: Witness
     arsenal: attacking.Arsenal
     said: tuple[Said, ...] = field(repr=False)
@@ -135,8 +141,12 @@ class Federation:
     def prepare(self, job: Job, seed: int, progress: Progress) -> Prepared:
         """Warmed clients; a prior with its controls."""
         plan = self._plan(job)
-        warm = run.warm_up(plan, seed, lambda done: progress(20 * done // plan.settings.clients))
-        arsenal = attacking.prepare(plan, seed, lambda share: progress(20 + 8 * share // 10))
+        warm = runs.warm_up(
+            plan.terms, seed, lambda done: progress(20 * done // plan.terms.clients)
+        )
+        arsenal = attacking.prepare(
+            plan.terms, seed, plan.attacks, lambda share: progress(20 + 8 * share // 10)
+        )
         return Prepared(warm, arsenal)
 
     def run(
@@ -145,16 +155,18 @@ class Federation:
         """Train a row, then everything that a server could try."""
         plan = self._plan(job)
         spec = next(spec for spec in row_specs(plan) if spec.key == row)
-        witness = witness_for(plan, spec)
-        made = run.run_row(
-            plan,
+        witness = witness_for(plan.terms, spec)
+        made = runs.run_row(
+            plan.terms,
             spec,
             seed,
             None if spec.kind == "fedavg" else prepared.warm,
-            lambda done: progress(70 * done // plan.rounds),
+            lambda done: progress(70 * done // plan.terms.rounds),
             witness,
         )
-        known = attacking.attack_row(plan, prepared.arsenal, made, lambda _: None)
+        known = attacking.attack_row(
+            plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None
+        )
         progress(90)
         scored = _Scored(made, witness, prepared.arsenal, statements(witness, made.transcript))
         found = {**known, **_on_sums(scored), "inconsistent-proxies": _split(plan, scored)}
@@ -213,41 +225,48 @@ def _split(plan: Plan, scored: _Scored) -> AttackResult | str:
     made, public = scored.made, scored.arsenal.public
     attack = InconsistentProxies(probes=20 if plan.settings.quick else 100)
     oracles: dict[Capability, Oracle] = {}
-    data = run.data_of(plan, made.seed)
+    data = runs.data_of(plan.terms, made.seed)
     if made.transcript.distillation:
-        oracles[Capability.SPLIT_VIEWS] = Oracle(_lying(plan, scored, data), attack.probes)
+        oracles[Capability.SPLIT_VIEWS] = Oracle(_lying(plan.terms, scored, data), attack.probes)
 
     def attacked() -> AttackResult:
         estimate = attack.run(server_view(made.transcript, public, oracles), made.seed)
-        truth = _probed(plan, scored, data, estimate.indices)
+        truth = _probed(plan.terms, scored, data, estimate.indices)
         return attack.score(estimate, truth, made.seed)
 
     return unless_missing(attacked)
 
 
-def _lying(plan: Plan, scored: _Scored, data: FederatedData) -> SplitViews:
+def _lying(terms: Terms, scored: _Scored, data: FederatedData) -> SplitViews:
     """Real parties behind masks; without masks the server reads each upload anyway."""
     made, n_clients = scored.made, len(data.clients)
     return SplitViews(
-        votes=_votes_of_each(plan, scored, data),
-        levels=scored.witness.levels(run.method_of(plan, made.spec).levels),
+        votes=_votes_of_each(terms, scored, data),
+        levels=scored.witness.levels(_levels(terms, made.spec)),
         decoy=torch.zeros(data.proxies.pixels.shape[1:]),
         cohort=None if made.spec.secure is None else SplitCohort(n_clients),
     )
 
 
-def _votes_of_each(plan: Plan, scored: _Scored, data: FederatedData) -> AnswerFunction:
+def _levels(terms: Terms, spec: RowSpec) -> int:
+    method = runs.method_of(terms, spec)
+    if not isinstance(method, FedMD | SelectiveFD):
+        raise LocalError(f"{spec.key}: clients cast no votes")
+    return method.levels
+
+
+def _votes_of_each(terms: Terms, scored: _Scored, data: FederatedData) -> AnswerFunction:
     made = scored.made
     uncovered = replace(made, spec=replace(made.spec, secure=None))
-    return injection_oracle(plan, uncovered, data, scored.witness)
+    return injection_oracle(terms, uncovered, data, scored.witness)
 
 
-def _probed(plan: Plan, scored: _Scored, data: FederatedData, indices: IntArray) -> IntArray:
+def _probed(terms: Terms, scored: _Scored, data: FederatedData, indices: IntArray) -> IntArray:
     """[K, n] what each client says of these proxies, before the label unit's noise."""
-    votes = _votes_of_each(plan, scored, data)
+    votes = _votes_of_each(terms, scored, data)
     if scored.made.spec.unit == "label":
         bare = replace(scored.made, spec=replace(scored.made.spec, secure=None, unit=None))
-        votes = injection_oracle(plan, bare, data, NoProtection())
+        votes = injection_oracle(terms, bare, data, NoProtection())
     answers = votes(data.proxies.pixels[torch.from_numpy(indices)]).numpy()
     return torch.stack(
         [torch.from_numpy(named(answers[:, k])) for k in range(answers.shape[1])]

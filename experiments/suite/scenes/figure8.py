@@ -24,7 +24,7 @@ from attacks.inversion import (
     raw_psnr,
 )
 from attacks.view import AnswerFunction, Capability, Oracle, Public, View, server_view
-from experiments.compare.attacking import labelled
+from experiments.attacking import labelled
 from experiments.suite.applicability import unless_missing
 from experiments.suite.scene import Findings, Job, Progress
 from experiments.suite.scenes.digit_split import (

@@ -29,7 +29,7 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Capability, Public, View, server_view
-from experiments.compare.attacking import labelled
+from experiments.attacking import labelled
 from experiments.suite.applicability import unless_missing
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd import models

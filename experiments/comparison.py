@@ -1,14 +1,14 @@
-"""From trained and attacked rows to the results that are saved and shown."""
+"""Train and attack all rows over worker processes; make one result of them."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attacks.base import AttackResult, ImageArray
-from experiments.compare.driver import Outcome
-from experiments.compare.run import RowRun, data_of
-from experiments.compare.settings import Plan
+from experiments import attacking, runs
 from experiments.provenance import PRIVACY_LIBRARIES, created_now, machine, versions
 from experiments.results import (
     SCHEMA,
@@ -20,11 +20,123 @@ from experiments.results import (
     Results,
     Row,
 )
+from experiments.rows import RowSpec, title
+from experiments.runs import RowRun, WarmUp, data_of
+from experiments.workers import Tasks, working
 from secure_fd.aggregation.base import Stage
 from secure_fd.training import default_device
 
+if TYPE_CHECKING:
+    from experiments.privacy_compare import Plan
 
-def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: float) -> Results:
+Outcome = tuple[RowRun, dict[str, AttackResult | str]]
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is done and what is on its way."""
+
+    plan: "Plan"
+    tasks: Tasks
+    arsenal: attacking.Arsenal | None = None
+    waiting: list[RowRun] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+def compare(plan: "Plan", specs: tuple[RowSpec, ...]) -> list[Outcome]:
+    """Every row of every seed, attacked where its seed is the first, in the table's order."""
+    seeds = plan.seeds
+    expected = len(seeds) * (len(specs) + 1) + (len(specs) + 1) * bool(plan.attacks.names)
+    with working(plan.settings.workers, expected) as tasks:
+        work = _Work(plan, tasks)
+        _submit_first(work, specs, seeds)
+        tasks.drain()
+    order = {spec: place for place, spec in enumerate(specs)}
+    return sorted(work.outcomes, key=lambda made: (made[0].seed, order[made[0].spec]))
+
+
+def _submit_first(work: _Work, specs: tuple[RowSpec, ...], seeds: range) -> None:
+    """What needs nothing: warm-ups, the attacks' preparation, and FedAvg, longest first."""
+    plan = work.plan
+    for seed in seeds:
+        work.tasks.submit(
+            partial(_warmed, work, specs, seed),
+            f"warm-up{_of(plan, seed)}",
+            plan.settings.clients,
+            runs.warm_up,
+            plan.terms,
+            seed,
+        )
+    if plan.attacks.names:
+        work.tasks.submit(
+            partial(_armed, work),
+            "attacks",
+            100,
+            attacking.prepare,
+            plan.terms,
+            plan.seeds[0],
+            plan.attacks,
+        )
+    for seed in seeds:
+        for spec in reversed([s for s in specs if s.kind == "fedavg"]):
+            _submit_row(work, spec, seed, None)
+
+
+def _warmed(work: _Work, specs: tuple[RowSpec, ...], seed: int, warm: WarmUp) -> None:
+    for spec in specs:
+        if spec.kind != "fedavg":
+            _submit_row(work, spec, seed, warm)
+
+
+def _submit_row(work: _Work, spec: RowSpec, seed: int, warm: WarmUp | None) -> None:
+    plan = work.plan
+    label = f"{title(spec, plan.terms.epsilon)}{_of(plan, seed)}"
+    work.tasks.submit(
+        partial(_trained, work),
+        label,
+        plan.terms.rounds,
+        runs.run_row,
+        plan.terms,
+        spec,
+        seed,
+        warm,
+    )
+
+
+def _trained(work: _Work, made: RowRun) -> None:
+    if not work.plan.attacks.names or made.seed != work.plan.seeds[0]:
+        work.outcomes.append((made, {}))
+    elif work.arsenal is None:
+        work.waiting.append(made)
+    else:
+        _submit_attacks(work, work.arsenal, made)
+
+
+def _armed(work: _Work, arsenal: attacking.Arsenal) -> None:
+    work.arsenal = arsenal
+    for made in work.waiting:
+        _submit_attacks(work, arsenal, made)
+    work.waiting.clear()
+
+
+def _submit_attacks(work: _Work, arsenal: attacking.Arsenal, made: RowRun) -> None:
+    work.tasks.submit(
+        lambda found: work.outcomes.append((made, found)),
+        f"attacks on {title(made.spec, work.plan.terms.epsilon)}",
+        len(work.plan.attacks.names),
+        attacking.attack_row,
+        work.plan.terms,
+        work.plan.attacks,
+        arsenal,
+        made,
+    )
+
+
+def _of(plan: "Plan", seed: int) -> str:
+    return f", seed {seed}" if plan.settings.seeds > 1 else ""
+
+
+def results(plan: "Plan", outcomes: list[Outcome], command: list[str], seconds: float) -> Results:
     """One Results of all rows and seeds."""
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
@@ -40,13 +152,13 @@ def results(plan: Plan, outcomes: list[Outcome], command: list[str], seconds: fl
         machine={**machine(), "device": str(default_device())},
         data=_data(plan),
         insecure=insecure,
-        rows=tuple(_row(group) for group in groups.values()),
+        rows=tuple(_row(group, plan.terms.epsilon) for group in groups.values()),
         attack_notes=_notes(plan),
         seconds=seconds,
     )
 
 
-def images(plan: Plan, outcomes: list[Outcome]) -> Images:
+def images(plan: "Plan", outcomes: list[Outcome]) -> Images:
     """Reconstructions by row, the controls once, and one private image of each class."""
     found: dict[str, ImageArray] = {}
     for made, attacks in outcomes:
@@ -59,14 +171,14 @@ def images(plan: Plan, outcomes: list[Outcome]) -> Images:
     return {"originals": _originals(plan), **found} if found else {}
 
 
-def _row(group: list[Outcome]) -> Row:
+def _row(group: list[Outcome], epsilon: float | None) -> Row:
     runs = [made for made, _ in group]
     first, attacks = group[0]
     claim = max(runs, key=_cost)  # the weakest of all seeds speaks for the row
     per_seed = [float(np.mean(made.accuracies)) for made in runs]
     return Row(
         key=first.spec.key,
-        label=first.spec.label,
+        label=title(first.spec, epsilon),
         accuracy=Accuracy(
             mean=float(np.mean(per_seed)),
             std_over_clients=float(np.mean([np.std(made.accuracies) for made in runs])),
@@ -129,19 +241,23 @@ def _figure(result: AttackResult | str) -> AttackFigure | str:
     return result if isinstance(result, str) else AttackFigure.of(result)
 
 
-def _settings(plan: Plan) -> dict[str, object]:
+def _settings(plan: "Plan") -> dict[str, object]:
     """Every setting as it took effect; paths stay on the machine that has them."""
     chosen = {
         name: value
         for name, value in asdict(plan.settings).items()
-        if name not in ("data_dir", "out", "workers")
+        if name not in ("data_dir", "out", "workers") and not (name == "methods" and not value)
     }
-    effective = {"rounds": plan.rounds, "split": plan.split.name, "attacks": list(plan.attacks)}
-    return {**chosen, **effective, "schedule": asdict(plan.schedule)}
+    effective = {
+        "rounds": plan.terms.rounds,
+        "split": plan.terms.split.name,
+        "attacks": list(plan.attacks.names),
+    }
+    return {**chosen, **effective, "schedule": asdict(plan.terms.schedule)}
 
 
-def _data(plan: Plan) -> dict[str, object]:
-    data = data_of(plan, plan.seeds[0])
+def _data(plan: "Plan") -> dict[str, object]:
+    data = data_of(plan.terms, plan.seeds[0])
     return {
         "name": plan.image_set.title,
         "train records of each client": [len(c.train) for c in data.clients],
@@ -153,22 +269,22 @@ def _data(plan: Plan) -> dict[str, object]:
     }
 
 
-def _notes(plan: Plan) -> dict[str, list[str]]:
-    if plan.settings.seeds == 1 or not plan.attacks:
+def _notes(plan: "Plan") -> dict[str, list[str]]:
+    if plan.settings.seeds == 1 or not plan.attacks.names:
         return {}
-    return {name: ["attacked on the first seed only"] for name in plan.attacks}
+    return {name: ["attacked on the first seed only"] for name in plan.attacks.names}
 
 
-def _one_a_class(pictures: ImageArray, plan: Plan) -> ImageArray:
+def _one_a_class(pictures: ImageArray, plan: "Plan") -> ImageArray:
     """Reconstructions come class by class, equally many of each; the first of each held class."""
     first = pictures[:: max(1, len(pictures) // plan.image_set.n_classes)]
     return first[
-        sorted({c for client in data_of(plan, plan.seeds[0]).clients for c in client.classes})
+        sorted({c for client in data_of(plan.terms, plan.seeds[0]).clients for c in client.classes})
     ]
 
 
-def _originals(plan: Plan) -> ImageArray:
-    data = data_of(plan, plan.seeds[0])
+def _originals(plan: "Plan") -> ImageArray:
+    data = data_of(plan.terms, plan.seeds[0])
     found: dict[int, ImageArray] = {}
     for client in data.clients:
         for label, pixels in zip(client.train.labels.tolist(), client.train.pixels, strict=True):

@@ -1,1 +1,0 @@
-"""The main comparison: settings, rows, their runs, the attacks on them, the results."""
