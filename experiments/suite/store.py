@@ -55,7 +55,8 @@ def suite_version() -> str:
     """Of the code that may change a figure; how a report looks is not among it."""
     ours = Path(experiments.__path__[0])
     packages = (Path(package.__path__[0]) for package in (secure_fd, attacks))
-    parts = [ours / "compare", *sorted((ours / "suite").glob("*.py")), ours / "suite" / "scenes"]
+    runs = [ours / name for name in ("rows.py", "runs.py", "attacking.py", "privacy_compare.py")]
+    parts = [*runs, *sorted((ours / "suite").glob("*.py")), ours / "suite" / "scenes"]
     return code_version(*packages, *(part for part in parts if part.name not in _SHOWING))
 
 
