@@ -2,9 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,12 +13,15 @@ from torch import Tensor, nn
 
 from attacks.view import Capability, Public, View
 from secure_fd.errors import LocalError
+from secure_fd.knowledge import IntArray
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 ImageArray = NDArray[np.float32]
 
-EstimateT = TypeVar("EstimateT")
+EstimateT = TypeVar("EstimateT", bound="Estimate")
+TruthT = TypeVar("TruthT")
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,13 +116,187 @@ class AttackResult:
         )
 
 
-class Attack(ABC, Generic[EstimateT]):
-    """An attack: what it needs, and a run that never meets the truth.
+ABSTAIN: Final = -1
+"""In place of a class: nothing was said."""
+NEVER: Final = -2
+"""In place of a class: nothing is known, or nothing is claimed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Estimate:
+    """What the three kinds of estimate share; all of it is known without the truth.
+
+    queries: to oracles. target: words that a report appends to the title. details, caveats: of
+    this run, for the report. control_name: in place of the attack's own.
+    """
+
+    queries: int = 0
+    target: str = ""
+    details: Mapping[str, float] = field(default_factory=dict)
+    caveats: tuple[str, ...] = ()
+    control_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Images(Estimate):
+    """Reconstructions. images: [n, C, H, W] in [0, 1], or feature vectors [n, D].
+
+    groups: [n] the class, the update or the record that each is about, as the truth is keyed.
+    others: the same by other routes, by name. network, asked: what was stolen on the way, and the
+    images [q, ...] that were asked about for it. sure: [n] which ones the attacker knows to be
+    exact.
+
+    >>> Images(torch.zeros(2, 1, 8, 8), torch.tensor([3, 7])).of(7).images.shape
+    torch.Size([1, 1, 8, 8])
+    """
+
+    images: Tensor = field(repr=False)
+    groups: Tensor = field(repr=False)
+    others: "Mapping[str, Images]" = field(default_factory=dict, repr=False, kw_only=True)
+    network: nn.Module | None = field(default=None, repr=False, kw_only=True)
+    asked: Tensor = field(default_factory=lambda: torch.empty(0), repr=False, kw_only=True)
+    sure: Tensor | None = field(default=None, repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.groups.shape != self.images.shape[:1] or len(self.images) == 0:
+            raise LocalError(f"{len(self.groups)} classes for {len(self.images)} reconstructions")
+
+    def of(self, group: int) -> "Images":
+        """Those about one group. LocalError where there are none."""
+        chosen = self.groups == group
+        return Images(self.images[chosen], self.groups[chosen])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores(Estimate):
+    """One number a candidate; larger: a member. values: [N], or [R, N] of N candidates in R runs.
+
+    control: [N] the same without access; None stands for a coin. right: whether a candidate got
+    its own label, where labels were seen. chosen: [M] which of M candidates were scored; None for
+    all. threshold: from here on the guess is "member".
+
+    >>> Scores(np.array([0.1, 2.0]), threshold=1.0).taken(np.array([True, False])).values
+    array([0.1])
+    """
+
+    values: FloatArray = field(repr=False)
+    control: FloatArray | None = field(default=None, repr=False, kw_only=True)
+    right: BoolArray | None = field(default=None, repr=False, kw_only=True)
+    chosen: BoolArray | None = field(default=None, repr=False, kw_only=True)
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.values.ndim not in (1, 2) or not self.values.size:
+            raise LocalError(f"scores: {self.values.shape} is not allowed; use [N] or [R, N]")
+        if not np.isfinite(self.values).all():
+            raise LocalError("scores: one is not finite")
+
+    @property
+    def mask(self) -> BoolArray:
+        """[M] which candidates were scored."""
+        every = np.ones(self.values.shape[-1], np.bool_)
+        return every if self.chosen is None else self.chosen
+
+    def taken(self, candidates: BoolArray) -> "Scores":
+        """About some of the candidates [N] alone; queries stay those of the whole attack."""
+        return replace(
+            self,
+            values=self.values[..., candidates],
+            control=None if self.control is None else self.control[candidates],
+            right=None if self.right is None else self.right[..., candidates],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distributions(Estimate):
+    """Rows in the simplex. rows: [K, C] shares of classes; or class ids [n] or [G, ...].
+
+    A row that is certain of one class is written as its id: ABSTAIN, or NEVER where nothing is
+    claimed. guess: [C], or as `rows`, what no access gives. read: [K] which rows rest on what was
+    read of that client; the others are the guess. others: further estimates, by name.
+
+    >>> Distributions(np.array([[0.5, 0.5]]), np.array([1.0, 0.0])).rows.shape
+    (1, 2)
+    """
+
+    rows: FloatArray | IntArray = field(repr=False)
+    guess: FloatArray | IntArray = field(repr=False)
+    read: BoolArray | None = field(default=None, repr=False, kw_only=True)
+    others: "Mapping[str, Distributions]" = field(default_factory=dict, repr=False, kw_only=True)
+
+
+def pooled(estimates: Sequence[Scores]) -> Scores:
+    """Several runs of one attack, each on a target and candidates of its own, scored as one.
+
+    The truths concatenate in the same order. Details are means, caveats those of all runs.
+
+    >>> pooled([Scores(np.array([1.0])), Scores(np.array([2.0]))]).values
+    array([1., 2.])
+    """
+    first = estimates[0]
+    return replace(
+        first,
+        values=np.concatenate([e.values for e in estimates]),
+        control=_joined([e.control for e in estimates]),
+        right=_joined([e.right for e in estimates]),
+        chosen=np.concatenate([e.mask for e in estimates]),
+        queries=sum(e.queries for e in estimates),
+        details={name: _weighed(estimates, name) for name in first.details},
+        caveats=tuple(c for c in first.caveats if all(c in e.caveats for e in estimates)),
+    )
+
+
+def _weighed(estimates: Sequence[Scores], name: str) -> float:
+    sizes = [e.values.size for e in estimates]
+    return float(np.average([e.details[name] for e in estimates], weights=sizes))
+
+
+def _joined(parts: Sequence[NDArray[ScalarT] | None]) -> NDArray[ScalarT] | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
+
+
+class Titled(Protocol):
+    """What a report says of an attack beside its figures."""
+
+    @property
+    def name(self) -> str:
+        """The word of the command line and the report."""
+
+    @property
+    def title(self) -> str:
+        """A few words for a table."""
+
+    @property
+    def figure_name(self) -> str:
+        """What the figure is."""
+
+    @property
+    def control_name(self) -> str:
+        """The same figure without access."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Name and title of a form of an attack.
+
+    >>> Words("x-canaries", "X, mislabelled", "AUC", "a coin").name
+    'x-canaries'
+    """
+
+    name: str
+    title: str
+    figure_name: str
+    control_name: str
+
+
+class Attack(ABC, Generic[EstimateT, TruthT]):
+    """An attack: prepare once, run on a view of a transcript, score against the truth.
 
     name: the word of the command line and the report. title: a few words for a table. needs:
     alternative sets of capabilities, one of which suffices. figure_name, control_name: what it
-    reports, and the same figure without access. Every attack also has
-    `score(estimate, truth, seed) -> AttackResult`.
+    reports, and the same figure without access. An attack of one's own is a subclass:
+    examples/own_attack.py.
     """
 
     __slots__ = ()
@@ -139,22 +316,30 @@ class Attack(ABC, Generic[EstimateT]):
     def run(self, view: View, seed: int) -> EstimateT:
         """The attacker's estimate; MissingCapabilityError where the view has too little."""
 
+    @abstractmethod
+    def score(self, estimate: EstimateT, truth: TruthT, seed: int) -> AttackResult:
+        """The figure beside its control: the only place that meets the truth."""
+
 
 # Labelled images, and the fair challenge that a membership attack has to solve.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled:
-    """images: [N, 1, H, W] float32 in [0, 1]. labels: [N] int64."""
+    """Records. images: [N, C, H, W] float32 in [0, 1], or feature vectors [N, D]. labels: [N].
+
+    >>> len(Labelled(torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 1])))
+    3
+    """
 
     images: Tensor = field(repr=False)
     labels: Tensor = field(repr=False)
 
     def __post_init__(self) -> None:
-        if self.images.ndim != 4 or self.labels.shape != self.images.shape[:1]:
+        if self.images.ndim not in (2, 4) or self.labels.shape != self.images.shape[:1]:
             raise LocalError(
                 f"images {tuple(self.images.shape)} and labels {tuple(self.labels.shape)} are not "
-                "allowed; use [N, 1, H, W] and [N]"
+                "allowed; use [N, C, H, W] or [N, D], and [N]"
             )
 
     def __len__(self) -> int:

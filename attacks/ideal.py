@@ -2,28 +2,27 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, pad
 
-from attacks.base import Attack, AttackResult, ImageArray, seeded, substream
+from attacks.base import Attack, AttackResult, Images, seeded, substream
 from attacks.fit import UNTAUGHT, Fit, fit, kept_answers, label_function, predict
-from attacks.images import Leakage
 from attacks.inversion import (
     PUBLIC_TARGET,
     RANDOM_TARGET,
     InversionSettings,
     InversionTruth,
-    Reconstruction,
-    compare,
+    Prior,
+    accuracy_details,
     inversion_controls,
     invert,
+    replace_control,
 )
-from attacks.prior import Prior
-from attacks.scoring import Rate, proportion
+from attacks.scoring import score_images
 from attacks.view import Capability, LabelFunction, Oracle, Public, View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 
@@ -131,7 +130,7 @@ def empty_pool(proxies: Tensor, n_classes: int) -> Pool:
     return Pool(proxies[:0], torch.zeros(0, n_classes), torch.zeros(0, dtype=torch.bool))
 
 
-def heard(images: Tensor, votes: Tensor) -> Pool:
+def from_votes(images: Tensor, votes: Tensor) -> Pool:
     """The ensembles of votes [N, R, C]: their sum over R, normalised.
 
     Where noise made a class's total negative, it counts as zero, as at the server. LocalError for
@@ -146,7 +145,7 @@ def heard(images: Tensor, votes: Tensor) -> Pool:
     return Pool(images, targets.float(), count[:, 0] > 0)
 
 
-def overheard(view: View) -> Pool:
+def from_ensembles(view: View) -> Pool:
     """The proxies whose ensembles were kept for teaching, each with its newest answer."""
     public = view.public
     indices, targets = kept_answers(view)
@@ -164,13 +163,13 @@ _PADDING = 4
 
 
 class Synthesiser(nn.Module):
-    """Codes [N, latent] -> images [N, 1, side, side] in [0, 1].
+    """Codes [N, latent] -> images [N, C, side, side] in [0, 1].
 
     A linear layer and two nearest-neighbour upscalings with batch norm, as is usual in data-free
     distillation (Fang et al., "Contrastive model inversion", IJCAI 2021).
     """
 
-    def __init__(self, settings: IdealSettings, side: int) -> None:
+    def __init__(self, settings: IdealSettings, side: int, colours: int = 1) -> None:
         super().__init__()
         c, low = settings.channels, (side + 3) // 4
         self.paint = nn.Sequential(
@@ -185,7 +184,7 @@ class Synthesiser(nn.Module):
             nn.Conv2d(2 * c, c, 3, padding=1, bias=False),
             nn.BatchNorm2d(c),
             nn.LeakyReLU(0.2),
-            nn.Conv2d(c, 1, 3, padding=1),
+            nn.Conv2d(c, colours, 3, padding=1),
             nn.Sigmoid(),
         )
 
@@ -215,14 +214,23 @@ class Synthesis:
 
 
 def synthesise(
-    student: nn.Module, n_classes: int, side: int, settings: IdealSettings, seed: int
+    student: nn.Module,
+    n_classes: int,
+    shape: tuple[int, ...],
+    settings: IdealSettings,
+    seed: int,
 ) -> Synthesis:
     """A new generator, trained against the student alone; its best batch, of balanced targets.
 
-    The codes stay fixed, as released. The student is left in evaluation mode.
+    shape: (C, H, W) of an image; MissingCapabilityError for feature vectors. The codes stay fixed,
+    as released. The student is left in evaluation mode.
     """
+    if len(shape) != 3:
+        raise MissingCapabilityError("missing proxies that are images: feature vectors have none")
     random = torch.Generator().manual_seed(substream(seed, "codes and shifts"))
-    generator = seeded(lambda: Synthesiser(settings, side), substream(seed, "generator"))
+    generator = seeded(
+        lambda: Synthesiser(settings, shape[-1], shape[0]), substream(seed, "generator")
+    )
     optimizer = torch.optim.Adam(
         generator.parameters(), settings.generator_rate, betas=(0.5, 0.999)
     )
@@ -290,16 +298,16 @@ def steal(
     what is asked instead of the generated images themselves. The run ends early where nothing is
     left to ask about.
     """
-    side, n_classes = known.images.shape[-1], known.targets.shape[1]
+    shape, n_classes = tuple(known.images.shape[1:]), known.targets.shape[1]
     asked = empty_pool(known.images, n_classes)
     learner = _Learner(student, settings, substream(seed, "pool"))
     batches = []
     for epoch in range(settings.epochs):
-        made = synthesise(student, n_classes, side, settings, substream(seed, f"epoch {epoch}"))
+        made = synthesise(student, n_classes, shape, settings, substream(seed, f"epoch {epoch}"))
         images = made.images if choose is None else choose(made.images)
         if not len(images):
             break
-        answers = heard(images, teacher(images))
+        answers = from_votes(images, teacher(images))
         if answers.targets.shape[1] != n_classes:
             raise LocalError(f"votes: {answers.targets.shape[1]} classes, not {n_classes}")
         batches.append(answers.acceptance)
@@ -359,56 +367,14 @@ class NearestProxies:
         return self._proxies[torch.tensor(chosen, dtype=torch.int64)]
 
 
-# Figures of reconstructions by several routes, each as the model inversion attack reports them.
-
-
 CAVEATS = (
     "raw PSNR (A) rewards blur: read it beside the controls made with no access",
     "attack accuracy and D speak of classes, not of records",
     "the interval covers the reconstructions drawn; the p-value covers the images compared",
     "an answer is not the selector's consent where noise can make one of silence",
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Figures:
-    """close: Δ and its companions. right: how often an independent evaluator sees the class.
-
-    count: of reconstructions.
-    """
-
-    close: Leakage
-    right: Rate
-    count: int
-
-    def details(self, prefix: str = "") -> dict[str, float]:
-        """Every figure under its name, for a result.
-
-        Without the interval of Δ where a single reconstruction leaves nothing to resample.
-        """
-        low, high = self.close.delta.interval
-        bounds = {f"{prefix}delta_low": low, f"{prefix}delta_high": high}
-        return {
-            f"{prefix}reconstructions": float(self.count),
-            f"{prefix}A": self.close.a,
-            f"{prefix}A_H": self.close.a_held_out,
-            f"{prefix}D": self.close.d,
-            f"{prefix}delta": self.close.delta.value,
-            **(bounds if self.count > 1 else {}),
-            f"{prefix}delta_p_value": self.close.p_value,
-            f"{prefix}attack_accuracy": self.right.value,
-            f"{prefix}attack_accuracy_low": self.right.interval[0],
-            f"{prefix}attack_accuracy_high": self.right.interval[1],
-        }
-
-
-def figures(found: Reconstruction, truth: InversionTruth, seed: int) -> Figures | None:
-    """Compare reconstructions with the truth; None where they show no class that anybody holds."""
-    if not torch.isin(found.classes, truth.private.labels).any():
-        return None
-    hits = int((truth.evaluator(found.images) == found.classes).sum())
-    right = proportion(hits, len(found.classes))
-    return Figures(compare(found, truth, seed), right, len(found.classes))
+POOL, GENERATOR = "pool", "IDEAL generator"
+"""Routes beside the public prior: what the teacher gave a class to, and IDEAL's own images."""
 
 
 def theft_details(pool: Pool, batches: tuple[float, ...]) -> dict[str, float]:
@@ -447,7 +413,7 @@ def student_details(
 # From a stolen student to images of classes.
 
 
-def from_pool(pool: Pool, per_class: int, seed: int) -> Reconstruction | None:
+def from_pool(pool: Pool, per_class: int, seed: int) -> Images | None:
     """The answered images that the teacher is surest of, `per_class` of each class it named.
 
     Ties, which hard labels make of everything, fall at random. None where nothing was answered.
@@ -461,56 +427,38 @@ def from_pool(pool: Pool, per_class: int, seed: int) -> Reconstruction | None:
 
 
 def from_generator(
-    student: nn.Module,
-    n_classes: int,
-    side: int,
-    per_class: int,
-    settings: IdealSettings,
-    seed: int,
-) -> Reconstruction:
+    student: nn.Module, public: Public, per_class: int, settings: IdealSettings, seed: int
+) -> Images:
     """Images of IDEAL's own generator, fitted to the stolen student; the student picks the best."""
-    made = synthesise(student, n_classes, side, settings, seed)
+    shape = tuple(public.proxies.shape[1:])
+    made = synthesise(student, public.n_classes, shape, settings, seed)
     sure = -cross_entropy(predict(student, made.images), made.targets, reduction="none")
     return _best_of_each(made.images, made.targets, sure, per_class)
 
 
-def _best_of_each(images: Tensor, classes: Tensor, scores: Tensor, most: int) -> Reconstruction:
+def _best_of_each(images: Tensor, classes: Tensor, scores: Tensor, most: int) -> Images:
     """The `most` images of highest score in each class that has any, class by class."""
     picks = []
     for c in torch.unique(classes).tolist():
         found = (classes == c).nonzero()[:, 0]
         picks.append(found[scores[found].argsort(descending=True, stable=True)[:most]])
     chosen = torch.cat(picks)
-    return Reconstruction(images[chosen], classes[chosen])
+    return Images(images[chosen], classes[chosen])
 
 
 # The attack at each level of access: steal a student, and reconstruct through three routes.
 
 
-Controls = Mapping[str, Reconstruction]
+Controls = Mapping[str, Images]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IdealEstimate:
-    """What one run stole, and the images that it shows.
+class _Ideal(Attack[Images, InversionTruth]):
+    """Everything but how the student is stolen.
 
-    reconstruction: through the public prior, the figure. generated: through IDEAL's generator.
-    pooled: images that the teacher gave a class to; None where it answered nothing. pool: all that
-    the teacher said. queries: 0 where the attacker only read; batches: acceptance by epoch.
+    teacher: labels that the ensemble would give if nobody abstained, for the agreement alone; it
+    belongs to the evaluator.
     """
-
-    student: nn.Module = field(repr=False)
-    pool: Pool = field(repr=False)
-    queries: int
-    batches: tuple[float, ...]
-    reconstruction: Reconstruction
-    generated: Reconstruction
-    pooled: Reconstruction | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ideal(Attack[IdealEstimate]):
-    """Everything but how the student is stolen."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -524,6 +472,7 @@ class _Ideal(Attack[IdealEstimate]):
     training: Fit
     classes: Tensor = field(repr=False)
     controls: Controls = field(repr=False)
+    teacher: LabelFunction | None = field(default=None, repr=False)
 
     @classmethod
     def prepare(
@@ -544,66 +493,45 @@ class _Ideal(Attack[IdealEstimate]):
         )
         return cls(prior, chosen, hard, lesson, classes, made)
 
-    def run(self, view: View, seed: int) -> IdealEstimate:
+    def run(self, view: View, seed: int) -> Images:
         """The stolen student, and reconstructions by every route."""
         view.require_any(*self.needs)
         public = view.public
         theft = self._steal(view, substream(seed, "theft"))
         student, each = theft.student, self.search.per_class
-        side = public.proxies.shape[-1]
-        return IdealEstimate(
-            student=student,
-            pool=theft.asked,
+        shown = invert(student, self.prior, self.classes, self.search, substream(seed, "codes"))
+        chance = substream(seed, "generator")
+        made = from_generator(student, public, each, self.settings, chance)
+        pooled = from_pool(theft.asked, each, substream(seed, "pool ties"))
+        return replace(
+            shown,
             queries=len(theft.asked) if theft.batches else 0,
-            batches=theft.batches,
-            reconstruction=invert(
-                student, self.prior, self.classes, self.search, substream(seed, "codes")
-            ),
-            generated=from_generator(
-                student, public.n_classes, side, each, self.settings, substream(seed, "generator")
-            ),
-            pooled=from_pool(theft.asked, each, substream(seed, "pool ties")),
+            details=theft_details(theft.asked, theft.batches),
+            caveats=(*CAVEATS, self.caveat),
+            others={GENERATOR: made} | ({} if pooled is None else {POOL: pooled}),
+            network=student,
+            asked=theft.asked.images,
         )
 
-    def score(
-        self,
-        estimate: IdealEstimate,
-        truth: InversionTruth,
-        seed: int,
-        teacher: LabelFunction | None = None,
-    ) -> AttackResult:
-        """Δ through the public prior, with its interval; the other routes and controls beside it.
-
-        teacher: labels that the ensemble would give if nobody abstained, for the agreement alone.
-        """
-        found = figures(estimate.reconstruction, truth, seed)
-        if found is None:
-            raise LocalError("no class of the reconstructions is among the private images")
-        details = found.details() | _other_routes(estimate, truth, seed)
-        details |= theft_details(estimate.pool, estimate.batches)
-        details |= student_details(estimate.student, truth, teacher)
-        deltas = {}
-        for name, control in self.controls.items():
-            of_control = figures(control, truth, seed)
-            if of_control is not None:
-                deltas[name] = of_control.close.delta.value
-                details |= of_control.details(f"{name}: ")
-        against = PUBLIC_TARGET if PUBLIC_TARGET in deltas else RANDOM_TARGET
-        return AttackResult(
-            name=self.name,
-            title=self.title,
-            figure=found.close.delta.value,
-            figure_name="Δ PSNR",
-            unit="dB",
-            interval=found.close.delta.interval,
-            control=deltas[against],
-            control_name=f"Δ of the {against}",
-            queries=estimate.queries,
-            n_members=len(truth.private),
-            n_non_members=len(truth.held_out),
-            caveats=(*CAVEATS, self.caveat),
+    def score(self, estimate: Images, truth: InversionTruth, seed: int) -> AttackResult:
+        """Δ through the public prior, with its interval; the other routes and controls beside."""
+        against = PUBLIC_TARGET if PUBLIC_TARGET in self.controls else RANDOM_TARGET
+        every = {**estimate.others, **self.controls}
+        details = accuracy_details("", estimate, truth.evaluator)
+        for name, made in every.items():
+            details |= accuracy_details(f"{name}: ", made, truth.evaluator)
+        if estimate.network is not None:
+            details |= student_details(estimate.network, truth, self.teacher)
+        shown = {"attack": estimate, against: self.controls[against], **estimate.others}
+        return score_images(
+            replace_control(self, against),
+            estimate,
+            truth.originals,
+            substream(seed, "leakage"),
+            controls=every,
+            against=against,
             details=details,
-            images=_pictures(estimate, against, self.controls[against]),
+            shown={name: made.images for name, made in shown.items()},
         )
 
     @abstractmethod
@@ -624,7 +552,7 @@ class IdealK1(_Ideal):
     needs = (frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),)
 
     def _steal(self, view: View, seed: int) -> Theft:
-        pool = overheard(view)
+        pool = from_ensembles(view)
         if not len(pool):
             raise MissingCapabilityError(UNTAUGHT)
         return Theft(_distilled(view.public, pool, self.training, seed), pool, ())
@@ -643,7 +571,7 @@ class _Asking(_Ideal):
     def _steal(self, view: View, seed: int) -> Theft:
         public = view.public
         reads = self.settings.warm and Capability.READ_ENSEMBLES in view.capabilities
-        known = overheard(view) if reads else empty_pool(public.proxies, public.n_classes)
+        known = from_ensembles(view) if reads else empty_pool(public.proxies, public.n_classes)
         if len(known):
             student = _distilled(public, known, self.training, seed)
         else:
@@ -692,26 +620,3 @@ class IdealK3(_Asking):
 def _distilled(public: Public, pool: Pool, training: Fit, seed: int) -> nn.Module:
     """A fresh network that learnt what the pool's answers say."""
     return fit(public.architecture, pool.images, pool.targets, training, substream(seed, "student"))
-
-
-def _other_routes(estimate: IdealEstimate, truth: InversionTruth, seed: int) -> dict[str, float]:
-    """Details of the pool and of IDEAL's own generator, where they show a class somebody holds."""
-    routes = {"pool": estimate.pooled, "IDEAL generator": estimate.generated}
-    details: dict[str, float] = {}
-    for name, images in routes.items():
-        found = None if images is None else figures(images, truth, seed)
-        if found is not None:
-            details |= found.details(f"{name}: ")
-    return details
-
-
-def _pictures(
-    estimate: IdealEstimate, against: str, control: Reconstruction
-) -> dict[str, ImageArray]:
-    named = {
-        "attack": estimate.reconstruction,
-        against: control,
-        "IDEAL generator": estimate.generated,
-        "pool": estimate.pooled,
-    }
-    return {n: made.images[:, 0].numpy() for n, made in named.items() if made is not None}

@@ -1,20 +1,22 @@
-"""How alike images are, beyond pixels: structure, an evaluator's features, and coverage.
+"""How close reconstructions come to private images, and to images that nobody trained on.
 
-Each figure says something about leakage only beside the same figure for as many held-out images,
-or for reconstructions made without access: blur, and a plausible class, are near to everything.
-PSNR is in `attacks.images`. Images are [n, H, W] or [n, C, H, W].
+PSNR to the nearest private image rises with blur and with the number of private images; only its
+excess over equally many held-out images of the same group, Δ = A - A_H, speaks of leakage. So do
+structure, an evaluator's features and coverage: blur, and a plausible class, are near to
+everything. Images are [n, H, W] or [n, C, H, W]; PSNR takes feature vectors [n, D] too.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from attacks.base import FloatArray
-from attacks.scoring import Interval, Rate, mean
+from attacks.base import FloatArray, ImageArray, Images
+from attacks.statistics import Interval, Rate, mean
 from secure_fd.errors import LocalError
 
 WINDOW = 7
@@ -145,12 +147,6 @@ def _distances(a: Tensor, b: Tensor) -> FloatArray:
     return np.asarray(torch.cdist(x, y, compute_mode=exact).numpy())
 
 
-# How close reconstructions come to private images, and to images nobody trained on.
-#
-# PSNR to the nearest private image rises with blur and with the number of private images; only its
-# excess over equally many held-out images of the same class, Δ = A - A_H, speaks of leakage.
-
-
 CEILING = 120.0
 """dB reported for equal images: a mean squared error of 1e-12, near float32's own rounding."""
 SHUFFLES = 999
@@ -252,3 +248,126 @@ def _shuffled_total(close: Closeness, seed: int) -> FloatArray:
         gap = row[order[0]] - row[order][runner_up]
         totals += np.where(first, gap, -gap)
     return totals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """Records [n, ...] and the guesses assigned to them. decibel: [n] PSNR of each pair."""
+
+    records: Tensor = field(repr=False)
+    guesses: Tensor = field(repr=False)
+    decibel: FloatArray = field(repr=False)
+
+    @property
+    def errors(self) -> FloatArray:
+        """[n] largest error of a pixel; zero where a record is recovered to the last bit."""
+        gap = (self.records.double() - self.guesses.double()).abs()
+        return np.asarray(gap.flatten(1).amax(dim=1).numpy())
+
+
+def match(guesses: Tensor, records: Tensor) -> Match:
+    """Assign a guess of its own to every record, so that the sum of PSNR is largest."""
+    if len(guesses) < len(records):
+        raise LocalError(f"guesses: {len(guesses)} for {len(records)} records; one each is needed")
+    decibel = psnr(records, guesses)
+    rows, columns = linear_sum_assignment(decibel, maximize=True)
+    return Match(records[rows], guesses[columns], decibel[rows, columns])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Originals:
+    """The truth about images, by group. private: [m, ...] each; held_out: sets of as many.
+
+    matched: every record has a guess of its own; else a guess counts by its nearest record, and
+    held_out is one set a group.
+    """
+
+    private: Mapping[int, Tensor] = field(repr=False)
+    held_out: Mapping[int, Sequence[Tensor]] = field(repr=False)
+    matched: bool = False
+
+    @property
+    def count(self) -> int:
+        """Private records of all groups."""
+        return sum(map(len, self.private.values()))
+
+    def _held(self, groups: Tensor) -> list[int]:
+        held = [g for g in torch.unique(groups).tolist() if g in self.private]
+        if not held:
+            raise LocalError("no class of the reconstructions is among the private images")
+        return held
+
+    def matches(self, found: Images) -> tuple[Match, ...]:
+        """Of every group, its records and the guesses assigned to them."""
+        return tuple(match(found.of(g).images, self.private[g]) for g in self._held(found.groups))
+
+    def closeness(self, found: Images) -> list[Closeness]:
+        """Of every group, PSNR of each guess to private and held-out images."""
+        return [
+            closeness(found.of(g).images, self.private[g], self.held_out[g][0])
+            for g in self._held(found.groups)
+        ]
+
+    def to_held_out(self, found: Images) -> list[FloatArray]:
+        """Of every group, [n] dB of guesses assigned to held-out records, mean over the sets."""
+        return [
+            np.mean([match(found.of(g).images, s).decibel for s in self.held_out[g]], axis=0)
+            for g in self._held(found.groups)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Reconstructions against the truth. a: dB; excess: Δ, None without held-out records."""
+
+    a: Rate
+    excess: Rate | None
+    details: Mapping[str, float]
+
+    def named(self, prefix: str) -> dict[str, float]:
+        """The details under a prefix."""
+        return {f"{prefix}{name}": value for name, value in self.details.items()}
+
+
+def compare(found: Images, truth: Originals, seed: int) -> Comparison | None:
+    """A, A_H, Δ and their companions; None where no group is among the private ones."""
+    if not any(group in truth.private for group in found.groups.tolist()):
+        return None
+    return _matched(found, truth, seed) if truth.matched else _nearest(found, truth, seed)
+
+
+def _nearest(found: Images, truth: Originals, seed: int) -> Comparison:
+    close = leakage(truth.closeness(found), seed)
+    low, high = close.delta.interval
+    count = len(found.images)
+    bounds = {"delta_low": low, "delta_high": high} if count > 1 else {}
+    details = {
+        "reconstructions": float(count),
+        "A": close.a,
+        "A_H": close.a_held_out,
+        "D": close.d,
+        "mean_psnr": close.pairs,
+        "delta": close.delta.value,
+        **bounds,
+        "delta_p_value": close.p_value,
+    }
+    return Comparison(Rate(close.a, close.a_interval), close.delta, details)
+
+
+def _matched(found: Images, truth: Originals, seed: int) -> Comparison:
+    """Δ over groups, whose records share an update; over records where there is one group."""
+    each = [m.decibel for m in truth.matches(found)]
+    a = mean(np.concatenate(each), seed)
+    a = Rate(float(np.mean([decibel.mean() for decibel in each])), a.interval)
+    if not truth.held_out:
+        return Comparison(a, None, {"A": a.value})
+    others = truth.to_held_out(found)
+    gaps = [ours - theirs for ours, theirs in zip(each, others, strict=True)]
+    excess = mean(gaps[0] if len(gaps) == 1 else [gap.mean() for gap in gaps], seed)
+    held_out = float(np.mean([decibel.mean() for decibel in others]))
+    return Comparison(a, excess, {"A": a.value, "A_H": held_out, "delta": a.value - held_out})
+
+
+def pictures(named: Mapping[str, Tensor]) -> dict[str, ImageArray]:
+    """[n, H, W] of images by name, colours as their mean; feature vectors have none."""
+    return {name: made.mean(dim=1).numpy() for name, made in named.items() if made.ndim == 4}

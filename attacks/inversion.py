@@ -8,7 +8,8 @@ is the paper's, the lowest cross-entropy; the code published with it keeps the l
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -20,30 +21,264 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from attacks.base import (
     Attack,
     AttackResult,
-    ImageArray,
+    Images,
     Labelled,
+    Titled,
+    Words,
     match_classes,
     require_disjoint,
+    seeded,
     substream,
 )
 from attacks.fit import Chooser, Fit, HiddenFeatures, distil_student, fit, label_function
 from attacks.images import (
     Features,
-    Leakage,
+    Originals,
     class_coverage,
-    closeness,
+    compare,
     coverage,
     feature_distance,
     knn_distance,
-    leakage,
     pixels,
     psnr,
     ssim,
 )
-from attacks.prior import Prior
-from attacks.scoring import Rate, proportion
+from attacks.scoring import score_images
+from attacks.statistics import Rate, proportion
 from attacks.view import Capability, LabelFunction, Public, View
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+
+SMALLEST_SIDE = 16
+"""Below it the critic's instance norm would see single pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorSettings:
+    """Sizes and steps; the defaults take about half a minute on one core for 28 x 28 images.
+
+    steps: of the generator, on batches drawn with replacement. epochs: in place of steps, passes
+    of the critic over shuffled images, the generator stepping every `critic_steps`-th batch: how
+    GMI counts, so that a larger public set trains longer.
+    """
+
+    latent: int = 32
+    channels: int = 12
+    steps: int = 380
+    critic_steps: int = 3
+    batch: int = 32
+    learning_rate: float = 1e-3
+    penalty: float = 10.0
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("latent", "channels", "steps", "critic_steps", "batch", "epochs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(f"prior.{name}", value, "use 1 or more")
+
+    def critic_batches(self, n_images: int) -> int:
+        """Steps of the critic on a set of this size."""
+        if self.epochs is None:
+            return self.steps * self.critic_steps
+        return self.epochs * (n_images // min(self.batch, n_images))
+
+
+QUICK_PRIOR = PriorSettings(channels=8, steps=165, batch=16, learning_rate=2e-3)
+"""About six seconds on one core: blurred, but digits."""
+PUBLISHED_PRIOR = PriorSettings(
+    latent=100, channels=64, critic_steps=5, batch=64, learning_rate=2e-4, epochs=100
+)
+"""GMI's own. A step of the generator with its five of the critic takes about 1.8 s on one core."""
+
+
+class Generator(nn.Module):
+    """Latent codes [N, latent] -> images [N, C, side, side] in [0, 1].
+
+    The architecture of GMI scaled by settings: a linear layer and three 5x5 stride-2
+    deconvolutions with batch norm, sigmoid (Zhang et al., CVPR 2020, and the code published with
+    it). GMI enlarges MNIST to 32 x 32, for which every side doubles; 28 x 28 starts from 4 x 4 as
+    well.
+    """
+
+    def __init__(self, settings: PriorSettings, side: int, colours: int = 1) -> None:
+        super().__init__()
+        sides = _halvings(side)
+        c = settings.channels
+        self._shape = (4 * c, sides[3], sides[3])
+        size = 4 * c * sides[3] ** 2
+        self.project = nn.Sequential(
+            nn.Linear(settings.latent, size, bias=False), nn.BatchNorm1d(size), nn.ReLU()
+        )
+        self.paint = nn.Sequential(
+            _upscale(4 * c, 2 * c, sides[3], sides[2]),
+            nn.BatchNorm2d(2 * c),
+            nn.ReLU(),
+            _upscale(2 * c, c, sides[2], sides[1]),
+            nn.BatchNorm2d(c),
+            nn.ReLU(),
+            _upscale(c, colours, sides[1], sides[0]),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Images of codes z."""
+        images: Tensor = self.paint(self.project(z).view(-1, *self._shape))
+        return images
+
+
+class Critic(nn.Module):
+    """Images [N, C, side, side] -> realism [N]; larger is more like the public images.
+
+    Three 5x5 stride-2 convolutions, LeakyReLU(.2), instance norm on all but the first, and a layer
+    over all that is left of the image, as GMI has them.
+    """
+
+    def __init__(self, settings: PriorSettings, side: int, colours: int = 1) -> None:
+        super().__init__()
+        c = settings.channels
+        self.judge = nn.Sequential(
+            nn.Conv2d(colours, c, 5, stride=2, padding=2),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(c, 2 * c, 5, stride=2, padding=2),
+            nn.InstanceNorm2d(2 * c, affine=True),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(2 * c, 4 * c, 5, stride=2, padding=2),
+            nn.InstanceNorm2d(4 * c, affine=True),
+            nn.LeakyReLU(0.2),
+            nn.Flatten(),
+            nn.Linear(4 * c * _halvings(side)[3] ** 2, 1),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Realism of images."""
+        realism: Tensor = self.judge(images)[:, 0]
+        return realism
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """A trained generator and critic, frozen and in evaluation mode."""
+
+    settings: PriorSettings
+    generator: Generator = field(repr=False)
+    critic: Critic = field(repr=False)
+
+    @torch.no_grad()
+    def sample(self, n: int, seed: int) -> Tensor:
+        """[n, 1, H, W] images of codes from N(0, 1), clamped to [-1, 1] as in the inversion."""
+        random = torch.Generator().manual_seed(seed)
+        z = torch.randn(n, self.settings.latent, generator=random).clamp(-1, 1)
+        images: Tensor = self.generator(z)
+        return images
+
+
+def train_prior(
+    images: Tensor,
+    settings: PriorSettings,
+    seed: int,
+    progress: Callable[[float], None] | None = None,
+) -> Prior:
+    """Train on public images [N, C, side, side] in [0, 1] alone: WGAN-GP.
+
+    Gradient penalty 10 and Adam betas (.5, .999) as in Gulrajani et al. 2017. progress: callback,
+    share done in [0, 1]. MissingCapabilityError for feature vectors.
+    """
+    if images.ndim != 4:
+        raise MissingCapabilityError("missing proxies that are images: feature vectors have none")
+    side = images.shape[-1]
+    if images.shape[2] != side or side < SMALLEST_SIDE:
+        raise ConfigurationError(
+            "proxies", tuple(images.shape), f"use square images of {SMALLEST_SIDE} pixels or more"
+        )
+    trainer = _Trainer(images, settings, seed)
+    total = settings.critic_batches(len(images))
+    for done, picks in enumerate(islice(trainer.batches(), total), start=1):
+        trainer.step_critic(picks)
+        if done % settings.critic_steps == 0:
+            trainer.step_generator()
+            if progress is not None:
+                progress(done / total)
+    for network in (trainer.generator, trainer.critic):
+        network.zero_grad()
+        network.requires_grad_(False).eval()
+    return Prior(settings, trainer.generator, trainer.critic)
+
+
+class _Trainer:
+    """The two optimisers and the one random stream of a training."""
+
+    def __init__(self, images: Tensor, settings: PriorSettings, seed: int) -> None:
+        colours, side = images.shape[1], images.shape[-1]
+        generator = seeded(lambda: Generator(settings, side, colours), substream(seed, "generator"))
+        critic = seeded(lambda: Critic(settings, side, colours), substream(seed, "critic"))
+        self.generator, self.critic = generator, critic
+        self._images = images
+        self._settings = settings
+        self._random = torch.Generator().manual_seed(substream(seed, "prior batches"))
+        self._of_generator = _adam(generator, settings)
+        self._of_critic = _adam(critic, settings)
+
+    def batches(self) -> Iterator[Tensor]:
+        """Indices of one batch after another, without end; a pass drops its incomplete batch."""
+        n, size = len(self._images), self._settings.batch
+        while self._settings.epochs is None:
+            yield torch.randint(0, n, (size,), generator=self._random)
+        size = min(size, n)
+        while True:
+            order = torch.randperm(n, generator=self._random)
+            yield from torch.split(order[: n - n % size], size)
+
+    def step_critic(self, picks: Tensor) -> None:
+        """Raise realism of public images over generated ones, with slope one between them."""
+        n = len(picks)
+        real = self._images[picks]
+        with torch.no_grad():
+            fake = self.generator(self._codes(n))
+        judged = self.critic(torch.cat([fake, real]))
+        loss = judged[:n].mean() - judged[n:].mean()
+        share = torch.rand(n, 1, 1, 1, generator=self._random)
+        loss = loss + self._settings.penalty * slope_penalty(self.critic, real, fake, share)
+        self._of_critic.zero_grad()
+        loss.backward()
+        self._of_critic.step()
+
+    def step_generator(self) -> None:
+        """Raise realism of generated images."""
+        self._of_generator.zero_grad()
+        codes = self._codes(self._settings.batch)
+        (-self.critic(self.generator(codes)).mean()).backward()
+        self._of_generator.step()
+
+    def _codes(self, n: int) -> Tensor:
+        return torch.randn(n, self._settings.latent, generator=self._random)
+
+
+def slope_penalty(critic: nn.Module, real: Tensor, fake: Tensor, share: Tensor) -> Tensor:
+    """Mean of (|slope| - 1)², at points `share` [n, 1, 1, 1] of the way from fake to real [n, ...].
+
+    Eq. 3 of Gulrajani et al. 2017 without its factor; the slope is the critic's in the pixels.
+    """
+    between = (share * real + (1 - share) * fake).requires_grad_()
+    (slope,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
+    return torch.square(torch.linalg.vector_norm(slope.flatten(1), dim=1) - 1).mean()
+
+
+def _adam(model: nn.Module, settings: PriorSettings) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), settings.learning_rate, betas=(0.5, 0.999))
+
+
+def _halvings(side: int) -> list[int]:
+    """Image sides before each of three stride-2 convolutions, and after the last."""
+    sides = [side]
+    for _ in range(3):
+        sides.append((sides[-1] + 1) // 2)
+    return sides
+
+
+def _upscale(before: int, after: int, low: int, high: int) -> nn.ConvTranspose2d:
+    """A 5x5 stride-2 deconvolution from side `low` to exactly side `high`."""
+    extra = high - (2 * low - 1)
+    return nn.ConvTranspose2d(before, after, 5, stride=2, padding=2, output_padding=extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +309,9 @@ PUBLISHED = InversionSettings(steps=1500, restarts=5, per_class=1, rate=1e-2, av
 """GMI's own, for MNIST. Five classes a batch make 2e-3 a code, the default here."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reconstruction:
-    """images: [n, 1, H, W] in [0, 1]. classes: [n] the class each is meant to show."""
-
-    images: Tensor = field(repr=False)
-    classes: Tensor = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if self.classes.shape != self.images.shape[:1] or len(self.images) == 0:
-            raise LocalError(f"{len(self.classes)} classes for {len(self.images)} reconstructions")
-
-
 def invert(
     target: nn.Module, prior: Prior, classes: Tensor, settings: InversionSettings, seed: int
-) -> Reconstruction:
+) -> Images:
     """`per_class` reconstructions of every class [c]; all classes and restarts in one batch.
 
     Networks in evaluation mode give every code a gradient of its own, so that searching restarts
@@ -105,7 +328,7 @@ def invert(
         losses = cross_entropy(target(images), labels, reduction="none")
     best = losses.view(-1, settings.restarts).argmin(dim=1)
     picks = torch.arange(len(wanted)) * settings.restarts + best
-    return Reconstruction(images[picks], wanted)
+    return Images(images[picks], wanted)
 
 
 def _descend(
@@ -126,7 +349,7 @@ def _descend(
     return z.detach()
 
 
-# Reconstructions made with no access to the run: what an attack must beat before it leaks.
+# Imagess made with no access to the run: what an attack must beat before it leaks.
 #
 # Each uses public proxies alone. Those that need their labels are left out where nobody labelled
 # them.
@@ -145,8 +368,11 @@ def inversion_controls(
     settings: InversionSettings,
     training: Fit,
     seed: int,
-) -> Mapping[str, Reconstruction]:
-    """Every control by name, each with reconstructions of all classes [c]."""
+) -> Mapping[str, Images]:
+    """Reconstructions of all classes [c] made with no access to the run, by name.
+
+    Each uses public proxies alone; those that need their labels are left out where there are none.
+    """
     controls = _images_alone(public, prior, classes, settings, seed)
     fresh = public.architecture(substream(seed, "random target"))
     controls[RANDOM_TARGET] = invert(
@@ -168,16 +394,14 @@ def inversion_controls(
 
 def _images_alone(
     public: Public, prior: Prior, classes: Tensor, settings: InversionSettings, seed: int
-) -> dict[str, Reconstruction]:
+) -> dict[str, Images]:
     """Controls that consult no network but the prior."""
     proxies = public.proxies
     samples = prior.sample(len(classes) * settings.per_class, substream(seed, "prior samples"))
     controls = {
         "black": _same_for_all(torch.zeros_like(proxies[:1]), classes),
         "public mean": _same_for_all(proxies.mean(dim=0, keepdim=True), classes),
-        "prior without target": Reconstruction(
-            samples, classes.repeat_interleave(settings.per_class)
-        ),
+        "prior without target": Images(samples, classes.repeat_interleave(settings.per_class)),
     }
     if public.labels is None:
         controls["public centroids"] = _same_for_all(_centroids(proxies, seed), classes)
@@ -189,9 +413,7 @@ def _images_alone(
     return controls
 
 
-def _by_class(
-    public: Public, classes: Tensor, summary: Callable[[Tensor], Tensor]
-) -> Reconstruction:
+def _by_class(public: Public, classes: Tensor, summary: Callable[[Tensor], Tensor]) -> Images:
     """A summary of each class's public images; of all of them for a class that has none."""
     labels = public.require_labels()
     parts = []
@@ -199,13 +421,11 @@ def _by_class(
         found = public.proxies[labels == c]
         parts.append(summary(found if len(found) else public.proxies))
     sizes = torch.tensor([len(part) for part in parts])
-    return Reconstruction(torch.cat(parts), classes.repeat_interleave(sizes))
+    return Images(torch.cat(parts), classes.repeat_interleave(sizes))
 
 
-def _same_for_all(images: Tensor, classes: Tensor) -> Reconstruction:
-    return Reconstruction(
-        images.repeat(len(classes), 1, 1, 1), classes.repeat_interleave(len(images))
-    )
+def _same_for_all(images: Tensor, classes: Tensor) -> Images:
+    return Images(images.repeat(len(classes), 1, 1, 1), classes.repeat_interleave(len(images)))
 
 
 def _mean(images: Tensor) -> Tensor:
@@ -222,23 +442,8 @@ def _centroids(images: Tensor, seed: int) -> Tensor:
     return torch.from_numpy(centers).float().clamp(0, 1).view(k, *images.shape[1:])
 
 
-# Model inversion: what do private images of a class look like?
-#
-# The same prior and the same search against whatever the view holds: the global parameters of
-# FedAvg, or a student distilled from the ensembles of a distillation method; or against a network
-# that the attacker stole by other means. The comparison is then one of access, not of attacks.
-
-
 REFERENCES = 200
 """Most private, and held-out, images a class that a reconstruction is compared with."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InversionEstimate:
-    """reconstruction, and the words for what was inverted."""
-
-    reconstruction: Reconstruction
-    target: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,6 +459,16 @@ class InversionTruth:
     evaluator: LabelFunction = field(repr=False)
     features: Features = field(default=pixels, repr=False)
     chooser: LabelFunction | None = field(default=None, repr=False)
+
+    @property
+    def originals(self) -> Originals:
+        """Private and held-out images by class."""
+        classes = torch.unique(self.private.labels).tolist()
+        ours, theirs = (
+            {c: side.images[side.labels == c] for c in classes}
+            for side in (self.private, self.held_out)
+        )
+        return Originals(ours, {c: [images] for c, images in theirs.items()})
 
 
 def inversion_truth(
@@ -290,8 +505,13 @@ def inversion_truth(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelInversion(Attack[InversionEstimate]):
-    """GMI with a public prior; build it with `prepare`, which needs no transcript."""
+class ModelInversion(Attack[Images, InversionTruth]):
+    """GMI with a public prior: what do private images of a class look like?
+
+    The same prior and the same search against whatever the view holds: the global parameters of
+    FedAvg, a student distilled from ensembles, or a network that was stolen by other means. The
+    comparison is then one of access, not of attacks.
+    """
 
     name: ClassVar[str] = "inversion"
     title: ClassVar[str] = "Model inversion with a public prior"
@@ -306,7 +526,7 @@ class ModelInversion(Attack[InversionEstimate]):
     settings: InversionSettings
     training: Fit
     classes: Tensor = field(repr=False)
-    controls: Mapping[str, Reconstruction] = field(repr=False)
+    controls: Mapping[str, Images] = field(repr=False)
 
     @classmethod
     def prepare(
@@ -329,8 +549,8 @@ class ModelInversion(Attack[InversionEstimate]):
         )
         return cls(prior, search, lesson, classes, controls)
 
-    def run(self, view: View, seed: int) -> InversionEstimate:
-        """Reconstructions of every class from the strongest target that the view holds."""
+    def run(self, view: View, seed: int) -> Images:
+        """Imagess of every class from the strongest target that the view holds."""
         view.require_any(*self.needs)
         if Capability.GLOBAL_PARAMETERS in view.capabilities:
             target, words = _global_model(view), "global model"
@@ -339,43 +559,39 @@ class ModelInversion(Attack[InversionEstimate]):
             target, words = distil_student(view, self.training, lesson), "student of ensembles"
         return self.against(target, words, seed)
 
-    def against(self, target: nn.Module, words: str, seed: int) -> InversionEstimate:
+    def against(self, target: nn.Module, words: str, seed: int) -> Images:
         """The same search against a network that the attacker has, however it came by it."""
         found = invert(target, self.prior, self.classes, self.settings, substream(seed, "codes"))
-        return InversionEstimate(found, words)
+        return replace(found, target=words)
 
-    def score(self, estimate: InversionEstimate, truth: InversionTruth, seed: int) -> AttackResult:
+    def score(self, estimate: Images, truth: InversionTruth, seed: int) -> AttackResult:
         """Δ with its interval; A, A_H, D and attack accuracy for the attack and every control.
 
         `beyond_pixels` for the attack and the controls that invert a network alone.
         """
-        close = compare(estimate.reconstruction, truth, seed)
-        right = _accuracy(estimate.reconstruction, truth.evaluator)
-        details = _details("", close, right)
-        deltas: dict[str, float] = {}
+        against = PUBLIC_TARGET if PUBLIC_TARGET in self.controls else RANDOM_TARGET
+        details = accuracy_details("", estimate, truth.evaluator)
         for name, control in self.controls.items():
-            of_control = compare(control, truth, seed)
-            deltas[name] = of_control.delta.value
-            details |= _details(f"{name}: ", of_control, _accuracy(control, truth.evaluator))
-        control_name = PUBLIC_TARGET if PUBLIC_TARGET in deltas else RANDOM_TARGET
-        details |= beyond_pixels("", estimate.reconstruction, truth)
-        for name in {control_name, RANDOM_TARGET}:
+            details |= accuracy_details(f"{name}: ", control, truth.evaluator)
+        details |= beyond_pixels("", estimate, truth)
+        for name in {against, RANDOM_TARGET}:
             details |= beyond_pixels(f"{name}: ", self.controls[name], truth)
-        return AttackResult(
-            name=self.name,
-            title=f"{self.title} ({estimate.target})",
-            figure=close.delta.value,
-            figure_name="Δ PSNR",
-            unit="dB",
-            interval=close.delta.interval,
-            control=deltas[control_name],
-            control_name=f"Δ of the {control_name}",
-            n_members=len(truth.private),
-            n_non_members=len(truth.held_out),
-            caveats=_CAVEATS,
+        return score_images(
+            replace_control(self, against),
+            estimate,
+            truth.originals,
+            substream(seed, "leakage"),
+            controls=self.controls,
+            against=against,
             details=details,
-            images=pictures(estimate.reconstruction, self.controls),
+            caveats=_CAVEATS,
+            shown=gallery(estimate, self.controls),
         )
+
+
+def replace_control(attack: Titled, against: str) -> Words:
+    """The attack's words, with the control that there is."""
+    return Words(attack.name, attack.title, attack.figure_name, f"Δ of the {against}")
 
 
 _CAVEATS = (
@@ -398,55 +614,34 @@ def _global_model(view: View) -> nn.Module:
     return model.eval()
 
 
-def _by_class_inversion(
-    found: Reconstruction, truth: InversionTruth
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Reconstructions, private and held-out images of each class; nobody's class cannot leak."""
-    for c in torch.unique(found.classes).tolist():
-        private = truth.private.images[truth.private.labels == c]
-        held_out = truth.held_out.images[truth.held_out.labels == c]
-        if len(private) or len(held_out):
-            yield found.images[found.classes == c], private, held_out
-
-
-def compare(found: Reconstruction, truth: InversionTruth, seed: int) -> Leakage:
-    """A, A_H, D and Δ of reconstructions, over the classes that somebody holds.
-
-    Raises LocalError where they show no such class.
-    """
-    parts = [closeness(*images) for images in _by_class_inversion(found, truth)]
-    if not parts:
-        raise LocalError("no class of the reconstructions is among the private images")
-    return leakage(parts, substream(seed, "leakage"))
-
-
-def _accuracy(found: Reconstruction, evaluator: LabelFunction) -> Rate:
-    hits = int((evaluator(found.images) == found.classes).sum())
-    return proportion(hits, len(found.classes))
-
-
-def _details(prefix: str, close: Leakage, right: Rate) -> dict[str, float]:
+def accuracy_details(prefix: str, found: Images, evaluator: LabelFunction) -> dict[str, float]:
+    """How often an evaluator sees the class that was meant, with its interval."""
+    right = _accuracy(found, evaluator)
     return {
-        f"{prefix}A": close.a,
-        f"{prefix}A_H": close.a_held_out,
-        f"{prefix}D": close.d,
-        f"{prefix}mean_psnr": close.pairs,
-        f"{prefix}delta": close.delta.value,
-        f"{prefix}delta_p_value": close.p_value,
         f"{prefix}attack_accuracy": right.value,
         f"{prefix}attack_accuracy_low": right.interval[0],
         f"{prefix}attack_accuracy_high": right.interval[1],
     }
 
 
-def beyond_pixels(prefix: str, found: Reconstruction, truth: InversionTruth) -> dict[str, float]:
+def _accuracy(found: Images, evaluator: LabelFunction) -> Rate:
+    hits = int((evaluator(found.images) == found.groups).sum())
+    return proportion(hits, len(found.groups))
+
+
+def beyond_pixels(prefix: str, found: Images, truth: InversionTruth) -> dict[str, float]:
     """Best SSIM and feature distances to private and held-out (_H) images; what is covered.
 
     feature_distance and KNN are GMI's. coverage: of the private images. All are class-level but
     for a difference between a figure and its _H.
     """
     rows: list[dict[str, float]] = []
-    for images, private, held_out in _by_class_inversion(found, truth):
+    originals = truth.originals
+    for c in torch.unique(found.groups).tolist():
+        if c not in originals.private:
+            continue
+        images, private = found.of(c).images, originals.private[c]
+        held_out = originals.held_out[c][0]
         row = {"feature_distance": float(feature_distance(images, private, truth.features).mean())}
         for suffix, references in (("", private), ("_H", held_out)):
             nearest = knn_distance(images, references, features=truth.features)
@@ -458,91 +653,65 @@ def beyond_pixels(prefix: str, found: Reconstruction, truth: InversionTruth) -> 
         rows.append(row)
     names = {name: None for row in rows for name in row}  # in order
     means = {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
-    means["class_coverage"] = class_coverage(found.classes, truth.evaluator(found.images))
+    means["class_coverage"] = class_coverage(found.groups, truth.evaluator(found.images))
     if truth.chooser is not None:
         means["attack_accuracy_among_private"] = _accuracy(found, truth.chooser).value
     return {f"{prefix}{name}": value for name, value in means.items()}
 
 
-def pictures(
-    found: Reconstruction, controls: Mapping[str, Reconstruction]
-) -> dict[str, ImageArray]:
-    """[n, H, W] of the reconstructions and of every control, by name."""
-    named = {"attack": found, **controls}
-    return {name: made.images[:, 0].numpy() for name, made in named.items()}
+def gallery(found: Images, controls: Mapping[str, Images]) -> dict[str, Tensor]:
+    """The reconstructions and those of every control, by name."""
+    return {"attack": found.images, **{name: made.images for name, made in controls.items()}}
 
 
-# Reconstructions by raw PSNR, as Fig. 8 of the Selective-FD paper reports them.
-#
-# The figure that the literature prints and that a blurred image without any access beats: it
-# stands
-# here to be read beside its controls. `attacks.images` says why, and what to report instead.
-
-
-NAME: Final = "raw-psnr"
+RAW_PSNR: Final = "raw-psnr"
 
 
 def raw_psnr(
-    found: Reconstruction,
+    found: Images,
     words: str,
-    controls: Mapping[str, Reconstruction],
+    controls: Mapping[str, Images],
     truth: InversionTruth,
     seed: int,
 ) -> AttackResult:
-    """A, in dB: best PSNR to a private image of the class, averaged over reconstructions.
+    """A, in dB, as Fig. 8 of the Selective-FD paper reports reconstructions.
 
-    words: the attack and its target. controls: made without access, by name; the best of them by
-    the same figure is the control. Δ, D and the mean over all private images are details.
+    Best PSNR to a private image of the class, averaged: the figure that the literature prints and
+    that a blurred image without any access beats, to be read beside its controls, the best of
+    which is the control. words: the attack and its target.
     """
-    close = compare(found, truth, seed)
-    without = {name: compare(made, truth, seed) for name, made in controls.items()}
-    best = max(without, key=lambda name: without[name].a)
-    details = _readings("", close)
-    for name, control in without.items():
-        details |= _readings(f"{name}: ", control)
-    return AttackResult(
-        name=NAME,
-        title=f"Raw PSNR ({words})",
-        figure=close.a,
-        figure_name="PSNR",
-        unit="dB",
-        interval=close.a_interval,
-        control=without[best].a,
-        control_name=f"PSNR of the {best}",
-        n_members=len(truth.private),
-        n_non_members=len(truth.held_out),
+    originals, stream = truth.originals, substream(seed, "leakage")
+    without = {n: c for n, made in controls.items() if (c := compare(made, originals, stream))}
+    best = max(without, key=lambda name: without[name].a.value)
+    return score_images(
+        Words(RAW_PSNR, f"Raw PSNR ({words})", "PSNR", f"PSNR of the {best}"),
+        replace(found, target=""),
+        originals,
+        stream,
+        controls=controls,
+        against=best,
+        literal=True,
         caveats=(f"PSNR to the nearest private image of the class; {best} had no access at all",),
-        details=details,
-        images=_gallery(found, controls, truth),
+        shown=_one_a_class_beside_originals(found, controls, truth),
     )
 
 
-def _gallery(
-    found: Reconstruction, controls: Mapping[str, Reconstruction], truth: InversionTruth
-) -> dict[str, ImageArray]:
+def _one_a_class_beside_originals(
+    found: Images, controls: Mapping[str, Images], truth: InversionTruth
+) -> dict[str, Tensor]:
     """One reconstruction a class, the private image nearest to it, and the same of controls."""
     shown = _one_a_class(found)
-    known = torch.isin(shown.classes, truth.private.labels)
-    shown = Reconstruction(shown.images[known], shown.classes[known])
+    known = torch.isin(shown.groups, truth.private.labels)
+    shown = Images(shown.images[known], shown.groups[known])
     near = psnr(shown.images, truth.private.images)
-    near[(shown.classes[:, None] != truth.private.labels).numpy()] = -1.0  # below any PSNR
-    originals = truth.private.images[torch.from_numpy(near.argmax(axis=1))]
-    named = {"originals": Reconstruction(originals, shown.classes)}
-    return pictures(shown, named | {name: _one_a_class(made) for name, made in controls.items()})
+    near[(shown.groups[:, None] != truth.private.labels).numpy()] = -1.0  # below any PSNR
+    originals = Images(truth.private.images[torch.from_numpy(near.argmax(axis=1))], shown.groups)
+    return gallery(
+        shown,
+        {"originals": originals, **{name: _one_a_class(made) for name, made in controls.items()}},
+    )
 
 
-def _one_a_class(made: Reconstruction) -> Reconstruction:
-    first = torch.stack([(made.classes == c).nonzero()[0, 0] for c in torch.unique(made.classes)])
-    return Reconstruction(made.images[first], made.classes[first])
-
-
-def _readings(prefix: str, close: Leakage) -> dict[str, float]:
-    """The PSNRs that a paper may mean, and Δ with what chance makes of it."""
-    return {
-        f"{prefix}A": close.a,
-        f"{prefix}A_H": close.a_held_out,
-        f"{prefix}D": close.d,
-        f"{prefix}mean_psnr": close.pairs,
-        f"{prefix}delta": close.delta.value,
-        f"{prefix}delta_p_value": close.p_value,
-    }
+def _one_a_class(made: Images) -> Images:
+    first = torch.stack([(made.groups == c).nonzero()[0, 0] for c in torch.unique(made.groups)])
+    return Images(made.images[first], made.groups[first])

@@ -7,18 +7,21 @@ it trained on: the gradient is the sum of p - y over its records, with predictio
 labels y. Classes that a client declares in public are known without any attack.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.optimize import nnls
 
-from attacks.base import Attack, AttackResult, FloatArray
-from attacks.scoring import distribution, share_error, total_variation, true_shares
+from attacks.base import Attack, AttackResult, BoolArray, Distributions, FloatArray
+from attacks.scoring import score_distributions, shares_of
+from attacks.statistics import distribution, distributions, total_variation
 from attacks.updates import CLIENT_UPDATES, Recipe, classes_pulled, client_updates
 from attacks.view import Capability, ObservedRound, Public, View
-from attacks.votes import Debias, read_unmasked
+from attacks.votes import Debias, read_unmasked, summed
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import UnitArray
 
 UNREADABLE = "no client's votes were readable: every client gets the same guess, from the totals"
@@ -27,24 +30,8 @@ DECLARED = "declared, not attacked: the protection makes {} clients name their c
 _UNIFORM = "the uniform guess for every client"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LabelDistributionEstimate:
-    """shares: [K, C], a distribution a client. guess: [C] from the totals. read: [K] bool.
-
-    Where `read` is False the client's row is the guess, within the classes that it declares.
-    declared: clients that declare theirs. from_updates: read off parameters, and the guess is
-    uniform.
-    """
-
-    shares: FloatArray = field(repr=False)
-    guess: FloatArray = field(repr=False)
-    read: NDArray[np.bool_] = field(repr=False)
-    declared: int = 0
-    from_updates: bool = False
-
-
 @dataclass(frozen=True, slots=True)
-class LabelDistribution(Attack[LabelDistributionEstimate]):
+class LabelDistribution(Attack[Distributions, ArrayLike]):
     """Class totals of each client's votes over all rounds, or its newest update's last bias.
 
     Payloads are tried too: one that unpacks to possible votes everywhere was not masked, whatever
@@ -63,7 +50,7 @@ class LabelDistribution(Attack[LabelDistributionEstimate]):
 
     debias: Debias | None = None
 
-    def run(self, view: View, seed: int) -> LabelDistributionEstimate:  # noqa: ARG002 - counting needs no chance
+    def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - counting needs no chance
         """A distribution for every client of the view."""
         view.require_any(*self.needs)
         if Capability.READ_SUMS not in view.capabilities:
@@ -80,25 +67,11 @@ class LabelDistribution(Attack[LabelDistributionEstimate]):
         guess = distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
         return _estimate(votes, guess, public)
 
-    def score(
-        self, estimate: LabelDistributionEstimate, histograms: ArrayLike, seed: int
-    ) -> AttackResult:
-        """Mean total-variation error over clients; histograms: [K, C] true label counts."""
-        truth = true_shares(histograms, estimate.shares, estimate.guess)
-        return share_error(
-            (self.name, self.title),
-            estimate.shares,
-            estimate.guess,
-            truth,
-            caveats=_caveats(estimate),
-            details={
-                **({"declared_clients": float(estimate.declared)} if estimate.declared else {}),
-                "readable_clients": float(estimate.read.sum()),
-                "worst_client_error": float(total_variation(estimate.shares, truth).max()),
-            },
-            seed=seed,
-            **({"control_name": _UNIFORM} if estimate.from_updates else {}),
-        )
+    def score(self, estimate: Distributions, truth: ArrayLike, seed: int) -> AttackResult:
+        """Mean total-variation error over clients; truth: [K, C] label counts."""
+        errors = total_variation(estimate.rows, shares_of(truth, estimate))
+        worst = {"worst_client_error": float(errors.max())}
+        return score_distributions(self, estimate, truth, seed, details=worst)
 
     def _class_totals(self, words: UnitArray, seen: ObservedRound, asked: int) -> FloatArray:
         """[C] votes a class in integers [m * C], free of the bias of known noise."""
@@ -109,7 +82,7 @@ class LabelDistribution(Attack[LabelDistributionEstimate]):
 
 def _estimate(
     counts: FloatArray, guess: FloatArray, public: Public, *, from_updates: bool = False
-) -> LabelDistributionEstimate:
+) -> Distributions:
     """From class totals [K, C] and a guess [C]; nobody holds a class that it did not declare."""
     declared = public.declared_classes
     counts = np.clip(counts, 0.0, None)
@@ -120,10 +93,18 @@ def _estimate(
         guesses[client] = distribution(guess * own, own / own.sum())
     shares = [distribution(row, known) for row, known in zip(counts, guesses, strict=True)]
     read = counts.sum(axis=1) > 0
-    return LabelDistributionEstimate(np.stack(shares), guess, read, len(declared), from_updates)
+    known = {"declared_clients": float(len(declared))} if declared else {}
+    return Distributions(
+        np.stack(shares),
+        guess,
+        read=read,
+        details={**known, "readable_clients": float(read.sum())},
+        caveats=_caveats(read, len(declared), from_updates=from_updates),
+        control_name=_UNIFORM if from_updates else "",
+    )
 
 
-def _from_updates(view: View) -> LabelDistributionEstimate:
+def _from_updates(view: View) -> Distributions:
     """From the last bias of every readable update of the newest round."""
     public = view.public
     updates = client_updates(view, Recipe(batch=1))  # shares do not hang on rate or batch
@@ -146,14 +127,112 @@ def _readable(seen: ObservedRound, public: Public) -> Mapping[int, UnitArray]:
     return {client: values for client, values in tried.items() if values is not None}
 
 
-def _caveats(estimate: LabelDistributionEstimate) -> tuple[str, ...]:
-    if estimate.declared and not estimate.read.any():
-        return (DECLARED.format(estimate.declared),)
-    if estimate.from_updates:
+def _caveats(read: BoolArray, declared: int, *, from_updates: bool) -> tuple[str, ...]:
+    if declared and not read.any():
+        return (DECLARED.format(declared),)
+    if from_updates:
         return ("read off the last bias, which classes that the model already knows move less",)
-    if not estimate.read.any():
+    if not read.any():
         return (UNREADABLE,)
-    silent = int((~estimate.read).sum())
+    silent = int((~read).sum())
     partly = (f"{silent} clients showed no readable vote and got the guess",) if silent else ()
-    known = (DECLARED.format(estimate.declared),) if estimate.declared else ()
+    known = (DECLARED.format(declared),) if declared else ()
     return (*known, *partly, "votes measure what a client predicts, not how many records it holds")
+
+
+LOOKS = (5, 10, 20, 30)
+"""After so many sums the estimate is looked at on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Participation(Attack[Distributions, ArrayLike]):
+    """Class totals of many sums, regressed on who was in them: who took part explains what came.
+
+    The sums of R rounds are T = A D, but for chance, where A [R, K] says who was in which sum and
+    D [K, C] is what each client votes a round. Where clients drop out A has rank, and non-negative
+    least squares, class by class and drawn to the mean of all clients, give D, masks or not (Lam
+    et al., "Gradient Disaggregation", ICML 2021; there A is unknown as well, here the server knows
+    it). Where nobody ever drops out every client gets the same guess.
+
+    ridge: the weight of that mean, in rounds. debias: undoes a noise whose parameters are public.
+    """
+
+    name: ClassVar[str] = "participation"
+    title: ClassVar[str] = "Label distribution from who took part"
+    figure_name: ClassVar[str] = "TV error (0: known)"
+    control_name: ClassVar[str] = "the same guess for every client, from the totals"
+    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
+
+    debias: Debias | None = None
+    ridge: float = 0.5
+
+    def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - least squares need no chance
+        """A distribution for every client."""
+        view.require_any(*self.needs)
+        rounds = [(seen, self._totals(seen, votes)) for seen, votes in summed(view.rounds)]
+        if not rounds:
+            raise LocalError("participation: not one sum was seen")
+        there = np.zeros((len(rounds), view.public.n_clients))
+        for row, (seen, _) in zip(there, rounds, strict=True):
+            row[list(seen.survivors)] = 1.0
+        totals = _at_par(np.stack([t for _, t in rounds]), [s for s, _ in rounds], view.public)
+        looks = sorted({*(n for n in LOOKS if n < len(rounds)), len(rounds)})
+        guess = distribution(totals.sum(axis=0), np.ones(view.public.n_classes))
+        shares = {n: distributions(self._solve(there[:n], totals[:n]), guess) for n in looks}
+        apart = int(_identified(there).sum())
+        return Distributions(
+            shares[len(rounds)],
+            guess,
+            others={f"after_{n}_sums": Distributions(rows, guess) for n, rows in shares.items()},
+            details={
+                "clients_told_apart": float(apart),
+                "rank": float(np.linalg.matrix_rank(there)),
+                "sums": float(len(rounds)),
+            },
+            caveats=(
+                f"{apart} of {len(there.T)} clients are told apart by who took part",
+                "votes measure what a client predicts, not how many records it holds",
+            ),
+        )
+
+    def score(self, estimate: Distributions, truth: ArrayLike, seed: int) -> AttackResult:
+        """Mean total-variation error over clients; truth: [K, C] label counts."""
+        known = shares_of(truth, estimate)
+        looks = {
+            f"error_{when}": float(total_variation(shares.rows, known).mean())
+            for when, shares in estimate.others.items()
+        }
+        return score_distributions(self, estimate, truth, seed, details=looks)
+
+    def _totals(self, seen: ObservedRound, votes: FloatArray) -> FloatArray:
+        """[C] votes a class in one sum, free of the bias of known noise."""
+        asked = len(votes) * len(seen.survivors)
+        totals = np.asarray(votes.sum(axis=0))
+        return totals if self.debias is None else self.debias(totals, asked)
+
+    def _solve(self, there: FloatArray, totals: FloatArray) -> FloatArray:
+        """[K, C] non-negative votes a round: min |A d - t|^2 + ridge |d - mean|^2 by class."""
+        clients = there.shape[1]
+        average = np.clip(totals.sum(axis=0), 0.0, None) / max(1.0, there.sum())
+        matrix = np.vstack([there, np.sqrt(self.ridge) * np.eye(clients)])
+        drawn_to = np.sqrt(self.ridge) * np.tile(average, (clients, 1))
+        return np.stack([nnls(matrix, t)[0] for t in np.vstack([totals, drawn_to]).T], axis=1)
+
+
+def _at_par(totals: FloatArray, rounds: Sequence[ObservedRound], public: Public) -> FloatArray:
+    """[R, C] totals as if every round had asked about equally many proxies of each class.
+
+    Without labels, about equally many proxies.
+    """
+    asked = np.ones_like(totals) * np.array([[len(seen.ensemble.indices)] for seen in rounds])
+    if public.labels is not None:
+        labels = public.labels.numpy()
+        drawn = [labels[seen.ensemble.indices] for seen in rounds]
+        asked = np.stack([np.bincount(d, minlength=totals.shape[1]) for d in drawn]).astype(float)
+    return np.asarray(totals * asked.mean(axis=0) / np.maximum(1.0, asked))
+
+
+def _identified(there: FloatArray) -> BoolArray:
+    """[K] whether the client's own part follows from the sums: e_k is in the row space of A."""
+    projector = np.linalg.pinv(there) @ there
+    return np.asarray(np.isclose(np.diag(projector), 1.0))

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from attacks.base import Attack, AttackResult, FloatArray, Labelled, substream
+from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores, substream
 from attacks.fit import QUICK as QUICK_FIT
 from attacks.fit import Fit, fit, label_function
 from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
-from attacks.scoring import Rate, Scores, advantage, auc, rank, roc_curve, shuffled_auc, tpr_at_fpr
+from attacks.scoring import score_scores
+from attacks.statistics import Rate, auc, rank
 from attacks.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
 
@@ -282,49 +283,7 @@ def calibrate_noise(shadows: Shadows, seed: int) -> Calibrated:
     return max(tried, key=lambda found: found.shadow_auc)
 
 
-# What a label-only attack says about its candidates, whichever way it asked.
-
-
 BitArray = NDArray[np.uint8]
-MaskArray = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LabelOnlyEstimate:
-    """scores, control_scores: [M] against the target, and against the control; larger: a member.
-
-    right: [M] whether the unchanged image got its label. queries: by this run. constant: the target
-    answered one class for everything. attacked: [N] the M candidates that these are about; None
-    where they are about all.
-    """
-
-    scores: FloatArray = field(repr=False)
-    control_scores: FloatArray = field(repr=False)
-    right: BitArray = field(repr=False)
-    queries: int
-    constant: bool
-    attacked: MaskArray | None = field(default=None, repr=False)
-
-    @property
-    def mask(self) -> MaskArray:
-        """[N] which candidates were attacked."""
-        return np.ones(len(self.scores), bool) if self.attacked is None else self.attacked
-
-
-def pooled(estimates: Sequence[LabelOnlyEstimate]) -> LabelOnlyEstimate:
-    """Several runs of one attack, each on a target and candidates of its own, scored as one.
-
-    Where every client has its own network, each is attacked with its own records; the challenges'
-    `is_member` arrays concatenate in the same order.
-    """
-    return LabelOnlyEstimate(
-        scores=np.concatenate([e.scores for e in estimates]),
-        control_scores=np.concatenate([e.control_scores for e in estimates]),
-        right=np.concatenate([e.right for e in estimates]),
-        queries=sum(e.queries for e in estimates),
-        constant=all(e.constant for e in estimates),
-        attacked=np.concatenate([e.mask for e in estimates]),
-    )
 
 
 # Robustness to augmentation: zeros and ones of rotated and shifted copies, read by a model.
@@ -375,7 +334,7 @@ class Augmentation:
         return records * len(augmentations(self.rotation, self.shift))
 
 
-Learn = Callable[[BitArray, IntArray, MaskArray], Reader]
+Learn = Callable[[BitArray, IntArray, BoolArray], Reader]
 
 
 def still_right(ask: LabelFunction, records: Labelled, rotation: int, shift: int) -> BitArray:
@@ -400,7 +359,7 @@ def calibrate_augmentation(shadows: Shadows, seed: int) -> Calibrated:
     return Calibrated(probe, best_threshold(held[member], held[~member]), found.value)
 
 
-def _vectors(shadows: Shadows) -> tuple[BitArray, IntArray, MaskArray]:
+def _vectors(shadows: Shadows) -> tuple[BitArray, IntArray, BoolArray]:
     """Bits [N, n], labels [N] and membership [N] of all shadows' records."""
     known = shadows.settings
     sides = [
@@ -415,11 +374,11 @@ def _vectors(shadows: Shadows) -> tuple[BitArray, IntArray, MaskArray]:
     )
 
 
-def _one_reader(bits: BitArray, labels: IntArray, member: MaskArray) -> Reader:  # noqa: ARG001 - one for all
+def _one_reader(bits: BitArray, labels: IntArray, member: BoolArray) -> Reader:  # noqa: ARG001 - one for all
     return Reader(_fit(bits, member))
 
 
-def _readers_by_class(bits: BitArray, labels: IntArray, member: MaskArray) -> Reader:
+def _readers_by_class(bits: BitArray, labels: IntArray, member: BoolArray) -> Reader:
     own: dict[int, LogisticRegression] = {}
     for label in np.unique(labels).tolist():
         here = labels == label
@@ -432,7 +391,7 @@ def _held_out(
     learn: Learn,
     bits: BitArray,
     labels: IntArray,
-    member: MaskArray,
+    member: BoolArray,
 ) -> FloatArray:
     """[N] scores of records by a reader that learnt on the other folds.
 
@@ -446,7 +405,7 @@ def _held_out(
     return scores
 
 
-def _fit(bits: BitArray, member: MaskArray) -> "LogisticRegression":
+def _fit(bits: BitArray, member: BoolArray) -> "LogisticRegression":
     from sklearn.linear_model import LogisticRegression  # slow to import
 
     return LogisticRegression().fit(bits, member)
@@ -471,124 +430,6 @@ class BoundaryDistance:
         return records * self.search.budget + len(self.starts) + NOISE_STARTS
 
 
-# The figures of a label-only attack, one way for all variants; only here the truth comes in.
-
-
-def scored(
-    name: str,
-    title: str,
-    calibrated: Calibrated,
-    estimate: LabelOnlyEstimate,
-    is_member: NDArray[np.bool_],
-    seed: int,
-) -> AttackResult:
-    """AUC with its interval, and all details. is_member: [N] of all candidates, half of them.
-
-    Raises LocalError for any other truth, or where no member or no non-member was attacked.
-    """
-    member = _attacked(estimate, is_member)
-    ranks = _split_rank(estimate.scores, member, substream(seed, "ties"))
-    area = auc(ranks, substream(seed, "area"))
-    control = _split_rank(estimate.control_scores, member, substream(seed, "control ties"))
-    at_low_fpr, unresolved = _low_fpr(ranks, seed)
-    return AttackResult(
-        name=name,
-        title=title,
-        figure=area.value,
-        figure_name="AUC",
-        unit="",
-        interval=area.interval,
-        control=auc(control, substream(seed, "control area")).value,
-        control_name="AUC of the same attack on a model that saw no member",
-        queries=estimate.queries,
-        n_members=int(member.sum()),
-        n_non_members=int((~member).sum()),
-        caveats=(*_caveats(estimate), *unresolved),
-        details={
-            **at_low_fpr,
-            **_at_threshold(estimate, member, calibrated.threshold, seed),
-            **_by_chance(ranks, area.value, seed),
-            "shadow_auc": calibrated.shadow_auc,
-            "queries_per_candidate": estimate.queries / len(member),
-        },
-        roc=roc_curve(ranks),
-    )
-
-
-def _attacked(estimate: LabelOnlyEstimate, is_member: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """[M] the truth about the attacked candidates."""
-    members = int(is_member.sum())
-    if is_member.shape != estimate.mask.shape or 2 * members != len(is_member):
-        raise LocalError(
-            f"is_member: {members} of {len(is_member)} is not allowed; "
-            f"use half of {len(estimate.mask)}"
-        )
-    return is_member[estimate.mask]
-
-
-def _at_threshold(
-    estimate: LabelOnlyEstimate, member: NDArray[np.bool_], threshold: float, seed: int
-) -> dict[str, float]:
-    """Advantage at the shadow's threshold; the gap attack (Yeom et al. 2018)."""
-    inside, outside = estimate.scores[member], estimate.scores[~member]
-    gain = advantage(inside, outside, threshold, substream(seed, "advantage"))
-    right = estimate.right.astype(float)
-    return {
-        "threshold": threshold,
-        "advantage": gain.value,
-        "advantage_low": gain.interval[0],
-        "advantage_high": gain.interval[1],
-        "gap_attack_accuracy": float(0.5 + (right[member].mean() - right[~member].mean()) / 2),
-    }
-
-
-def _by_chance(ranks: Scores, area: float, seed: int) -> dict[str, float]:
-    """The area under membership that is shuffled, and how often that reaches the figure."""
-    chance = shuffled_auc(ranks, substream(seed, "shuffled"))
-    return {
-        "shuffled_membership_auc": float(chance.mean()),
-        "p_value": float((1 + (chance >= area).sum()) / (1 + len(chance))),
-    }
-
-
-def _low_fpr(ranks: Scores, seed: int) -> tuple[dict[str, float], tuple[str, ...]]:
-    """TPR at 1 % and 0.1 % FPR with intervals, and a caveat for each that cannot be resolved."""
-    found: dict[str, float] = {}
-    unresolved: list[str] = []
-    for words, fpr in (("1 %", 0.01), ("0.1 %", 0.001)):
-        rate = tpr_at_fpr(ranks, fpr, substream(seed, words))
-        if rate is None:
-            few = ranks.non_members.size
-            unresolved.append(f"TPR at {words} FPR: not resolvable with {few} non-members")
-            continue
-        key = f"tpr_at_{fpr:g}_fpr"
-        found |= {
-            key: rate.value,
-            f"{key}_low": rate.interval[0],
-            f"{key}_high": rate.interval[1],
-        }
-    return found, tuple(unresolved)
-
-
-def _split_rank(scores: FloatArray, member: NDArray[np.bool_], seed: int) -> Scores:
-    return rank(scores[member], scores[~member], seed)
-
-
-def _caveats(estimate: LabelOnlyEstimate) -> tuple[str, ...]:
-    found = []
-    if estimate.constant:
-        found.append(
-            "the target answered one class for everything: a constant predictor tells nothing"
-        )
-    asked, every = int(estimate.mask.sum()), estimate.mask.size
-    if asked < every:
-        found.append(
-            f"{asked} of {every} candidates were attacked, drawn at random: classes are matched on "
-            "average only"
-        )
-    return tuple(found)
-
-
 # A label-only attack on given candidates: what all variants share but their probe.
 
 
@@ -601,7 +442,7 @@ class KnownControl:
 
 
 @dataclass(slots=True, eq=False)
-class _Witness:
+class _Recorder:
     """Asks, and keeps the labels that were ever answered."""
 
     ask: LabelFunction
@@ -614,7 +455,7 @@ class _Witness:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelAttack(Attack[LabelOnlyEstimate]):
+class LabelAttack(Attack[Scores, BoolArray]):
     """The attack on given candidates; build it with `prepare`, which needs no transcript.
 
     calibrated: the probe, with all its choices made on shadows. control: a network of public
@@ -676,7 +517,7 @@ class LabelAttack(Attack[LabelOnlyEstimate]):
         return replace(posed, known_control=KnownControl(candidates, posed._control_scores(seed)))
 
     @property
-    def attacked(self) -> MaskArray:
+    def attacked(self) -> BoolArray:
         """[N] the candidates that are asked about, drawn by their number and nothing else."""
         n = len(self.candidates)
         order = np.random.default_rng(n).permutation(n)
@@ -687,28 +528,28 @@ class LabelAttack(Attack[LabelOnlyEstimate]):
         """The most queries that one run asks for, before the oracle's memory."""
         return self.calibrated.probe.queries(int(self.attacked.sum()))
 
-    def run(self, view: View, seed: int) -> LabelOnlyEstimate:
+    def run(self, view: View, seed: int) -> Scores:
         """Scores of the candidates. Raises BudgetError where the oracle's budget ends."""
         view.require_any(*self.needs)
         oracle = view.oracle(Capability.QUERY_FINAL_MODEL)
         before = oracle.queries
         records = self._records()
-        ask = _Witness(oracle)
+        ask = _Recorder(oracle)
         scores = self.calibrated.probe.scores(ask, records, substream(seed, "probe"))
-        return LabelOnlyEstimate(
-            scores=scores,
-            control_scores=self._control_scores(seed),
-            right=(ask(records.images) == records.labels).numpy().astype(np.uint8),
+        return Scores(
+            scores,
+            control=self._control_scores(seed),
+            right=(ask(records.images) == records.labels).numpy(),
+            chosen=self.attacked,
+            threshold=self.calibrated.threshold,
             queries=oracle.queries - before,
-            constant=len(ask.seen) == 1,
-            attacked=self.attacked,
+            details={"shadow_auc": self.calibrated.shadow_auc},
+            caveats=(_CONSTANT,) if len(ask.seen) == 1 else (),
         )
 
-    def score(
-        self, estimate: LabelOnlyEstimate, is_member: NDArray[np.bool_], seed: int
-    ) -> AttackResult:
-        """AUC with its interval; is_member: [N] of the challenge that gave the candidates."""
-        return scored(self.name, self.title, self.calibrated, estimate, is_member, seed)
+    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+        """AUC with its interval; truth: [N] of the challenge that gave the candidates."""
+        return score_scores(self, estimate, truth, seed)
 
     def _records(self) -> Labelled:
         return self.candidates.take(torch.from_numpy(self.attacked))
@@ -781,6 +622,8 @@ class LabelOnlyGap(LabelAttack):
         """The threshold is 1, unless the shadows have no gap."""
         return calibrate(Gap(), shadows, seed)
 
+
+_CONSTANT = "the target answered one class for everything: a constant predictor tells nothing"
 
 VARIANTS: tuple[type[LabelAttack], ...] = (
     LabelOnlyGap,

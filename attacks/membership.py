@@ -10,9 +10,9 @@ import torch
 from scipy.linalg import solve
 from torch import Tensor
 
-from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled
+from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
 from attacks.fit import Fit, distil_student
-from attacks.scoring import Verdicts, report
+from attacks.scoring import score_scores
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
@@ -216,15 +216,7 @@ class Shadows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MembershipEstimate:
-    """scores: [N], or [R, N] of many targets; larger: a member; above 0 the guess is "member"."""
-
-    scores: FloatArray = field(repr=False)
-    queries: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ShadowAttack(Attack[MembershipEstimate]):
+class ShadowAttack(Attack[Scores, BoolArray]):
     """An attack on candidates of one client, or of all where it is None; see `shadowed`."""
 
     name: ClassVar[str]
@@ -260,18 +252,17 @@ class ShadowAttack(Attack[MembershipEstimate]):
             self, shadows=Shadows(np.stack([self.observe(view, seed) for view in views]), inside)
         )
 
-    def run(self, view: View, seed: int) -> MembershipEstimate:
+    def run(self, view: View, seed: int) -> Scores:
         """Scores of the candidates; LocalError before `shadowed`."""
         if self.shadows is None:
             raise LocalError(f"{self.name}: it has no shadows yet; use shadowed")
         before = asked(view)
         scores = self.judge(self.observe(view, seed), self.shadows)
-        return MembershipEstimate(scores, asked(view) - before)
+        return Scores(scores, queries=asked(view) - before)
 
-    def score(self, estimate: MembershipEstimate, inside: BoolArray, seed: int) -> AttackResult:
-        """AUC over all runs of a game; inside: [R, N], of the game that `play_all` was given."""
-        made = Verdicts(estimate.scores, inside, estimate.queries)
-        return report(made, self.name, self.title, seed)
+    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+        """AUC; truth: [R, N] who was inside, of the game that `play_all` was given, or [N]."""
+        return score_scores(self, estimate, truth, seed)
 
 
 def asked(view: View) -> int:
@@ -279,9 +270,7 @@ def asked(view: View) -> int:
     return sum(oracle.queries for oracle in view.oracles.values())
 
 
-def play_all(
-    attack: ShadowAttack, views: Sequence[View], game: Game, seed: int
-) -> MembershipEstimate:
+def play_all(attack: ShadowAttack, views: Sequence[View], game: Game, seed: int) -> Scores:
     """[R, n] scores: every run of the game is the target once, runs of other pairs its shadows.
 
     views: of all runs. A run's signal is observed once, whichever part it plays; as a target it is
@@ -294,7 +283,7 @@ def play_all(
         attack.judge(signals[t], Shadows(signals[game.shadows(t)], inside[game.shadows(t)]))
         for t in game.runs
     ]
-    return MembershipEstimate(np.stack(scores), sum(map(asked, views)) - before)
+    return Scores(np.stack(scores), queries=sum(map(asked, views)) - before)
 
 
 # LiRA: the likelihood ratio of a candidate's confidence with it and without it.

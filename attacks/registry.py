@@ -15,7 +15,7 @@ ATTACKS: Mapping[str, str] = {
     "single-contributor": "attacks.votes:SingleContributor",
     "collusion": "attacks.votes:Collusion",
     "differencing": "attacks.rounds:Differencing",
-    "participation": "attacks.rounds:Participation",
+    "participation": "attacks.label_distribution:Participation",
     "inconsistent-proxies": "attacks.rounds:InconsistentProxies",
     "inversion": "attacks.inversion:ModelInversion",
     "ideal-k1": "attacks.ideal:IdealK1",
@@ -48,7 +48,7 @@ COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion")
 _PARTS = ("prepare", "run", "score", "name", "title", "needs")
 
 
-def load(name: str) -> "type[Attack[Any]]":
+def load(name: str) -> "type[Attack[Any, Any]]":
     """The class of an attack by its name here, or of one's own as package.module:Name.
 
     Raises ConfigurationError for an unknown name, a module that cannot be imported, or a class
@@ -69,7 +69,7 @@ def load(name: str) -> "type[Attack[Any]]":
     lacking = [part for part in _PARTS if not hasattr(found, part)]
     if lacking:
         raise ConfigurationError("attack", name, f"give the class {', '.join(lacking)}")
-    return cast("type[Attack[Any]]", found)
+    return cast("type[Attack[Any, Any]]", found)
 
 
 def markdown_table() -> str:

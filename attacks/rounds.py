@@ -13,29 +13,25 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import nnls
 from torch import Tensor
 
-from attacks.base import Attack, AttackResult, FloatArray, substream
-from attacks.scoring import (
-    distribution,
-    distributions,
-    mean,
-    share_error,
-    total_variation,
-    true_shares,
-)
-from attacks.view import AnswerFunction, Capability, ObservedRound, Public, View
-from attacks.votes import (
+from attacks.base import (
     ABSTAIN,
     NEVER,
+    Attack,
+    AttackResult,
+    BoolArray,
+    Distributions,
+    FloatArray,
+    substream,
+)
+from attacks.scoring import right_by_group, score_distributions
+from attacks.view import AnswerFunction, Capability, ObservedRound, Public, View
+from attacks.votes import (
     WHOLE,
     ByClient,
-    Debias,
     Said,
     allot,
-    by_client,
     named,
     newest,
     require_same_rounds,
@@ -49,30 +45,9 @@ from secure_fd.secagg.client import Client, ClientRound
 from secure_fd.secagg.server import Server, ServerRound
 from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms, Session
 
-BoolArray = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DifferencingEstimate:
-    """What is claimed of [K, P]: a class or ABSTAIN, NEVER where nothing is.
-
-    shown: by differences alone. claims: and by giving the rest of each sum to its other clients at
-    random. guess: the same without differences. pairs: of rounds that differ by one client.
-    differences: single ones; dropped: those that no one vote makes. rounds: with a sum.
-    """
-
-    shown: IntArray = field(repr=False)
-    claims: IntArray = field(repr=False)
-    guess: IntArray = field(repr=False)
-    pairs: int
-    differences: int
-    dropped: int
-    rounds: int
-    readable: bool
-
 
 @dataclass(frozen=True, slots=True)
-class Differencing(Attack[DifferencingEstimate]):
+class Differencing(Attack[Distributions, Sequence[Said]]):
     """All pairs of rounds whose clients differ by one."""
 
     name: ClassVar[str] = "differencing"
@@ -81,7 +56,7 @@ class Differencing(Attack[DifferencingEstimate]):
     control_name: ClassVar[str] = "votes of each sum given to its clients at random"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
 
-    def run(self, view: View, seed: int) -> DifferencingEstimate:
+    def run(self, view: View, seed: int) -> Distributions:
         """The votes that differences show."""
         view.require_any(*self.needs)
         shape = (view.public.n_clients, len(view.public.proxies))
@@ -104,54 +79,54 @@ class Differencing(Attack[DifferencingEstimate]):
             differences += len(fits)
             dropped += int((~fits).sum())
         shown = _most_frequent(tally, rng)
-        return DifferencingEstimate(
-            shown,
-            _completed(rounds, shown, substream(seed, "allotment")),
-            _completed(rounds, np.full(shape, NEVER), substream(seed, "allotment")),
-            pairs,
-            differences,
-            dropped,
-            len(rounds),
-            any(seen.uploads is not None for seen, _ in rounds),
+        stream = substream(seed, "allotment")
+        guess = _completed(rounds, np.full(shape, NEVER), stream)
+        return Distributions(
+            _completed(rounds, shown, stream),
+            guess,
+            others={_SHOWN: Distributions(shown, guess)},
+            details={
+                "shown_votes": float((shown >= 0).sum()),
+                "pairs_of_rounds": float(pairs),
+                "differences": float(differences),
+                "dropped": dropped / max(1, differences),
+                "sums": float(len(rounds)),
+            },
+            caveats=_caveats(
+                differences, readable=any(seen.uploads is not None for seen, _ in rounds)
+            ),
         )
 
-    def score(
-        self, estimate: DifferencingEstimate, said: Sequence[Said], seed: int
-    ) -> AttackResult:
+    def score(self, estimate: Distributions, truth: Sequence[Said], seed: int) -> AttackResult:
         """Share of the (client, proxy) votes, before any noise, that are recovered.
 
         A client's last vote about a proxy is the truth of the pair.
         """
-        require_same_rounds(said, estimate.rounds)
-        shape = (estimate.claims.shape[0], estimate.claims.shape[1])
-        meant = newest(((heard.indices, heard.meant) for heard in said), shape)
-        sent = newest(((heard.indices, heard.sent) for heard in said), shape)
-        recall = mean(_recall(estimate.claims, meant), seed)
-        return AttackResult(
-            name=self.name,
-            title=self.title,
-            figure=recall.value,
-            figure_name="votes recovered, with their author",
-            unit="",
-            interval=recall.interval,
-            control=float(_recall(estimate.guess, meant).mean()),
-            control_name="votes of each sum given to its clients at random",
-            n_members=int((meant >= 0).sum()),
-            caveats=_caveats(estimate),
+        require_same_rounds(truth, int(estimate.details["sums"]))
+        claims, guess = (rows.astype(np.int64) for rows in (estimate.rows, estimate.guess))
+        shown = estimate.others[_SHOWN].rows.astype(np.int64)
+        shape = (claims.shape[0], claims.shape[1])
+        meant = newest(((heard.indices, heard.meant) for heard in truth), shape)
+        sent = newest(((heard.indices, heard.sent) for heard in truth), shape)
+        return score_distributions(
+            self,
+            estimate,
+            meant,
+            seed,
             details={
-                "shown_votes": float((estimate.shown >= 0).sum()),
-                "shown_precision": _precision(estimate.shown, meant),
-                "shown_recall": float(_recall(estimate.shown, meant).mean()),
-                "shown_precision_against_uploads": _precision(estimate.shown, sent),
-                "shown_recall_against_uploads": float(_recall(estimate.shown, sent).mean()),
-                "shown_abstentions": _share(estimate.shown == ABSTAIN, meant == ABSTAIN),
-                "precision": _precision(estimate.claims, meant),
-                "precision_of_control": _precision(estimate.guess, meant),
-                "pairs_of_rounds": float(estimate.pairs),
-                "differences": float(estimate.differences),
-                "dropped": estimate.dropped / max(1, estimate.differences),
+                "shown_precision": _precision(shown, meant),
+                "shown_recall": float(right_by_group(shown, meant).mean()),
+                "shown_precision_against_uploads": _precision(shown, sent),
+                "shown_recall_against_uploads": float(right_by_group(shown, sent).mean()),
+                "shown_abstentions": _share(shown == ABSTAIN, meant == ABSTAIN),
+                "precision": _precision(claims, meant),
+                "precision_of_control": _precision(guess, meant),
             },
         )
+
+
+_SHOWN = "shown"
+"""What differences alone show: claims [K, P] before the rest of each sum is allotted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,11 +162,6 @@ def _most_frequent(tally: IntArray, rng: np.random.Generator) -> IntArray:
     return found
 
 
-def _recall(claims: IntArray, truth: IntArray) -> FloatArray:
-    """Of each client's votes, the share that is claimed."""
-    return by_client(claims == truth, truth >= 0)
-
-
 def _precision(claims: IntArray, truth: IntArray) -> float:
     return _share(claims == truth, claims >= 0)
 
@@ -200,141 +170,15 @@ def _share(hits: BoolArray, among: BoolArray) -> float:
     return float((hits & among).sum() / max(1, int(among.sum())))
 
 
-def _caveats(estimate: DifferencingEstimate) -> tuple[str, ...]:
+def _caveats(differences: int, *, readable: bool) -> tuple[str, ...]:
     nothing = "no proxy came up in two sums that differ by one client: nothing to subtract"
     needless = "uploads are readable here, so that nobody needs differences"
     return (
-        *((nothing,) if not estimate.differences else ()),
-        *((needless,) if estimate.readable else ()),
+        *((nothing,) if not differences else ()),
+        *((needless,) if readable else ()),
         "pairs of sums alone were tried: combinations of more sums may find more",
         "the interval covers clients, not runs",
     )
-
-
-# Who took part explains what came: class totals of many sums, regressed on their participants.
-#
-# The sums of R rounds are T = A D, but for chance, where A [R, K] says who was in which sum and D
-# [K, C] is what each client votes a round. Where clients drop out A has rank, and least squares
-# give D, masks or not (Lam et al., "Gradient Disaggregation: Breaking Privacy in Federated
-# Learning
-# by Reconstructing the User Participant Matrix", ICML 2021; there A is unknown as well, here the
-# server knows it). Where nobody ever drops out every client gets the same guess.
-
-
-LOOKS = (5, 10, 20, 30)
-"""After so many sums the estimate is looked at on the way."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ParticipationEstimate:
-    """shares: by the number of sums used, [K, C] a distribution a client; the last uses all.
-
-    guess: [C] from all totals. identified: [K] whether participation tells the client apart.
-    rank: of the participation matrix. rounds: sums seen.
-    """
-
-    shares: Mapping[int, FloatArray] = field(repr=False)
-    guess: FloatArray = field(repr=False)
-    identified: NDArray[np.bool_] = field(repr=False)
-    rank: int
-    rounds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Participation(Attack[ParticipationEstimate]):
-    """Non-negative least squares, class by class, drawn to the mean of all clients.
-
-    ridge: the weight of that mean, in rounds. debias: undoes a noise whose parameters are public.
-    """
-
-    name: ClassVar[str] = "participation"
-    title: ClassVar[str] = "Label distribution from who took part"
-    figure_name: ClassVar[str] = "TV error (0: known)"
-    control_name: ClassVar[str] = "the same guess for every client, from the totals"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
-
-    debias: Debias | None = None
-    ridge: float = 0.5
-
-    def run(self, view: View, seed: int) -> ParticipationEstimate:  # noqa: ARG002 - least squares need no chance
-        """A distribution for every client."""
-        view.require_any(*self.needs)
-        rounds = [(seen, self._totals(seen, votes)) for seen, votes in summed(view.rounds)]
-        if not rounds:
-            raise LocalError("participation: not one sum was seen")
-        there = np.zeros((len(rounds), view.public.n_clients))
-        for row, (seen, _) in zip(there, rounds, strict=True):
-            row[list(seen.survivors)] = 1.0
-        totals = _at_par(np.stack([t for _, t in rounds]), [s for s, _ in rounds], view.public)
-        looks = sorted({*(n for n in LOOKS if n < len(rounds)), len(rounds)})
-        guess = distribution(totals.sum(axis=0), np.ones(view.public.n_classes))
-        shares = {n: distributions(self._solve(there[:n], totals[:n]), guess) for n in looks}
-        rank = int(np.linalg.matrix_rank(there))
-        return ParticipationEstimate(shares, guess, _identified(there), rank, len(rounds))
-
-    def score(
-        self, estimate: ParticipationEstimate, histograms: ArrayLike, seed: int
-    ) -> AttackResult:
-        """Mean total-variation error over clients; histograms: [K, C] true label counts."""
-        last = estimate.shares[estimate.rounds]
-        truth = true_shares(histograms, last, estimate.guess)
-        by_rounds = {
-            f"error_after_{n}_sums": float(total_variation(shares, truth).mean())
-            for n, shares in estimate.shares.items()
-        }
-        return share_error(
-            (self.name, self.title),
-            last,
-            estimate.guess,
-            truth,
-            caveats=_caveats_participation(estimate),
-            details={
-                "clients_told_apart": float(estimate.identified.sum()),
-                "rank": float(estimate.rank),
-                "sums": float(estimate.rounds),
-                **by_rounds,
-            },
-            seed=seed,
-        )
-
-    def _totals(self, seen: ObservedRound, votes: FloatArray) -> FloatArray:
-        """[C] votes a class in one sum, free of the bias of known noise."""
-        asked = len(votes) * len(seen.survivors)
-        totals = np.asarray(votes.sum(axis=0))
-        return totals if self.debias is None else self.debias(totals, asked)
-
-    def _solve(self, there: FloatArray, totals: FloatArray) -> FloatArray:
-        """[K, C] non-negative votes a round: min |A d - t|^2 + ridge |d - mean|^2 by class."""
-        clients = there.shape[1]
-        average = np.clip(totals.sum(axis=0), 0.0, None) / max(1.0, there.sum())
-        matrix = np.vstack([there, np.sqrt(self.ridge) * np.eye(clients)])
-        drawn_to = np.sqrt(self.ridge) * np.tile(average, (clients, 1))
-        return np.stack([nnls(matrix, t)[0] for t in np.vstack([totals, drawn_to]).T], axis=1)
-
-
-def _at_par(totals: FloatArray, rounds: Sequence[ObservedRound], public: Public) -> FloatArray:
-    """[R, C] totals as if every round had asked about equally many proxies of each class.
-
-    Without labels, about equally many proxies.
-    """
-    asked = np.ones_like(totals) * np.array([[len(seen.ensemble.indices)] for seen in rounds])
-    if public.labels is not None:
-        labels = public.labels.numpy()
-        drawn = [labels[seen.ensemble.indices] for seen in rounds]
-        asked = np.stack([np.bincount(d, minlength=totals.shape[1]) for d in drawn]).astype(float)
-    return np.asarray(totals * asked.mean(axis=0) / np.maximum(1.0, asked))
-
-
-def _identified(there: FloatArray) -> NDArray[np.bool_]:
-    """[K] whether the client's own part follows from the sums: e_k is in the row space of A."""
-    projector = np.linalg.pinv(there) @ there
-    return np.asarray(np.isclose(np.diag(projector), 1.0))
-
-
-def _caveats_participation(estimate: ParticipationEstimate) -> tuple[str, ...]:
-    apart = int(estimate.identified.sum())
-    alike = f"{apart} of {len(estimate.identified)} clients are told apart by who took part"
-    return (alike, "votes measure what a client predicts, not how many records it holds")
 
 
 # A lying server gives one client the images that it asks about, and all others a decoy.
@@ -343,24 +187,12 @@ def _caveats_participation(estimate: ParticipationEstimate) -> tuple[str, ...]:
 # are bound to what the votes are about does not open then.
 
 
-VOID = -2
+VOID = NEVER
 """In place of a class: the round gave no sum."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitEstimate:
-    """indices: [n] the proxies asked about. isolated: [K, n] classes, ABSTAIN, or VOID.
-
-    queries: images asked about, each of every client alone.
-    """
-
-    indices: IntArray = field(repr=False)
-    isolated: IntArray = field(repr=False)
-    queries: int
-
-
 @dataclass(frozen=True, slots=True)
-class InconsistentProxies(Attack[SplitEstimate]):
+class InconsistentProxies(Attack[Distributions, IntArray]):
     """Asks every client alone about `probes` public proxies."""
 
     name: ClassVar[str] = "inconsistent-proxies"
@@ -373,7 +205,7 @@ class InconsistentProxies(Attack[SplitEstimate]):
 
     probes: int = 100
 
-    def run(self, view: View, seed: int) -> SplitEstimate:
+    def run(self, view: View, seed: int) -> Distributions:
         """The votes read while everybody else was shown a decoy.
 
         The oracle answers [N, K, C]: row k is the sum that the server opened while client k alone
@@ -381,45 +213,39 @@ class InconsistentProxies(Attack[SplitEstimate]):
         """
         view.require_any(*self.needs)
         proxies = view.public.proxies
-        rng = np.random.default_rng(substream(seed, "probes"))
-        indices = np.sort(rng.permutation(len(proxies))[: self.probes])
+        indices = self.indices(view.public, seed)
         oracle = view.oracle(Capability.SPLIT_VIEWS)
         answers = oracle(proxies[torch.from_numpy(indices)]).double().numpy()
         if answers.shape != (len(indices), view.public.n_clients, view.public.n_classes):
             raise LocalError(f"answers: {answers.shape} is not allowed; one row a client")
-        return SplitEstimate(
-            indices,
-            np.stack([_read(answers[:, k]) for k in range(answers.shape[1])]),
-            oracle.queries,
+        isolated = np.stack([_read(answers[:, k]) for k in range(answers.shape[1])])
+        void = float((isolated == VOID).mean())
+        return Distributions(
+            isolated,
+            np.full_like(isolated, NEVER),
+            queries=oracle.queries * len(isolated),
+            details={"void_rounds": void},
+            caveats=_caveats_inconsistent(void),
         )
 
-    def score(self, estimate: SplitEstimate, said: IntArray, seed: int) -> AttackResult:
-        """Share of votes isolated; said: [K, n] what each client says of each probe, or ABSTAIN."""
-        if said.shape != estimate.isolated.shape:
-            raise LocalError(f"said: {said.shape} is not allowed; use {estimate.isolated.shape}")
-        cast = said != ABSTAIN
-        right = np.asarray((estimate.isolated == said) & cast)
-        share = mean(by_client(right, cast), seed)
-        void = float((estimate.isolated == VOID).mean())
-        clients = len(said)
-        return AttackResult(
-            name=self.name,
-            title=self.title,
-            figure=share.value,
-            figure_name="votes isolated",
-            unit="",
-            interval=share.interval,
-            control=1.0 / clients,
-            control_name="votes of an honest sum given to clients at random",
-            queries=estimate.queries * clients,
-            n_members=int(cast.sum()),
-            caveats=_caveats_inconsistent(void),
+    def indices(self, public: Public, seed: int) -> IntArray:
+        """[n] the proxies that a run of this seed asks about."""
+        rng = np.random.default_rng(substream(seed, "probes"))
+        return np.sort(rng.permutation(len(public.proxies))[: self.probes])
+
+    def score(self, estimate: Distributions, truth: IntArray, seed: int) -> AttackResult:
+        """Share of votes isolated; truth: [K, n] what each client says of each probe."""
+        cast = truth != ABSTAIN
+        abstained = (estimate.rows == ABSTAIN) & ~cast
+        return score_distributions(
+            self,
+            estimate,
+            truth,
+            seed,
+            control=1.0 / len(truth),
             details={
-                "void_rounds": void,
                 "votes": float(cast.sum()),
-                "abstentions_isolated": float(
-                    ((estimate.isolated == ABSTAIN) & ~cast).sum() / max(1, int((~cast).sum()))
-                ),
+                "abstentions_isolated": float(abstained.sum() / max(1, int((~cast).sum()))),
             },
         )
 

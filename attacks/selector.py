@@ -2,19 +2,28 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attacks.audit.setting import replaced
-from attacks.base import Attack, AttackResult, FloatArray, Labelled, substream
-from attacks.scoring import Claim, Words, verdict
+from attacks.base import (
+    Attack,
+    AttackResult,
+    BoolArray,
+    FloatArray,
+    Labelled,
+    Scores,
+    Words,
+    substream,
+)
+from attacks.scoring import score_scores
+from attacks.statistics import LOW_FPR, Claim
 from attacks.view import AnswerFunction, Capability, Oracle, Public, View
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
@@ -87,7 +96,6 @@ def behind(fitted: FittedSelector, train: Images, column: int) -> Images:
 # uncertainty. All images asked about are in [0, 1], as an honest server's are.
 
 
-BoolArray = NDArray[np.bool_]
 Accepts = Callable[[FloatArray], BoolArray]
 """Images [N, d] -> [N] whether somebody answered with the class."""
 _SPECK = 2.0**-20
@@ -123,11 +131,11 @@ def asking_through(noise: RandomizedResponse, repeats: int) -> Asking:
 class Mask:
     """The bit: did a vote name class `column` (of any client, where only the sum is read)?
 
-    oracle: of injected proxies, votes [N, R, C]. shape: (H, W) of an image.
+    oracle: of injected proxies, votes [N, R, C]. shape: (C, H, W) of an image.
     """
 
     oracle: Oracle = field(repr=False)
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     column: int
     row: int | None = None
     asking: Asking = field(default_factory=Asking)
@@ -139,7 +147,7 @@ class Mask:
 
     def weights(self, points: FloatArray) -> FloatArray:
         """[N] votes for the class, asked about once."""
-        images = torch.from_numpy(points.astype(np.float32)).reshape(-1, 1, *self.shape)
+        images = torch.from_numpy(points.astype(np.float32)).reshape(-1, *self.shape)
         votes = self.oracle(images)[:, :, self.column].double().numpy()
         return np.asarray(votes.sum(axis=1) if self.row is None else votes[:, self.row])
 
@@ -237,30 +245,11 @@ class FlipSettings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlipEstimate:
-    """scores, control_scores: [N], larger is more likely a member. queries: candidates' alone."""
-
-    scores: FloatArray = field(repr=False)
-    control_scores: FloatArray = field(repr=False)
-    queries: int
-    reference_queries: int
-
-
-def pooled(estimates: Sequence[FlipEstimate]) -> FlipEstimate:
-    """Several clients' candidates as one list; their `is_member` arrays concatenate alike."""
-    return FlipEstimate(
-        np.concatenate([e.scores for e in estimates]),
-        np.concatenate([e.control_scores for e in estimates]),
-        sum(e.queries for e in estimates),
-        sum(e.reference_queries for e in estimates),
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FlipRadius(Attack[FlipEstimate]):
+class FlipRadius(Attack[Scores, BoolArray]):
     """The attack on candidates [N, 1, H, W] of class `column`; row: of the client, None for sums.
 
-    control: the same questions to a selector that the attacker made of public records.
+    public_mask: of a selector that the attacker made of public records, asked the same as control.
+    claim: whose game this is, for what it allows at most.
     """
 
     name: ClassVar[str] = "selector-membership"
@@ -277,11 +266,12 @@ class FlipRadius(Attack[FlipEstimate]):
 
     candidates: Tensor = field(repr=False)
     column: int
-    control: Mask = field(repr=False)
+    public_mask: Mask = field(repr=False)
     references: Tensor = field(repr=False)
     row: int | None = None
     settings: FlipSettings = field(default_factory=FlipSettings)
     asking: Asking = field(default_factory=Asking)
+    claim: Claim | None = None
 
     @classmethod
     def prepare(
@@ -292,59 +282,49 @@ class FlipRadius(Attack[FlipEstimate]):
         row: int | None = None,
         settings: FlipSettings | None = None,
         asking: Asking | None = None,
+        claim: Claim | None = None,
     ) -> Self:
         """Build the control's selector; half of the class's public images, the rest are references.
 
         LocalError where the class has fewer than two public images.
         """
         chosen = settings or FlipSettings()
-        own = public.proxies[public.require_labels() == column]
+        own = public.pixels()[public.require_labels() == column]
         if len(own) < 2:
             raise LocalError(f"labels: class {column} has {len(own)} public images; 2 are needed")
         half = len(own) // 2
         references = own[half : half + chosen.references]
-        control = _public_mask(own[:half], public, column)
-        return cls(candidates, column, control, references, row, chosen, asking or Asking())
+        own_mask = _public_mask(own[:half], public, column)
+        asked = asking or Asking()
+        return cls(candidates, column, own_mask, references, row, chosen, asked, claim)
 
-    def run(self, view: View, seed: int) -> FlipEstimate:
+    def run(self, view: View, seed: int) -> Scores:
         """Scores of every candidate. Raises BudgetError where the oracle's budget ends."""
         view.require_any(*self.needs)
         oracle = view.oracle(Capability.INJECT_PROXIES)
         before = oracle.queries
-        side = self.candidates.shape[-2:]
-        mask = Mask(oracle, (side[0], side[1]), self.column, self.row, self.asking)
+        shape = tuple(self.candidates.shape[1:])
+        mask = Mask(oracle, shape, self.column, self.row, self.asking)
         rng = np.random.default_rng(substream(seed, "lines"))
         reference = self._scores(mask, self.references, rng)
         between = oracle.queries
         scores = _standard(self._scores(mask, self.candidates, rng), reference)
         after = oracle.queries
-        unit = self._scores(self.control, self.references, rng)
-        control = _standard(self._scores(self.control, self.candidates, rng), unit)
-        return FlipEstimate(scores, control, after - between, between - before)
+        unit = self._scores(self.public_mask, self.references, rng)
+        control = _standard(self._scores(self.public_mask, self.candidates, rng), unit)
+        return Scores(
+            scores,
+            control=control,
+            queries=after - before,
+            details={"queries_per_candidate": (after - between) / len(scores)},
+        )
 
-    def score(
-        self,
-        estimate: FlipEstimate,
-        is_member: NDArray[np.bool_],
-        seed: int,
-        claim: Claim | None = None,
-    ) -> AttackResult:
-        """AUC with its interval. claim: whose game this was, for what it allows at most."""
-        words = Words(self.name, self.title, self.control_name, _CAVEATS)
-        if self.settings.read == "weights":
-            soft = "Membership from the selector's soft votes"
-            words = replace(words, name=f"{self.name}-weights", title=soft)
-        return verdict(
-            words,
-            estimate.scores,
-            estimate.control_scores,
-            is_member,
-            estimate.queries + estimate.reference_queries,
-            {
-                "queries_per_candidate": estimate.queries / len(is_member),
-                **(claim.bounds() if claim else {}),
-            },
-            seed,
+    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+        """AUC with its interval; truth: [N] which candidates are members."""
+        words = self if self.settings.read == "bits" else _SOFT
+        bounds = self.claim.bounds() if self.claim else {}
+        return score_scores(
+            words, estimate, truth, seed, rates=_LOW, details=bounds, caveats=_CAVEATS
         )
 
     def _scores(self, mask: Mask, images: Tensor, rng: np.random.Generator) -> FloatArray:
@@ -360,6 +340,13 @@ class FlipRadius(Attack[FlipEstimate]):
         return np.asarray(values.reshape(len(images), -1).mean(axis=1))
 
 
+_LOW = {"low": LOW_FPR}
+_SOFT = Words(
+    f"{FlipRadius.name}-weights",
+    "Membership from the selector's soft votes",
+    FlipRadius.figure_name,
+    FlipRadius.control_name,
+)
 _CAVEATS = (
     "the server must be able to inject proxies: where they are committed to, it cannot",
     "members are the records that the estimator is built from; others only move its threshold",
@@ -378,8 +365,7 @@ def _public_mask(own: Tensor, public: Public, column: int) -> Mask:
         votes[:, 0, column] = accepted.float()
         return votes
 
-    side = own.shape[-2:]
-    return Mask(Oracle(answer, _UNLIMITED), (side[0], side[1]), column)
+    return Mask(Oracle(answer, _UNLIMITED), tuple(own.shape[1:]), column)
 
 
 def _standard(scores: FloatArray, reference: FloatArray) -> FloatArray:
@@ -461,31 +447,19 @@ def first_record_zeroed() -> Iterator[None]:
         yield
 
 
-# The attacker that differential privacy is about: it knows every record but one.
-#
-# It computes what the client would say without noise, once with the candidate and once with the
-# candidate zeroed out, asks about the candidate and images between it and public ones, and reads
-# how
-# far the answers lie towards the first. Without noise that is certainty; with it, the claim bounds
-# what any such test can reach.
-
-
 _NOTHING = 1e-12
 _FURTHEST = 0.6
 
 
-@dataclass(frozen=True, slots=True)
-class InformedEstimate:
-    """score: 0 where the answers are those without the candidate, 1 where those with it."""
-
-    score: float
-    control_score: float
-    queries: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Informed(Attack[InformedEstimate]):
-    """candidate: [1, H, W] of class `column`; without, present: the two noiseless predictions."""
+class Informed(Attack[Scores, BoolArray]):
+    """candidate: [1, H, W] of class `column`; without, present: the two noiseless predictions.
+
+    It knows every record of the client but one: computes what the client would say without noise,
+    with the candidate and with it zeroed out, asks about the candidate and images between it and
+    public ones, and reads how far the answers lie towards the first. Without noise that is
+    certainty; with it, the claim bounds what any such test can reach. claim: of this game.
+    """
 
     name: ClassVar[str] = "selector-informed"
     title: ClassVar[str] = "Membership by one who knows all other records"
@@ -501,8 +475,9 @@ class Informed(Attack[InformedEstimate]):
     present: AnswerFunction = field(repr=False)
     row: int = 0
     queries: int = 48
+    claim: Claim | None = None
 
-    def run(self, view: View, seed: int) -> InformedEstimate:
+    def run(self, view: View, seed: int) -> Scores:
         """The answers' place between both predictions; a coin where the two agree."""
         view.require_any(*self.needs)
         oracle = view.oracle(Capability.INJECT_PROXIES)
@@ -515,13 +490,22 @@ class Informed(Attack[InformedEstimate]):
         )
         gap = high - low
         score = float((heard - low) @ gap / max(float(gap @ gap), _NOTHING))
-        return InformedEstimate(score, float(rng.random()), oracle.queries - before)
+        coin = np.array([rng.random()])
+        return Scores(np.array([score]), control=coin, queries=oracle.queries - before)
 
-    def score(
-        self, estimates: Sequence[InformedEstimate], is_member: NDArray[np.bool_], seed: int
-    ) -> AttackResult:
-        """See `score_informed`; without a claim."""
-        return score_informed(estimates, is_member, None, seed)
+    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+        """AUC over pooled trials, each with a release of its own, beside what the claim allows."""
+        bounds = self.claim.bounds() if self.claim else {}
+        bounded = (_BOUND,) if self.claim else ()
+        return score_scores(
+            self,
+            estimate,
+            truth,
+            seed,
+            rates=_LOW,
+            details=bounds,
+            caveats=(*_INFORMED, *bounded),
+        )
 
     def _images(self, public: Tensor, rng: np.random.Generator) -> Tensor:
         """[Q, 1, H, W] the candidate, and blends of it with public images."""
@@ -530,26 +514,7 @@ class Informed(Attack[InformedEstimate]):
         return torch.cat([self.candidate[None], (1 - share) * self.candidate + share * others])
 
 
-def score_informed(
-    estimates: Sequence[InformedEstimate],
-    is_member: NDArray[np.bool_],
-    claim: Claim | None,
-    seed: int,
-) -> AttackResult:
-    """AUC over trials, each with a release of its own, beside what the claim allows, if any."""
-    bounded = () if claim is None else (_BOUND,)
-    return verdict(
-        Words(Informed.name, Informed.title, "AUC of a coin", (*_CAVEATS_informed, *bounded)),
-        np.array([e.score for e in estimates]),
-        np.array([e.control_score for e in estimates]),
-        is_member,
-        sum(e.queries for e in estimates),
-        {} if claim is None else claim.bounds(),
-        seed,
-    )
-
-
-_CAVEATS_informed = (
+_INFORMED = (
     "the attacker is given every other record of the client: no real one is, but a claim of "
     "differential privacy is about this one",
     "members and non-members are the same records, in and zeroed out, each in a release of its own",

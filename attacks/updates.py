@@ -500,6 +500,7 @@ def search(
 
     labels: [T, records], in the order of the local steps.
     """
+    public.pixels()
     model = network(public, updates.start)
     scaling = scaling_before(split_fixed(model)[0], tuple(public.proxies.shape[1:]))
     asked = labels.repeat_interleave(settings.restarts, dim=0)
@@ -518,7 +519,8 @@ def search(
 
 def class_means(public: Public) -> Tensor:
     """[C, 1, H, W] public mean of each class; of all where labels are missing."""
-    means = public.proxies.mean(dim=0).repeat(public.n_classes, 1, 1, 1)
+    average = public.proxies.mean(dim=0)
+    means = average.repeat(public.n_classes, *[1] * average.ndim)
     if public.labels is not None:
         for c in torch.unique(public.labels).tolist():
             means[c] = public.proxies[public.labels == c].mean(dim=0)

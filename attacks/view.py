@@ -101,9 +101,9 @@ THREATS = (SERVER, MALICIOUS_SERVER, CLIENT, OUTSIDER)
 
 
 AnswerFunction = Callable[[Tensor], Tensor]
-"""Images [N, 1, H, W] -> answers [N, ...]: class ids, probabilities, or votes."""
+"""Images [N, C, H, W] or vectors [N, D] -> answers [N, ...]: class ids, probabilities, votes."""
 LabelFunction = Callable[[Tensor], Tensor]
-"""Images [N, 1, H, W] -> class ids [N]."""
+"""Images [N, C, H, W], or vectors [N, D], -> class ids [N]."""
 
 
 class Oracle:
@@ -176,7 +176,8 @@ def _key(image: Tensor) -> bytes:
 class Public:
     """What everybody knows before the run.
 
-    proxies: [P, 1, H, W] float32 in [0, 1]; labels: [P] int64 where somebody labelled them.
+    proxies: [P, C, H, W] float32 in [0, 1], grey or colour, or feature vectors [P, D]. labels: [P]
+    int64 where somebody labelled them.
     architecture: seed -> a fresh network of the shared architecture, images -> logits [N, C].
     declared_classes: by client, the classes that its protection makes it name in public; a client
     that declares none is absent.
@@ -190,12 +191,20 @@ class Public:
     declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.proxies.ndim != 4 or self.proxies.shape[1] != 1 or len(self.proxies) == 0:
-            raise LocalError(f"proxies: {tuple(self.proxies.shape)} is not allowed; [P, 1, H, W]")
-        if self.proxies.min() < 0 or self.proxies.max() > 1:
+        images = self.proxies.ndim == 4 and self.proxies.shape[1] in (1, 3)
+        if not (images or self.proxies.ndim == 2) or self.proxies.numel() == 0:
+            shape = tuple(self.proxies.shape)
+            raise LocalError(f"proxies: {shape} is not allowed; use [P, 1 or 3, H, W] or [P, D]")
+        if images and (self.proxies.min() < 0 or self.proxies.max() > 1):
             raise LocalError("proxies: a pixel is outside [0, 1]")
         if self.labels is not None and self.labels.shape != self.proxies.shape[:1]:
             raise LocalError(f"labels: {len(self.labels)} labels for {len(self.proxies)} proxies")
+
+    def pixels(self) -> Tensor:
+        """The proxies as images [P, C, H, W]; MissingCapabilityError for feature vectors."""
+        if self.proxies.ndim != 4:
+            raise MissingCapabilityError("missing proxies that are images: these are vectors")
+        return self.proxies
 
     def require_labels(self) -> Tensor:
         """[P] labels of the proxies; MissingCapabilityError where nobody labelled them."""

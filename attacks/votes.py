@@ -2,18 +2,23 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from attacks.base import Attack, AttackResult, FloatArray, substream
-from attacks.scoring import (
-    mean,
-    proportion,
+from attacks.base import (
+    ABSTAIN,
+    NEVER,
+    Attack,
+    AttackResult,
+    Distributions,
+    FloatArray,
+    substream,
 )
+from attacks.scoring import right_by_group, score_distributions
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import Contribution, IntArray, Released, UnitArray, WordArray
@@ -41,10 +46,6 @@ def read_unmasked(words: WordArray, n_clients: int, bound: int, length: int) -> 
 # Votes about proxies: who named which class, as truth and as an attacker's claim.
 
 
-ABSTAIN: Final = -1
-"""In place of a class: nothing was said."""
-NEVER: Final = -2
-"""In place of a class: the client was in no sum about this proxy, or nothing is known of it."""
 WHOLE: Final = 1.0 + 1e-9
 """One vote, and the rounding of a sum of units."""
 ByClient = Mapping[int, IntArray]
@@ -116,11 +117,14 @@ def newest(rounds: Iterable[tuple[IntArray, ByClient]], shape: tuple[int, int]) 
     return table
 
 
-def by_client(right: NDArray[np.bool_], cast: NDArray[np.bool_]) -> FloatArray:
-    """Of [K, n] votes cast, the share right of each client that cast any; [0] where none did."""
-    there = cast.sum(axis=1)
-    shares = (right & cast).sum(axis=1)[there > 0] / there[there > 0]
-    return np.asarray(shares if shares.size else np.zeros(1))
+def claims_table(rounds: Sequence[ByClient], clients: int) -> IntArray:
+    """[R, K, m] what is claimed of each client in each round; NEVER where nothing is."""
+    most = max((len(ids) for said in rounds for ids in said.values()), default=0)
+    table = np.full((len(rounds), clients, most), NEVER, dtype=np.int64)
+    for row, said in zip(table, rounds, strict=True):
+        for client, classes in said.items():
+            row[client, : len(classes)] = classes
+    return table
 
 
 def require_same_rounds(said: Sequence[Said], rounds: int) -> None:
@@ -145,8 +149,8 @@ class Kept:
     answers: list[dict[int, IntArray]] = field(default_factory=list, repr=False)
 
 
-class Witness(Protection):
-    """Keeps every upload; a client that speaks out of turn begins another round."""
+class Recorder(Protection):
+    """Keeps every upload; a client that answers out of order begins another round."""
 
     kept: Kept
 
@@ -156,14 +160,14 @@ class Witness(Protection):
         return super().perturb(client, units)
 
 
-class WitnessedClear(Witness, NoProtection):
+class RecordedClear(Recorder, NoProtection):
     """No protection."""
 
     def __init__(self) -> None:
         self.kept = Kept()
 
 
-class WitnessedLabels(Witness, LabelUnit):
+class RecordedLabels(Recorder, LabelUnit):
     """The label unit, with the answers that it makes noisy."""
 
     def __init__(self, epsilon: float, delta: float) -> None:
@@ -173,15 +177,15 @@ class WitnessedLabels(Witness, LabelUnit):
     def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
         """The same release."""
 
-        def overheard(asked: IntArray) -> Contribution:
+        def recorded(asked: IntArray) -> Contribution:
             honest = answer(asked)
             _add(self.kept.answers, client, named(honest.weights[:, None] * honest.predictions))
             return honest
 
-        return super().release(client, indices, overheard)
+        return super().release(client, indices, recorded)
 
 
-class WitnessedRecords(Witness, RecordUnit):
+class RecordedRecords(Recorder, RecordUnit):
     """The record unit, which asks for no answers."""
 
     def __init__(self, epsilon: float, delta: float) -> None:
@@ -189,7 +193,7 @@ class WitnessedRecords(Witness, RecordUnit):
         self.kept = Kept()
 
 
-def statements(witness: Witness, transcript: Transcript) -> tuple[Said, ...]:
+def statements(recorder: Recorder, transcript: Transcript) -> tuple[Said, ...]:
     """What the clients of every sum of a run said, in the order of its rounds."""
     return tuple(
         Said(
@@ -199,17 +203,17 @@ def statements(witness: Witness, transcript: Transcript) -> tuple[Said, ...]:
             if answers
             else {k: named(in_votes(uploads[k], record)) for k in record.survivors},
         )
-        for record, uploads, answers in _matched(witness.kept, transcript)
+        for record, uploads, answers in _matched(recorder.kept, transcript)
     )
 
 
 def told(
-    witness: Witness, transcript: Transcript, colluders: range
+    recorder: Recorder, transcript: Transcript, colluders: range
 ) -> tuple[dict[int, UnitArray], ...]:
     """By sum of a run, the uploads of those colluders that are in it."""
     return tuple(
         {k: uploads[k] for k in colluders if k in record.survivors}
-        for record, uploads, _ in _matched(witness.kept, transcript)
+        for record, uploads, _ in _matched(recorder.kept, transcript)
     )
 
 
@@ -252,15 +256,15 @@ _SHUFFLES = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AttributionEstimate:
-    """classes: [K] the class given to each client. evidence: [K, C] what spoke for it."""
+class Holders:
+    """Who holds what, and what they said. histograms: [K, C] true label counts."""
 
-    classes: IntArray = field(repr=False)
-    evidence: FloatArray = field(repr=False)
+    histograms: FloatArray = field(repr=False)
+    said: Sequence["Said"] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Attribution(Attack[AttributionEstimate]):
+class Attribution(Attack[Distributions, Holders]):
     """One class for each client, as evenly many clients for each class as can be."""
 
     name: ClassVar[str] = "attribution"
@@ -271,7 +275,7 @@ class Attribution(Attack[AttributionEstimate]):
         frozenset({Capability.READ_SUMS, Capability.READ_PAYLOADS}),
     )
 
-    def run(self, view: View, seed: int) -> AttributionEstimate:
+    def run(self, view: View, seed: int) -> Distributions:
         """The assignment of most evidence; equal ones are told apart at random."""
         view.require_any(*self.needs)
         public = view.public
@@ -279,36 +283,27 @@ class Attribution(Attack[AttributionEstimate]):
         for seen in view.rounds:
             for client, totals in _class_totals(seen, public).items():
                 evidence[client] += totals
-        return AttributionEstimate(assign(evidence, substream(seed, "ties")), evidence)
+        found = assign(evidence, substream(seed, "ties"))
+        return Distributions(found, found, others={"evidence": Distributions(evidence, found)})
 
-    def score(
-        self, estimate: AttributionEstimate, histograms: ArrayLike, said: Sequence[Said], seed: int
-    ) -> AttackResult:
-        """Share of clients whose class is right; histograms: [K, C] true label counts.
-
-        said: the votes whose authors the classes name.
-        """
-        counts = np.asarray(histograms, dtype=np.float64)
-        if counts.shape != estimate.evidence.shape:
-            raise LocalError(f"histograms: {counts.shape}; use {estimate.evidence.shape}")
-        truth, found = counts.argmax(axis=1), estimate.classes
-        right = proportion(int((found == truth).sum()), len(truth))
-        return AttackResult(
-            name=self.name,
-            title=self.title,
-            figure=right.value,
-            figure_name="clients given their class",
-            unit="",
-            interval=right.interval,
-            control=float((found[:, None] == truth[None, :]).mean()),
-            control_name="the same classes in random order",
-            n_members=len(truth),
+    def score(self, estimate: Distributions, truth: Holders, seed: int) -> AttackResult:
+        """Share of clients whose class is right, and of the votes whose author it names."""
+        counts = np.asarray(truth.histograms, dtype=np.float64)
+        if counts.shape[:1] != estimate.rows.shape:
+            raise LocalError(f"histograms: {counts.shape}; use [{len(estimate.rows)}, C]")
+        held, found = counts.argmax(axis=1), estimate.rows.astype(np.int64)
+        return score_distributions(
+            self,
+            estimate,
+            held,
+            seed,
+            control=float((found[:, None] == held[None, :]).mean()),
             caveats=_CAVEATS,
             details={
-                "all_clients_right": float(right.value == 1.0),
-                "chance_of_all_right": 1.0 / math.factorial(len(truth)),
-                "p_value": p_value(found, truth, substream(seed, "shuffles")),
-                "votes_given_their_author": _authors(found, said),
+                "all_clients_right": float((found == held).all()),
+                "chance_of_all_right": 1.0 / math.factorial(len(held)),
+                "p_value": p_value(found, held, substream(seed, "shuffles")),
+                "votes_given_their_author": _authors(found, truth.said),
             },
         )
 
@@ -368,23 +363,8 @@ def _authors(found: IntArray, said: Sequence[Said]) -> float:
 # A server with clients on its side subtracts what they sent: what remains is the others' sum.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CollusionEstimate:
-    """By round: claims and guess, by client the classes [m], of the honest clients.
-
-    claims: after the subtraction. guess: without it. colluders: how many there are at most.
-    least: the fewest honest clients in a sum.
-    """
-
-    claims: tuple[ByClient, ...] = field(repr=False)
-    guess: tuple[ByClient, ...] = field(repr=False)
-    colluders: int
-    least: int
-    readable: bool
-
-
 @dataclass(frozen=True, slots=True)
-class Collusion(Attack[CollusionEstimate]):
+class Collusion(Attack[Distributions, Sequence[Said]]):
     """The honest clients' votes, given to them at random; exact where one of them is left."""
 
     name: ClassVar[str] = "collusion"
@@ -395,7 +375,7 @@ class Collusion(Attack[CollusionEstimate]):
         frozenset({Capability.READ_SUMS, Capability.COLLUDE}),
     )
 
-    def run(self, view: View, seed: int) -> CollusionEstimate:
+    def run(self, view: View, seed: int) -> Distributions:
         """What the colluders' uploads leave of every sum."""
         view.require_any(*self.needs)
         rng = np.random.default_rng(substream(seed, "allotment"))
@@ -407,37 +387,34 @@ class Collusion(Attack[CollusionEstimate]):
         if not sums:
             raise LocalError("collusion: no round has both a sum and colluders")
         guess = [allot(in_votes(total, seen), seen.survivors, rng) for seen, total, _ in sums]
-        return CollusionEstimate(
-            tuple(_claims(seen, total, own, rng) for seen, total, own in sums),
-            tuple(_without(g, own) for g, (_, _, own) in zip(guess, sums, strict=True)),
-            max(len(own) for _, _, own in sums),
-            min(len(seen.survivors) - len(own) for seen, _, own in sums),
-            any(seen.uploads is not None for seen, _, _ in sums),
+        claims = [_claims(seen, total, own, rng) for seen, total, own in sums]
+        without = [_without(g, own) for g, (_, _, own) in zip(guess, sums, strict=True)]
+        colluders = max(len(own) for _, _, own in sums)
+        least = min(len(seen.survivors) - len(own) for seen, _, own in sums)
+        readable = any(seen.uploads is not None for seen, _, _ in sums)
+        return Distributions(
+            claims_table(claims, view.public.n_clients),
+            claims_table(without, view.public.n_clients),
+            target=str(colluders),
+            details={"colluders": float(colluders), "fewest_honest_in_a_sum": float(least)},
+            caveats=_caveats(least, readable=readable),
         )
 
-    def score(self, estimate: CollusionEstimate, said: Sequence[Said], seed: int) -> AttackResult:
+    def score(self, estimate: Distributions, truth: Sequence[Said], seed: int) -> AttackResult:
         """Share of the honest clients' votes, before any noise, that are given their author."""
-        require_same_rounds(said, len(estimate.claims))
-        meant = [heard.meant for heard in said]
-        share = mean(_right(estimate.claims, meant), seed)
-        return AttackResult(
-            name=self.name,
-            title=f"{self.title} ({estimate.colluders})",
-            figure=share.value,
-            figure_name="honest votes with their author",
-            unit="",
-            interval=share.interval,
-            control=float(np.mean(_right(estimate.guess, meant))),
-            control_name="the same without colluders",
-            n_members=sum(len(claims) for claims in estimate.claims),
-            caveats=_caveats(estimate),
-            details={
-                "colluders": float(estimate.colluders),
-                "fewest_honest_in_a_sum": float(estimate.least),
-                "against_uploads": float(
-                    np.mean(_right(estimate.claims, [heard.sent for heard in said]))
-                ),
-            },
+        require_same_rounds(truth, len(estimate.rows))
+        claims = estimate.rows.astype(np.int64)
+        meant, sent = (
+            np.where(claims == NEVER, NEVER, claims_table(said, claims.shape[1]))
+            for said in ([heard.meant for heard in truth], [heard.sent for heard in truth])
+        )
+        return score_distributions(
+            self,
+            estimate,
+            meant,
+            seed,
+            n_members=int((claims != NEVER).any(axis=2).sum()),
+            details={"against_uploads": float(right_by_group(claims, sent).mean())},
         )
 
 
@@ -460,22 +437,12 @@ def _without(claims: ByClient, own: Mapping[int, UnitArray]) -> ByClient:
     return {k: classes for k, classes in claims.items() if k not in own}
 
 
-def _right(claims: Sequence[ByClient], truth: Sequence[ByClient]) -> list[float]:
-    """By round, of the votes that honest clients cast, the share whose author is named."""
-    shares = []
-    for claimed, true in zip(claims, truth, strict=True):
-        cast = [(true[k] != ABSTAIN, true[k] == classes) for k, classes in claimed.items()]
-        hits = sum(int((there & same).sum()) for there, same in cast)
-        shares.append(hits / max(1, sum(int(there.sum()) for there, _ in cast)))
-    return shares
-
-
-def _caveats(estimate: CollusionEstimate) -> tuple[str, ...]:
+def _caveats(least: int, *, readable: bool) -> tuple[str, ...]:
     exact = "one honest client was left in a sum: the others' uploads leave its vector exactly"
     needless = "uploads are readable here, so that nobody needs colluders"
     return (
-        *((exact,) if estimate.least == 1 else ()),
-        *((needless,) if estimate.readable else ()),
+        *((exact,) if least == 1 else ()),
+        *((needless,) if readable else ()),
         "colluders tell their uploads; the keys that they hold open nothing more",
         "the interval covers the rounds of one run",
     )
@@ -484,17 +451,8 @@ def _caveats(estimate: CollusionEstimate) -> tuple[str, ...]:
 # Sums that show exactly one vote are that vote: masks hide its author there, not the vote.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SingleEstimate:
-    """By round, [m]: the class of the one vote, ABSTAIN where a sum shows none, or more; and the
-    class that the public alone suggests."""
-
-    read: tuple[IntArray, ...] = field(repr=False)
-    suggested: tuple[IntArray, ...] = field(repr=False)
-
-
 @dataclass(frozen=True, slots=True)
-class SingleContributor(Attack[SingleEstimate]):
+class SingleContributor(Attack[Distributions, Sequence[Said]]):
     """Every proxy whose count is one vote, or less where votes have weights."""
 
     name: ClassVar[str] = "single-contributor"
@@ -503,54 +461,73 @@ class SingleContributor(Attack[SingleEstimate]):
     control_name: ClassVar[str] = "the public labels of the same proxies"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
 
-    def run(self, view: View, seed: int) -> SingleEstimate:
+    def run(self, view: View, seed: int) -> Distributions:
         """The votes that stand alone."""
         view.require_any(*self.needs)
         suggestion = _suggestion(view.public, substream(seed, "suggestion"))
         rounds = summed(view.rounds)
-        return SingleEstimate(
-            tuple(np.where(v.sum(axis=1) <= WHOLE, named(v), ABSTAIN) for _, v in rounds),
-            tuple(suggestion[seen.ensemble.indices] for seen, _ in rounds),
+        read = [np.where(v.sum(axis=1) <= WHOLE, named(v), ABSTAIN) for _, v in rounds]
+        suggested = [suggestion[seen.ensemble.indices] for seen, _ in rounds]
+        rows, guess = (
+            claims_table([{0: ids} for ids in said], 1)[:, 0] for said in (read, suggested)
+        )
+        claims = int((rows >= 0).sum())
+        return Distributions(
+            rows,
+            guess,
+            details={"claims": float(claims)},
+            caveats=_caveats_single_contributor(claims),
         )
 
-    def score(self, estimate: SingleEstimate, said: Sequence[Said], seed: int) -> AttackResult:
-        """Share of all votes, before any noise, that are read; the interval is over rounds."""
-        require_same_rounds(said, len(estimate.read))
-        tables = [_Table.of(heard) for heard in said]
-        both = list(zip(tables, estimate.read, estimate.suggested, strict=True))
-        cast = np.array([table.cast for table in tables])
-        hits = np.array([table.right(read).sum() for table, read, _ in both])
-        alike = np.array(
-            [table.right(np.where(r != ABSTAIN, s, ABSTAIN)).sum() for table, r, s in both]
+    def score(self, estimate: Distributions, truth: Sequence[Said], seed: int) -> AttackResult:
+        """Share of all votes, before any noise, that are read; the interval is over rounds.
+
+        A vote that is read counts for the first client who cast it: its author stays unknown.
+        """
+        require_same_rounds(truth, len(estimate.rows))
+        tables = [_Table.of(heard) for heard in truth]
+        sizes = [table.meant.shape[1] for table in tables]
+        reads, labels = (
+            [row[:m].astype(np.int64) for row, m in zip(rows, sizes, strict=True)]
+            for rows in (estimate.rows, estimate.guess)
         )
-        claims = sum(int((read != ABSTAIN).sum()) for read in estimate.read)
+        both = list(zip(tables, reads, labels, strict=True))
+        alike = [np.where(r != ABSTAIN, s, ABSTAIN) for _, r, s in both]
+        placed, without = (
+            _stacked([table.placed(ids) for table, ids in zip(tables, said, strict=True)])
+            for said in (reads, alike)
+        )
+        meant = _stacked([table.meant for table in tables])
+        cast = np.array([table.cast for table in tables])
+        hits = sum(int(table.right(read).sum()) for table, read, _ in both)
         answered = sum(int((table.sent != ABSTAIN).any(axis=0).sum()) for table in tables)
         alone = sum(int(table.alone.sum()) for table in tables)
-        share = mean(hits / np.maximum(1, cast), seed)
-        total = max(1, int(cast.sum()))
-        return AttackResult(
-            name=self.name,
-            title=self.title,
-            figure=share.value,
-            figure_name="votes read, author unknown",
-            unit="",
-            interval=share.interval,
-            control=float(np.mean(alike / np.maximum(1, cast))),
-            control_name="the public labels of the same proxies",
-            n_members=total,
-            caveats=_caveats_single_contributor(claims),
+        return score_distributions(
+            self,
+            replace(estimate, rows=placed, guess=without),
+            meant,
+            seed,
+            n_members=max(1, int(cast.sum())),
             details={
                 "answered_by_exactly_one": alone / max(1, answered),
-                "votes_read": float(hits.sum()),
-                "claims": float(claims),
-                "claims_right": float(hits.sum()) / max(1, claims),
+                "votes_read": float(hits),
+                "claims_right": hits / max(1.0, estimate.details["claims"]),
                 "read_where_label_differs": _unexpected(both),
                 "author_right_by_chance": float(
-                    np.mean([1.0 / max(1, len(heard.sent)) for heard in said])
+                    np.mean([1.0 / max(1, len(heard.sent)) for heard in truth])
                 ),
                 "author_right_if_classes_known": _by_class(both),
             },
         )
+
+
+def _stacked(tables: Sequence[IntArray]) -> IntArray:
+    """[R, K, m] of tables [k, m] of any sizes; NEVER where one is smaller."""
+    clients, most = (max((t.shape[axis] for t in tables), default=0) for axis in (0, 1))
+    stacked = np.full((len(tables), clients, most), NEVER, dtype=np.int64)
+    for row, table in zip(stacked, tables, strict=True):
+        row[: table.shape[0], : table.shape[1]] = table
+    return stacked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -575,6 +552,13 @@ class _Table:
     def alone(self) -> NDArray[np.bool_]:
         """[m] whether exactly one client contributed."""
         return np.asarray((self.sent != ABSTAIN).sum(axis=0) == 1)
+
+    def placed(self, classes: IntArray) -> IntArray:
+        """[clients, m] each class at the first client who meant it; NEVER elsewhere."""
+        placed = np.full_like(self.meant, NEVER)
+        at = np.flatnonzero(self.right(classes))
+        placed[(self.meant[:, at] == classes[at]).argmax(axis=0), at] = classes[at]
+        return placed
 
     def right(self, classes: IntArray) -> NDArray[np.bool_]:
         """[m] whether some client of the sum meant this class."""

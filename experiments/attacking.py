@@ -9,12 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks import fit, prior
+from attacks import fit
 from attacks import inversion as gmi
-from attacks.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
+from attacks.base import (
+    AttackResult,
+    Challenge,
+    Labelled,
+    draw_challenge,
+    match_classes,
+    pooled,
+)
 from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
 from attacks.label_distribution import LabelDistribution
-from attacks.label_only import LabelOnly, LabelOnlySettings, pooled
+from attacks.label_only import LabelOnly, LabelOnlySettings
 from attacks.registry import COMPARED, load
 from attacks.updates import Recipe
 from attacks.updates_attack import UpdateInversion
@@ -83,9 +90,9 @@ def prepare(terms: Terms, seed: int, chosen: Attacks, progress: Callable[[int], 
     arsenal = Arsenal(public, _histograms(data), own=own)
     lesson = fit.QUICK if quick else fit.Fit()
     if "inversion" in chosen.names:
-        trained = prior.train_prior(
+        trained = gmi.train_prior(
             public.proxies,
-            prior.QUICK if quick else prior.PriorSettings(),
+            gmi.QUICK_PRIOR if quick else gmi.PriorSettings(),
             seed,
             lambda share: progress(int(60 * share)),
         )

@@ -7,17 +7,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from attacks.base import Challenge, Labelled, draw_challenge, match_classes, seeded
+from attacks.base import Challenge, Labelled, Scores, draw_challenge, match_classes, seeded
 from attacks.fit import Fit, fit, label_function
 from attacks.hop_skip_jump import HopSkipJump
-from attacks.label_only import (
-    LabelAttack,
-    LabelOnlyEstimate,
-    LabelOnlySettings,
-    Shadows,
-    train_shadows,
-    variants,
-)
+from attacks.label_only import LabelAttack, LabelOnlySettings, Shadows, train_shadows, variants
 from attacks.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
 from secure_fd.transcript import Transcript
 
@@ -96,12 +89,12 @@ def memorising(records: str) -> LabelFunction:
     return label_function(fit(mlp, known.images, known.labels, training, seed=3))
 
 
-def run(attack: LabelAttack, target: LabelFunction, budget: int = 100_000) -> LabelOnlyEstimate:
+def run(attack: LabelAttack, target: LabelFunction, budget: int = 100_000) -> Scores:
     oracle = LabelOracle(target, budget)
     view = outsider_view(Transcript(2), public(), {Capability.QUERY_FINAL_MODEL: oracle})
     return attack.run(view, 0)
 
 
 @cache
-def memorised(name: str) -> LabelOnlyEstimate:
+def memorised(name: str) -> Scores:
     return run(attacks()[name], memorising("members"))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.base import ImageArray
-from attacks.scoring import OverSeeds
+from attacks.statistics import OverSeeds
 from experiments.plots import INK, MUTED, SMALL, beside, headed, margins, new_figure, wrapped
 from experiments.results import EXCESS
 from experiments.suite.drawing import LEFT, Drawing, draw_interval, name_rows, row_style

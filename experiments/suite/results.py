@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from attacks.base import AttackResult, RocCurve
-from attacks.scoring import OverSeeds, mean_roc, over_seeds, paired
+from attacks.statistics import OverSeeds, mean_roc, over_seeds, paired
 from experiments.results import NOT_APPLICABLE, AttackFigure, read, write
 from experiments.suite.scene import Findings
 from secure_fd.errors import ConfigurationError

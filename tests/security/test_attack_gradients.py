@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from attacks.base import AttackResult, Labelled
+from attacks.base import Images as Guesses
 from attacks.updates import Recipe, Search, check_explained, client_updates, newest_draw
 from attacks.updates_attack import (
     AnalyticInversion,
     MeanInversion,
     OptimisedInversion,
-    UpdateEstimate,
     UpdateTruth,
     distinct,
     references,
@@ -113,7 +113,7 @@ def control(recipe: Recipe) -> Run:
 Attack = AnalyticInversion | MeanInversion
 
 
-def score(attack: Attack, estimate: UpdateEstimate, run: Run) -> AttackResult:
+def score(attack: Attack, estimate: Guesses, run: Run) -> AttackResult:
     private = {k: distinct(records) for k, records in run.trained.items()}
     held_out = {k: references(own, _labelled(_others(k)[0]), k) for k, own in private.items()}
     without = attack.run(control(attack.recipe).view, 0)

@@ -11,17 +11,18 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, one_hot
 
-from attacks.base import Labelled, seeded
+from attacks.base import Images, Labelled, seeded
 from attacks.fit import Fit, fit, label_function, predict
-from attacks.ideal import IdealEstimate, IdealK1, IdealK2, IdealK3, IdealSettings
+from attacks.ideal import POOL, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import (
     PUBLIC_TARGET,
     InversionSettings,
     InversionTruth,
-    Reconstruction,
+    Prior,
+    PriorSettings,
     inversion_truth,
+    train_prior,
 )
-from attacks.prior import Prior, PriorSettings, train_prior
 from attacks.view import (
     AnswerFunction,
     Capability,
@@ -128,14 +129,14 @@ def asking(answer: AnswerFunction, run: Transcript | None = None) -> View:
     return server_view(run or Transcript(3), public(), oracles)
 
 
-def stolen(images: Tensor, classes: Tensor) -> IdealEstimate:
+def stolen(images: Tensor, classes: Tensor) -> Images:
     """An estimate whose reconstructions are these."""
     made = ready()[0].run(server_view(read(honest), public()), 0)
-    return replace(made, reconstruction=Reconstruction(images, classes))
+    return replace(made, images=images, groups=classes)
 
 
-def accuracy(found: IdealEstimate) -> float:
-    says = label_function(found.student)(truth().held_out.images)
+def accuracy(found: Images) -> float:
+    says = label_function(found.network)(truth().held_out.images)
     return float((says == truth().held_out.labels).double().mean())
 
 
@@ -143,7 +144,7 @@ def test_reading_never_asks() -> None:
     view = asking(refusing, read(honest))
     found = ready()[0].run(view, 0)
     assert found.queries == 0
-    assert found.batches == ()
+    assert "acceptance_rate" not in found.details
     result = ready()[0].score(found, truth(), 0)
     assert result.queries == 0
     assert "acceptance_rate" not in result.details
@@ -205,14 +206,14 @@ def test_cold_starts_ignore_what_was_read() -> None:
     cold = replace(ready()[2], settings=replace(SMALL, warm=False))
     one, two = (cold.run(asking(honest, run), 3) for run in (read(honest), read(guessing)))
     images = truth().held_out.images
-    assert torch.equal(predict(one.student, images), predict(two.student, images))
+    assert torch.equal(predict(one.network, images), predict(two.network, images))
 
 
 def test_runs_repeat_with_the_seed() -> None:
     for attack in ready():
         one, two, other = (attack.run(asking(honest, read(honest)), s) for s in (5, 5, 6))
-        assert torch.equal(one.reconstruction.images, two.reconstruction.images)
-        assert not torch.equal(one.reconstruction.images, other.reconstruction.images)
+        assert torch.equal(one.images, two.images)
+        assert not torch.equal(one.images, other.images)
 
 
 def test_copies_of_private_images_are_leakage_and_their_class_means_are_not() -> None:
@@ -253,9 +254,9 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies() -> None:
 
 
 def test_a_result_names_its_figure_control_size_and_routes() -> None:
-    attack = ready()[2]
+    attack = replace(ready()[2], teacher=label_function(teacher()))
     found = attack.run(asking(honest, read(honest)), 0)
-    result = attack.score(found, truth(), 0, label_function(teacher()))
+    result = attack.score(found, truth(), 0)
     assert (result.name, result.figure_name, result.unit) == ("ideal-k3", "Δ PSNR", "dB")
     assert result.control_name == f"Δ of the {PUBLIC_TARGET}"
     assert result.queries == SMALL.queries
@@ -271,8 +272,8 @@ def test_a_result_names_its_figure_control_size_and_routes() -> None:
 
 def test_one_reconstruction_has_no_interval() -> None:
     made = stolen(truth().private.images[:2], truth().private.labels[:2])
-    one = Reconstruction(truth().private.images[:1], truth().private.labels[:1])
-    details = ready()[0].score(replace(made, pooled=one), truth(), 0).details
+    one = Images(truth().private.images[:1], truth().private.labels[:1])
+    details = ready()[0].score(replace(made, others={POOL: one}), truth(), 0).details
     assert details["pool: reconstructions"] == 1
     assert details["pool: delta"] > 50
     assert "pool: delta_low" not in details

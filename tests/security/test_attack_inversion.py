@@ -11,22 +11,22 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 from torch.nn.utils import parameters_to_vector
 
-from attacks.base import Labelled, seeded
+from attacks.base import Images, Labelled, seeded
 from attacks.fit import Fit, distil_student, fit, predict
 from attacks.images import psnr
 from attacks.inversion import (
     PUBLIC_TARGET,
     RANDOM_TARGET,
-    InversionEstimate,
     InversionSettings,
     InversionTruth,
     ModelInversion,
-    Reconstruction,
+    Prior,
+    PriorSettings,
     inversion_controls,
     inversion_truth,
     invert,
+    train_prior,
 )
-from attacks.prior import Prior, PriorSettings, train_prior
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, one_hot
@@ -134,8 +134,8 @@ def test_ensembles_are_inverted_through_a_student() -> None:
 
 def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not() -> None:
     per_class = [(truth().private.labels == c).nonzero()[0, 0] for c in range(10)]
-    copies = Reconstruction(truth().private.images[torch.stack(per_class)], torch.arange(10))
-    result = attack().score(InversionEstimate(copies, "test"), truth(), 0)
+    copies = Images(truth().private.images[torch.stack(per_class)], torch.arange(10))
+    result = attack().score(copies, truth(), 0)
     assert result.figure > 50
     assert result.interval[0] > 50
     assert result.details["delta_p_value"] < 0.01
@@ -143,8 +143,8 @@ def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not() -> None
         assert abs(result.details[f"{name}: delta"]) < 1.0
     # Blur earns raw PSNR: the class mean, made without access, beats a real image of the class.
     held_out = [(truth().held_out.labels == c).nonzero()[0, 0] for c in range(10)]
-    real = Reconstruction(truth().held_out.images[torch.stack(held_out)], torch.arange(10))
-    honest = attack().score(InversionEstimate(real, "test"), truth(), 0)
+    real = Images(truth().held_out.images[torch.stack(held_out)], torch.arange(10))
+    honest = attack().score(real, truth(), 0)
     assert result.details["public class mean: A"] > honest.details["A"]
 
 
@@ -154,7 +154,7 @@ def test_inversion_lowers_the_target_loss_and_leaves_the_networks_alone() -> Non
     start = prior().sample(10, 0)
     losses = [cross_entropy(predict(target(), x), torch.arange(10)) for x in (found.images, start)]
     assert losses[0] < losses[1] / 4
-    assert found.classes.tolist() == list(range(10))
+    assert found.groups.tolist() == list(range(10))
     np.testing.assert_array_equal(before, flat(target()))
     assert all(weight.grad is None for weight in prior().generator.parameters())
 

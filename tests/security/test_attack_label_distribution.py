@@ -90,7 +90,7 @@ def test_masks_leave_the_same_guess_for_every_client_and_say_so() -> None:
     estimate = ATTACK.run(server_view(run(MaskedSum(3)), public()), 0)
     result = ATTACK.score(estimate, HISTOGRAMS, 0)
     assert not estimate.read.any()
-    assert (estimate.shares == estimate.shares[0]).all()
+    assert (estimate.rows == estimate.rows[0]).all()
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum())
     assert result.figure == pytest.approx(result.control)
     assert result.caveats == (UNREADABLE,)
@@ -113,7 +113,7 @@ def test_one_client_that_forgot_its_mask_is_read_alone() -> None:
     history.distillation[0] = replace(record, payloads={**record.payloads, 1: clear})
     estimate = ATTACK.run(server_view(history, public()), 0)
     assert estimate.read.tolist() == [False, True, False]
-    np.testing.assert_allclose(estimate.shares[1], HISTOGRAMS[1] / HISTOGRAMS[1].sum())
+    np.testing.assert_allclose(estimate.rows[1], HISTOGRAMS[1] / HISTOGRAMS[1].sum())
     assert any("2 clients" in words for words in ATTACK.score(estimate, HISTOGRAMS, 0).caveats)
 
 
@@ -199,7 +199,7 @@ def test_declared_classes_are_known_without_any_attack() -> None:
     estimate = ATTACK.run(server_view(run(MaskedSum(3)), told), 0)
     result = ATTACK.score(estimate, HISTOGRAMS, 0)
     assert not estimate.read.any()
-    assert [tuple(np.flatnonzero(row)) for row in estimate.shares] == list(declared.values())
+    assert [tuple(np.flatnonzero(row)) for row in estimate.rows] == list(declared.values())
     assert result.figure < 0.2 < result.control
     assert result.details["declared_clients"] == 3
     assert result.caveats == (DECLARED.format(3),)
@@ -210,8 +210,8 @@ def test_declared_classes_are_known_without_any_attack() -> None:
 def test_votes_for_classes_that_a_client_did_not_declare_do_not_count() -> None:
     told = replace(public(), declared_classes={0: (0,)})
     estimate = ATTACK.run(server_view(run(PlainSum(3)), told), 0)
-    assert estimate.shares[0].tolist() == [1.0, 0.0, 0.0, 0.0]
-    assert estimate.shares[1].tolist() == pytest.approx([0.0, 0.25, 0.75, 0.0])
+    assert estimate.rows[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert estimate.rows[1].tolist() == pytest.approx([0.0, 0.25, 0.75, 0.0])
 
 
 # Parameters.
@@ -268,7 +268,7 @@ def test_the_last_bias_of_an_update_tells_its_labels() -> None:
     estimate = ATTACK.run(averaged(), 0)
     result = ATTACK.score(estimate, HELD, 0)
     assert estimate.read.all()
-    assert estimate.shares[[0, 2]].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+    assert estimate.rows[[0, 2]].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
     assert result.figure < 0.1
     assert result.control == pytest.approx((0.75 + 0.5 + 0.75) / 3)
     assert result.control_name == "the uniform guess for every client"

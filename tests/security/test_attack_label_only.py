@@ -8,13 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.base import Labelled, draw_challenge, match_classes
+from attacks.base import Labelled, Scores, draw_challenge, match_classes, pooled
 from attacks.hop_skip_jump import NOISE_STARTS
-from attacks.label_only import (
-    VARIANTS,
-    LabelOnlyEstimate,
-    pooled,
-)
+from attacks.label_only import VARIANTS
 from attacks.view import Public, outsider_view
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
 from secure_fd.transcript import Transcript
@@ -81,7 +77,7 @@ def test_a_target_that_memorised_other_records_is_a_coin(name: str, right: bool)
     target = memorising("others, rightly labelled" if right else "others")
     attack = replace(attacks()[name], candidates=posed.candidates)
     estimate = run(attack, target)
-    assert len(np.unique(estimate.scores)) > 1
+    assert len(np.unique(estimate.values)) > 1
     result = attack.score(estimate, posed.is_member, 0)
     assert result.figure == pytest.approx(0.5, abs=FOUR_SIGMA)
     assert abs(result.details["advantage"]) < 2 * FOUR_SIGMA
@@ -89,10 +85,9 @@ def test_a_target_that_memorised_other_records_is_a_coin(name: str, right: bool)
 
 def test_an_oracle_attack_scores_one() -> None:
     truth = challenge().is_member
-    known = LabelOnlyEstimate(
-        truth.astype(float), np.zeros(len(truth)), truth.astype(np.uint8), 0, False
-    )
-    result = attacks()["label-only-gap"].score(known, truth, 0)
+    attack = attacks()["label-only-gap"]
+    known = Scores(truth.astype(float), right=truth, threshold=attack.calibrated.threshold)
+    result = attack.score(known, truth, 0)
     assert (result.figure, result.details["advantage"]) == (1.0, 1.0)
     assert result.details["tpr_at_0.01_fpr"] == 1.0
     assert any("0.1 % FPR: not resolvable with 120" in words for words in result.caveats)
@@ -120,13 +115,13 @@ def test_one_label_for_all_candidates_is_not_yet_a_constant_predictor() -> None:
     attack = replace(attack, calibrated=replace(attack.calibrated, probe=blank))
     estimate = run(attack, dark)
     assert estimate.right.all()
-    assert not estimate.constant
-    assert estimate.scores.max() < 8.0  # and so every distance is finite
+    assert not estimate.caveats
+    assert estimate.values.max() < 8.0  # and so every distance is finite
 
 
 def test_equal_scores_are_ordered_at_random() -> None:
     truth = challenge().is_member
-    equal = LabelOnlyEstimate(np.ones(240), np.ones(240), np.ones(240, np.uint8), 240, False)
+    equal = Scores(np.ones(240), control=np.ones(240))
     attack = attacks()["label-only-gap"]
     figures = [attack.score(equal, truth, seed).figure for seed in range(12)]
     assert np.mean(figures) == pytest.approx(0.5, abs=4 * 0.037 / 12**0.5)
@@ -136,12 +131,12 @@ def test_equal_scores_are_ordered_at_random() -> None:
 @every_variant
 def test_the_threshold_is_the_shadows_and_the_truth_changes_no_score(name: str) -> None:
     attack, truth = attacks()[name], challenge().is_member
-    before = memorised(name).scores.copy()
+    before = memorised(name).values.copy()
     one, other = (attack.score(memorised(name), t, 0) for t in (truth, ~truth))
     assert one.details["threshold"] == other.details["threshold"] == attack.calibrated.threshold
     assert one.figure + other.figure == pytest.approx(1.0, abs=0.06)  # but for ties
     assert one.details["advantage"] == pytest.approx(-other.details["advantage"])
-    assert np.array_equal(before, memorised(name).scores)
+    assert np.array_equal(before, memorised(name).values)
     again = type(attack).from_shadows(shadows(), challenge().candidates, 0)
     assert again.calibrated.threshold == attack.calibrated.threshold
     assert again.calibrated.shadow_auc == attack.calibrated.shadow_auc
@@ -165,7 +160,7 @@ def test_without_queries_or_labels_it_is_refused(name: str) -> None:
 def test_some_candidates_only_are_attacked_and_the_report_says_so() -> None:
     attack = replace(attacks()["label-only-boundary"], most=50)
     estimate = run(attack, memorising("members"))
-    assert estimate.mask.sum() == len(estimate.scores) == len(estimate.right) == 50
+    assert estimate.mask.sum() == len(estimate.values) == len(estimate.right) == 50
     assert estimate.queries <= attack.queries_needed == 50 * 120 + 60 + NOISE_STARTS
     both = pooled([estimate, memorised("label-only-boundary")])
     truth = np.concatenate([challenge().is_member] * 2)
@@ -180,16 +175,16 @@ def test_the_control_of_posed_candidates_is_known_and_of_others_made_anew() -> N
     attack = attacks()["label-only-noise"]
     posed = attack.against(challenge().candidates, seed=5)
     assert posed.known_control is not None
-    kept = run(posed, memorising("members")).control_scores
+    kept = run(posed, memorising("members")).control
     assert np.array_equal(kept, posed.known_control.scores)
     fewer = posed.candidates.take(torch.arange(10))
-    assert len(run(replace(posed, candidates=fewer), memorising("members")).control_scores) == 10
+    assert len(run(replace(posed, candidates=fewer), memorising("members")).control) == 10
 
 
 def test_a_pickled_attack_finds_the_same() -> None:
     for name in NAMES:
         attack = pickle.loads(pickle.dumps(attacks()[name]))  # noqa: S301 - our own bytes
-        assert np.array_equal(run(attack, memorising("members")).scores, memorised(name).scores)
+        assert np.array_equal(run(attack, memorising("members")).values, memorised(name).values)
 
 
 def test_candidates_must_be_matched_and_disjoint() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.base import AttackResult, FloatArray, Labelled
+from attacks.base import AttackResult, FloatArray, Labelled, Scores
 from attacks.membership import (
     RMIA,
     Game,
@@ -25,7 +25,8 @@ from attacks.membership import (
     nearest,
     play_all,
 )
-from attacks.scoring import Verdicts, auc_bound, report
+from attacks.scoring import score_scores
+from attacks.statistics import auc_bound
 from attacks.view import Capability, Oracle, Public, View, outsider_view, server_view
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -76,9 +77,8 @@ def scored(
     estimate = play_all(attack, views, game(), 0)
     own = game().pool.of(attack.client)
     inside = np.roll(game().inside[:, own], shift, axis=0)
-    verdicts = Verdicts(estimate.scores, inside, estimate.queries)
     chosen = game().pool.mislabelled[own] if canaries else np.ones(len(own), dtype=np.bool_)
-    return report(verdicts.of(chosen), attack.name, attack.title, 0)
+    return attack.score(estimate.taken(chosen), inside[:, chosen], 0)
 
 
 # Direct queries
@@ -159,7 +159,7 @@ def test_a_run_is_judged_by_shadows_alone() -> None:
     ready = attack.shadowed([views[s] for s in shadows], inside[shadows], 0)
     fresh = queried(own_records)[3]
     estimate = ready.run(fresh, 0)
-    assert estimate.scores == pytest.approx(everyone.scores[3])
+    assert estimate.values == pytest.approx(everyone.values[3])
     assert estimate.queries == 40
     with pytest.raises(LocalError, match="no shadows yet"):
         attack.run(fresh, 0)
@@ -171,10 +171,10 @@ def test_a_run_is_judged_by_shadows_alone() -> None:
 def test_a_targets_own_inclusion_is_never_used(kind: type[ShadowAttack]) -> None:
     """Exchange the two runs of a pair in the truth, and nothing in the scores of either moves."""
     views = queried(own_records)
-    before = play_all(kind(candidates(), 0), views, game(), 0).scores
+    before = play_all(kind(candidates(), 0), views, game(), 0).values
     swapped = game().inside.copy()
     swapped[[4, 5]] = swapped[[5, 4]]
-    after = play_all(kind(candidates(), 0), views, replace(game(), inside=swapped), 0).scores
+    after = play_all(kind(candidates(), 0), views, replace(game(), inside=swapped), 0).values
     assert np.array_equal(before[[4, 5]], after[[4, 5]])
     if kind in (LiRA, OfflineLiRA):  # RMIA's references and the loss's midpoint know no candidates
         assert not np.array_equal(before[[0, 1]], after[[0, 1]])
@@ -189,7 +189,7 @@ def test_shadows_that_keep_the_targets_partner_betray_it() -> None:
 
     def area(scores: FloatArray) -> float:
         inside = game().inside
-        return report(Verdicts(scores, inside), "x", "x", 0).figure
+        return score_scores(LiRA, Scores(scores), inside, 0).figure
 
     assert area(told(lambda t: [r for r in game().runs if r != t])) == 1.0
     assert area(told(lambda t: list(game().shadows(t)))) == pytest.approx(0.5, abs=0.1)

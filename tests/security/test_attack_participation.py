@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attacks.base import AttackResult, FloatArray
-from attacks.rounds import Participation
+from attacks.label_distribution import Participation
 from attacks.view import Public, server_view
 from secure_fd.aggregation.base import Dropouts
 from secure_fd.aggregation.masked import MaskedSum
@@ -77,7 +77,7 @@ def share_found(data: FederatedData, records: Images, epsilon: float) -> float:
             DistillationRound(index, every, levels, None, {}, total, answer, survivors)
         )
     view = server_view(history, public(len(every), 2))
-    return float(Participation().run(view, 0).shares[2][0, 0])
+    return float(Participation().run(view, 0).rows[0, 0])
 
 
 def worlds(data: FederatedData) -> tuple[Images, Images]:

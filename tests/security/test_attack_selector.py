@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from attacks.audit.bounds import symbol_bound
-from attacks.base import AttackResult, draw_challenge
-from attacks.scoring import Claim, gaussian_auc
+from attacks.base import AttackResult, draw_challenge, pooled
+from attacks.images import Originals
 from attacks.selector import (
     Answers,
     Asking,
@@ -26,9 +26,9 @@ from attacks.selector import (
     asking_through,
     behind,
     in_front,
-    score_informed,
 )
-from attacks.trilateration import RebuiltTruth, SphereSettings, Trilateration
+from attacks.statistics import Claim, gaussian_auc
+from attacks.trilateration import SphereSettings, Trilateration, joined
 from attacks.view import Capability, Oracle, Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
@@ -101,13 +101,16 @@ def kulsif_victim(label: int, epsilon: float | None = None, *, masked: bool = Fa
 
 
 def rebuilt(victims: list[Victim], asking: Asking | None = None) -> AttackResult:
-    estimates, truths = [], []
+    estimates, sides = [], []
     for victim in victims:
         attack = Trilateration(victim.column, None, SETTINGS, asking or Asking())
         estimates.append(attack.run(view(victim), 0))
-        members, others = victim.sides(drawn(RECORDS, victim.column, 4), 10)
-        truths.append(RebuiltTruth(members.images, others.images))
-    return attack.score(estimates, truths, public(), 0)
+        sides.append(victim.sides(drawn(RECORDS, victim.column, 4), 10))
+    truth = Originals(
+        {i: members.images for i, (members, _) in enumerate(sides)},
+        {i: [others.images] for i, (_, others) in enumerate(sides)},
+    )
+    return attack.score(joined(estimates), truth, 0)
 
 
 def told(victim: Victim) -> AttackResult:
@@ -200,6 +203,7 @@ def of_unit(made: RecordWorlds) -> list[list[Victim]]:
 
 def informed(asked: RecordWorlds) -> AttackResult:
     without, present = of_unit(worlds(EPSILON, noisy=False))
+    claim = Claim(EPSILON, DELTA, record_plan(EPSILON, DELTA, RECORDS).noise)
     estimates = []
     for side in of_unit(asked):
         for i, victim in enumerate(side):
@@ -208,11 +212,11 @@ def informed(asked: RecordWorlds) -> AttackResult:
                 victim.column,
                 without[i].votes(CLASSES),
                 present[i].votes(CLASSES),
+                claim=claim,
             )
             estimates.append(attack.run(view(victim), i))
     members = np.repeat([False, True], len(trials()))
-    noise = record_plan(EPSILON, DELTA, RECORDS).noise
-    return score_informed(estimates, members, Claim(EPSILON, DELTA, noise), 0)
+    return attack.score(pooled(estimates), members, 0)
 
 
 def test_the_record_unit_keeps_membership_below_its_bound() -> None:

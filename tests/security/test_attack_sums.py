@@ -12,17 +12,16 @@ import torch
 from scipy.stats import beta
 from torch import Tensor, nn
 
-from attacks.base import AttackResult
+from attacks.base import ABSTAIN, NEVER, AttackResult
 from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
 from attacks.view import Capability, Oracle, Public, server_view
 from attacks.votes import (
-    ABSTAIN,
-    NEVER,
     Attribution,
+    Holders,
+    RecordedClear,
+    RecordedLabels,
     Said,
     SingleContributor,
-    WitnessedClear,
-    WitnessedLabels,
     statements,
 )
 from secure_fd.aggregation.base import Stage
@@ -75,7 +74,7 @@ def right_clients() -> int:
             )
         )
         estimate = Attribution().run(server_view(history, public()), session)
-        right += round(K * Attribution().score(estimate, np.eye(K), said, session).figure)
+        right += round(K * Attribution().score(estimate, Holders(np.eye(K), said), session).figure)
     return right
 
 
@@ -96,12 +95,12 @@ def test_authors_are_found_where_masks_are_off(monkeypatch: pytest.MonkeyPatch) 
 
 def subtracted(data: FederatedData, limit: int | None, per_round: int) -> AttackResult:
     """Client 2 is away from the second of two masked rounds."""
-    witness = WitnessedClear()
+    recorder = RecordedClear()
     made = run(
         federation(
             data,
             aggregation=MaskedSum(K, public_seed=0, hybrid=False),
-            protection=witness,
+            protection=recorder,
             schedule=replace(BRIEF, proxies_per_round=per_round),
             dropouts=faults({1: {2: Stage.PREPARE}}),
             releases_per_pair=limit,
@@ -109,7 +108,7 @@ def subtracted(data: FederatedData, limit: int | None, per_round: int) -> Attack
     )
     attack, view = Differencing(), server_view(made.transcript, public_of(data))
     estimate = attack.run(view, 0)
-    return attack.score(estimate, statements(witness, made.transcript), 0)
+    return attack.score(estimate, statements(recorder, made.transcript), 0)
 
 
 def test_one_release_a_pair_leaves_nothing_to_subtract(digits: FederatedData) -> None:
@@ -188,7 +187,7 @@ def least_odds(epsilon: float) -> float:
 
     units = KnowledgeCodec(C, 1).encode(unit.release(0, np.arange(PROXIES), answer))
     estimate = SingleContributor().run(server_view(_one_round(units), public(PROXIES, 1)), 0)
-    read = estimate.read[0] == 0
+    read = estimate.rows[0] == 0
     true, false = int((read & (meant == 0)).sum()), int((read & (meant == ABSTAIN)).sum())
     least = beta.ppf(1e-4, true, false + 1)  # Clopper and Pearson's lower limit of true / both
     return float(least / (1 - least))
@@ -217,20 +216,20 @@ def test_too_little_noise_is_caught(broken: float) -> None:
 
 def test_the_label_units_noisy_vote_is_read_but_not_what_was_meant(digits: FederatedData) -> None:
     """Differences show an answer exactly, noise and all; at epsilon 1 most are noise."""
-    witness = WitnessedLabels(1.0, 1e-5)
+    recorder = RecordedLabels(1.0, 1e-5)
     made = run(
         federation(
             digits,
             aggregation=MaskedSum(K, public_seed=0, hybrid=False),
-            protection=witness,
+            protection=recorder,
             schedule=all_proxies(digits),
             dropouts=faults({1: {2: Stage.PREPARE}}),
         )
     )
     attack = Differencing()
     estimate = attack.run(server_view(made.transcript, public_of(digits)), 0)
-    result = attack.score(estimate, statements(witness, made.transcript), 0)
-    assert (estimate.shown[2] != NEVER).all()
+    result = attack.score(estimate, statements(recorder, made.transcript), 0)
+    assert (estimate.others["shown"].rows[2] != NEVER).all()
     assert result.details["shown_precision_against_uploads"] == 1.0
     # 200 answers; a class is named truly with chance e / (e + 10) = .21 where it was meant.
     assert result.details["shown_precision"] < 0.5

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from attacks.base import AttackResult
-from attacks.scoring import auc, rank, roc_curve, tpr_at_fpr
+from attacks.statistics import auc, rank, roc_curve, tpr_at_fpr
 from experiments.suite.pictures import Pictures, pictures
 from experiments.suite.results import SCHEMA, SceneResults, SuiteResults, aggregate
 from experiments.suite.scene import Findings

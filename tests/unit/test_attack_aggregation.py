@@ -8,18 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.rounds import Differencing, InconsistentProxies, Participation
+from attacks.base import ABSTAIN, NEVER
+from attacks.label_distribution import Participation
+from attacks.rounds import Differencing, InconsistentProxies
 from attacks.view import Capability, Oracle, Public, View, client_view, server_view
-from attacks.votes import (
-    ABSTAIN,
-    NEVER,
-    Attribution,
-    Collusion,
-    Said,
-    SingleContributor,
-    assign,
-    p_value,
-)
+from attacks.votes import Attribution, Collusion, Holders, Said, SingleContributor, assign, p_value
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, one_hot
 from secure_fd.transcript import DistillationRound, Transcript
@@ -98,7 +91,7 @@ def test_readable_votes_name_their_authors() -> None:
     payloads = dict.fromkeys(range(C), np.zeros(1, np.uint64))
     history.distillation[0] = replace(history.distillation[0], payloads=payloads)
     estimate = Attribution().run(server_view(history, known), 0)
-    result = Attribution().score(estimate, np.eye(C), truth(rounds), 0)
+    result = Attribution().score(estimate, Holders(np.eye(C), truth(rounds)), 0)
     assert (result.figure, result.details["votes_given_their_author"]) == (1.0, 1.0)
     assert result.control == pytest.approx(1 / C)
 
@@ -112,7 +105,7 @@ def test_a_vote_that_stands_alone_is_read_and_no_other() -> None:
     labels = torch.tensor([0, 0, 0] + [0] * (P - 3))
     attack = SingleContributor()
     estimate = attack.run(server_view(sums(rounds), public(labels)), 0)
-    assert estimate.read[0].tolist() == [0, ABSTAIN, 2, ABSTAIN]
+    assert estimate.rows[0].tolist() == [0, ABSTAIN, 2, ABSTAIN]
     result = attack.score(estimate, truth(rounds), 0)
     assert result.figure == pytest.approx(2 / 4)
     assert result.control == pytest.approx(1 / 4), "the label foretells one of the two"
@@ -136,8 +129,8 @@ def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them() -> 
     rounds = [(EVERY, said), (EVERY, {k: said[k] for k in ALL if k != 2})]
     attack = Differencing()
     estimate = attack.run(server_view(sums(rounds), public()), 0)
-    np.testing.assert_array_equal(estimate.shown[2], said[2])
-    assert (estimate.shown[[0, 1, 3]] == NEVER).all()
+    np.testing.assert_array_equal(estimate.others["shown"].rows[2], said[2])
+    assert (estimate.others["shown"].rows[[0, 1, 3]] == NEVER).all()
     result = attack.score(estimate, truth(rounds), 0)
     assert result.details["shown_precision"] == 1.0
     assert result.figure > result.control
@@ -148,9 +141,9 @@ def test_a_change_of_mind_that_no_vote_makes_is_dropped() -> None:
     changed = {**said, 0: np.where(EVERY < 10, 1, 0)}
     rounds = [(EVERY, said), (EVERY, {k: changed[k] for k in ALL if k != 2})]
     estimate = Differencing().run(server_view(sums(rounds), public()), 0)
-    assert (estimate.differences, estimate.dropped) == (P, 10)
-    assert (estimate.shown[2, 10:] == 0).all()
-    assert (estimate.shown[2, :10] == NEVER).all()
+    assert (estimate.details["differences"], estimate.details["dropped"]) == (P, 10 / P)
+    assert (estimate.others["shown"].rows[2, 10:] == 0).all()
+    assert (estimate.others["shown"].rows[2, :10] == NEVER).all()
 
 
 @pytest.mark.parametrize(

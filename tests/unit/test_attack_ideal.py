@@ -15,12 +15,12 @@ from attacks.ideal import (
     NearestProxies,
     Pool,
     empty_pool,
+    from_ensembles,
     from_generator,
     from_pool,
+    from_votes,
     generator_loss,
-    heard,
     jitter,
-    overheard,
     steal,
     synthesise,
 )
@@ -88,11 +88,14 @@ def test_synthesis_is_the_best_batch_seeded_and_leaves_the_student_alone() -> No
     before = [p.detach().clone() for p in student.parameters()]
     state = torch.random.get_rng_state()
     settings = replace(SMALL, generator_steps=25, generator_rate=0.02)
-    one, two = (synthesise(student, 4, 8, settings, 3) for _ in range(2))
+    one, two = (synthesise(student, 4, (1, 8, 8), settings, 3) for _ in range(2))
     assert torch.equal(one.images, two.images)
     assert torch.equal(state, torch.random.get_rng_state())
     assert one.targets.tolist() == [0, 1, 2, 3] * 2
-    assert one.loss < synthesise(student, 4, 8, replace(settings, generator_steps=1), 3).loss - 0.1
+    assert (
+        one.loss
+        < synthesise(student, 4, (1, 8, 8), replace(settings, generator_steps=1), 3).loss - 0.1
+    )
     assert 0 <= one.images.min() <= one.images.max() <= 1
     for parameter, old in zip(student.parameters(), before, strict=True):
         assert torch.equal(parameter, old)
@@ -103,34 +106,34 @@ def test_synthesis_is_the_best_batch_seeded_and_leaves_the_student_alone() -> No
 @pytest.mark.parametrize("side", [8, 14, 28, 29])
 def test_synthesis_paints_the_side_of_the_proxies(side: int) -> None:
     student = nn.Sequential(nn.Flatten(), nn.Linear(side * side, 4))
-    assert synthesise(student, 4, side, SMALL, 0).images.shape == (8, 1, side, side)
+    assert synthesise(student, 4, (1, side, side), SMALL, 0).images.shape == (8, 1, side, side)
 
 
 def test_votes_become_distributions_and_nobody_becomes_uniform() -> None:
     votes = torch.zeros(3, 2, 4, dtype=torch.float64)
     votes[0, 0, 1], votes[0, 1, 2] = 1.0, 3.0
     votes[2, 0] = torch.tensor([-2.0, 0.5, 0.5, -1.0])
-    pool = heard(IMAGES[:3], votes)
+    pool = from_votes(IMAGES[:3], votes)
     assert pool.targets.tolist() == [[0, 0.25, 0.75, 0], [0.25] * 4, [0, 0.5, 0.5, 0]]
     assert pool.answered.tolist() == [True, False, True]
     assert pool.acceptance == pytest.approx(2 / 3)
     assert NOTHING.acceptance == 0
     with pytest.raises(LocalError, match=r"votes: \(3, 4\) is not allowed; use \[3, R, C\]"):
-        heard(IMAGES[:3], votes[:, 0])
+        from_votes(IMAGES[:3], votes[:, 0])
 
 
 def test_overheard_keeps_the_newest_answer_that_may_teach() -> None:
     public = Public(IMAGES, 3, 4, network)
     first = Ensemble(np.array([7, 2]), np.eye(4)[[0, 1]], np.array([True, True]))
     second = Ensemble(np.array([2, 5]), np.eye(4)[[3, 3]], np.array([True, False]))
-    pool = overheard(server_view(transcript(first, second), public))
+    pool = from_ensembles(server_view(transcript(first, second), public))
     assert torch.equal(pool.images, IMAGES[[2, 7]])
     assert pool.targets.argmax(dim=1).tolist() == [3, 0]
     silent = Ensemble(np.array([1]), np.eye(4)[[0]], np.array([False]))
-    assert len(overheard(server_view(transcript(silent), public))) == 0
+    assert len(from_ensembles(server_view(transcript(silent), public))) == 0
     beyond = Ensemble(np.array([40]), np.eye(4)[[0]], np.array([True]))
     with pytest.raises(LocalError, match="proxy index 40 is not allowed; 40 proxies exist"):
-        overheard(server_view(transcript(beyond), public))
+        from_ensembles(server_view(transcript(beyond), public))
 
 
 def test_every_image_is_asked_once_and_the_budget_holds() -> None:
@@ -156,7 +159,7 @@ def test_a_student_learns_from_answers_and_from_what_was_known_before() -> None:
     settings = replace(SMALL, passes=40, student_rate=0.05)
     alone = steal(network(0), NOTHING, Oracle(lambda _: constant, 24), settings, 0).student
     assert (alone(IMAGES).argmax(dim=1) == 0).all()
-    known = heard(IMAGES, by_brightness(IMAGES))
+    known = from_votes(IMAGES, by_brightness(IMAGES))
     both = steal(network(0), known, Oracle(lambda _: constant, 24), settings, 0).student
     right = both(IMAGES).argmax(dim=1) == known.targets.argmax(dim=1)
     assert right.float().mean() > 0.8
@@ -213,7 +216,7 @@ def test_the_pool_shows_the_surest_images_of_each_class_and_breaks_ties_at_rando
     answered[19] = False
     found = from_pool(Pool(IMAGES, targets, answered), 2, 0)
     assert found is not None
-    assert found.classes.tolist() == [1, 1, 3, 3]
+    assert found.groups.tolist() == [1, 1, 3, 3]
     assert torch.equal(found.images[:2], IMAGES[[18, 17]])
     firsts = {
         float(made.images[2].sum())
@@ -227,9 +230,9 @@ def test_the_pool_shows_the_surest_images_of_each_class_and_breaks_ties_at_rando
 
 def test_the_generator_shows_every_class_and_the_student_picks() -> None:
     student = network(0)
-    found = from_generator(student, 4, 8, 1, SMALL, 0)
-    every = synthesise(student, 4, 8, SMALL, 0)
-    assert found.classes.tolist() == [0, 1, 2, 3]
+    found = from_generator(student, Public(IMAGES, 1, 4, network), 1, SMALL, 0)
+    every = synthesise(student, 4, (1, 8, 8), SMALL, 0)
+    assert found.groups.tolist() == [0, 1, 2, 3]
     for c in range(4):
         losses = nn.functional.cross_entropy(
             student(every.images), torch.full((8,), c), reduction="none"

@@ -6,11 +6,10 @@ from scipy.stats import norm, t, ttest_rel
 from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as reference_curve
 
-from attacks.base import RocCurve
-from attacks.scoring import (
+from attacks.base import RocCurve, Scores
+from attacks.statistics import (
     GRID,
     OverSeeds,
-    Scores,
     advantage,
     auc,
     mean,

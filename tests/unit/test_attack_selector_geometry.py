@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.scoring import Claim, Words, verdict
+from attacks.base import Images as Guesses
+from attacks.base import Scores
+from attacks.images import Originals
+from attacks.scoring import score_scores
 from attacks.selector import (
     Asking,
     FlipRadius,
@@ -18,14 +21,8 @@ from attacks.selector import (
     in_front,
     noiseless_rules,
 )
-from attacks.trilateration import (
-    Rebuilt,
-    RebuiltTruth,
-    SphereSettings,
-    Trilateration,
-    approach,
-    scouted,
-)
+from attacks.statistics import LOW_FPR, Claim
+from attacks.trilateration import SphereSettings, Trilateration, approach, scouted
 from attacks.view import Capability, Oracle, Public, server_view
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
@@ -167,12 +164,12 @@ def test_the_mask_reads_a_row_or_the_sum_and_repeats_are_other_images() -> None:
     points = np.stack([np.full(4, 0.9), np.full(4, 0.1), np.ones(4), np.zeros(4)])
     oracle = Oracle(votes, 100)
     said = [True, False, True, False]
-    assert Mask(oracle, (2, 2), 2)(points).tolist() == said
-    assert Mask(oracle, (2, 2), 2, row=1)(points).tolist() == said
-    assert not Mask(oracle, (2, 2), 2, row=0)(points).any()
-    assert not Mask(oracle, (2, 2), 1)(points).any()
+    assert Mask(oracle, (1, 2, 2), 2)(points).tolist() == said
+    assert Mask(oracle, (1, 2, 2), 2, row=1)(points).tolist() == said
+    assert not Mask(oracle, (1, 2, 2), 2, row=0)(points).any()
+    assert not Mask(oracle, (1, 2, 2), 1)(points).any()
     assert oracle.queries == 4
-    assert Mask(oracle, (2, 2), 2, asking=Asking(5, 5))(points).tolist() == said
+    assert Mask(oracle, (1, 2, 2), 2, asking=Asking(5, 5))(points).tolist() == said
     assert oracle.queries == 20
     seen = torch.cat(asked)
     assert 0 <= seen.min() <= seen.max() <= 1
@@ -181,19 +178,20 @@ def test_the_mask_reads_a_row_or_the_sum_and_repeats_are_other_images() -> None:
 def test_a_null_score_is_a_coin_and_an_oracle_is_certain() -> None:
     rng = np.random.default_rng(0)
     member = np.arange(400) % 2 == 0
-    words = Words("x", "X", "coin", ())
+    low = {"low": LOW_FPR}
     claim = Claim(4.0, 1e-5, 1.16)
-    null = verdict(words, rng.random(400), rng.random(400), member, 7, claim.bounds(), 0)
+    blind = Scores(rng.random(400), control=rng.random(400), queries=7)
+    null = score_scores(FlipRadius, blind, member, 0, rates=low, details=claim.bounds())
     assert abs(null.figure - 0.5) < 0.11
     assert null.details["p_value"] > 0.001
     assert null.details["auc_bound"] == pytest.approx(0.982, abs=1e-3)
     assert null.details["auc_bound_of_the_noise"] == pytest.approx(0.729, abs=1e-3)
-    sure = verdict(words, member.astype(float), rng.random(400), member, 7, {}, 0)
+    sure = score_scores(FlipRadius, Scores(member.astype(float)), member, 0, rates=low)
     assert sure.figure == 1.0
     assert sure.details["tpr_at_0.01_fpr"] == 1.0
     assert "auc_bound_of_the_noise" not in Claim(4.0, 0.0).bounds()
     with pytest.raises(LocalError, match="is_member"):
-        verdict(words, rng.random(399), rng.random(399), member[:399], 7, {}, 0)
+        score_scores(FlipRadius, Scores(rng.random(399)), member[:399], 0)
 
 
 def test_a_zeroed_record_takes_its_own_features_away_and_nothing_else() -> None:
@@ -256,10 +254,10 @@ def test_a_class_without_public_images_has_no_start() -> None:
 
 def test_every_image_needs_its_truth_and_settings_their_range() -> None:
     blank = torch.zeros(1, 16, 16)
-    one = Rebuilt(0, blank, blank, 1.0, 0)
-    truth = RebuiltTruth(public().proxies[:2], public().proxies[2:4])
-    with pytest.raises(LocalError, match="2 for 1 images"):
-        Trilateration(0).score([one], [truth, truth], public(), 0)
+    elsewhere = Guesses(blank[None], torch.tensor([3]), details={"unexplained": 1.0})
+    truth = Originals({0: public().proxies[:2]}, {0: [public().proxies[2:4]]})
+    with pytest.raises(LocalError, match="no class of the reconstructions"):
+        Trilateration(0).score(elsewhere, truth, 0)
     with pytest.raises(ConfigurationError, match="surplus"):
         SphereSettings(surplus=1.0)
     with pytest.raises(ConfigurationError, match="bits"):

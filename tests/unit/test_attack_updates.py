@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attacks.base import Images as Guesses
 from attacks.base import Labelled, seeded
-from attacks.images import CEILING, psnr
+from attacks.images import CEILING, match, psnr
 from attacks.updates import (
     Mismatch,
     Recipe,
@@ -29,10 +30,9 @@ from attacks.updates import (
     split_fixed,
 )
 from attacks.updates_attack import (
-    UpdateEstimate,
+    AnalyticInversion,
     UpdateTruth,
     distinct,
-    match,
     references,
     score_updates,
 )
@@ -308,7 +308,7 @@ def test_the_search_finds_one_record_from_its_gradient() -> None:
 # The score
 
 
-def truth_of(count: int, control: UpdateEstimate | None = None) -> UpdateTruth:
+def truth_of(count: int, control: Guesses | None = None) -> UpdateTruth:
     private = {k: records(count, 20 + k) for k in range(3)}
     held_out = {k: references(private[k], records(90, 30 + k), k) for k in range(3)}
     return UpdateTruth(private, held_out, control or guess_at(held_out_images(held_out)))
@@ -318,8 +318,10 @@ def held_out_images(held_out: dict[int, tuple[Labelled, ...]]) -> list[Tensor]:
     return [held_out[k][-1].images for k in range(3)]
 
 
-def guess_at(images: list[Tensor], certain: int = 0) -> UpdateEstimate:
-    return UpdateEstimate(tuple(images), ((0,), (1,), (2,)), (certain,) * 3)
+def guess_at(images: list[Tensor], certain: int = 0) -> Guesses:
+    groups = torch.arange(3).repeat_interleave(len(images[0]))
+    sure = torch.arange(len(images[0])).repeat(3) < certain
+    return Guesses(torch.cat(images), groups, sure=sure)
 
 
 def test_guesses_are_matched_whatever_their_order() -> None:
@@ -335,7 +337,7 @@ def test_guesses_are_matched_whatever_their_order() -> None:
 def test_an_oracle_is_exact_and_sure() -> None:
     truth = truth_of(4)
     exact = guess_at([truth.private[k].images for k in range(3)], certain=4)
-    result = score_updates("n", "t", exact, truth, public(), (), 0)
+    result = score_updates(AnalyticInversion, exact, truth, public(), (), 0)
     assert result.details["share_exact"] == 1.0
     assert result.details["max_abs_error"] == 0.0
     assert result.details["certain"] == result.details["certain_and_right"] == 12
@@ -347,7 +349,7 @@ def test_an_oracle_is_exact_and_sure() -> None:
 def test_a_wrong_claim_of_certainty_shows() -> None:
     truth = truth_of(4)
     wrong = guess_at([records(4, 70 + k).images for k in range(3)], certain=4)
-    result = score_updates("n", "t", wrong, truth, public(), (), 0)
+    result = score_updates(AnalyticInversion, wrong, truth, public(), (), 0)
     assert (result.details["certain"], result.details["certain_and_right"]) == (12, 0)
     assert result.details["share_exact"] == 0
 
@@ -366,7 +368,9 @@ def test_guesses_without_access_have_a_fair_delta() -> None:
             blind = [records(4, 9000 + 10 * seed + k).images for k in range(3)]
             near = [(1 - share) * b + share * private[k].images for k, b in enumerate(blind)]
             truth = UpdateTruth(private, held_out, guess_at(blind))
-            deltas.append(score_updates("n", "t", guess_at(near), truth, public(), (), 0).figure)
+            deltas.append(
+                score_updates(AnalyticInversion, guess_at(near), truth, public(), (), 0).figure
+            )
         return float(np.mean(deltas) / (np.std(deltas, ddof=1) / 20**0.5))
 
     assert abs(mean_over_error(0.0)) < 3
@@ -383,7 +387,7 @@ def test_references_are_as_many_class_by_class_and_enough_or_refused() -> None:
 
 
 def test_the_truth_refuses_unequal_shared_or_missing_references() -> None:
-    private, nothing = {0: records(3, 0)}, guess_at([])
+    private, nothing = {0: records(3, 0)}, guess_at([records(1, k).images for k in range(3)])
     with pytest.raises(LocalError, match="differ in labels"):
         UpdateTruth(private, {0: [records(2, 1)]}, nothing)
     with pytest.raises(LocalError, match="members too"):

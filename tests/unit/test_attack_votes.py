@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from attacks.base import FloatArray
-from attacks.votes import ABSTAIN, NEVER, allot, by_client, named, newest
+from attacks.base import ABSTAIN, NEVER, FloatArray
+from attacks.scoring import right_by_group
+from attacks.votes import allot, named, newest
 from secure_fd.knowledge import IntArray, one_hot
 
 K, C, P = 4, 3, 30
@@ -47,6 +48,6 @@ def test_the_last_word_counts_and_absence_is_not_abstention() -> None:
 
 
 def test_clients_that_never_voted_are_in_no_average() -> None:
-    cast = np.array([[True, True], [False, False]])
-    assert by_client(np.array([[True, False], [True, True]]), cast).tolist() == [0.5]
-    assert by_client(~cast, np.zeros_like(cast)).tolist() == [0.0]
+    truth = np.array([[1, 2], [ABSTAIN, NEVER]])
+    assert right_by_group(np.array([[1, 1], [ABSTAIN, 0]]), truth).tolist() == [0.5]
+    assert right_by_group(truth, np.full((2, 2), ABSTAIN)).tolist() == [0.0]

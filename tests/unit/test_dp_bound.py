@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from attacks.audit.bounds import gaussian_epsilon
-from attacks.scoring import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
+from attacks.statistics import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.response import RandomizedResponse
 

@@ -9,10 +9,11 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from attacks.base import BoolArray, FloatArray, Labelled
+from attacks.base import AttackResult, BoolArray, FloatArray, Labelled, Scores
 from attacks.membership import (
     RMIA,
     Game,
+    LiRA,
     LossThreshold,
     Pool,
     Shadows,
@@ -24,7 +25,8 @@ from attacks.membership import (
     nearest,
     one_sided,
 )
-from attacks.scoring import Verdicts, rank, report, tpr_at_fpr
+from attacks.scoring import score_scores
+from attacks.statistics import rank, tpr_at_fpr
 from attacks.view import Capability, Oracle, Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import Ensemble, WordArray
@@ -252,20 +254,20 @@ def test_votes_are_the_most_telling_ones_in_view() -> None:
 # The report
 
 
-def verdicts(scores: FloatArray, inside: BoolArray) -> Verdicts:
-    return Verdicts(scores, inside)
+def report(scores: FloatArray, inside: BoolArray, seed: int = 0) -> AttackResult:
+    return score_scores(LiRA, Scores(scores), inside, seed)
 
 
 @cache
-def some() -> Verdicts:
+def some() -> tuple[FloatArray, BoolArray]:
     inside = inclusion(8, 150, 3)
     rng = np.random.default_rng(4)
-    return verdicts(rng.normal(size=150) * 0.3 + inside + rng.normal(size=inside.shape), inside)
+    return rng.normal(size=150) * 0.3 + inside + rng.normal(size=inside.shape), inside
 
 
 def test_figures_agree_with_other_implementations() -> None:
-    made = report(some(), "x", "x", 0)
-    inside, scores = some().inside, some().scores
+    scores, inside = some()
+    made = report(scores, inside)
     assert made.figure == pytest.approx(roc_auc_score(inside.ravel(), scores.ravel()))
     assert made.control == pytest.approx(0.5, abs=0.01)
     other = tpr_at_fpr(rank(scores[inside], scores[~inside], 0), 0.01, 0)
@@ -280,19 +282,19 @@ def test_figures_agree_with_other_implementations() -> None:
 
 
 def test_rates_are_resolved_by_candidates_and_not_by_their_repeats() -> None:
-    few = some().of(np.arange(150) < 99)
-    made = report(few, "x", "x", 0)
+    scores, inside = some()
+    made = report(scores[:, :99], inside[:, :99])
     assert "tpr_at_0.01_fpr" not in made.details
     assert any("1 % FPR: not resolvable with 99 different" in words for words in made.caveats)
-    assert "tpr_at_0.01_fpr" in report(some(), "x", "x", 0).details
+    assert "tpr_at_0.01_fpr" in report(scores, inside).details
 
 
 def test_an_oracle_attack_scores_one_and_a_constant_a_half() -> None:
     inside = inclusion(4, 200, 0)
-    known = report(verdicts(np.where(inside, 1.0, -1.0), inside), "x", "x", 0)
+    known = report(np.where(inside, 1.0, -1.0), inside)
     assert (known.figure, known.details["advantage"]) == (1.0, 1.0)
     assert known.details["tpr_at_0.01_fpr"] == 1.0
-    blind = report(verdicts(np.zeros(inside.shape), inside), "x", "x", 0)
+    blind = report(np.zeros(inside.shape), inside)
     assert blind.figure == pytest.approx(0.5, abs=0.06)  # three deviations of 400 scores a side
     assert blind.details["advantage"] == 0.0
 
@@ -308,7 +310,7 @@ def test_null_attacks_cry_wolf_no_more_often_than_they_say() -> None:
         rng = np.random.default_rng(seed)
         inside = inclusion(8, 40, seed)
         scores = 2 * rng.normal(size=40) + rng.normal(size=inside.shape)
-        made = report(verdicts(scores, inside), "x", "x", seed)
+        made = report(scores, inside, seed)
         alarms += made.details["p_value"] < 0.05
         missed += not made.interval[0] <= 0.5 <= made.interval[1]
     assert alarms <= 9
@@ -318,8 +320,8 @@ def test_null_attacks_cry_wolf_no_more_often_than_they_say() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     inside = inclusion(4, 10, 0)
     with pytest.raises(LocalError, match="R even"):
-        verdicts(np.zeros((3, 10)), inside[:3])
+        report(np.zeros((3, 10)), inside[:3])
     with pytest.raises(LocalError, match="not finite"):
-        verdicts(np.full((4, 10), np.nan), inside)
+        report(np.full((4, 10), np.nan), inside)
     with pytest.raises(LocalError, match="each candidate once"):
-        verdicts(np.zeros((4, 10)), np.ones((4, 10), dtype=np.bool_))
+        report(np.zeros((4, 10)), np.ones((4, 10), dtype=np.bool_))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from attacks import fit, prior
+from attacks import fit
 from attacks import inversion as gmi
 from attacks.ideal import IdealSettings
 from secure_fd.data.federated import ClientData, federate
@@ -33,7 +33,7 @@ class Effort:
     clients swings from round to round before it settles.
     """
 
-    prior: prior.PriorSettings
+    prior: gmi.PriorSettings
     search: gmi.InversionSettings
     literal: gmi.InversionSettings
     theft: IdealSettings
@@ -44,7 +44,7 @@ class Effort:
 
 
 FULL = Effort(
-    prior=replace(prior.PUBLISHED, channels=16, epochs=None, steps=780),
+    prior=replace(gmi.PUBLISHED_PRIOR, channels=16, epochs=None, steps=780),
     search=gmi.InversionSettings(steps=300, restarts=3, per_class=4),
     literal=gmi.PUBLISHED,
     theft=IdealSettings(epochs=30, batch=50, warm=False),
@@ -54,7 +54,7 @@ FULL = Effort(
     fedavg_rounds=100,
 )
 QUICK = Effort(
-    prior=replace(prior.QUICK, steps=100),
+    prior=replace(gmi.QUICK_PRIOR, steps=100),
     search=replace(gmi.QUICK, steps=60),
     literal=replace(gmi.PUBLISHED, steps=60, restarts=2),
     theft=IdealSettings(epochs=3, batch=50, generator_steps=10, channels=6, warm=False),

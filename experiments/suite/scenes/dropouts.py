@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from attacks.base import AttackResult
-from attacks.rounds import Differencing, Participation
+from attacks.label_distribution import Participation
+from attacks.rounds import Differencing
 from attacks.view import View, server_view
 from attacks.votes import statements, undoing
 from experiments import attacking, runs
@@ -14,8 +15,8 @@ from experiments.suite.scene import Findings, Job, Progress
 from experiments.suite.scenes.federation import (
     Prepared,
     declared,
+    recorder_for,
     suite_plan,
-    witness_for,
 )
 
 _DROP = 0.2
@@ -65,16 +66,16 @@ class Dropouts:
         """Train a row, then put its sums together."""
         plan = self._plan(job, row)
         spec = next(spec for spec in row_specs(plan) if spec.key == row.removesuffix(_ONCE))
-        witness = witness_for(plan.terms, spec)
+        recorder = recorder_for(plan.terms, spec)
         made = runs.run_row(
             plan.terms,
             spec,
             seed,
             prepared.warm,
             lambda done: progress(90 * done // plan.terms.rounds),
-            witness,
+            recorder,
         )
-        said = statements(witness, made.transcript)
+        said = statements(recorder, made.transcript)
         view = server_view(made.transcript, prepared.arsenal.public)
         subtract = Differencing()
         found = {

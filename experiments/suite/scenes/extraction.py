@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from attacks import fit, prior
+from attacks import fit
 from attacks import inversion as gmi
 from attacks.base import AttackResult
 from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
@@ -27,7 +27,7 @@ ROUNDS, QUICK_ROUNDS = 10, 2
 """Fewer than a comparison's: at 256 proxies a round nearly every proxy has been answered."""
 _SEARCH = gmi.InversionSettings(steps=80, restarts=2, per_class=2)
 _QUICK_SEARCH = gmi.InversionSettings(steps=40, restarts=1, per_class=1)
-_QUICK_PRIOR = prior.PriorSettings(channels=8, steps=40, batch=16, learning_rate=2e-3)
+_QUICK_PRIOR = gmi.PriorSettings(channels=8, steps=40, batch=16, learning_rate=2e-3)
 _OPEN = "not applicable: missing a query to answer without a selector (it only reads)"
 
 
@@ -136,7 +136,7 @@ def _stolen(
     seed: int,
     teacher: LabelFunction,
 ) -> AttackResult:
-    return attack.score(attack.run(view, seed), truth, seed, teacher)
+    return replace(attack, teacher=teacher).score(attack.run(view, seed), truth, seed)
 
 
 def _attacked(job: Job, row: _Row, seed: int, ready: Arsenal) -> tuple[View, RowRun, Terms]:
@@ -171,8 +171,8 @@ def _attacks(
     """One prior and one set of controls for the three levels."""
     lesson = fit.QUICK if job.quick else fit.Fit()
     search = _QUICK_SEARCH if job.quick else _SEARCH
-    sizes = _QUICK_PRIOR if job.quick else prior.PriorSettings()
-    trained = prior.train_prior(public.proxies, sizes, seed, progress)
+    sizes = _QUICK_PRIOR if job.quick else gmi.PriorSettings()
+    trained = gmi.train_prior(public.proxies, sizes, seed, progress)
     first = IdealK1.prepare(public, trained, seed, _settings(job), search, lesson)
     others = (
         level.prepare(public, trained, seed, _settings(job), search, lesson, first.controls)

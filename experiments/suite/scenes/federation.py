@@ -11,12 +11,13 @@ from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from attacks.votes import (
     Attribution,
     Collusion,
+    Holders,
+    RecordedClear,
+    RecordedLabels,
+    RecordedRecords,
+    Recorder,
     Said,
     SingleContributor,
-    Witness,
-    WitnessedClear,
-    WitnessedLabels,
-    WitnessedRecords,
     named,
     statements,
     told,
@@ -70,12 +71,12 @@ def suite_plan(job: Job, settings: Settings) -> Plan:
     return replace(made, terms=replace(made.terms, schedule=fewer))
 
 
-def witness_for(terms: Terms, spec: RowSpec) -> Witness:
+def recorder_for(terms: Terms, spec: RowSpec) -> Recorder:
     """The row's protection, which keeps the truth for scoring and changes no bit of the run."""
     epsilon, delta = terms.epsilon, terms.delta
     if epsilon is None or spec.unit is None:
-        return WitnessedClear()
-    return (WitnessedLabels if spec.unit == "label" else WitnessedRecords)(epsilon, delta)
+        return RecordedClear()
+    return (RecordedLabels if spec.unit == "label" else RecordedRecords)(epsilon, delta)
 
 
 DECLARED = "the record unit makes every client's set of classes public: here that is all"
@@ -105,7 +106,7 @@ class _Scored:
     """A trained row, and what its clients said in each of its sums."""
 
     made: runs.RowRun
-    witness: Witness
+    recorder: Recorder
     arsenal: attacking.Arsenal
     said: tuple[Said, ...] = field(repr=False)
 
@@ -114,7 +115,7 @@ class _Scored:
 
     def with_colluders(self, count: int) -> View:
         transcript = self.made.transcript
-        own = told(self.witness, transcript, range(count)) if transcript.distillation else None
+        own = told(self.recorder, transcript, range(count)) if transcript.distillation else None
         return server_view(transcript, self.arsenal.public, colluders=own)
 
 
@@ -155,20 +156,20 @@ class Federation:
         """Train a row, then everything that a server could try."""
         plan = self._plan(job)
         spec = next(spec for spec in row_specs(plan) if spec.key == row)
-        witness = witness_for(plan.terms, spec)
+        recorder = recorder_for(plan.terms, spec)
         made = runs.run_row(
             plan.terms,
             spec,
             seed,
             None if spec.kind == "fedavg" else prepared.warm,
             lambda done: progress(70 * done // plan.terms.rounds),
-            witness,
+            recorder,
         )
         known = attacking.attack_row(
             plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None
         )
         progress(90)
-        scored = _Scored(made, witness, prepared.arsenal, statements(witness, made.transcript))
+        scored = _Scored(made, recorder, prepared.arsenal, statements(recorder, made.transcript))
         found = {**known, **_on_sums(scored), "inconsistent-proxies": _split(plan, scored)}
         return declared(found, _LABELS_AND_AUTHORS) if spec.unit == "record" else found
 
@@ -205,7 +206,7 @@ def _on_sums(scored: _Scored) -> Findings:
 def _attribution(scored: _Scored) -> AttackResult:
     seed = scored.made.seed
     estimate = Attribution().run(scored.view(), seed)
-    return Attribution().score(estimate, scored.arsenal.histograms, scored.said, seed)
+    return Attribution().score(estimate, Holders(scored.arsenal.histograms, scored.said), seed)
 
 
 def _single(scored: _Scored) -> AttackResult:
@@ -231,7 +232,7 @@ def _split(plan: Plan, scored: _Scored) -> AttackResult | str:
 
     def attacked() -> AttackResult:
         estimate = attack.run(server_view(made.transcript, public, oracles), made.seed)
-        truth = _probed(plan.terms, scored, data, estimate.indices)
+        truth = _probed(plan.terms, scored, data, attack.indices(public, made.seed))
         return attack.score(estimate, truth, made.seed)
 
     return unless_missing(attacked)
@@ -242,7 +243,7 @@ def _lying(terms: Terms, scored: _Scored, data: FederatedData) -> SplitViews:
     made, n_clients = scored.made, len(data.clients)
     return SplitViews(
         votes=_votes_of_each(terms, scored, data),
-        levels=scored.witness.levels(_levels(terms, made.spec)),
+        levels=scored.recorder.levels(_levels(terms, made.spec)),
         decoy=torch.zeros(data.proxies.pixels.shape[1:]),
         cohort=None if made.spec.secure is None else SplitCohort(n_clients),
     )
@@ -258,7 +259,7 @@ def _levels(terms: Terms, spec: RowSpec) -> int:
 def _votes_of_each(terms: Terms, scored: _Scored, data: FederatedData) -> AnswerFunction:
     made = scored.made
     uncovered = replace(made, spec=replace(made.spec, secure=None))
-    return injection_oracle(terms, uncovered, data, scored.witness)
+    return injection_oracle(terms, uncovered, data, scored.recorder)
 
 
 def _probed(terms: Terms, scored: _Scored, data: FederatedData, indices: IntArray) -> IntArray:

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import prior
 from attacks.base import AttackResult
-from attacks.ideal import IdealK3
+from attacks.ideal import POOL, IdealK3
 from attacks.inversion import (
-    NAME,
+    RAW_PSNR,
     InversionTruth,
     ModelInversion,
     beyond_pixels,
     inversion_truth,
     raw_psnr,
+    train_prior,
 )
 from attacks.view import AnswerFunction, Capability, Oracle, Public, View, server_view
 from experiments.attacking import labelled
@@ -93,7 +93,7 @@ class Figure8:
             partial(models.build, models.SHARED, data.n_classes),
             data.proxies.labels,
         )
-        trained = prior.train_prior(
+        trained = train_prior(
             data.outside.pixels, effort.prior, seed, lambda share: progress(int(60 * share))
         )
         private = torch.arange(FIRST_PRIVATE, data.n_classes)
@@ -136,7 +136,7 @@ def _attack_fedavg(
     scored = ready.inversion.score(estimate, ready.truth, seed)
     published = replace(ready.inversion, settings=effort.literal).run(view, seed)
     controls = ready.inversion.controls
-    literal = raw_psnr(published.reconstruction, "GMI, global model", controls, ready.truth, seed)
+    literal = raw_psnr(published, "GMI, global model", controls, ready.truth, seed)
     thief = _thief(effort, ready)
     return {
         literal.name: _with(literal, {**record, **search_of(effort.literal)}, _LITERAL),
@@ -164,25 +164,22 @@ def _attack_selective(
     view = server_view(runner.transcript, ready.public, {Capability.INJECT_PROXIES: oracle})
     thief = _thief(effort, ready)
     stolen = thief.run(view, seed)
-    asked = stolen.pool.images
+    asked, pooled = stolen.asked, stolen.others.get(POOL)
     record = {**record, **_acceptance(method, data, asked)}
     found: dict[str, AttackResult | str] = {}
-    if (
-        stolen.pooled is None
-        or not torch.isin(stolen.pooled.classes, ready.inversion.classes).any()
-    ):
-        found[NAME] = "not applicable: missing an image that the clients gave a private class"
+    if pooled is None or not torch.isin(pooled.groups, ready.inversion.classes).any():
+        found[RAW_PSNR] = "not applicable: missing an image that the clients gave a private class"
     else:
         words, controls = f"IDEAL, {labels} labels", ready.inversion.controls
-        literal = raw_psnr(stolen.pooled, words, controls, ready.truth, seed)
-        found[NAME] = _with(
+        literal = raw_psnr(pooled, words, controls, ready.truth, seed)
+        found[RAW_PSNR] = _with(
             replace(literal, queries=stolen.queries),
             {**record, "images_per_class": effort.search.per_class},
             (*_LITERAL, *_DIRECT, thief.caveat),
         )
     progress(95)
     found[ModelInversion.name] = unless_missing(lambda: _read_only(view, seed, ready, record))
-    more = beyond_pixels("", stolen.reconstruction, ready.truth) | search_of(effort.search)
+    more = beyond_pixels("", stolen, ready.truth) | search_of(effort.search)
     scored = thief.score(stolen, ready.truth, seed)
     found[thief.name] = _with(scored, {**record, **more}, _DIRECT)
     return found

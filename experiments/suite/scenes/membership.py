@@ -3,15 +3,16 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attacks import fit, label_only
-from attacks.base import AttackResult, BoolArray, Labelled, substream
+from attacks.base import AttackResult, BoolArray, Labelled, Scores, Titled, Words, pooled, substream
 from attacks.fit import label_function
-from attacks.label_only import LabelAttack, LabelOnlyEstimate, LabelOnlySettings
+from attacks.label_only import LabelAttack, LabelOnlySettings
 from attacks.membership import (
     RMIA,
     Game,
@@ -24,7 +25,8 @@ from attacks.membership import (
     UploadLiRA,
     play_all,
 )
-from attacks.scoring import Verdicts, auc_bound, gaussian_auc, gaussian_tpr, report, tpr_bound
+from attacks.scoring import score_scores
+from attacks.statistics import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
 from attacks.view import (
     Capability,
     LabelOracle,
@@ -53,7 +55,12 @@ from secure_fd.training import predict
 _DIRECT = (LiRA, OfflineLiRA, RMIA, LossThreshold)
 _TARGETS = [0, 1]
 """Runs that label-only attacks are aimed at: one pair, so each candidate is inside one of them."""
-_BROADCAST = ("indirect-broadcast", "Membership: ensembles on nearby proxies")
+_BROADCAST = Words(
+    "indirect-broadcast",
+    "Membership: ensembles on nearby proxies",
+    IndirectMembership.figure_name,
+    IndirectMembership.control_name,
+)
 _UNCAPPED = 1_000_000
 _CANARIES = ("lira", "lira-upload", "indirect")
 """Attacks whose figure on mislabelled canaries is a finding of its own."""
@@ -215,22 +222,22 @@ class _Arena:
         self,
         attacks: Sequence[ShadowAttack],
         view: Callable[[int, int | None], View],
-        named: tuple[str, str] | None = None,
+        named: Titled | None = None,
     ) -> Findings:
         """One attack, in a part a client, on every run. named: where its own name is taken."""
-        name, title = named or (attacks[0].name, attacks[0].title)
+        words = named or attacks[0]
         game = self.setup.game
         scores, queries = np.empty(game.inside.shape), 0
         try:
             for attack in attacks:
                 views = [view(run, attack.client) for run in game.runs]
-                estimate = play_all(attack, views, game, substream(self.seed, name))
-                scores[:, game.pool.of(attack.client)] = estimate.scores
+                estimate = play_all(attack, views, game, substream(self.seed, words.name))
+                scores[:, game.pool.of(attack.client)] = estimate.values
                 queries += estimate.queries
         except MissingCapabilityError as missing:
-            return {name: f"{NOT_APPLICABLE}{missing}{self.void}"}
-        verdicts = Verdicts(scores, game.inside, queries)
-        return self._reported(verdicts, game.pool.mislabelled, name, title)
+            return {words.name: f"{NOT_APPLICABLE}{missing}{self.void}"}
+        estimate = Scores(scores, queries=queries)
+        return self._reported(words, estimate, game.inside, game.pool.mislabelled)
 
     def asked_labels(self, attacks: Sequence[LabelAttack]) -> Findings:
         """One label-only variant, in a part a client, on the first pair of runs."""
@@ -239,21 +246,21 @@ class _Arena:
             seen = [[self._labels(run, k, a) for k, a in enumerate(attacks)] for run in _TARGETS]
         except MissingCapabilityError as missing:
             return {first.name: f"{NOT_APPLICABLE}{missing}{self.void}"}
-        runs = [label_only.pooled(each) for each in seen]
+        runs = [pooled(each) for each in seen]
         asked = np.flatnonzero(runs[0].mask)
-        # "From the threshold on" is above the next number below it.
-        threshold = np.nextafter(first.calibrated.threshold, -np.inf)
-        verdicts = Verdicts(
-            np.stack([run.scores for run in runs]) - threshold,
-            game.inside[_TARGETS][:, asked],
-            sum(run.queries for run in runs),
-            np.stack([run.right for run in runs]).astype(np.bool_),
+        estimate = Scores(
+            np.stack([run.values for run in runs]),
+            right=np.stack([run.right for run in runs if run.right is not None]),
+            threshold=runs[0].threshold,
+            queries=sum(run.queries for run in runs),
+            details=runs[0].details,
         )
-        canaries = game.pool.mislabelled[asked]
-        told = {"shadow_auc": first.calibrated.shadow_auc}
-        return self._reported(verdicts, canaries, first.name, first.title, told)
+        # The control of a game: its own, for all attacks alike.
+        words = Words(first.name, first.title, LiRA.figure_name, LiRA.control_name)
+        inside = game.inside[_TARGETS][:, asked]
+        return self._reported(words, estimate, inside, game.pool.mislabelled[asked])
 
-    def _labels(self, run: int, client: int, attack: LabelAttack) -> LabelOnlyEstimate:
+    def _labels(self, run: int, client: int, attack: LabelAttack) -> Scores:
         networks = self.runs[run].networks
         oracles: dict[Capability, Oracle] = {}
         if networks:
@@ -263,29 +270,24 @@ class _Arena:
         return attack.run(view, substream(self.seed, f"{attack.name} {run} {client}"))
 
     def _reported(
-        self,
-        verdicts: Verdicts,
-        canaries: BoolArray,
-        name: str,
-        title: str,
-        told: Mapping[str, float] | None = None,
+        self, words: Titled, estimate: Scores, inside: BoolArray, canaries: BoolArray
     ) -> Findings:
         """Records with their right labels, and for some attacks the canaries by themselves."""
-        extra = {**self.facts, **(told or {})}
-        known = self.caveats(name)
-        clean = report(verdicts.of(~canaries), name, title, self.seed, known)
+        score = partial(
+            score_scores, seed=self.seed, details=self.facts, caveats=self.caveats(words.name)
+        )
+        clean = score(words, estimate.taken(~canaries), inside[:, ~canaries])
         if canaries.sum() < _LEAST_CANARIES:
             few = f"{canaries.sum()} mislabelled candidates were attacked: too few for a figure"
-            details = {**clean.details, **extra}
-            return {name: replace(clean, details=details, caveats=(*clean.caveats, few))}
-        words = f"{name}-canaries", f"{title}, mislabelled"
-        odd = report(verdicts.of(canaries), *words, self.seed, known)
+            return {words.name: replace(clean, caveats=(*clean.caveats, few))}
+        own = replace(
+            _BROADCAST, name=f"{words.name}-canaries", title=f"{words.title}, mislabelled"
+        )
+        odd = score(own, estimate.taken(canaries), inside[:, canaries])
         low, high = odd.interval
         beside = {"canary_auc": odd.figure, "canary_auc_low": low, "canary_auc_high": high}
-        found = {name: replace(clean, details={**clean.details, **beside, **extra})}
-        if name in _CANARIES:
-            found[odd.name] = replace(odd, details={**odd.details, **extra})
-        return found
+        found = {words.name: replace(clean, details={**clean.details, **beside})}
+        return found | ({odd.name: odd} if words.name in _CANARIES else {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

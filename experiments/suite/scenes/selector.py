@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.base import AttackResult, draw_challenge, substream
-from attacks.scoring import Claim
+from attacks.base import AttackResult, draw_challenge, pooled, substream
+from attacks.images import Originals
 from attacks.selector import (
     Answers,
     Asking,
@@ -22,10 +22,9 @@ from attacks.selector import (
     asking_through,
     behind,
     in_front,
-    pooled,
-    score_informed,
 )
-from attacks.trilateration import QUICK, RebuiltTruth, SphereSettings, Trilateration
+from attacks.statistics import Claim
+from attacks.trilateration import QUICK, SphereSettings, Trilateration, joined
 from attacks.view import Capability, Oracle, Public, View, server_view
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd import models
@@ -192,14 +191,17 @@ def _rebuild(play: _Play, victims: Sequence[Victim], asking: Asking | None = Non
     """One image of each victim."""
     settings = QUICK if play.job.quick else SphereSettings()
     chosen = victims[: play.images()]
-    estimates, truths = [], []
+    estimates, sides = [], []
     for done, victim in enumerate(chosen):
         attack = Trilateration(victim.column, None, settings, asking or Asking())
         estimates.append(attack.run(play.view(victim), play.seed))
-        members, held_out = victim.sides(play.data.held_out, _REFERENCES)
-        truths.append(RebuiltTruth(members.images, held_out.images))
+        sides.append(victim.sides(play.data.held_out, _REFERENCES))
         play.progress(round(70 * (done + 1) / len(chosen)))
-    return attack.score(estimates, truths, play.public, play.seed)
+    truth = Originals(
+        {i: members.images for i, (members, _) in enumerate(sides)},
+        {i: [held_out.images] for i, (_, held_out) in enumerate(sides)},
+    )
+    return attack.score(joined(estimates), truth, play.seed)
 
 
 def _rebuild_by_repeats(play: _Play) -> AttackResult:
@@ -285,10 +287,12 @@ def _flip_worlds(
     estimates = []
     for victim in (v for unit in asked for v in _of_unit(trials, unit)):
         candidate = victim.records.pixels[:1]
-        attack = FlipRadius.prepare(play.public, candidate, victim.column, settings=settings)
+        attack = FlipRadius.prepare(
+            play.public, candidate, victim.column, settings=settings, claim=claim
+        )
         estimates.append(attack.run(play.view(victim), play.seed))
     play.progress(70)
-    return attack.score(pooled(estimates), _present(trials), play.seed, claim)
+    return attack.score(pooled(estimates), _present(trials), play.seed)
 
 
 def _informed_worlds(
@@ -305,10 +309,12 @@ def _informed_worlds(
     estimates = []
     for unit in asked:
         for i, victim in enumerate(_of_unit(trials, unit)):
-            attack = Informed(victim.records.pixels[0], victim.column, without[i], present[i])
+            attack = Informed(
+                victim.records.pixels[0], victim.column, without[i], present[i], claim=claim
+            )
             estimates.append(attack.run(play.view(victim), substream(play.seed, f"trial {i}")))
     play.progress(100)
-    return score_informed(estimates, _present(trials), claim, play.seed)
+    return attack.score(pooled(estimates), _present(trials), play.seed)
 
 
 def _present(trials: list[Images]) -> NDArray[np.bool_]:
