@@ -78,7 +78,7 @@ def method_class(kind: str) -> Any:  # noqa: ANN401 - a class of any method
 def working_folder() -> None:
     """Let modules of one's own be imported from the working folder."""
     if "" not in sys.path:
-        sys.path.append("")
+        sys.path.insert(0, "")
 
 
 @dataclass(frozen=True, slots=True)

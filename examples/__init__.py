@@ -1,0 +1,1 @@
+"""Examples that tests run: methods and attacks of one's own."""

@@ -1,0 +1,81 @@
+"""Methods and attacks of one's own run beside all others, from one file each."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attacks.base import AttackResult
+from experiments import attacking, cli, runs
+from experiments.privacy_compare import Settings, plan, row_specs
+
+ROOT = Path(__file__).parents[2]
+METHOD = "examples.own_method:Majority"
+ATTACK = "tests.own_attack_sample:MostVotes"
+
+
+def silent(_: int) -> None:
+    """No progress is shown."""
+
+
+def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each() -> None:
+    made = plan(
+        Settings(
+            dataset="digits",
+            clients=3,
+            rounds=1,
+            proxies_per_round=32,
+            secure_agg=True,
+            methods=METHOD,
+            attacks=ATTACK,
+            quick=True,
+        ),
+        None,
+    )
+    own = [spec for spec in row_specs(made) if spec.own]
+    assert [spec.key for spec in own] == ["majority", "majority-masks"]
+    assert [spec.label for spec in own] == ["Majority", "Majority + masks"]
+    warm = runs.warm_up(made.terms, 0, silent)
+    clear, masked = (runs.run_row(made.terms, spec, 0, warm, silent) for spec in own)
+    assert clear.accuracies == masked.accuracies
+    assert clear.transcript.distillation[0].uploads is not None
+    assert masked.transcript.distillation[0].uploads is None
+    arsenal = attacking.prepare(made.terms, 0, made.attacks, silent)
+    found = attacking.attack_row(made.terms, made.attacks, arsenal, clear, silent)
+    assert isinstance(found[ATTACK], AttackResult)
+
+
+def test_a_method_is_one_file() -> None:
+    """No module of the project names the example."""
+    for package in ("secure_fd", "attacks", "experiments"):
+        for path in (ROOT / package).rglob("*.py"):
+            assert "own_method" not in path.read_text(encoding="utf-8")
+
+
+def test_the_command_lists_its_parts_and_runs_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, status in ((["--help"], 0), ([], 0), (["compar"], 2)):
+        monkeypatch.setattr(sys, "argv", ["secure-fd", *arguments])
+        assert cli.main() == status
+        out, error = capsys.readouterr()
+        assert "compare" in (error if status else out)
+    monkeypatch.setattr(sys, "argv", ["secure-fd", "compare", "--clients", "1"])
+    assert cli.main() == cli.USAGE_ERROR
+    assert capsys.readouterr().err.startswith("error: clients: 1 is not allowed")
+
+
+def test_the_console_script_is_this_command() -> None:
+    assert 'secure-fd = "experiments.cli:main"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_help_of_the_command_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['secure-fd', 'compare', '--help']\n"
+        "from experiments.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "sys.exit(bool({'torch', 'matplotlib', 'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)  # noqa: S603 - our own code
