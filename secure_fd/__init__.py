@@ -10,17 +10,44 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from secure_fd import models as models
+    from secure_fd import recipes as recipes
     from secure_fd.aggregation.base import Dropouts as Dropouts
     from secure_fd.aggregation.base import PlainSum as PlainSum
+    from secure_fd.aggregation.base import SecureSum as SecureSum
+    from secure_fd.aggregation.base import Stage as Stage
     from secure_fd.aggregation.homomorphic import HomomorphicSum as HomomorphicSum
     from secure_fd.aggregation.masked import MaskedSum as MaskedSum
+    from secure_fd.client import Client as Client
     from secure_fd.data.federated import ClientData as ClientData
+    from secure_fd.data.federated import FederatedData as FederatedData
     from secure_fd.data.federated import federate as federate
     from secure_fd.data.images import Images as Images
+    from secure_fd.data.own import clients_of as clients_of
+    from secure_fd.data.own import images_in as images_in
+    from secure_fd.data.own import images_of as images_of
     from secure_fd.data.partition import parse_split as parse_split
     from secure_fd.data.sources import load as load
+    from secure_fd.errors import BudgetError as BudgetError
+    from secure_fd.errors import ConfigurationError as ConfigurationError
+    from secure_fd.errors import LocalError as LocalError
+    from secure_fd.errors import MissingCapabilityError as MissingCapabilityError
+    from secure_fd.errors import PeerError as PeerError
+    from secure_fd.errors import SecureFDError as SecureFDError
+    from secure_fd.exchange import Ask as Ask
+    from secure_fd.exchange import Share as Share
+    from secure_fd.exchange import Sum as Sum
+    from secure_fd.exchange import Void as Void
     from secure_fd.federation import Federation as Federation
     from secure_fd.federation import Participant as Participant
+    from secure_fd.federation import participants_of as participants_of
+    from secure_fd.learner import Learner as Learner
+    from secure_fd.learner import Lesson as Lesson
+    from secure_fd.learner import Steps as Steps
+    from secure_fd.methods.base import Exchange as Exchange
+    from secure_fd.methods.base import Method as Method
+    from secure_fd.methods.base import Own as Own
+    from secure_fd.methods.base import Setting as Setting
     from secure_fd.methods.ds_fl import DSFL as DSFL
     from secure_fd.methods.fedavg import FedAvg as FedAvg
     from secure_fd.methods.feded import FedED as FedED
@@ -29,28 +56,62 @@ if TYPE_CHECKING:
     from secure_fd.methods.independent import Independent as Independent
     from secure_fd.methods.pls import PLS as PLS
     from secure_fd.methods.selective_fd import SelectiveFD as SelectiveFD
+    from secure_fd.privacy.units import Guarantee as Guarantee
+    from secure_fd.privacy.units import PrivacyUnit as PrivacyUnit
     from secure_fd.private_training import PrivateSGD as PrivateSGD
+    from secure_fd.protection.base import NoProtection as NoProtection
+    from secure_fd.protection.base import Protection as Protection
+    from secure_fd.protection.client import ClientUnit as ClientUnit
     from secure_fd.protection.label import LabelUnit as LabelUnit
     from secure_fd.protection.record import RecordUnit as RecordUnit
     from secure_fd.recipes import SGD as SGD
+    from secure_fd.recipes import Recipe as Recipe
     from secure_fd.recipes import Schedule as Schedule
     from secure_fd.selection.client import KulsifSelector as KulsifSelector
     from secure_fd.selection.client import ProxyRatioSelector as ProxyRatioSelector
+    from secure_fd.server import Server as Server
+    from secure_fd.simulation import Simulation as Simulation
+    from secure_fd.simulation import simulate as simulate
+    from secure_fd.transcript import RoundReport as RoundReport
+    from secure_fd.transcript import Transcript as Transcript
 
 _HOMES = {
     "Dropouts": "aggregation.base",
+    "PlainSum": "aggregation.base",
+    "SecureSum": "aggregation.base",
+    "Stage": "aggregation.base",
     "HomomorphicSum": "aggregation.homomorphic",
     "MaskedSum": "aggregation.masked",
-    "PlainSum": "aggregation.base",
-    "SGD": "recipes",
-    "Schedule": "recipes",
+    "Client": "client",
     "ClientData": "data.federated",
+    "FederatedData": "data.federated",
     "federate": "data.federated",
     "Images": "data.images",
+    "clients_of": "data.own",
+    "images_in": "data.own",
+    "images_of": "data.own",
     "parse_split": "data.partition",
     "load": "data.sources",
+    "BudgetError": "errors",
+    "ConfigurationError": "errors",
+    "LocalError": "errors",
+    "MissingCapabilityError": "errors",
+    "PeerError": "errors",
+    "SecureFDError": "errors",
+    "Ask": "exchange",
+    "Share": "exchange",
+    "Sum": "exchange",
+    "Void": "exchange",
     "Federation": "federation",
     "Participant": "federation",
+    "participants_of": "federation",
+    "Learner": "learner",
+    "Lesson": "learner",
+    "Steps": "learner",
+    "Exchange": "methods.base",
+    "Method": "methods.base",
+    "Own": "methods.base",
+    "Setting": "methods.base",
     "DSFL": "methods.ds_fl",
     "FedAvg": "methods.fedavg",
     "FedED": "methods.feded",
@@ -59,22 +120,39 @@ _HOMES = {
     "Independent": "methods.independent",
     "PLS": "methods.pls",
     "SelectiveFD": "methods.selective_fd",
+    "Guarantee": "privacy.units",
+    "PrivacyUnit": "privacy.units",
     "PrivateSGD": "private_training",
+    "NoProtection": "protection.base",
+    "Protection": "protection.base",
+    "ClientUnit": "protection.client",
     "LabelUnit": "protection.label",
     "RecordUnit": "protection.record",
+    "SGD": "recipes",
+    "Recipe": "recipes",
+    "Schedule": "recipes",
     "KulsifSelector": "selection.client",
     "ProxyRatioSelector": "selection.client",
+    "Server": "server",
+    "Simulation": "simulation",
+    "simulate": "simulation",
+    "RoundReport": "transcript",
+    "Transcript": "transcript",
 }
+_MODULES = ("models", "recipes")
 
 __all__ = list(_HOMES)
+__all__ += ["models", "recipes"]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name from its home."""
+    if name in _MODULES:
+        return import_module(f"secure_fd.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'secure_fd' has no attribute {name!r}")
     return getattr(import_module(f"secure_fd.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *__all__])

@@ -29,6 +29,8 @@ SOFT_LEVELS = 4095
 
 
 _NEARLY_ALL = 0.9
+_ROUNDING = 1e-3
+"""How far from one a row of probabilities may sum: float16 networks round as much."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +53,11 @@ class Contribution:
             raise LocalError("a contribution holds a value that is not finite")
         if self.weights.size and (self.weights.min() < 0 or self.weights.max() > 1):
             raise LocalError("a weight is outside [0, 1]")
+        rows = self.predictions[self.weights > 0]
+        if rows.size and (rows.min() < 0 or np.abs(rows.sum(axis=1) - 1.0).max() > _ROUNDING):
+            raise LocalError(
+                "a prediction is not in the simplex: give probabilities (a softmax), not logits"
+            )
 
 
 class Released(Contribution):
@@ -159,10 +166,9 @@ def contributors(units: Sequence[UnitArray], n_classes: int) -> tuple[int, int]:
 
 def _simplex(predictions: FloatArray) -> FloatArray:
     """Rows rescaled to total one; a zero row (an abstention) becomes uniform and weighs nothing."""
-    clipped = np.clip(predictions, 0.0, None)
-    total = clipped.sum(axis=1, keepdims=True)
-    uniform = np.full_like(clipped, 1.0 / clipped.shape[1])
-    return np.asarray(np.divide(clipped, total, out=uniform, where=total > 0))
+    total = predictions.sum(axis=1, keepdims=True)
+    uniform = np.full_like(predictions, 1.0 / predictions.shape[1])
+    return np.asarray(np.divide(predictions, total, out=uniform, where=total > 0))
 
 
 def one_hot(classes: Sequence[int] | IntArray, n_classes: int) -> FloatArray:

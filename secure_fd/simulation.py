@@ -1,0 +1,238 @@
+"""A whole run in five lines: named data, a method, a sum and a privacy unit, in one process."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from secure_fd import models, recipes
+from secure_fd.aggregation.base import Dropouts, PlainSum, SecureSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.crypto.public import proxy_commitment
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError
+from secure_fd.federation import AnyMethod, Federation, Participant, recipe_of
+from secure_fd.learner import effective_classes
+from secure_fd.messages import proxy_pixels
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.registry import load as load_method
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.private_training import PrivateSGD
+from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
+from secure_fd.recipes import Recipe
+from secure_fd.transcript import RoundReport, Transcript
+
+if TYPE_CHECKING:
+    from attacks.base import AttackResult
+
+Secure = Literal["masks", "he"] | None
+Unit = Literal["label", "record"] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """A federation on named data, its figures, and attacks on what crossed the boundary.
+
+    data: who holds what. architectures: by client. recipe: the rounds that `fit` takes by default.
+    """
+
+    data: FederatedData = field(repr=False)
+    federation: Federation = field(repr=False)
+    architectures: tuple[str, ...]
+    recipe: Recipe
+    seed: int
+
+    def fit(self, rounds: int | None = None) -> list[RoundReport]:
+        """Run so many rounds, by default the recipe's, and give their reports."""
+        return self.federation.fit(self.recipe.rounds if rounds is None else rounds)
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Every client's accuracy on test images that no part of the run has seen, in [0, 1]."""
+        return self.federation.accuracies(self.data.test)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over clients."""
+        return float(np.mean(self.accuracies))
+
+    @property
+    def transcript(self) -> Transcript:
+        """What crossed the boundary."""
+        return self.federation.transcript
+
+    @property
+    def guarantee(self) -> str:
+        """What the run promises so far: of its sum, and of its privacy unit."""
+        claim = self.federation.guarantee()
+        promised = claim.sentence() if claim else "No differential privacy: no noise is added."
+        return f"{self.federation.aggregation.guarantee} {promised}"
+
+    def attack(self, name: str) -> "AttackResult":
+        """Attack the run as it is; see `attacks.on_run` for the names.
+
+        Raises ConfigurationError for another name, MissingCapabilityError where the attacker sees
+        too little.
+        """
+        # By name: this package does not know the one that attacks it.
+        run_attack = import_module("attacks.on_run").attack
+        found: AttackResult = run_attack(name, self)
+        return found
+
+    def save(self, path: Path | str) -> None:
+        """Write every client's network; `load_networks` reads them into a run of the same form."""
+        state = [model.state_dict() for model in self.federation.models]
+        torch.save({"architectures": list(self.architectures), "networks": state}, path)
+
+    def load_networks(self, path: Path | str) -> None:
+        """Take over saved networks, to be asked or trained on.
+
+        Raises ConfigurationError for a file of other architectures.
+        """
+        saved: dict[str, Any] = torch.load(path, weights_only=True)
+        if tuple(saved["architectures"]) != self.architectures:
+            raise ConfigurationError("path", str(path), "it holds networks of other architectures")
+        for model, state in zip(self.federation.models, saved["networks"], strict=True):
+            model.load_state_dict(state)
+
+
+def simulate(
+    data: str | FederatedData = "mnist5k",
+    *,
+    split: str = "strong",
+    clients: int = 10,
+    method: str | AnyMethod = "selective-fd",
+    labels: Literal["soft", "hard"] = "hard",
+    secure: Secure = None,
+    unit: Unit = None,
+    epsilon: float = math.inf,
+    delta: float = 1e-5,
+    recipe: Literal["ours", "paper"] | Recipe = "ours",
+    drop: float = 0.0,
+    seed: int = 0,
+    data_dir: Path | None = None,
+) -> Simulation:
+    """Build a run of one method.
+
+    data: a named image set, divided by split ("strong", "weak", "iid", "dirichlet:0.3"), or data
+    that is divided already. method: a name of `methods.registry`, package.module:Name, or a method.
+    labels: what clients share, where the method asks. secure: "masks" or "he"; None sums in clear.
+    unit, epsilon, delta: differential privacy at each label or each record; with FedAvg, "record"
+    is DP-SGD for the rounds of the recipe. recipe: "ours", "paper", or one of your own.
+    drop: chance that a client falls silent in a round.
+
+    Raises ConfigurationError for a setting that does not fit the others.
+
+    >>> run = simulate("digits", split="iid", clients=3, method="independent", recipe="paper")
+    >>> [report.index for report in run.fit(rounds=1)]
+    [0]
+    """
+    made = data if isinstance(data, FederatedData) else _named(data, split, clients, seed, data_dir)
+    names = _architectures(made, shared=_averages(method))
+    people = [
+        Participant(models.build(name, made.n_classes, 100 * seed + k), client)
+        for k, (name, client) in enumerate(zip(names, made.clients, strict=True))
+    ]
+    chosen = _method(method, labels, unit, epsilon)
+    steps = _recipe(recipe, chosen, made, people)
+    if isinstance(chosen, FedAvg) and unit == "record" and not math.isinf(epsilon):
+        count = steps.rounds * steps.schedule.fedavg_steps
+        chosen = FedAvg(PrivateSGD(epsilon, delta, count))
+    protection: Protection = NoProtection()
+    if not isinstance(chosen, FedAvg):
+        protection = _protection(unit, epsilon, delta)
+    federation = Federation(
+        people,
+        made.proxies.pixels,
+        chosen,
+        aggregation=_sum(secure, made, seed),
+        protection=protection,
+        schedule=steps.schedule,
+        dropouts=Dropouts(drop, seed),
+        proxies_bytes=made.proxy_message_bytes,
+        seed=seed,
+    )
+    return Simulation(made, federation, names, steps, seed)
+
+
+def _named(name: str, split: str, clients: int, seed: int, data_dir: Path | None) -> FederatedData:
+    return federate(load(name, data_dir), parse_split(split), clients, seed)
+
+
+def _averages(method: str | AnyMethod) -> bool:
+    """Whether clients share parameters, and so one architecture."""
+    return method == "fedavg" or isinstance(method, FedAvg)
+
+
+def _architectures(data: FederatedData, *, shared: bool) -> tuple[str, ...]:
+    known = models.architectures(data.name)
+    return tuple(known[0 if shared else k % len(known)] for k in range(len(data.clients)))
+
+
+def _method(
+    method: str | AnyMethod, labels: Literal["soft", "hard"], unit: Unit, epsilon: float
+) -> AnyMethod:
+    if not isinstance(method, str):
+        return method
+    if method == "selective-fd" and unit == "label" and not math.isinf(epsilon):
+        # The label unit makes one symbol noisy, so votes are counted.
+        return SelectiveFD(labels, server_threshold=1.0, votes="counted")
+    kind = load_method(method)
+    made: AnyMethod = kind(labels) if _takes_labels(kind) else kind()
+    return made
+
+
+def _takes_labels(kind: Any) -> bool:  # noqa: ANN401 - a class of any method
+    return "labels" in getattr(kind, "__dataclass_fields__", {})
+
+
+def _recipe(
+    recipe: Literal["ours", "paper"] | Recipe,
+    method: AnyMethod,
+    data: FederatedData,
+    people: Sequence[Participant],
+) -> Recipe:
+    if isinstance(recipe, Recipe):
+        return recipe
+    held = float(np.mean([effective_classes(person.data.train) for person in people]))
+    proxies = len(data.proxies)
+    if recipe == "paper":
+        return recipes.paper(data.n_classes, proxies, held)
+    if recipe != "ours":
+        raise ConfigurationError("recipe", recipe, "use ours, paper, or a Recipe")
+    if isinstance(method, SelectiveFD):
+        return recipes.ours(data.n_classes, proxies, held, image_set=data.name)
+    plain = recipe_of(method, people, data.proxies.pixels)
+    most = min(plain.schedule.proxies_per_round, proxies)
+    return recipes.Recipe(plain.rounds, recipes.with_proxies(plain.schedule, most))
+
+
+def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:
+    if unit is None or math.isinf(epsilon):
+        return NoProtection()
+    if unit not in ("label", "record"):
+        raise ConfigurationError("unit", unit, "use label or record")
+    return LabelUnit(epsilon, delta) if unit == "label" else RecordUnit(epsilon, delta)
+
+
+def _sum(secure: Secure, data: FederatedData, seed: int) -> SecureSum:
+    count = len(data.clients)
+    if secure is None:
+        return PlainSum(count)
+    proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))
+    if secure == "masks":
+        return MaskedSum(count, public_seed=seed, proxies=proxies)
+    if secure != "he":
+        raise ConfigurationError("secure", secure, "use masks, he, or None")
+    from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
+
+    return HomomorphicSum(count, proxies=proxies)

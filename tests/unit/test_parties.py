@@ -1,0 +1,289 @@
+"""Client, server and courier: bytes alone pass between them, and a method is one file."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from examples.mean_of_two import MeanOfTwo
+from secure_fd.aggregation.base import PlainSum
+from secure_fd.aggregation.homomorphic import HomomorphicSum
+from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
+from secure_fd.client import Client
+from secure_fd.cohort import Alone
+from secure_fd.crypto.primitives import SERVER, IdentityKey
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.own import clients_of, images_in, images_of
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.exchange import Ask, ClientTurn, Kind, ServerTurn, Share, Told, read_header
+from secure_fd.federation import Federation, participants_of
+from secure_fd.knowledge import Contribution
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.registry import METHODS
+from secure_fd.methods.registry import load as load_method
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.models import flatten
+from secure_fd.recipes import SGD, Recipe, ours, paper
+from secure_fd.secagg.client import Client as SumParty
+from secure_fd.secagg.server import Server as SumServerParty
+from secure_fd.secagg.session import Place, Roster, Session, frame
+from secure_fd.server import Server
+from secure_fd.simulation import simulate
+from tests.small_federation import BRIEF, federation, parameters, participants, run
+
+CPU = torch.device("cpu")
+SESSION = bytes(32)
+
+
+# What a client refuses.
+
+
+def test_broadcasts_are_read_in_order_and_bound_by_one_hash() -> None:
+    server, one, other = Told(SESSION), Told(SESSION), Told(SESSION)
+    first, second = (server.write(Kind.TELL, 0, body) for body in (b"a", b"b"))
+    assert [one.read(data)[2] for data in (first, second)] == [b"a", b"b"]
+    assert one.digest == server.digest
+    with pytest.raises(PeerError, match="does not follow"):
+        other.read(second)
+    other.read(first)
+    other.read(second[:-1] + b"c")
+    assert other.digest != server.digest
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        frame(Kind.TELL, Place(bytes(31) + b"x", 0), SERVER, b"\0\0\0\0"),
+        frame(Kind.TELL, Place(SESSION, 0), 3, b"\0\0\0\0"),
+        frame(Kind.TELL, Place(SESSION, 0), SERVER, b"\0"),
+        frame(Kind.INPUT, Place(SESSION, 0), SERVER, b"\0\0\0\0"),
+    ],
+)
+def test_a_message_of_another_place_or_form_is_refused(data: bytes) -> None:
+    with pytest.raises(PeerError):
+        Told(SESSION).read(data)
+
+
+def test_a_message_is_limited_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secure_fd.exchange.LIMIT", 60)
+    with pytest.raises(PeerError, match=r"use .* to 60"):
+        read_header(frame(Kind.TELL, Place(SESSION, 0), SERVER, bytes(40)), SESSION, SERVER)
+
+
+class Quiet:
+    """A client half that shares zeros about whatever it is asked."""
+
+    def begin(self) -> ClientTurn:
+        yield from ()
+
+    def round(self, subject: bytes) -> ClientTurn:
+        self.heard = yield Share(np.zeros(4, dtype=np.uint64), 3)
+        del subject
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """Nothing to remember."""
+
+
+class Asking:
+    """A server half that asks for four integers and says how many answered."""
+
+    def round(self, index: int) -> ServerTurn:
+        got = yield Ask(bytes([index]), 4, 3)
+        return bytes([len(got.survivors)])
+
+
+def test_an_answer_that_nobody_asked_for_is_refused() -> None:
+    client = Client(0, SESSION, Quiet(), PlainSum(2).client(0))
+    client.start()
+    with pytest.raises(PeerError, match="nothing was asked"):
+        client.receive(Told(SESSION).write(Kind.TELL, 0, b"news"))
+
+
+# The set-up and rounds of masked parties over bytes alone.
+
+
+def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them() -> None:
+    """Every client has its identity and the pinned roster; no object is shared."""
+    keys = {k: IdentityKey.generate(os.urandom) for k in range(4)}
+    roster = Roster({k: key.public.raw for k, key in keys.items()})
+    session = Session(roster, b"votes", bytes(32), nonce=os.urandom(32))
+    clients = {
+        k: Client(k, session.id, Quiet(), MaskedClient(SumParty(k, keys[k], session))) for k in keys
+    }
+    server = Server(tuple(keys), session.id, Asking(), MaskedServer(SumServerParty(session)))
+
+    def hand(out: dict[int, list[bytes]]) -> None:
+        for k, messages in out.items():
+            for data in messages:
+                for reply in clients[k].receive(data):
+                    server.receive(k, reply)
+
+    for k, client in clients.items():
+        for reply in client.start():
+            server.receive(k, reply)
+    for _ in range(2):  # the set-up, and a round on it
+        while server.busy:
+            hand(server.advance())
+        if server.last is None:
+            hand(server.begin())
+    while server.busy:
+        hand(server.advance())
+    assert server.last is not None
+    assert server.last.survivors == (0, 1, 2, 3)
+    assert not server.last.total.any()
+    assert all(client.half.heard == b"\x04" for client in clients.values())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [PlainSum, MaskedSum, HomomorphicSum])
+def test_every_sum_carries_every_kind_of_method(
+    digits: FederatedData, kind: type[PlainSum | MaskedSum | HomomorphicSum]
+) -> None:
+    clear = run(federation(digits), rounds=2)
+    made = run(federation(digits, aggregation=kind(4)), rounds=2)
+    assert [r.survivors for r in made.transcript.distillation] == [(0, 1, 2, 3)] * 2
+    if kind is not MaskedSum:  # whose clients draw the proxies
+        assert np.array_equal(parameters(made), parameters(clear))
+
+
+# Side by side or alone.
+
+
+def test_clients_that_train_alone_go_the_same_way(digits: FederatedData) -> None:
+    """Within rounding; and another seed goes another."""
+    fast = replace(BRIEF, sgd=SGD(0.05, 16, 16, own_batch=4, momentum=0.9))
+
+    def trained(seed: int, **courier: Alone) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        made = Federation(
+            participants(digits),
+            digits.proxies.pixels,
+            FedMD(),
+            schedule=fast,
+            seed=seed,
+            device=CPU,
+            **courier,  # type: ignore[arg-type]
+        )
+        return parameters(run(made, 3))
+
+    together = trained(1)
+    assert np.abs(together - trained(1, train=Alone())).max() < 1e-5
+    assert np.abs(together - trained(2)).max() > 1e-3
+
+
+# One's own method, data and names.
+
+
+def test_a_method_of_one_s_own_is_one_file(digits: FederatedData) -> None:
+    made = run(federation(digits, load_method("examples.mean_of_two:MeanOfTwo")(margin=0.0)))
+    assert made.method.name == "Mean of two soft"
+    assert any(seen.ensemble.kept.mean() > 0 for seen in made.transcript.distillation)
+    wide = run(federation(digits, MeanOfTwo(margin=1.1)))
+    assert not any(seen.ensemble.kept.any() for seen in wide.transcript.distillation)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fedsgd", "use one of selective-fd"),
+        ("examples.missing:Name", "a class that exists"),
+        ("examples.mean_of_two:Missing", "a class that exists"),
+        ("pathlib:Path", "client and server"),
+    ],
+)
+def test_a_name_of_no_method_is_told_in_one_sentence(name: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        load_method(name)
+
+
+def test_every_named_method_is_there() -> None:
+    assert all(load_method(name) for name in METHODS)
+
+
+def test_logits_are_refused_and_not_clipped() -> None:
+    with pytest.raises(LocalError, match="not logits"):
+        Contribution(np.ones(2), np.array([[2.0, -1.0], [0.5, 0.5]]))
+    with pytest.raises(LocalError, match="not logits"):
+        Contribution(np.ones(1), np.array([[0.5, 0.9]]))
+    assert Contribution(np.zeros(1), np.array([[0.0, 0.0]])).weights.sum() == 0  # it abstains
+
+
+def test_images_of_any_size_and_colour_make_clients(tmp_path: Path) -> None:
+    from PIL import Image
+
+    chance = np.random.default_rng(0)
+    for name, most in (("cats", 120), ("dogs", 255)):
+        (tmp_path / name).mkdir()
+        for k in range(6):
+            drawn = chance.integers(most, size=(7, 9 + k, 3), dtype=np.uint8)
+            Image.fromarray(drawn).save(tmp_path / name / f"{k}.png")
+    images, classes = images_in(tmp_path, 12)
+    assert classes == ["cats", "dogs"]
+    assert images.pixels.shape == (12, 3, 12, 12)
+    assert images.labels.tolist() == [0] * 6 + [1] * 6
+    clients = clients_of([images, images], seed=1)
+    body = [nn.Sequential(nn.Flatten(), nn.Linear(432, 2)) for _ in clients]
+    made = Federation(
+        participants_of(body, clients),
+        images.pixels,
+        SelectiveFD("hard"),
+        schedule=replace(BRIEF, proxies_per_round=12),
+        device=CPU,
+    )
+    assert len(made.fit(1)) == 1
+    (tmp_path / "cats" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ConfigurationError, match=r"broken\.png"):
+        images_in(tmp_path, 12)
+    with pytest.raises(ConfigurationError, match="folder of images a class"):
+        images_in(tmp_path / "nowhere", 12)
+    with pytest.raises(ConfigurationError, match="all of one shape"):
+        images_of([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 5), 1)])
+    assert images_of([(np.full((4, 4), 255, dtype=np.uint8), 0)]).pixels.max() == 1.0
+
+
+# Recipes, and a run in five lines.
+
+
+def test_recipes_follow_what_clients_hold_and_not_a_name() -> None:
+    one, all_of_them = ours(10, 6000, 1.0, image_set="mnist"), ours(10, 6000, 9.9)
+    assert (one.rounds, one.schedule.sgd.own_batch, one.schedule.warmup_steps) == (50, 13, 0)
+    assert (all_of_them.rounds, all_of_them.schedule.proxies_per_round) == (1, 6000)
+    assert ours(3, 40, 1.0).schedule.proxies_per_round == 40
+    assert paper(10, 6000, 1.0).schedule.sgd.momentum == 0.0
+    assert paper(10, 6000, 10.0).schedule.local_steps == 5
+
+
+def test_selective_fd_takes_our_recipe_where_nothing_is_said(digits: FederatedData) -> None:
+    made = Federation(participants(digits), digits.proxies.pixels, SelectiveFD(), device=CPU)
+    assert made.recipe == ours(10, 200, 1.0)
+    plain = Federation(
+        participants(digits), digits.proxies.pixels, FedMD(), schedule=BRIEF, device=CPU
+    )
+    assert plain.recipe.schedule.sgd.momentum == 0.0
+
+
+def test_five_lines_run_and_say_what_they_promise(tmp_path: Path, digits: FederatedData) -> None:
+    brief = Recipe(2, BRIEF)
+    made = simulate(digits, method="fedavg", secure="masks", recipe=brief)
+    reports = made.fit()
+    assert [report.index for report in reports] == [0, 1]
+    assert 0 <= made.accuracy <= 1
+    assert "No differential privacy" in made.guarantee
+    assert made.federation.global_parameters is not None
+    made.save(tmp_path / "networks.pt")
+    other = simulate(digits, method=FedAvg(), recipe=brief, seed=3)
+    other.load_networks(tmp_path / "networks.pt")
+    pairs = zip(made.federation.models, other.federation.models, strict=True)
+    assert all(torch.equal(flatten(a), flatten(b)) for a, b in pairs)
+    private = simulate(digits, method="fedmd", unit="label", epsilon=2.0, recipe=brief)
+    private.fit(1)
+    assert "epsilon 2" in private.guarantee
+    with pytest.raises(ConfigurationError, match="architectures"):
+        private.load_networks(tmp_path / "networks.pt")
+    for wrong in ({"secure": "walls"}, {"recipe": "theirs"}, {"unit": "client", "epsilon": 1.0}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+            simulate(digits, **wrong)  # type: ignore[arg-type]
