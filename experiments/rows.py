@@ -4,14 +4,13 @@ Names and numbers only: nothing here imports tensors.
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from secure_fd.data.partition import Split
-from secure_fd.errors import ConfigurationError
+from secure_fd.methods.registry import METHODS
+from secure_fd.methods.registry import load as load_method
 from secure_fd.recipes import Schedule
 
 Labels = Literal["soft", "hard"]
@@ -26,53 +25,17 @@ FIRST_SEED = 10
 LEAST_EPSILON, MOST_EPSILON = 0.01, 50.0
 
 
-@dataclass(frozen=True, slots=True)
-class MethodName:
-    """A method of this project. home: module:Class. labels: whether it shares soft or hard ones."""
-
-    title: str
-    home: str
-    labels: bool = True
-
-
-METHODS: Mapping[str, MethodName] = {
-    "fedavg": MethodName("FedAvg", "secure_fd.methods.fedavg:FedAvg", labels=False),
-    "independent": MethodName(
-        "Independent", "secure_fd.methods.independent:Independent", labels=False
-    ),
-    "fedmd": MethodName("FedMD", "secure_fd.methods.fedmd:FedMD"),
-    "ds-fl": MethodName("DS-FL", "secure_fd.methods.ds_fl:DSFL"),
-    "feded": MethodName("FedED", "secure_fd.methods.feded:FedED"),
-    "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),
-    "pls": MethodName("PLS", "secure_fd.methods.pls:PLS"),
-    "selective-fd": MethodName("Selective-FD", "secure_fd.methods.selective_fd:SelectiveFD"),
-}
-"""The one table of method names."""
-
-
 def method_class(kind: str) -> Any:  # noqa: ANN401 - a class of any method
-    """The class of a method, by its name here or as package.module:Name.
+    """The class of a method, by its name or as package.module:Name.
 
     Raises ConfigurationError where it cannot be loaded or lacks what a federation needs.
 
     >>> method_class("fedmd").__name__
     'FedMD'
     """
-    module, colon, name = (METHODS[kind].home if kind in METHODS else kind).partition(":")
-    if not colon or not name:
-        raise ConfigurationError("methods", kind, "use package.module:Name")
-    working_folder()
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError("methods", kind, f"use a class that exists ({error})") from error
-    halves = (("client", "server"), ("opinion", "ensemble"), ("contribution", "teaching"))
-    if not isinstance(found, type) or not any(
-        all(hasattr(found, part) for part in parts) for parts in halves
-    ):
-        needed = ", or ".join(" and ".join(parts) for parts in halves)
-        raise ConfigurationError("methods", kind, f"use a class that has {needed}")
-    return found
+    if kind not in METHODS:
+        working_folder()
+    return load_method(kind)
 
 
 def working_folder() -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from experiments.results import SINGLE
-from experiments.rows import METHODS, RowSpec, Terms, method_class
+from experiments.rows import RowSpec, Terms, method_class
 from secure_fd import models
 from secure_fd.aggregation.base import Dropouts, PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -29,6 +29,7 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.federation import AnyMethod, Federation, participants_of
 from secure_fd.messages import proxy_pixels
 from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.registry import METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,9 +30,6 @@ from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Recipe
 from secure_fd.transcript import RoundReport, Transcript
-
-if TYPE_CHECKING:
-    from attacks.base import AttackResult
 
 Secure = Literal["masks", "he"] | None
 Unit = Literal["label", "record"] | None
@@ -77,16 +74,14 @@ class Simulation:
         promised = claim.sentence() if claim else "No differential privacy: no noise is added."
         return f"{self.federation.aggregation.guarantee} {promised}"
 
-    def attack(self, name: str) -> "AttackResult":
-        """Attack the run as it is; see `attacks.on_run` for the names.
+    def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
+        """The result of an attack on the run as it is; see `attacks.on_run` for the names.
 
         Raises ConfigurationError for another name, MissingCapabilityError where the attacker sees
         too little.
         """
         # By name: this package does not know the one that attacks it.
-        run_attack = import_module("attacks.on_run").attack
-        found: AttackResult = run_attack(name, self)
-        return found
+        return import_module("attacks.on_run").attack(name, self)
 
     def save(self, path: Path | str) -> None:
         """Write every client's network; `load_networks` reads them into a run of the same form."""

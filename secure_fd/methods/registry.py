@@ -1,21 +1,37 @@
 """Methods by name. Names cost no import; `load` imports the one method that is asked for."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from secure_fd.errors import ConfigurationError
 
-METHODS: Mapping[str, str] = {
-    "selective-fd": "secure_fd.methods.selective_fd:SelectiveFD",
-    "fedmd": "secure_fd.methods.fedmd:FedMD",
-    "ds-fl": "secure_fd.methods.ds_fl:DSFL",
-    "fkd": "secure_fd.methods.fkd:FKD",
-    "pls": "secure_fd.methods.pls:PLS",
-    "fedavg": "secure_fd.methods.fedavg:FedAvg",
-    "independent": "secure_fd.methods.independent:Independent",
+
+@dataclass(frozen=True, slots=True)
+class MethodName:
+    """A method of this project. home: module:Class. labels: whether it shares soft or hard ones."""
+
+    title: str
+    home: str
+    labels: bool = True
+
+
+METHODS: Mapping[str, MethodName] = {
+    "fedavg": MethodName("FedAvg", "secure_fd.methods.fedavg:FedAvg", labels=False),
+    "independent": MethodName(
+        "Independent", "secure_fd.methods.independent:Independent", labels=False
+    ),
+    "fedmd": MethodName("FedMD", "secure_fd.methods.fedmd:FedMD"),
+    "ds-fl": MethodName("DS-FL", "secure_fd.methods.ds_fl:DSFL"),
+    "feded": MethodName("FedED", "secure_fd.methods.feded:FedED"),
+    "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),
+    "pls": MethodName("PLS", "secure_fd.methods.pls:PLS"),
+    "selective-fd": MethodName("Selective-FD", "secure_fd.methods.selective_fd:SelectiveFD"),
 }
-"""Name -> module:Class, for methods that need nothing but labels."""
+"""The one table of method names."""
+
+_KINDS: Final = (("client", "server"), ("opinion", "ensemble"), ("contribution", "teaching"))
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - a class of any method
@@ -27,17 +43,16 @@ def load(name: str) -> Any:  # noqa: ANN401 - a class of any method
     >>> load("fedmd").__name__
     'FedMD'
     """
-    place = METHODS.get(name, name)
-    module, colon, cls = place.partition(":")
-    if not colon:
+    module, colon, cls = (METHODS[name].home if name in METHODS else name).partition(":")
+    if not colon or not cls:
         known = f"use one of {', '.join(METHODS)}, or package.module:Name for one of your own"
-        raise ConfigurationError("method", name, known)
+        raise ConfigurationError("methods", name, known)
     try:
         found = getattr(import_module(module), cls)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError("method", name, f"use a class that exists ({error})") from error
-    kinds = (("client", "server"), ("opinion", "ensemble"), ("contribution", "teaching"))
-    if not any(all(hasattr(found, part) for part in kind) for kind in kinds):
-        wanted = ", or ".join(" and ".join(kind) for kind in kinds)
-        raise ConfigurationError("method", name, f"give the class {wanted}")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError("methods", name, f"use a class that exists ({error})") from error
+    whole = any(all(hasattr(found, part) for part in kind) for kind in _KINDS)
+    if not isinstance(found, type) or not whole:
+        needed = ", or ".join(" and ".join(kind) for kind in _KINDS)
+        raise ConfigurationError("methods", name, f"use a class that has {needed}")
     return found

@@ -69,7 +69,7 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ),
         ("attacks", "'bogus'", "all, none, or one or more of label-dist", ["--attacks", "bogus"]),
         ("attacks", "''", "all, none, or one or more of label-dist", ["--attacks", ""]),
-        ("methods", "'FedX'", "use package.module:Name", ["--methods", "FedX"]),
+        ("methods", "'FedX'", "or package.module:Name", ["--methods", "FedX"]),
         ("methods", "'no.such:X'", "a class that exists", ["--methods", "no.such:X"]),
         ("methods", "'math:pi'", "has client and server, or opinion", ["--methods", "math:pi"]),
         ("attack", "'no.such:X'", "a class that exists", ["--attacks", "no.such:X"]),
