@@ -189,7 +189,7 @@ def test_a_method_of_one_s_own_is_one_file(digits: FederatedData) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("fedsgd", "use one of selective-fd"),
+        ("fedsgd", "use one of fedavg"),
         ("examples.missing:Name", "a class that exists"),
         ("examples.mean_of_two:Missing", "a class that exists"),
         ("pathlib:Path", "client and server"),
