@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attacks.view import Capability, Public, View
-from secure_fd.errors import LocalError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import IntArray
 
 FloatArray = NDArray[np.float64]
@@ -344,6 +344,12 @@ class Labelled:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def pixels(self) -> Tensor:
+        """The images [N, C, H, W]; MissingCapabilityError where the records are vectors."""
+        if self.images.ndim != 4:
+            raise MissingCapabilityError("missing records that are images: these are vectors")
+        return self.images
 
     def take(self, indices: Tensor) -> "Labelled":
         """The records at [n] indices, or where a [N] mask is True."""

@@ -66,13 +66,13 @@ class HopSkipJump:
 def boundary_distances(
     ask: LabelFunction, records: Labelled, starts: Tensor, settings: HopSkipJump, seed: int
 ) -> FloatArray:
-    """[N] L2 distances to the nearest point found in [0, 1]^(H W) that gets another label.
+    """[N] L2 distances to the nearest point found in [0, 1]^(C H W) that gets another label.
 
-    Upper bounds of the true distances. 0 where a record [N, 1, H, W] does not get its own label;
-    sqrt(H W), the diameter of the cube, where no start [S, 1, H, W] gets another label. Raises
+    Upper bounds of the true distances. 0 where a record [N, C, H, W] does not get its own label;
+    sqrt(C H W), the diameter of the cube, where no start [S, C, H, W] gets another label. Raises
     LocalError where starts and records are not of one size.
     """
-    size = tuple(records.images.shape[1:])
+    size = tuple(records.pixels().shape[1:])
     if starts.shape[1:] != size:
         raise LocalError(f"starts: {tuple(starts.shape[1:])} is not allowed; use {size}")
     random = torch.Generator().manual_seed(seed)
@@ -89,7 +89,7 @@ def boundary_distances(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Game:
-    """images: [n, 1, H, W], rightly labelled so far; labels: [n]."""
+    """images: [n, C, H, W], rightly labelled so far; labels: [n]."""
 
     ask: LabelFunction = field(repr=False)
     images: Tensor = field(repr=False)
@@ -141,15 +141,15 @@ def _steps(
 
     They are cut where they leave [0, 1].
     """
-    height, width = game.images.shape[2:]
+    colours, height, width = game.images.shape[1:]
     cells = [-(-side // settings.coarseness) for side in (height, width)]
-    grid = torch.randn(len(edge) * directions, 1, *cells, generator=random)
+    grid = torch.randn(len(edge) * directions, colours, *cells, generator=random)
     if settings.coarseness > 1:
         grid = interpolate(grid, size=(height, width), mode="bilinear", align_corners=False)
     steps = normalize(grid.reshape(len(edge), directions, -1), dim=2)
-    steps *= (math.sqrt(height * width) * 2.0**-settings.bisections * game.distance(edge))[
-        :, None, None
-    ]
+    steps *= (
+        math.sqrt(colours * height * width) * 2.0**-settings.bisections * game.distance(edge)
+    )[:, None, None]
     return (edge[:, None] + steps).clamp_(0, 1) - edge[:, None]
 
 

@@ -46,7 +46,7 @@ def augmentations(rotation: int, shift: int) -> Tensor:
 
 
 def transform(images: Tensor, theta: Tensor) -> Tensor:
-    """Images [N, 1, H, W] under one map [2, 3]: bilinear, black outside; identity is exact."""
+    """Images [N, C, H, W] under one map [2, 3]: bilinear, black outside; identity is exact."""
     if torch.equal(theta, _move(0, 0)):
         return images
     height, width = images.shape[2:]
@@ -139,7 +139,7 @@ class Shadow:
 class Shadows:
     """What all variants are calibrated on. control: a network of all public records.
 
-    starts: [S, 1, H, W] public images in random order.
+    starts: [S, C, H, W] public images in random order.
     """
 
     each: tuple[Shadow, ...]
@@ -261,11 +261,11 @@ class NoiseRobustness:
 
     def scores(self, ask: LabelFunction, records: Labelled, seed: int) -> FloatArray:
         """[N] share of the image and its noisy copies, cut to [0, 1], that get its own label."""
-        random = torch.Generator().manual_seed(seed)
-        right = (ask(records.images) == records.labels).double()
+        random, images = torch.Generator().manual_seed(seed), records.pixels()
+        right = (ask(images) == records.labels).double()
         for _ in range(self.samples):
-            noise = torch.randn(records.images.shape, generator=random)
-            noisy = (records.images + self.sigma * noise).clamp_(0, 1)
+            noise = torch.randn(images.shape, generator=random)
+            noisy = (images + self.sigma * noise).clamp_(0, 1)
             right += ask(noisy) == records.labels
         return np.asarray((right / (1 + self.samples)).numpy(), dtype=np.float64)
 
@@ -339,7 +339,8 @@ Learn = Callable[[BitArray, IntArray, BoolArray], Reader]
 
 def still_right(ask: LabelFunction, records: Labelled, rotation: int, shift: int) -> BitArray:
     """[N, n] ones where an augmented copy still gets the record's label; the first is the image."""
-    answers = [ask(transform(records.images, theta)) for theta in augmentations(rotation, shift)]
+    images = records.pixels()
+    answers = [ask(transform(images, theta)) for theta in augmentations(rotation, shift)]
     return (torch.stack(answers, dim=1) == records.labels[:, None]).numpy().astype(np.uint8)
 
 
@@ -416,7 +417,7 @@ def _fit(bits: BitArray, member: BoolArray) -> "LogisticRegression":
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundaryDistance:
-    """starts: [S, 1, H, W] public images that the search starts from."""
+    """starts: [S, C, H, W] public images that the search starts from."""
 
     search: HopSkipJump
     starts: Tensor = field(repr=False)

@@ -490,6 +490,7 @@ class IndirectMembership(ShadowAttack):
     @classmethod
     def prepare(cls, public: Public, candidates: Labelled, client: int, k: int = 20) -> Self:
         """The attack by the k nearest proxies, in the features of the protocol's own selectors."""
+        public.pixels()
         reference, _ = shared_reference(Same(public.proxies), ReferenceSettings())
         near = nearest(reference.public(public.proxies), reference.public(candidates.images), k)
         return cls(candidates, client, neighbours=near)

@@ -44,8 +44,12 @@ class Scaling:
         return (given - self.black) / self.contrast
 
     def images(self, pixels: Tensor) -> Tensor:
-        """Pixels [n, P] as float32 images [n, 1, H, W] in [0, 1]."""
-        return pixels.clamp(0, 1).float().view(-1, *self.shape)
+        """Pixels [n, P] as float32 images [n, C, H, W] in [0, 1], or as vectors [n, D]."""
+        return self.within(pixels).float().view(-1, *self.shape)
+
+    def within(self, pixels: Tensor) -> Tensor:
+        """Pixels [n, P] cut to [0, 1]; the entries of vectors as they are."""
+        return pixels if len(self.shape) == 1 else pixels.clamp(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ _SLACK = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """images: [n, 1, H, W], at most one a record; the first `certain` ones lie on the grid.
+    """images: [n, C, H, W] or [n, D], one a record at most; the first `certain` are on the grid.
 
     An image is certain when every pixel is near a grey. A mixture is not, so the attacker knows
     without the truth that it has read a single record, to the last bit.
@@ -158,7 +162,7 @@ def _one_record(layer: FirstLayer, rows: Tensor) -> Tensor:
     biases = rows[:, -1]
     power = biases.square().sum()
     given = (biases @ rows[:, :-1] / power)[None]
-    return layer.scaling.pixels(given[given.isfinite().all(dim=1)]).clamp(0, 1)
+    return layer.scaling.within(layer.scaling.pixels(given[given.isfinite().all(dim=1)]))
 
 
 def _plausible(layer: FirstLayer, rows: Tensor) -> Tensor:
@@ -166,6 +170,8 @@ def _plausible(layer: FirstLayer, rows: Tensor) -> Tensor:
     driven = rows[rows[:, -1].abs().argsort(descending=True)]
     driven = driven[driven[:, -1] != 0]
     pixels = layer.scaling.pixels(driven[:, :-1] / driven[:, -1:])
+    if len(layer.scaling.shape) == 1:
+        return pixels
     inside = (pixels >= -_SLACK) & (pixels <= 1 + _SLACK)
     return pixels[inside.all(dim=1)].clamp(0, 1)
 

@@ -327,3 +327,22 @@ def test_diagnostics_use_the_truth_only_to_judge(digits: object) -> None:
 
 def test_no_worker_is_left_behind() -> None:
     assert multiprocessing.active_children() == []
+
+
+def test_an_attack_of_ones_own_is_one_file(warm: WarmUp) -> None:
+    """examples/own_attack.py, by its name: it reads in clear, and guesses under masks."""
+    chosen = Attacks(names=("examples.own_attack:LargestClass",), quick=True)
+    arsenal = attacking.prepare(planned(None), 0, chosen, silent)
+    clear, masked = (
+        attacking.attack_row(
+            planned(None),
+            chosen,
+            arsenal,
+            runs.run_row(planned(None), spec, 0, warm, silent),
+            silent,
+        )["examples.own_attack:LargestClass"]
+        for spec in (HARD, MASKED)
+    )
+    assert isinstance(clear, AttackResult)
+    assert isinstance(masked, AttackResult)
+    assert clear.figure > masked.figure == masked.control

@@ -1,0 +1,163 @@
+"""Colour images and feature vectors are attacked wherever an attack has no need of grey pixels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from attacks.base import Labelled, seeded
+from attacks.fit import Fit
+from attacks.hop_skip_jump import HopSkipJump
+from attacks.inversion import InversionSettings as Search
+from attacks.inversion import ModelInversion, PriorSettings, train_prior
+from attacks.label_distribution import LabelDistribution
+from attacks.label_only import VARIANTS, LabelOnlyGap, LabelOnlySettings, train_shadows
+from attacks.membership import LiRA, UploadLiRA
+from attacks.selector import FlipRadius
+from attacks.trilateration import Trilateration
+from attacks.updates import Recipe
+from attacks.updates_attack import AnalyticInversion, OptimisedInversion
+from attacks.view import Capability, LabelOracle, Oracle, Public, outsider_view, server_view
+from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.knowledge import Ensemble
+from secure_fd.models import flatten
+from secure_fd.transcript import DistillationRound, ParameterRound, Transcript
+
+SHAPES = {"colour": (3, 16, 16), "vectors": (24,)}
+every_shape = pytest.mark.parametrize("kind", SHAPES)
+CLASSES = 3
+
+
+def records(kind: str, count: int, seed: int) -> Labelled:
+    """Vectors lie outside [0, 1] as well."""
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    shape = SHAPES[kind]
+    shift = labels.view(-1, *[1] * len(shape)) / CLASSES
+    if kind == "colour":
+        return Labelled((shift + torch.rand(count, *shape, generator=random)) / 2, labels)
+    return Labelled(3 * shift + torch.randn(count, *shape, generator=random), labels)
+
+
+def network(kind: str, seed: int) -> nn.Module:
+    size = int(np.prod(SHAPES[kind]))
+
+    def made() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(size, 32), nn.ReLU(), nn.Linear(32, CLASSES))
+
+    return seeded(made, seed)
+
+
+def public(kind: str) -> Public:
+    known = records(kind, 60, 0)
+    return Public(known.images, 2, CLASSES, lambda seed: network(kind, seed), known.labels)
+
+
+@every_shape
+def test_votes_about_them_give_the_label_distribution(kind: str) -> None:
+    votes = np.eye(CLASSES, dtype=np.uint64)[[0, 1, 1]].reshape(-1)
+    answer = Ensemble(np.arange(3), np.full((3, CLASSES), 1 / CLASSES), np.ones(3, dtype=bool))
+    history = Transcript(2)
+    history.distillation.append(
+        DistillationRound(0, np.arange(3), 1, {0: votes, 1: votes}, {}, 2 * votes, answer, (0, 1))
+    )
+    estimate = LabelDistribution.prepare(public(kind)).run(server_view(history, public(kind)), 0)
+    assert estimate.rows[0] == pytest.approx([1 / 3, 2 / 3, 0])
+
+
+@every_shape
+def test_membership_needs_probabilities_alone(kind: str) -> None:
+    candidates = records(kind, 6, 1)
+    answers = torch.softmax(torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(0)), 1)
+    rows = {
+        image.numpy().tobytes(): row for image, row in zip(candidates.images, answers, strict=True)
+    }
+
+    def ask(images: Tensor) -> Tensor:
+        return torch.stack([rows[image.numpy().tobytes()] for image in images])
+
+    view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_SCORES: Oracle(ask, 6)})
+    assert LiRA(candidates, 0).observe(view, 0).shape == (6,)
+
+
+def one_step(kind: str) -> tuple[Transcript, Labelled]:
+    """A round in which one client takes one step on one record."""
+    record, model = records(kind, 1, 5), network(kind, 3)
+    start = flatten(model).numpy()
+    loss = cross_entropy(model(record.images), record.labels)
+    slopes = torch.autograd.grad(loss, list(model.parameters()))
+    moved = start - 0.1 * torch.cat([slope.flatten() for slope in slopes]).numpy()
+    history = Transcript(2)
+    for index, (uploads, end) in enumerate(((None, start), ({0: moved}, moved))):
+        history.add_parameters(ParameterRound(index, uploads, {}, end))
+    return history, record
+
+
+@every_shape
+def test_the_closed_form_needs_no_image_shape(kind: str) -> None:
+    history, record = one_step(kind)
+    attack = AnalyticInversion.prepare(public(kind), Recipe(batch=1))
+    found = attack.run(server_view(history, public(kind)), 0)
+    torch.testing.assert_close(found.images, record.images, atol=1e-3, rtol=1e-3)
+    seen = UploadLiRA(record, 0).observe(server_view(history, public(kind)), 0)
+    assert seen.shape == (1,)
+
+
+SETTINGS = LabelOnlySettings(
+    rotation=1,
+    training=Fit(epochs=2),
+    samples=2,
+    sigmas=(0.3,),
+    boundary=HopSkipJump(budget=60),
+    starts=10,
+    attacked=4,
+    calibration=8,
+)
+
+
+@every_shape
+def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind: str) -> None:
+    shadows, own = train_shadows(public(kind), SETTINGS, 0), records(kind, 6, 2)
+    for variant in VARIANTS:
+        if kind == "vectors" and variant is not LabelOnlyGap:
+            with pytest.raises(MissingCapabilityError, match="records that are images"):
+                variant.from_shadows(shadows, own, 0)
+            continue
+        attack = variant.from_shadows(shadows, own, 0)
+        oracle = LabelOracle(lambda images: torch.zeros(len(images), dtype=torch.int64), 10_000)
+        view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_FINAL_MODEL: oracle})
+        assert len(attack.run(view, 0).values) == (4 if "boundary" in variant.name else 6)
+
+
+def test_a_prior_paints_in_colour_and_refuses_vectors() -> None:
+    small = PriorSettings(latent=4, channels=2, steps=2, batch=8)
+    trained = train_prior(public("colour").proxies, small, 0)
+    assert trained.sample(2, 0).shape == (2, 3, 16, 16)
+    attack = ModelInversion.prepare(
+        public("colour"), trained, 0, Search(steps=2, restarts=1, per_class=1), Fit(epochs=1)
+    )
+    view = server_view(one_step("colour")[0], public("colour"))
+    assert attack.run(view, 0).images.shape == (CLASSES, 3, 16, 16)
+    with pytest.raises(MissingCapabilityError, match="feature vectors"):
+        train_prior(public("vectors").proxies, small, 0)
+
+
+def test_what_needs_pixels_says_so() -> None:
+    known, own = public("vectors"), records("vectors", 2, 0)
+    oracles = {Capability.INJECT_PROXIES: Oracle(lambda _: torch.zeros(1), 9)}
+    view = server_view(one_step("vectors")[0], known, oracles)
+    with pytest.raises(MissingCapabilityError, match="these are vectors"):
+        FlipRadius.prepare(known, own.images, 0)
+    with pytest.raises(MissingCapabilityError, match="these are vectors"):
+        Trilateration(0).run(view, 0)
+    with pytest.raises(MissingCapabilityError, match="these are vectors"):
+        OptimisedInversion.prepare(known, Recipe(batch=1)).run(view, 0)
+
+
+def test_other_shapes_are_refused_in_one_sentence() -> None:
+    for proxies in (torch.zeros(2, 2, 4, 4), torch.zeros(2, 4, 4), torch.zeros(0, 4)):
+        with pytest.raises(LocalError, match=r"use \[P, 1 or 3, H, W\] or \[P, D\]"):
+            replace(public("colour"), proxies=proxies)
