@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit evidence evidence-check clean
 
 demo: $(STAMP)
 	$(BIN)/python experiments/privacy_compare.py --secure-agg --dp-eps 4
@@ -21,6 +21,13 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile  # a file's fixtures are made once
+
+evidence: $(STAMP)  # measures stale figures again; interrupt it and go on at any time
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.evidence refresh --workers 2
+	$(BIN)/python experiments/results_page.py
+
+evidence-check: $(STAMP)
+	$(BIN)/python -m experiments.evidence check
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -4,7 +4,7 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def decode(kind: type[T], value: object, where: str) -> T:
 
 
 def _decode(kind: object, value: object, where: str) -> object:
-    if kind is object:
+    if kind in (object, Any):
         return value
     if get_origin(kind) in (Union, types.UnionType):
         return _decode(_alternative(kind, value, where), value, where)

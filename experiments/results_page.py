@@ -1,24 +1,45 @@
-"""Write the tables of the paper's studies into docs/results.md, from docs/results/*.json.
+"""Write the tables of all studies into docs/results.md, from docs/results/*.json.
 
 python experiments/results_page.py
 """
 
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
 from experiments.cli import exit_status
-from experiments.papers.page import sections, updated
+from experiments.evidence import STUDIES, stale_line
+from experiments.page import updated
+from experiments.study import load, read_results
+from experiments.tables import markdown
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Write the tables of the paper's studies into docs/results.md, from docs/results/*.json."""
+    """Write the tables of all studies into docs/results.md, from docs/results/*.json."""
 
     docs: Path = Path(__file__).parents[1] / "docs"
     """Folder of results.md and of results/."""
+
+
+def sections(folder: Path) -> Mapping[str, str]:
+    """By name of a study that the folder has results of: its tables as Markdown."""
+    return dict(_sections(folder))
+
+
+def _sections(folder: Path) -> Iterator[tuple[str, str]]:
+    for module in STUDIES:
+        study = load(module)
+        path = folder / f"{study.name}.json"
+        if path.exists():
+            found = read_results(study, path)
+            source = f"`{' '.join(found.command)}` ([{path.name}]({folder.name}/{path.name}))"
+            stale = stale_line(study, found)
+            parts = [source, *([stale] if stale else []), markdown(study.shown(found))]
+            yield study.name, "\n\n".join(parts)
 
 
 def main(settings: Settings) -> int:

@@ -33,7 +33,7 @@ class Tasks:
         """
         self.submitted += 1
         name = f"{self.submitted} {label}"
-        with _deaf_children():  # a task may start a worker
+        with _undisturbed():  # a task may start a worker
             self.pending[self.pool.submit(_reported, name, label, total, *task)] = then
 
     def drain(self) -> None:
@@ -51,7 +51,7 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
     Whatever ends the block early ends the workers at once.
     """
     context = multiprocessing.get_context("spawn")
-    with _deaf_children():
+    with _undisturbed():
         events = context.Manager().Queue()
     count = workers or os.cpu_count() or 1
     with (
@@ -66,11 +66,29 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes that start in this block never hear Ctrl-C, not even while they still import.
+def _undisturbed() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C; one that arrives in this block is raised at its end.
 
-    It reaches every process of the terminal, and the parent alone decides what it means.
+    It reaches every process of the terminal, and the parent alone decides what it means. A child
+    inherits the mask, so it is blocked while the child still imports. An exception between the
+    start of a child and what is written to it would leave a child that reads half a message.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        with _masked():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if caught:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _masked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

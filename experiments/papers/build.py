@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from experiments.definitions import dispatched
 from experiments.papers.cells import BY_NETWORK, PROXY_LABELS, Cell, Group
-from experiments.papers.fixed_labels import FixedLabels, Lesson
+from experiments.papers.theorem import FixedLabels, Lesson
 from experiments.papers.variants import Refitted, TrueLabels
 from secure_fd import models
 from secure_fd.aggregation.base import PlainSum, SecureSum
@@ -35,6 +36,7 @@ from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD, Votes
+from secure_fd.recipes import Schedule
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -92,7 +94,7 @@ def data_of(data_dir: Path | None, group: Group) -> FederatedData:
     return federate(source, parse_split(group.split), group.clients, group.seed)
 
 
-def prepare(data_dir: Path | None, group: Group, on_steps: OnSteps | None = None) -> Prepared:
+def warmed_up(data_dir: Path | None, group: Group, on_steps: OnSteps | None = None) -> Prepared:
     """The data, and every client trained alone for the steps of the warm-up."""
     data, seeds = data_of(data_dir, group), range(group.clients)
     names = architectures(group.image_set, group.clients)
@@ -111,55 +113,72 @@ def prepare(data_dir: Path | None, group: Group, on_steps: OnSteps | None = None
     return Prepared(data, tuple(models.flatten(network).cpu().numpy() for network in networks))
 
 
+@dispatched
 def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
     """The run of a cell, which goes on from the warm-up; FedAvg starts from one fresh model.
 
-    on_steps: hears of training within rounds, where rounds may be long.
+    on_steps: called with the training steps that are done, within rounds too.
     """
-    data = made.data
     if cell.method == "fedavg":
-        return _fedavg(cell, data)
-    participants = made.participants()
-    steps = replace(cell.schedule, warmup_steps=0)
+        return fedavg(cell, made)
     if cell.method == "independent":
-        return Federation(participants, None, Independent(), schedule=steps, seed=cell.seed)
+        return independent(cell, made)
     if cell.method in PROXY_LABELS:
-        return FixedLabels(participants, _lesson(cell, made), cell.alpha or 0.0, steps, cell.seed)
-    aggregation = _aggregation(cell, data)
+        return fixed_labels(cell, made)
+    return federation(cell, made, on_steps)
+
+
+def independent(cell: Cell, made: Prepared) -> Federation:
+    """Clients that learn alone."""
+    steps = _after_warm_up(cell)
+    return Federation(made.participants(), None, Independent(), schedule=steps, seed=cell.seed)
+
+
+def fixed_labels(cell: Cell, made: Prepared) -> FixedLabels:
+    """Clients that learn from proxies whose labels never change."""
+    lesson, alpha = _lesson(cell, made), cell.alpha or 0.0
+    return FixedLabels(made.participants(), lesson, alpha, _after_warm_up(cell), cell.seed)
+
+
+def federation(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Federation:
+    """Clients that share answers about proxies, or class means."""
+    data = made.data
     method = method_of(cell, data)
     apart = isinstance(method, FKD | PLS)
     return Federation(
-        participants,
+        made.participants(),
         None if apart else data.proxies.pixels,
         method,
-        aggregation=aggregation,
-        schedule=steps,
+        aggregation=_aggregation(cell, data),
+        schedule=_after_warm_up(cell),
         proxies_bytes=data.proxy_message_bytes,
         seed=cell.seed,
         on_steps=on_steps,
     )
 
 
+def _after_warm_up(cell: Cell) -> Schedule:
+    return replace(cell.schedule, warmup_steps=0)
+
+
+@dispatched
 def method_of(cell: Cell, data: FederatedData) -> Method | FKD | PLS:
     """What the clients of a distilling cell share, and what its server does."""
-    if cell.method == "selective-fd":
-        if cell.selector in BY_NETWORK:
-            return _by_network(cell)
-        return _wrapped(cell, _selective(cell), data)
     if cell.method == "feded":
-        return _feded(cell, data)
-    return _BASELINES[cell.method](cast(Labels, cell.labels))
+        return feded(cell, data)
+    if cell.method != "selective-fd":
+        simple: Mapping[str, Callable[[Labels], Method | FKD | PLS]]
+        simple = {"fedmd": FedMD, "ds-fl": DSFL, "fkd": FKD, "pls": PLS}
+        return simple[cell.method](cast(Labels, cell.labels))
+    if cell.selector in BY_NETWORK:
+        return by_network(cell)
+    made = selective(cell)
+    if cell.variant == "true labels":
+        return TrueLabels(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
+    return Refitted(made) if cell.variant == "selector refitted" else made
 
 
-_BASELINES: Mapping[str, Callable[[Labels], Method | FKD | PLS]] = {
-    "fedmd": FedMD,
-    "ds-fl": DSFL,
-    "fkd": FKD,
-    "pls": PLS,
-}
-
-
-def _feded(cell: Cell, data: FederatedData) -> FedED:
+def feded(cell: Cell, data: FederatedData) -> FedED:
     """The central network is that of the first client, and learns as long as a client does."""
     name = architectures(data.name, 1)[0]
     return FedED(
@@ -174,7 +193,7 @@ def _feded(cell: Cell, data: FederatedData) -> FedED:
     )
 
 
-def _by_network(cell: Cell) -> SelectiveByNetwork:
+def by_network(cell: Cell) -> SelectiveByNetwork:
     """Selective-FD with a selector that reads the client's own network (Fig. 5)."""
     made = SelectiveByNetwork(
         cast(Labels, cell.labels), cast(Literal["confidence", "energy"], cell.selector)
@@ -186,7 +205,7 @@ def _by_network(cell: Cell) -> SelectiveByNetwork:
     return made
 
 
-def _selective(cell: Cell) -> SelectiveFD:
+def selective(cell: Cell) -> SelectiveFD:
     """Selective-FD, or what an ablation makes of it; the paper's selector counts votes."""
     labels, selector = cast(Labels, cell.labels), selector_of(cell)
     counted = cell.selector == "kulsif" or cell.quantile is not None
@@ -198,15 +217,6 @@ def _selective(cell: Cell) -> SelectiveFD:
     return replace(made, **_CHANGES.get(cell.variant, {}))
 
 
-def _wrapped(cell: Cell, made: SelectiveFD, data: FederatedData) -> Method:
-    """What an ablation puts around the method."""
-    if cell.variant == "true labels":
-        return TrueLabels(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
-    if cell.variant == "selector refitted":
-        return Refitted(made)
-    return made
-
-
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "counted votes": {"votes": "counted"},
     "counted votes of all classes": {"votes": "counted", "own_classes": False},
@@ -216,33 +226,44 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 """What a variant changes of the method; the cell itself has all else (see `ablation`)."""
 
 
+@dispatched
 def selector_of(cell: Cell) -> ClientSelector:
     """The client selector, at the cell's tau_client where it has one."""
-    if cell.selector == "kulsif":
-        return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
-    if cell.quantile is not None:
-        return ProxyRatioSelector("quantile", cell.quantile)
-    return ProxyRatioSelector()
+    return kulsif(cell) if cell.selector == "kulsif" else ratio(cell)
+
+
+def kulsif(cell: Cell) -> ClientSelector:
+    """The paper's."""
+    return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
+
+
+def ratio(cell: Cell) -> ClientSelector:
+    """The density ratio to the proxies."""
+    if cell.quantile is None:
+        return ProxyRatioSelector()
+    return ProxyRatioSelector("quantile", cell.quantile)
 
 
 class _Kulsif(KulsifSelector):
-    """Fitted once a process for every client: the cells of a group share the verdicts."""
+    """Fitted once a process for every client: the cells of a group share the selections."""
 
     __slots__ = ()
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
-        """The verdict on the proxies."""
-        return _verdict(self, Same(client), Same(proxies))
+        """The selection among the proxies."""
+        return _selection(self, Same(client), Same(proxies))
 
 
 @lru_cache(maxsize=32)
-def _verdict(
+def _selection(
     selector: KulsifSelector, client: Same[ClientData], proxies: Same[Tensor]
 ) -> Selection:
     return KulsifSelector.select(selector, client.one, proxies.one)
 
 
-def _fedavg(cell: Cell, data: FederatedData) -> Federation:
+def fedavg(cell: Cell, made: Prepared) -> Federation:
+    """One model for all clients, from fresh parameters."""
+    data = made.data
     name = cell.model or architectures(data.name, 1)[0]
     shared = [models.build(name, data.n_classes, cell.seed) for _ in data.clients]
     return Federation(
@@ -280,7 +301,7 @@ def _selected(made: Same[Prepared], cell: Cell) -> Lesson:
         proxies_per_round=len(proxies),
     )
     run = Federation(
-        made.one.participants(), proxies.pixels, _selective(cell), schedule=once, seed=cell.seed
+        made.one.participants(), proxies.pixels, selective(cell), schedule=once, seed=cell.seed
     )
     for _ in run.rounds(1):
         ensemble = run.transcript.distillation[-1].ensemble

@@ -1,4 +1,4 @@
-"""What Shao, Wu and Zhang print, in percent: mean and deviation over five repetitions.
+"""What Shao, Wu and Zhang print, in percent: mean and deviation over five repetitions; and names.
 
 "Selective Knowledge Sharing for Privacy-Preserving Federated Distillation without A Good Teacher",
 Nature Communications, 2024: Table 1 has the strong, the weak and the IID split. An earlier version
@@ -7,6 +7,8 @@ for the two gains of Fig. 4.
 """
 
 from collections.abc import Iterator, Mapping
+
+from experiments.tables import NONE
 
 Published = tuple[float, float]
 _SETS = ("mnist", "fashion_mnist", "cifar10_features")
@@ -67,3 +69,38 @@ ACCURACY: Mapping[tuple[str, str, str, str], Published] = dict(_columns())
 def accuracy(image_set: str, split: str, method: str, labels: str) -> Published | None:
     """The published accuracy, or None where the paper prints none."""
     return ACCURACY.get((image_set, split, method, labels))
+
+
+# As tables name methods and show published numbers.
+
+_TITLES = {
+    "independent": "Independent",
+    "fedmd": "FedMD",
+    "feded": "FedED",
+    "ds-fl": "DS-FL",
+    "fkd": "FKD",
+    "pls": "PLS",
+    "fedavg": "FedAvg",
+    "selective-fd": "Selective-FD",
+}
+_SELECTORS = {
+    "ratio": "ratio to proxies",
+    "kulsif": "KuLSIF",
+    "confidence": "confidence",
+    "energy": "energy",
+}
+
+
+def method_title(method: str, selector: str = "") -> str:
+    """A method as a reader names it, with its client selector."""
+    return _TITLES[method] + (f", {selector_title(selector)}" if selector else "")
+
+
+def selector_title(selector: str) -> str:
+    """A client selector as a reader names it."""
+    return _SELECTORS.get(selector, selector)
+
+
+def known_percent(known: Published | None) -> str:
+    """The same for a published accuracy."""
+    return NONE if known is None else f"{known[0]:.2f} ± {known[1]:.2f}"

@@ -1,4 +1,4 @@
-"""The missing cells of a group, one after another in one process, each saved when it ends."""
+"""A cell of the paper's studies: trained over all rounds, tested, measured."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.papers.build import Prepared, Runner, data_of, prepare, runner_of
+from experiments.measures import ACCURACY, measured
+from experiments.papers.build import Prepared, Runner, data_of, runner_of, warmed_up
 from experiments.papers.cells import POINTS, Cell
-from experiments.papers.figures import measured
-from experiments.papers.results import CellResult, Point, Store
+from experiments.study import Point, Progress, Result
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError
 
 _MOST_TESTED = 2000
 """Test images of a point before the last one: enough for a curve, at a fifth of the time."""
@@ -22,9 +21,18 @@ _MOST_TESTED = 2000
 
 @dataclass(slots=True)
 class Steps:
-    """Training steps so far. tell: hears of their number whenever it grows."""
+    """Training steps of all networks of a cell or warm-up, told in percent of `total`.
+
+    >>> told = []
+    >>> steps = Steps(told.append, total=50)
+    >>> steps.add(25)
+    >>> steps.reach(20)
+    >>> told
+    [50]
+    """
 
     tell: Callable[[int], None]
+    total: int
     taken: int = 0
 
     def add(self, more: int) -> None:
@@ -35,57 +43,35 @@ class Steps:
         """So many are done in all, or were passed over."""
         if taken > self.taken:
             self.taken = taken
-            self.tell(taken)
+            self.tell(100 * taken // max(1, self.total))
 
 
-def steps_of(cells: Sequence[Cell]) -> int:
-    """Of cells of one group, with the warm-up that all but FedAvg share."""
-    warm_up = max((c.group.steps for c in cells if c.method != "fedavg"), default=0)
-    return warm_up + sum(cell.steps for cell in cells)
+def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> Prepared:
+    """The data and the warm-up that cells of a group share; FedAvg alone needs no warm-up."""
+    group = cells[0].group
+    if all(cell.method == "fedavg" for cell in cells):
+        return Prepared(data_of(data_dir, group), ())
+    return warmed_up(data_dir, group, Steps(progress, group.steps).add)
 
 
-def run_group(
-    data_dir: Path | None, cells: Sequence[Cell], store: Store, progress: Callable[[int], None]
-) -> None:
-    """Run what the store lacks of cells of one group. progress: hears of steps, as `steps_of`
-    counts them.
-    """
-    if Store(store.folder).version != store.version:
-        raise ConfigurationError("code", "changed", "it was edited while workers start: run again")
-    missing = [cell for cell in cells if store.find(cell) is None]
-    if not missing:
-        return
-    steps = Steps(progress)
-    group = missing[0].group
-    if all(cell.method == "fedavg" for cell in missing):
-        made = Prepared(data_of(data_dir, group), ())
-    else:
-        made = prepare(data_dir, group, steps.add)
-    steps.add(steps_of(cells) - steps_of(missing))
-    for cell in missing:
-        store.save(run_cell(cell, made, steps))
-
-
-def run_cell(cell: Cell, made: Prepared, steps: Steps) -> CellResult:
-    """Train and test one cell. steps: grow by those of the cell."""
-    start = time.process_time()
+def run_cell(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progress) -> Result:  # noqa: ARG001 - the data is prepared
+    """Train and test one cell."""
+    start, steps = time.process_time(), Steps(progress, cell.steps)
     runner = runner_of(cell, made, steps.add)
     *points, last = _curve(cell, runner, made.data, steps)
     per_client = tuple(runner.accuracies(made.data.test))
     end = Point(last.round, float(np.mean(per_client)), last.up, last.down)
-    return CellResult(
+    return Result(
         cell=cell,
-        accuracy=end.accuracy,
+        figures={ACCURACY: end.accuracy, **measured(cell, runner, made)},
         per_client=per_client,
         curve=(*points, end),
-        figures=measured(cell, runner, made),
         seconds=time.process_time() - start,
     )
 
 
 def _curve(cell: Cell, runner: Runner, data: FederatedData, steps: Steps) -> Iterator[Point]:
     """Run all rounds; a point at a few of them, and one without accuracy at the end."""
-    before = steps.taken
     every = cell.every or max(1, cell.rounds // POINTS)
     some = spread(data.test, _MOST_TESTED)
     for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
@@ -95,7 +81,7 @@ def _curve(cell: Cell, runner: Runner, data: FederatedData, steps: Steps) -> Ite
             tested = 0.0 if done == cell.rounds else float(np.mean(runner.accuracies(some)))
             moved = runner.transcript
             yield Point(done, tested, float(moved.up.mean()), float(moved.down.mean()))
-        steps.reach(before + cell.steps * done // cell.rounds)
+        steps.reach(cell.steps * done // cell.rounds)
 
 
 def spread(images: Images, most: int) -> Images:

@@ -2,31 +2,39 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.papers import ablation, run
-from experiments.papers.build import Prepared, method_of, prepare, runner_of
-from experiments.papers.cells import METHODS, UNLABELLED, Cell, default_cell
-from experiments.papers.fixed_labels import FixedLabels, Lesson
-from experiments.papers.measures import (
+from experiments import method_ablation
+from experiments.definitions import Code, Place
+from experiments.measures import (
     AUROC_CLASS,
     AUROC_RIGHT,
     BOUND,
-    KEPT,
-    RIGHT,
+    KEPT_ALL,
+    RIGHT_ALL,
     TERMS,
     TEST_LOSS,
     VALIDATION,
 )
-from experiments.papers.results import CellResult, Point, Store
-from experiments.papers.run import Steps, run_cell, run_group, spread, steps_of
-from experiments.papers.theorem import Terms, distance, knowledge_losses, numerical
+from experiments.papers.build import Prepared, method_of, runner_of
+from experiments.papers.cells import METHODS, UNLABELLED, Cell, default_cell
+from experiments.papers.paper import roots
+from experiments.papers.run import prepare, run_cell, spread
+from experiments.papers.theorem import (
+    FixedLabels,
+    Lesson,
+    Terms,
+    distance,
+    knowledge_losses,
+    numerical,
+)
+from experiments.study import Result
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
+from secure_fd.federation import Federation
 from secure_fd.recipes import Schedule
 
 BASE = replace(
@@ -36,14 +44,17 @@ BASE = replace(
 HARD = replace(BASE, method="selective-fd", labels="hard", selector="ratio")
 
 
-def silent() -> Steps:
+def silent(_: int) -> None:
     """Nobody watches."""
-    return Steps(lambda _: None)
+
+
+def run(cell: Cell, made: Prepared) -> Result:
+    return run_cell(None, cell, made, silent)
 
 
 @pytest.fixture(scope="module")
 def made() -> Prepared:
-    return prepare(None, BASE.group)
+    return prepare(None, [HARD], silent)
 
 
 def cell_of(method: str) -> Cell:
@@ -55,38 +66,37 @@ def cell_of(method: str) -> Cell:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -> None:
-    heard: list[int] = []
-    found = run_cell(cell_of(method), made, Steps(heard.append, taken=7))
-    assert {7 + found.cell.steps // 2, 7 + found.cell.steps} <= set(heard)
-    assert heard == sorted(set(heard))
-    assert heard[-1] == 7 + found.cell.steps == 7 + 3 * 2 * 3  # clients, rounds, steps a round
+    told: list[int] = []
+    found = run_cell(None, cell_of(method), made, told.append)
+    assert told == sorted(set(told))
+    assert told[-1] == 100
     assert len(found.per_client) == BASE.clients
     assert found.accuracy == np.mean(found.per_client) == found.curve[-1].accuracy
     assert [point.round for point in found.curve] == [1, 2]
     assert (found.curve[-1].up > found.curve[0].up) == (method != "independent")
     assert 0 <= found.figures[VALIDATION] <= 1
-    assert (KEPT in found.figures) == (method in ("fedmd", "feded", "ds-fl", "selective-fd"))
+    assert (KEPT_ALL in found.figures) == (method in ("fedmd", "feded", "ds-fl", "selective-fd"))
 
 
 @pytest.mark.parametrize("selector", ["kulsif", "confidence", "energy"])
 def test_every_selector_is_scored(made: Prepared, selector: str) -> None:
-    found = run_cell(replace(HARD, selector=selector), made, silent())
-    assert {AUROC_CLASS, AUROC_RIGHT, KEPT} <= found.figures.keys()
+    found = run(replace(HARD, selector=selector), made)
+    assert {AUROC_CLASS, AUROC_RIGHT, KEPT_ALL} <= found.figures.keys()
 
 
 def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(made: Prepared) -> None:
     before = [flat.copy() for flat in made.warm]
-    first = run_cell(HARD, made, silent())
-    again = run_cell(HARD, made, silent())
+    first = run(HARD, made)
+    again = run(HARD, made)
     assert first.per_client == again.per_client
     assert first.figures == again.figures
     assert all(map(np.array_equal, before, made.warm))
 
 
 def test_masks_change_bytes_and_nothing_else(made: Prepared) -> None:
-    clear = run_cell(replace(HARD, masked=True), made, silent())
-    hidden = run_cell(replace(HARD, masked=True), made, silent())
-    open_sum = run_cell(HARD, made, silent())
+    clear = run(replace(HARD, masked=True), made)
+    hidden = run(replace(HARD, masked=True), made)
+    open_sum = run(HARD, made)
     assert clear.per_client == hidden.per_client
     assert hidden.curve[-1].up > open_sum.curve[-1].up
 
@@ -94,63 +104,44 @@ def test_masks_change_bytes_and_nothing_else(made: Prepared) -> None:
 def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
     """With the truth moved by one class, what was right is wrong."""
     counted = replace(HARD, variant="counted votes")  # nobody answers beyond its classes
-    honest = run_cell(counted, made, silent()).figures[RIGHT]
+    honest = run(counted, made).figures[RIGHT_ALL]
     proxies = made.data.proxies
     moved = Images(proxies.pixels, (proxies.labels + 1) % made.data.n_classes)
     lying = replace(made, data=replace(made.data, proxies=moved))
-    assert run_cell(counted, lying, silent()).figures[RIGHT] < 0.5 < honest
+    assert run(counted, lying).figures[RIGHT_ALL] < 0.5 < honest
 
 
-def test_a_long_round_and_its_warm_up_are_heard_of_on_the_way() -> None:
+def test_a_long_round_and_its_warm_up_are_told_of_on_the_way() -> None:
     """One round of 60 steps after 30 of warm-up, in parts of at most 25, of three networks."""
     long = Schedule(
         warmup_steps=30, local_steps=0, proxy_steps=60, proxies_per_round=64, anneal_over=1
     )
-    cell, heard = replace(HARD, rounds=1, schedule=long), list[int]()
-    steps = Steps(heard.append)
-    run_cell(cell, prepare(None, cell.group, steps.add), steps)
-    assert len(heard) >= 2 + 3
-    assert heard == sorted(set(heard))
-    assert heard[-1] == steps_of([cell]) == 3 * (30 + 60)
+    cell, warm, told = replace(HARD, rounds=1, schedule=long), list[int](), list[int]()
+    run_cell(None, cell, prepare(None, [cell], warm.append), told.append)
+    for each in (warm, told):
+        assert each == sorted(set(each))
+        assert each[-1] == 100
+        assert len(each) >= 2
 
 
-# Groups.
+@pytest.mark.parametrize("method", METHODS)
+def test_a_cells_roots_reach_the_method_that_it_runs(made: Prepared, method: str) -> None:
+    cell = cell_of(method)
+    runner = runner_of(cell, made)
+    assert isinstance(runner, Federation)
+    used: list[object] = [runner, runner.method, getattr(runner.method, "method", None)]
+    if method not in UNLABELLED:
+        used.append(method_of(cell, made.data))
+    places = {Place(type(one).__module__, type(one).__qualname__) for one in used if one}
+    assert places <= set(Code().reached(roots(cell)))
 
 
-class Lab:
-    """Stands in for training; hears Ctrl-C before its `until`-th cell."""
-
-    def __init__(self, until: int) -> None:
-        self.until = until
-        self.ran: list[Cell] = []
-        self.prepared = 0
-
-    def prepare(self, *_: object) -> None:
-        self.prepared += 1
-
-    def run(self, cell: Cell, _made: object, steps: Steps) -> CellResult:
-        if len(self.ran) == self.until:
-            raise KeyboardInterrupt
-        self.ran.append(cell)
-        steps.add(cell.steps)
-        return CellResult(cell, 0.5, (0.5,), (Point(2, 0.5, 0.0, 0.0),), {}, 1.0)
-
-
-def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = [HARD, replace(HARD, labels="soft"), replace(HARD, selector="kulsif")]
-    store, heard = Store(tmp_path), list[int]()
-    for until, ran, prepared in ((2, cells[:2], 1), (9, cells[2:], 1), (0, [], 0)):
-        lab = Lab(until)
-        monkeypatch.setattr(run, "prepare", lab.prepare)
-        monkeypatch.setattr(run, "run_cell", lab.run)
-        try:
-            run_group(None, cells, store, heard.append)
-        except KeyboardInterrupt:
-            assert until == 2
-        assert (lab.ran, lab.prepared) == (ran, prepared)
-    assert heard == [HARD.steps, 2 * HARD.steps, 2 * HARD.steps, 3 * HARD.steps]
+def test_another_methods_code_is_not_reached() -> None:
+    """So that a change of FedMD does not void Selective-FD."""
+    reached = set(Code().reached(roots(HARD)))
+    for other in ("fedmd:FedMD", "fkd:FKD", "feded:FedED", "fedavg:FedAvg"):
+        module, _, name = other.partition(":")
+        assert Place(f"secure_fd.methods.{module}", name) not in reached
 
 
 def test_points_are_on_an_even_part_of_the_test_set() -> None:
@@ -212,8 +203,8 @@ def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(
     made: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("experiments.papers.theorem._STEPS", 5)
-    exact = run_cell(alpha_cell("true-labels", 0.25), made, silent())
-    chosen = run_cell(alpha_cell("selected-labels", 0.25), made, silent())
+    exact = run(alpha_cell("true-labels", 0.25), made)
+    chosen = run(alpha_cell("selected-labels", 0.25), made)
     for name in ("misleading", "ambiguous"):
         assert exact.figures[TERMS[name]] == 0 < chosen.figures[TERMS[name]]
     for found in (exact, chosen):
@@ -229,7 +220,7 @@ def test_a_lesson_without_proxies_is_refused() -> None:
 
 @pytest.mark.parametrize("split", ["strong", "iid"])
 def test_every_variant_changes_the_method_or_the_schedule(made: Prepared, split: str) -> None:
-    cells = list(ablation.vary(default_cell("mnist", split, 10)))
+    cells = list(method_ablation.vary(default_cell("mnist", split, 10)))
     default = {cell.labels: cell for cell in cells if not cell.variant}
     for cell in cells:
         runs = [(method_of(c, made.data), c.schedule) for c in (cell, default[cell.labels])]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.papers.build import Prepared, method_of, prepare
+from experiments.measures import AUROC_CLASS, KEPT_ALL, RIGHT_ALL
+from experiments.papers.build import Prepared, method_of
 from experiments.papers.cells import default_cell
-from experiments.papers.measures import AUROC_CLASS, KEPT, RIGHT
-from experiments.papers.run import Steps, run_cell
+from experiments.papers.run import prepare, run_cell
 from experiments.papers.variants import Refitted, _before_last, _seen
 from secure_fd.models import flatten
 from secure_fd.recipes import Schedule
@@ -23,7 +23,7 @@ HARD = replace(BASE, method="selective-fd", labels="hard", selector="ratio")
 
 @pytest.fixture(scope="module")
 def made() -> Prepared:
-    return prepare(None, BASE.group)
+    return prepare(None, [HARD], lambda _: None)
 
 
 def refitting(data: Prepared, every: int) -> Refitted:
@@ -34,10 +34,10 @@ def refitting(data: Prepared, every: int) -> Refitted:
 
 def test_true_labels_teach_at_every_proxy(made: Prepared) -> None:
     told = replace(HARD, variant="true labels")
-    found = run_cell(told, made, Steps(lambda _: None))
-    assert (found.figures[RIGHT], found.figures[KEPT]) == (1.0, 1.0)
-    usual = run_cell(HARD, made, Steps(lambda _: None))
-    assert usual.figures[RIGHT] < 1.0
+    found = run_cell(None, told, made, lambda _: None)
+    assert (found.figures[RIGHT_ALL], found.figures[KEPT_ALL]) == (1.0, 1.0)
+    usual = run_cell(None, HARD, made, lambda _: None)
+    assert usual.figures[RIGHT_ALL] < 1.0
     assert found.per_client != usual.per_client
     assert found.figures[AUROC_CLASS] == usual.figures[AUROC_CLASS]  # it still selects
 

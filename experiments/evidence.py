@@ -1,0 +1,219 @@
+"""Which committed figures are of the present code: check them, recompute them, stamp them.
+
+python -m experiments.evidence check
+python -m experiments.evidence refresh
+python -m experiments.evidence rekey selectors
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from experiments import provenance
+from experiments.cli import exit_status
+from experiments.definitions import ROOT
+from experiments.study import (
+    KEPT,
+    Result,
+    Results,
+    Store,
+    Study,
+    data_folder,
+    draw,
+    load,
+    read_results,
+    run_missing,
+    write_results,
+)
+from secure_fd.errors import ConfigurationError
+
+STUDIES = tuple(
+    f"experiments.{script}"
+    for script in (
+        *("accuracy_table", "selector_study", "thresholds", "communication"),
+        *("heterogeneity", "alpha", "method_ablation"),
+    )
+)
+"""The modules of all studies with committed results."""
+COMMITTED = ROOT / "docs" / "results"
+EXACT = 1e-12
+"""Relative difference of two figures that count as equal."""
+
+
+def stale(study: Study, results: Results) -> list[Result]:
+    """The results that other definitions made than the present ones, or that carry no key."""
+    return [found for found in results.cells if found.evidence != study.key(found.cell)]
+
+
+def stale_line(study: Study, results: Results) -> str:
+    """What a page says of a file with stale cells; "" where there are none."""
+    count = len(stale(study, results))
+    if not count:
+        return ""
+    which = "All" if count == len(results.cells) else "Some"
+    return f"Stale: made by an earlier version of the code. {which} cells of {study.name}.json."
+
+
+def unmarked(page: str, folder: Path = COMMITTED) -> list[str]:
+    """The lines that a page lacks about stale files of a folder."""
+    lines = [
+        stale_line(study, read_results(study, folder / f"{study.name}.json"))
+        for study in map(load, STUDIES)
+    ]
+    return [line for line in lines if line and line not in page]
+
+
+# Recomputing.
+
+
+def refresh(study: Study, path: Path, data_dir: Path | None, workers: int, cells: Path) -> int:
+    """Measure a file's stale cells again and write them into it; returns how many were stale.
+
+    Finished cells are in the folder `cells`; an interrupt keeps them.
+    """
+    results = read_results(study, path)
+    todo = [found.cell for found in stale(study, results)]
+    if not todo:
+        return 0
+    store = Store(cells, study)
+    run_missing(study, todo, store, data_dir, workers)
+    wanted = set(todo)
+    merged = [(store.find(r.cell) or r) if r.cell in wanted else r for r in results.cells]
+    made = replace(
+        results,
+        cells=tuple(merged),
+        created=provenance.created_now(),
+        versions=provenance.versions("scikit-learn"),
+        machine=provenance.machine(),
+    )
+    write_results(made, path)
+    draw(study, made, path.parent)
+    path.with_suffix(".png").unlink(missing_ok=True)  # pages show the SVG
+    return len(todo)
+
+
+# Stamping by equality.
+
+
+def differences(before: Result, after: Result) -> list[str]:
+    """Names of the figures of one cell that are not equal; seconds and keys are no figures.
+
+    >>> differences(Result("a", {"accuracy": 0.5}, 1.0), Result("a", {"accuracy": 0.25}, 2.0))
+    ['accuracy']
+    """
+    names = before.figures.keys() | after.figures.keys()
+    found = [name for name in sorted(names) if not _equal(before, after, name)]
+    if not _all_equal(before.per_client, after.per_client):
+        found.append("per_client")
+    curves = [
+        [v for p in r.curve for v in (p.round, p.accuracy, p.up, p.down)] for r in (before, after)
+    ]
+    return found if _all_equal(*curves) else [*found, "curve"]
+
+
+def _equal(before: Result, after: Result, name: str) -> bool:
+    pair = [result.figures.get(name) for result in (before, after)]
+    return None not in pair and _all_equal(*([v] for v in pair if v is not None))
+
+
+def _all_equal(before: Sequence[float], after: Sequence[float]) -> bool:
+    return len(before) == len(after) and all(
+        abs(a - b) <= EXACT * max(abs(a), abs(b)) for a, b in zip(before, after, strict=True)
+    )
+
+
+def cheapest(study: Study, results: Results, count: int) -> list[Result]:
+    """The stale results that took the least time, of different roots where there are enough."""
+    ordered = sorted(stale(study, results), key=lambda found: found.seconds)
+    first = {tuple(study.roots(found.cell)): found for found in reversed(ordered)}
+    leading = sorted(first.values(), key=lambda found: found.seconds)
+    rest = [found for found in ordered if found not in leading]
+    return [*leading, *rest][:count]
+
+
+def rekey(
+    study: Study, path: Path, data_dir: Path | None, workers: int, cells: Path, count: int
+) -> list[str]:
+    """Measure `count` cheap cells again; where all figures are equal, stamp the file's cells.
+
+    Returns one line a measured cell that differs: then nothing is stamped.
+    """
+    results = read_results(study, path)
+    chosen = cheapest(study, results, count)
+    store = Store(cells, study)
+    run_missing(study, [found.cell for found in chosen], store, data_dir, workers)
+    unequal = []
+    for before in chosen:
+        after = store.find(before.cell)
+        names = ["missing"] if after is None else differences(before, after)
+        if names:
+            unequal.append(f"{before.cell.label}: {', '.join(names)}")
+    if not unequal:
+        stamped = tuple(replace(r, evidence=study.key(r.cell)) for r in results.cells)
+        write_results(replace(results, cells=stamped), path)
+    return unequal
+
+
+# The command line.
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Check, recompute or stamp the committed results of studies.
+
+    check: name the stale files that docs/results.md does not mark. refresh: measure stale cells
+    again. rekey: measure two cheap cells of a study again, and stamp all of its cells if these are
+    equal in all figures.
+    """
+
+    action: tyro.conf.Positional[str]
+    """check, refresh or rekey."""
+    studies: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Names of studies; by default all."""
+    data_dir: Annotated[
+        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
+    ] = None
+    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
+    workers: int = 2
+    """Processes that share the work."""
+    cells: int = 2
+    """Cells that rekey measures again."""
+
+
+def main(settings: Settings) -> int:
+    """Carry out an action; returns the exit status."""
+    if settings.action not in ("check", "refresh", "rekey"):
+        raise ConfigurationError("action", settings.action, "use check, refresh or rekey")
+    if settings.action == "check":
+        lines = unmarked((ROOT / "docs" / "results.md").read_text(encoding="utf-8"))
+        for line in lines:
+            print(f"docs/results.md does not say: {line} Run experiments/results_page.py.")
+        return 1 if lines else 0
+    status, data_dir = 0, data_folder(settings.data_dir)
+    for study in _chosen(settings.studies):
+        path, cells = COMMITTED / f"{study.name}.json", Path("runs/evidence") / study.name
+        if settings.action == "refresh":
+            count = refresh(study, path, data_dir, settings.workers, cells)
+            print(f"{study.name}: {count} stale cells measured again")
+            continue
+        unequal = rekey(study, path, data_dir, settings.workers, cells, settings.cells)
+        status = status or int(bool(unequal))
+        print(f"{study.name}: {'; '.join(unequal) if unequal else 'equal, stamped'}")
+    return status
+
+
+def _chosen(names: Sequence[str]) -> list[Study]:
+    every = {study.name: study for study in map(load, STUDIES)}
+    for name in names:
+        if name not in every:
+            raise ConfigurationError("studies", name, f"use one or more of {', '.join(every)}")
+    return [study for name, study in every.items() if not names or name in names]
+
+
+if __name__ == "__main__":
+    chosen = tyro.cli(Settings, prog="python -m experiments.evidence")
+    sys.exit(exit_status(lambda: main(chosen), interrupted=KEPT))

@@ -1,0 +1,273 @@
+"""What only an evaluation may know of a run, one name for one quantity.
+
+Libraries are imported where a measure needs them: tables and command lines use the names alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.definitions import dispatched
+
+if TYPE_CHECKING:
+    from experiments.papers.build import Prepared, Runner
+    from experiments.papers.cells import Cell
+    from experiments.papers.theorem import FixedLabels, Lesson, Terms
+    from secure_fd.data.federated import FederatedData
+    from secure_fd.data.images import Images
+    from secure_fd.federation import Federation
+    from secure_fd.knowledge import FloatArray, IntArray
+    from secure_fd.selection.density import Same
+    from secure_fd.transcript import DistillationRound
+
+ACCURACY = "accuracy"
+"""On the test set after the last round, mean over clients."""
+VALIDATION = "validation accuracy"
+"""On records of all clients that none trained on, mean over clients."""
+AUROC_CLASS = "selector AUROC, own classes"
+"""Of a selector's scores of all proxies, for the classes that its client holds: mean of clients."""
+AUROC_RIGHT = "selector AUROC, right predictions"
+"""The same, for what the client's network predicts rightly after the warm-up."""
+OVER_CLIENTS = ", deviation over clients"
+KEPT_ALL = "kept share, all rounds"
+"""Of the proxies asked about in all rounds: the share whose label the server kept."""
+RIGHT_ALL = "right labels among kept, all rounds"
+COVERED = "proxies ever kept"
+"""Of all proxies: the share that the server kept in a round or more."""
+KEPT_LAST = "kept share, last round"
+"""Of the proxies in the last round's ensemble, with whatever it remembers."""
+RIGHT_LAST = "right labels among kept, last round"
+KEPT_ONCE = "kept share, one release"
+"""Where there is one release: of the proxies that it is about."""
+RIGHT_ONCE = "right labels among kept, one release"
+RIGHT_OF_ALL = "right labels, of all proxies"
+HARD_KEPT = "kept share, hard proxies"
+"""Among the half of each class that lies worst between the classes' public means."""
+STUDENT = "student accuracy"
+"""Of least squares on the labelled proxies, on held-out records."""
+BYTES_UP = "bytes up a client"
+"""In all rounds."""
+RESNET_UP, RESNET_DOWN = "ResNet-18, bytes up a round", "ResNet-18, bytes down a round"
+"""Of FedAvg's cells on frozen features: what its real messages would weigh."""
+TERMS = {
+    "empirical": "empirical risk",
+    "numerical": "numerical constraint",
+    "local_distance": "local distance",
+    "proxy_distance": "proxy distance",
+    "misleading": "misleading knowledge",
+    "ambiguous": "ambiguous knowledge",
+}
+"""Theorem 2's terms as they are added up, by the field of `theorem.Terms`: means over clients."""
+TEST_LOSS = "l1 test loss"
+BOUND = "sum"
+"""Of all terms: as its distances are estimated from below, so is the bound."""
+TAUGHT = "proxies that teach"
+"""As a share of all."""
+
+FEATURES = "_features"
+"""How the names of image sets end that clients see through a frozen network."""
+_MOST_VALIDATED = 2000
+_SEED = 7
+"""Of the networks that tell samples apart; no client has it."""
+BoolArray = NDArray[np.bool_]
+
+
+def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
+    """All figures of a run but its accuracy, by name."""
+    from secure_fd.selection.density import Same
+
+    found = {VALIDATION: float(np.mean(runner.accuracies(_validation(Same(made.data)))))}
+    return found | of_method(cell, runner, made)
+
+
+@dispatched
+def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
+    """What runs of some methods alone have."""
+    from experiments.papers.theorem import FixedLabels
+    from secure_fd.federation import Federation
+    from secure_fd.methods.votes import ProxyVotes
+
+    if cell.method == "fedavg":
+        return of_messages(made.data)
+    if isinstance(runner, FixedLabels):
+        return of_bound(runner, made)
+    if isinstance(runner, Federation) and isinstance(runner.method, ProxyVotes):
+        return of_distillation(cell, runner, made)
+    return {}
+
+
+def of_messages(data: "FederatedData") -> dict[str, float]:
+    """Bytes of FedAvg on ResNet-18, where clients train a head on frozen features."""
+    if not data.name.endswith(FEATURES):
+        return {}
+    up, down = _resnet_bytes(len(data.clients), data.n_classes)
+    return {RESNET_UP: float(up), RESNET_DOWN: float(down)}
+
+
+@lru_cache(maxsize=1)
+def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
+    """Of a client and round: packed up, as float32 down; nothing is trained."""
+    from secure_fd.methods.fedavg import ParameterCodec
+    from secure_fd.models import flatten
+    from secure_fd.secagg.packing import LaneLayout
+    from secure_fd.vision import torchvision
+
+    flat = flatten(torchvision().models.resnet18(num_classes=n_classes)).numpy()
+    codec = ParameterCodec((1.0,) * clients)
+    layout = LaneLayout(clients, codec.bound, 0)
+    return layout.pack(codec.encode(0, flat)).nbytes, flat.nbytes
+
+
+@lru_cache(maxsize=1)
+def _validation(data: "Same[FederatedData]") -> "Images":
+    """Records of all clients that none trained on, for choices that no test image may make."""
+    import torch
+
+    from secure_fd.data.images import concatenate
+
+    pooled = concatenate([client.validation for client in data.one.clients])
+    if len(pooled) <= _MOST_VALIDATED:
+        return pooled
+    rng = np.random.default_rng(0)
+    return pooled[torch.from_numpy(rng.permutation(len(pooled))[:_MOST_VALIDATED])]
+
+
+# Distillation: labels and selectors.
+
+
+def of_distillation(cell: "Cell", runner: "Federation", made: "Prepared") -> dict[str, float]:
+    """How right kept labels were, over all rounds, and how well selectors scored proxies."""
+    truth = made.data.proxies.labels.numpy()
+    return {
+        **_labels(runner.transcript.distillation, truth),
+        **_selectors(cell, runner, made, truth),
+    }
+
+
+def _labels(rounds: "Sequence[DistillationRound]", truth: "IntArray") -> dict[str, float]:
+    if not rounds:
+        return {}
+    kept = np.concatenate([r.ensemble.kept for r in rounds])
+    indices = np.concatenate([r.ensemble.indices for r in rounds])
+    named = np.concatenate([r.ensemble.predictions.argmax(axis=1) for r in rounds])
+    found = {
+        KEPT_ALL: float(kept.mean()),
+        COVERED: len(np.unique(indices[kept])) / len(truth),
+    }
+    if kept.any():
+        found[RIGHT_ALL] = float((named == truth[indices])[kept].mean())
+    return found
+
+
+def _selectors(
+    cell: "Cell", runner: "Federation", made: "Prepared", truth: "IntArray"
+) -> dict[str, float]:
+    from secure_fd.selection.density import Same
+
+    right = _warm_predictions(Same(made)) == truth
+    own, correct = [], []
+    for k, scores in _scores(cell, runner, made):
+        own += auroc(np.isin(truth, made.data.clients[k].classes), scores)
+        correct += auroc(right[k], scores)
+    found = {}
+    for name, values in ((AUROC_CLASS, own), (AUROC_RIGHT, correct)):
+        if values:
+            found[name] = float(np.mean(values))
+            found[name + OVER_CLIENTS] = float(np.std(values))
+    return found
+
+
+def _scores(
+    cell: "Cell", runner: "Federation", made: "Prepared"
+) -> "Iterator[tuple[int, FloatArray]]":
+    """Clients and their selectors' scores [P]; those that a network gives are of the warm-up."""
+    from experiments.papers.build import method_of
+    from secure_fd.methods.selective_fd import SelectiveByNetwork
+
+    method = method_of(cell, made.data)
+    if isinstance(method, SelectiveByNetwork):
+        for k, network in enumerate(made.networks()):
+            yield k, method.scores(network, made.data.proxies.pixels)
+        return
+    for k in range(len(made.data.clients)):
+        scores = runner.selector_scores(k)
+        if scores is not None:
+            yield k, scores
+
+
+def auroc(positive: BoolArray, scores: "FloatArray") -> list[float]:
+    """[one number], or [] where one of the two kinds is missing.
+
+    >>> auroc(np.array([True, False]), np.array([0.9, 0.1]))
+    [1.0]
+    >>> auroc(np.array([True, True]), np.array([0.9, 0.1]))
+    []
+    """
+    from sklearn.metrics import roc_auc_score
+
+    return [float(roc_auc_score(positive, scores))] if 0 < positive.sum() < len(positive) else []
+
+
+@lru_cache(maxsize=1)
+def _warm_predictions(made: "Same[Prepared]") -> "IntArray":
+    """[K, P] the class that each client's network gives each proxy after the warm-up."""
+    from secure_fd.training import predicted_labels
+
+    pixels = made.one.data.proxies.pixels
+    return np.stack([predicted_labels(m, pixels).numpy() for m in made.one.networks()])
+
+
+# Theorem 2, where the labels of proxies are fixed.
+
+
+def of_bound(runner: "FixedLabels", made: "Prepared") -> dict[str, float]:
+    """Every term, their sum and the loss that the sum bounds, all as l1 distances up to 2."""
+    every = [_terms(runner, made, k) for k in range(len(made.data.clients))]
+    found = {
+        name: float(np.mean([asdict(terms)[term] for terms in every]))
+        for term, name in TERMS.items()
+    }
+    found[BOUND] = float(np.mean([terms.bound for terms in every]))
+    found[TEST_LOSS] = 2 * (1 - float(np.mean(runner.accuracies(made.data.test))))
+    found[TAUGHT] = len(runner.lesson.truth) / len(made.data.proxies)
+    return found
+
+
+def _terms(runner: "FixedLabels", made: "Prepared", client: int) -> "Terms":
+    from experiments.papers.build import architectures
+    from experiments.papers.theorem import Terms, empirical_risk, knowledge_losses, numerical
+    from secure_fd.selection.density import Same
+
+    alpha, lesson, train = runner.alpha, runner.lesson, made.data.clients[client].train
+    taught = lesson.targets.double().numpy()
+    misleading, ambiguous = knowledge_losses(taught, lesson.truth.numpy())
+    name = architectures(made.data.name, client + 1)[client]
+    return Terms(
+        empirical=empirical_risk(runner.models[client], train, lesson.pixels, taught, alpha),
+        numerical=numerical(alpha, len(train), len(lesson.truth)),
+        local_distance=alpha * _local_distance(Same(made), client, name),
+        proxy_distance=(1 - alpha) * _proxy_distance(Same(made), Same(lesson), name),
+        misleading=(1 - alpha) * misleading,
+        ambiguous=(1 - alpha) * ambiguous,
+    )
+
+
+@lru_cache(maxsize=32)
+def _local_distance(made: "Same[Prepared]", client: int, architecture: str) -> float:
+    from experiments.papers.theorem import distance
+
+    data = made.one.data
+    local = data.clients[client].train.pixels
+    return distance(local, data.test.pixels, architecture, data.n_classes, _SEED)
+
+
+@lru_cache(maxsize=32)
+def _proxy_distance(made: "Same[Prepared]", lesson: "Same[Lesson]", architecture: str) -> float:
+    from experiments.papers.theorem import distance
+
+    data = made.one.data
+    return distance(lesson.one.pixels, data.test.pixels, architecture, data.n_classes, _SEED)

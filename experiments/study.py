@@ -1,0 +1,496 @@
+"""One engine for all studies: cells, worker processes, a store that resumes, one file of results.
+
+A study states which cells a command line asks for, what the cells of a group share, how one cell is
+measured, and how results are shown. Everything else is here.
+"""
+
+# ruff: noqa: ANN401 - each study has its own settings, cells and preparations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import tyro
+
+from experiments import definitions, provenance, tables
+from experiments.cli import command, exit_status
+from experiments.codec import decode, encode
+from experiments.measures import ACCURACY
+from experiments.plots import Line
+from experiments.results import read, write, write_atomically
+from experiments.tables import NONE, Table, rendered
+from experiments.workers import working
+from secure_fd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCHEMA = "secure-fd/study/1"
+CELL_SCHEMA = "secure-fd/cell/1"
+KEPT = "finished cells are kept; run the same again to go on"
+_DPI = 180
+_OWN = ("data_dir", "out", "workers")
+"""Settings that no figure depends on."""
+Key = TypeVar("Key")
+Progress = Callable[[int], None]
+"""Called with the percent of a cell, or of a preparation, that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Mean test accuracy over clients after a round, and the bytes a client had moved by then.
+
+    The last point of a curve is on the whole test set, the others on an evenly spaced part of it.
+
+    >>> Point(round=5, accuracy=0.9, up=1000.0, down=2000.0).round
+    5
+    """
+
+    round: int
+    accuracy: float
+    up: float
+    down: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one cell measured, in the schema of all studies.
+
+    figures: by the names of `experiments.measures`; "accuracy" is on the test set after the last
+    round, the mean of `per_client` where clients differ. curve: by ascending round. notes: what is
+    no number, such as a guarantee. seconds: of CPU, without what the cells of a group share.
+    evidence: key of the definitions that made it (see `experiments.definitions`), "" if unknown.
+
+    >>> Result(cell="a", figures={"accuracy": 0.5}, seconds=1.0).accuracy
+    0.5
+    """
+
+    cell: Any
+    figures: dict[str, float] = field(hash=False)
+    seconds: float
+    per_client: tuple[float, ...] = ()
+    curve: tuple[Point, ...] = ()
+    notes: dict[str, object] = field(default_factory=dict, hash=False)
+    evidence: str = ""
+
+    def __post_init__(self) -> None:
+        mean = [self.figures[ACCURACY]] if ACCURACY in self.figures else []
+        points = [point.accuracy for point in self.curve]
+        provenance.check_measured((*mean, *self.per_client, *points), self.seconds)
+        if [p.round for p in self.curve] != sorted({p.round for p in self.curve}):
+            raise ConfigurationError("curve", len(self.curve), "use points of ascending rounds")
+
+    @property
+    def accuracy(self) -> float:
+        """The figure "accuracy"; KeyError where the study measures none."""
+        return self.figures[ACCURACY]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The file of a study. created: ISO 8601 in UTC. command: without this machine's paths.
+
+    settings: those of the command line that a figure may depend on.
+
+    >>> one = Result("a", {}, 1.0)
+    >>> made = Results(SCHEMA, "alpha", "2026-01-01T00:00:00+00:00", [], {}, {}, {}, (one,))
+    >>> len(made.cells)
+    1
+    """
+
+    schema: str
+    study: str
+    created: str
+    command: list[str]
+    settings: dict[str, object]
+    versions: dict[str, str]
+    machine: dict[str, object]
+    cells: tuple[Result, ...]
+
+    def __post_init__(self) -> None:
+        provenance.check_schema(self.schema, SCHEMA)
+        names = [json.dumps(encode(r.cell, "cell"), sort_keys=True) for r in self.cells]
+        provenance.check_cells(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One table or figure.
+
+    name: of its files. script: that runs it. about: for --help. settings: a dataclass of the
+    command line, with `data_dir`, `out` and `workers`. cell: a hashable dataclass with a `label`.
+    cells: of settings; raises ConfigurationError for a value that is not allowed. group: what cells
+    share; prepare: makes it once for the cells of a group that are missing. measure: one cell. Both
+    run in a worker. roots: of a cell, the definitions that its figures come from, as
+    "module:name"; what these reach by name need not be stated. shown: tables and sentences.
+    image_set: that must be on disk for a cell. cost: of a cell, in a unit of the study.
+    out: the folder of settings without one. status: exit status of a finished run.
+    """
+
+    name: str
+    script: str
+    about: str
+    settings: type
+    cell: type
+    cells: Callable[[Any], Sequence[Any]]
+    group: Callable[[Any], Hashable]
+    prepare: Callable[[Path | None, Sequence[Any], Progress], Any]
+    measure: Callable[[Path | None, Any, Any, Progress], Result]
+    roots: Callable[[Any], Sequence[str]]
+    shown: Callable[[Results], Sequence[Table | str]]
+    figure: "Callable[[Results], Figure | None]" = lambda _: None
+    image_set: Callable[[Any], str | None] = lambda cell: cell.image_set
+    cost: Callable[[Any], int] = lambda _: 100
+    out: Callable[[Any], Path] = lambda settings: settings.out
+    status: Callable[[Results], int] = lambda _: 0
+
+    @property
+    def module(self) -> str:
+        """Where a worker finds the study: functions alone cannot be sent to it."""
+        return f"experiments.{self.script.removesuffix('.py')}"
+
+    def key(self, cell: Any) -> str:
+        """The evidence key that a result of this cell gets from the present code."""
+        return definitions.key(tuple(self.roots(cell)))
+
+
+@cache
+def load(module: str) -> Study:
+    """The study of a script, by the name of its module."""
+    study: Study = import_module(module).STUDY
+    return study
+
+
+# Values of the command line.
+
+
+def listed(name: str, text: str | None, allowed: Sequence[str]) -> tuple[str, ...] | None:
+    """The values of a comma-separated option, each once; None stays None.
+
+    Raises ConfigurationError for a value that is not allowed.
+
+    >>> listed("splits", "iid, strong,iid", ("strong", "weak", "iid"))
+    ('iid', 'strong')
+    """
+    if text is None:
+        return None
+    chosen = tuple(part.strip() for part in text.split(","))
+    for part in chosen:
+        if part not in allowed:
+            raise ConfigurationError(name, part, f"use one or more of {', '.join(allowed)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Comma-separated whole numbers, each once. Raises ConfigurationError for anything else.
+
+    >>> whole_numbers("seeds", "10,11,10")
+    (10, 11)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not (part.isascii() and part.isdecimal()):
+            raise ConfigurationError(name, part, "use whole numbers of 0 or more, with commas")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def at_least(least: int, **values: int | None) -> None:
+    """Raise ConfigurationError for the first value below `least`; None is no value.
+
+    >>> at_least(1, rounds=3, workers=None)
+    """
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ConfigurationError(name, value, f"use {least} or more")
+
+
+def data_folder(asked: Path | None) -> Path | None:
+    """The folder of image sets: as asked, or SECURE_FD_DATA, or None.
+
+    Raises ConfigurationError where it is no folder.
+    """
+    environment = os.environ.get("SECURE_FD_DATA")
+    chosen = asked or (Path(environment) if environment else None)
+    if chosen is not None and not chosen.is_dir():
+        raise ConfigurationError("data_dir", str(chosen), "it must be an existing folder")
+    return chosen
+
+
+# Finished cells.
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Finished cells of a folder, one JSON file each, found by cell and evidence key.
+
+    Studies with equal cells share a folder: an equal cell is run once.
+    """
+
+    folder: Path
+    study: Study
+
+    def path(self, cell: Any) -> Path:
+        """A readable name, and a hash of cell and evidence key."""
+        key = json.dumps(encode([CELL_SCHEMA, self.study.key(cell), cell], "cell"), sort_keys=True)
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        return self.folder / f"{re.sub(r'[^a-z0-9.]+', '-', cell.label.lower())}-{digest}.json"
+
+    def save(self, result: Result) -> Result:
+        """Keep a result under the present key; ConfigurationError for what `find` refuses."""
+        stamped = replace(result, evidence=self.study.key(result.cell))
+        strict(self.study, stamped)
+        write(self.path(result.cell), stamped, "cell")
+        return stamped
+
+    def find(self, cell: Any) -> Result | None:
+        """The result of a cell, None where it is missing; ConfigurationError for a wrong file."""
+        path = self.path(cell)
+        if not path.exists():
+            return None
+        found = strict(self.study, read(path, Result, "cell"))
+        if (found.cell, found.evidence) != (cell, self.study.key(cell)):
+            raise ConfigurationError(
+                "cell", path.name, "it holds another cell: remove it to run this one again"
+            )
+        return found
+
+
+def strict(study: Study, result: Result) -> Result:
+    """The result with its cell as the study's dataclass; ConfigurationError for any other."""
+    cell = result.cell if isinstance(result.cell, dict) else encode(result.cell, "cell")
+    return replace(result, cell=decode(study.cell, cell, "cell"))
+
+
+def read_results(study: Study, path: Path) -> Results:
+    """The results in a file; ConfigurationError names the first thing that is wrong."""
+    found = read(path, Results, "results")
+    if found.study != study.name:
+        raise ConfigurationError("study", found.study, f"this is the reader of {study.name}")
+    return replace(found, cells=tuple(strict(study, result) for result in found.cells))
+
+
+def write_results(results: Results, path: Path) -> None:
+    """Write a study's file, whole or not at all."""
+    write(path, results, "results")
+
+
+# Running.
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A share of a task's progress: `weight` units, from `start` on."""
+
+    tell: Callable[[int], None]
+    start: int
+    weight: int
+
+    def __call__(self, percent: int) -> None:
+        """So many percent of the part are done."""
+        self.tell(self.start + self.weight * percent // 100)
+
+
+def missing(study: Study, cells: Iterable[Any], store: Store) -> Mapping[Hashable, list[Any]]:
+    """The cells that the store lacks, by what they share; the costliest group comes first."""
+    groups: dict[Hashable, list[Any]] = {}
+    for cell in cells:
+        if store.find(cell) is None:
+            groups.setdefault(study.group(cell), []).append(cell)
+    return dict(sorted(groups.items(), key=lambda item: -sum(map(study.cost, item[1]))))
+
+
+def run_missing(
+    study: Study, cells: Sequence[Any], store: Store, data_dir: Path | None, workers: int | None
+) -> None:
+    """Measure the cells that the store lacks. An interrupt loses those that are running."""
+    groups = missing(study, cells, store)
+    _check_data(study, groups, data_dir)
+    if not groups:
+        return
+    keys = tuple({study.roots(cell): study.key(cell) for cell in cells}.items())
+    with working(workers, len(groups)) as tasks:
+        for members in groups.values():
+            first = members[0].label
+            label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
+            total = _preparation(study, members) + sum(map(study.cost, members))
+            tasks.submit(
+                _nothing, label, total, run_group, study.module, store.folder, members, keys,
+                data_dir,
+            )  # fmt: skip
+        tasks.drain()
+
+
+def _check_data(study: Study, groups: Mapping[Hashable, list[Any]], data_dir: Path | None) -> None:
+    """Load each image set once: what is not on disk is told before any work."""
+    from secure_fd.data.sources import load as load_images
+
+    cells = [cell for members in groups.values() for cell in members]
+    for image_set in dict.fromkeys(map(study.image_set, cells)):
+        if image_set is not None:
+            load_images(image_set, data_dir)
+
+
+def _preparation(study: Study, cells: Sequence[Any]) -> int:
+    """A preparation counts as much as a mean cell."""
+    return sum(map(study.cost, cells)) // len(cells)
+
+
+def run_group(
+    module: str,
+    folder: Path,
+    cells: Sequence[Any],
+    keys: Sequence[tuple[tuple[str, ...], str]],
+    data_dir: Path | None,
+    progress: Callable[[int], None],
+) -> None:
+    """Prepare a group and measure its cells in this process, each saved when it ends.
+
+    keys: of the parent. Raises ConfigurationError where the code was edited since.
+    """
+    study = load(module)
+    if any(definitions.key(roots) != key for roots, key in keys):
+        raise ConfigurationError("code", "changed", "it was edited while workers start: run again")
+    store, done = Store(folder, study), _preparation(study, cells)
+    made = study.prepare(data_dir, cells, Part(progress, 0, done))
+    progress(done)
+    for cell in cells:
+        store.save(study.measure(data_dir, cell, made, Part(progress, done, study.cost(cell))))
+        done += study.cost(cell)
+        progress(done)
+
+
+def _nothing(_: None) -> None:
+    """The worker has saved what it found."""
+
+
+# The command line.
+
+
+def main(module: str) -> int:
+    """Parse the options of a script, run what is missing, save, show; returns the exit status."""
+    study = load(module)
+    settings: Any = tyro.cli(study.settings, prog=study.script, description=study.about)
+    return exit_status(lambda: run(study, settings), interrupted=KEPT)
+
+
+def run(study: Study, settings: Any) -> int:
+    """Run a study; returns the exit status. Raises ConfigurationError before any work starts."""
+    at_least(1, workers=settings.workers)
+    cells = study.cells(settings)
+    data_dir, out = data_folder(settings.data_dir), study.out(settings)
+    check_out(out)
+    store = Store(out / "cells", study)
+    print(f"{len(cells)} cells, into {out}", file=sys.stderr)
+    run_missing(study, cells, store, data_dir, settings.workers)
+    found = [result for cell in cells if (result := store.find(cell)) is not None]
+    results = gathered(study, found, settings)
+    path = out / f"{study.name}.json"
+    write_results(results, path)
+    text = rendered(study.shown(results))
+    (out / f"{study.name}.txt").write_text(text, encoding="utf-8")
+    draw(study, results, out)
+    print(text)
+    print(f"results: {path}")
+    return study.status(results)
+
+
+def check_out(out: Path) -> None:
+    """Raise ConfigurationError where no folder of results can be made."""
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise ConfigurationError("out", str(out), "it must be a folder, or one that can be made")
+
+
+def gathered(study: Study, found: Iterable[Result], settings: Any = None) -> Results:
+    """The results of these cells, made now and here."""
+    chosen = {} if settings is None else asdict(settings)
+    return Results(
+        schema=SCHEMA,
+        study=study.name,
+        created=provenance.created_now(),
+        command=command(study.script, sys.argv[1:]),
+        settings={name: value for name, value in chosen.items() if name not in _OWN},
+        versions=provenance.versions("scikit-learn"),
+        machine=provenance.machine(),
+        cells=tuple(found),
+    )
+
+
+def draw(study: Study, results: Results, folder: Path) -> None:
+    """The figure as PNG and SVG; without one, those of an earlier run are removed."""
+    made = study.figure(results)
+    for kind in ("png", "svg"):
+        path = folder / f"{study.name}.{kind}"
+        if made is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, partial(made.savefig, format=kind, dpi=_DPI))
+
+
+# Reading results.
+
+
+def grouped(found: Iterable[Result], key: Callable[[Any], Key]) -> Mapping[Key, list[Result]]:
+    """Results by a key of their cells, in the order in which keys first come.
+
+    >>> sorted(grouped([Result("a", {}, 1.0), Result("bc", {}, 1.0)], len))
+    [1, 2]
+    """
+    groups: dict[Key, list[Result]] = {}
+    for result in found:
+        groups.setdefault(key(result.cell), []).append(result)
+    return groups
+
+
+def moments(
+    found: Sequence[Result], value: Callable[[Result], float] = lambda r: r.accuracy
+) -> tuple[float, float]:
+    """Mean and deviation of a value over seeds.
+
+    >>> moments([Result("a", {"accuracy": .25}, 1.0), Result("b", {"accuracy": .75}, 1.0)])[0]
+    0.5
+    """
+    return provenance.mean_and_deviation([value(result) for result in found])
+
+
+def percent(
+    found: Sequence[Result], value: Callable[[Result], float] = lambda r: r.accuracy
+) -> str:
+    """Mean and deviation over seeds of a share, in percent without the sign."""
+    return tables.percent([value(result) for result in found])
+
+
+def seeds_of(found: Iterable[Result]) -> str:
+    """The seeds of cells, as a reader says them: 10, or 10 to 12, or 10, 12."""
+    chosen = sorted({result.cell.seed for result in found})
+    if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:
+        return f"{chosen[0]} to {chosen[-1]}"
+    return ", ".join(map(str, chosen))
+
+
+def measure(
+    found: Sequence[Result], name: str, show: Callable[[float], str] = "{:.3f}".format
+) -> str:
+    """The mean over the seeds that have a figure."""
+    having = [result for result in found if name in result.figures]
+    return show(moments(having, lambda r: r.figures[name])[0]) if having else NONE
+
+
+def over(
+    found: Mapping[float, Sequence[Result]],
+    value: Callable[[Result], float] = lambda result: result.accuracy,
+    *,
+    second: bool = False,
+) -> Line:
+    """A line over x of the results there; seeds give the deviations."""
+    ordered = sorted(found.items())
+    means, deviations = zip(*(moments(results, value) for _, results in ordered), strict=True)
+    return Line(tuple(x for x, _ in ordered), means, deviations, second)

@@ -1,0 +1,207 @@
+"""Which cells every study asks for, and what its command line refuses."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import method_ablation
+from experiments.alpha import ALPHAS
+from experiments.evidence import STUDIES as MODULES
+from experiments.heterogeneity import BETAS
+from experiments.papers import recipes
+from experiments.papers.cells import VARIANTS, Cell, default_cell
+from experiments.papers.paper import Settings
+from experiments.papers.published import ACCURACY
+from experiments.study import Store, Study, load
+from experiments.thresholds import CLIENT, SERVER
+from secure_fd.errors import ConfigurationError
+from secure_fd.recipes import SGD
+
+STUDIES = tuple(map(load, MODULES))
+STUDY = {study.name: study for study in STUDIES}
+CELL = default_cell("digits", "strong", 10)
+
+
+def cells(study: str, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of the settings
+    return tuple(STUDY[study].cells(Settings(**chosen)))
+
+
+def counted(study: str) -> Counter[tuple[str, str]]:
+    return Counter((cell.image_set, cell.split) for cell in cells(study))
+
+
+def test_the_accuracy_table_has_every_method_of_the_paper_and_both_selectors() -> None:
+    made = counted("accuracy")
+    assert set(made) == {
+        *((s, split) for s in ("mnist", "fashion_mnist", "cifar10_features")
+          for split in ("strong", "weak", "iid")),
+        ("chest_xray", "hospitals"),
+    }  # fmt: skip
+    # Five baselines and two selectors with two kinds of labels, FedAvg and independent learning.
+    assert made["mnist", "weak"] == made["chest_xray", "hospitals"] == 2 * (5 + 2) + 2
+    assert made["mnist", "strong"] == 3 * made["mnist", "weak"]
+    ours = {(c.method, c.labels) for c in cells("accuracy")} - {("fedavg", "")}
+    assert {(method, labels) for _, _, method, labels in ACCURACY} == ours
+
+
+def test_every_other_study_has_its_points_once() -> None:
+    sets = 3
+    assert sum(counted("selectors").values()) == sets * 5
+    assert sum(counted("thresholds").values()) == sets * (len(CLIENT) + len(SERVER) - 1)
+    assert sum(counted("communication").values()) == sets * 3
+    assert sum(counted("heterogeneity").values()) == len(BETAS) * 5
+    assert sum(counted("alpha").values()) == len(ALPHAS) * 2
+
+
+def test_an_ablation_has_what_changes_its_default() -> None:
+    default = default_cell("mnist", "strong", 10)
+    plain = replace(
+        default.schedule, augment="none", anneal_over=None, sgd=SGD(own_batch=13, momentum=0.0)
+    )
+    for schedule, missing in (
+        (default.schedule, 0),
+        (plain, 3),
+        (replace(default.schedule, remember=False), 1),
+    ):
+        made = list(method_ablation.vary(replace(default, schedule=schedule)))
+        assert len(made) == len(set(made)) == 2 * (16 - missing)
+        assert {c.labels for c in made if c.variant == "sharpness 1"} == {"soft"}
+        assert {c.labels for c in made if c.variant == "true labels"} == {"hard"}
+    constant = next(c for c in method_ablation.vary(default) if c.variant == "constant rate")
+    assert constant.schedule == replace(default.schedule, anneal_over=None)
+    apart = next(c for c in method_ablation.vary(default) if c.variant == "records apart")
+    assert (apart.schedule.local_steps, apart.schedule.sgd.own_batch) == (1, 0)
+    assert {c.class_by for c in method_ablation.vary(default)} == {"both"}
+
+
+def test_the_iid_ablation_has_what_its_recipe_has_alone() -> None:
+    iid = default_cell("mnist", "iid", 10)
+    made = {c.variant: c for c in method_ablation.vary(iid) if c.labels == "hard"}
+    schedule = iid.schedule
+    many = replace(schedule, proxy_steps=50, proxies_per_round=1000, anneal_over=40)
+    assert {variant: (c.rounds, c.schedule) for variant, c in made.items()} == {
+        "": (1, schedule),
+        "no warm-up": (1, replace(schedule, warmup_steps=0)),
+        "constant warm-up": (1, replace(schedule, anneal_warmup=False)),
+        "many rounds": (40, many),
+        "no smoothing": (1, replace(schedule, sgd=replace(schedule.sgd, smoothing=0.0))),
+        "no views": (1, replace(schedule, augment="none")),
+        "the baselines' schedule": (25, recipes.baselines("mnist", "iid")),
+        "classes by both": (1, schedule),
+        "no selector": (1, schedule),
+        "true labels": (1, schedule),
+    }
+    by_both = {variant for variant, cell in made.items() if cell.class_by == "both"}
+    assert by_both == {"classes by both", "no selector"}
+    assert [v for v, c in made.items() if c.method == "fedmd"] == ["no selector"]
+    named = {v for split in ("strong", "iid") for v in _variants(split)}
+    assert named == set(VARIANTS)
+
+
+def _variants(split: str) -> set[str]:
+    return {c.variant for c in method_ablation.vary(default_cell("mnist", split, 10))}
+
+
+def test_baselines_have_their_own_schedule_and_rounds() -> None:
+    place = {"image_sets": "mnist", "splits": "strong", "seeds": "10"}
+    by_method = {c.method: c for c in cells("accuracy", **place)}
+    ours, theirs = by_method["selective-fd"], by_method["fedmd"]
+    assert (ours.rounds, theirs.rounds) == (50, 25)
+    assert theirs.schedule == recipes.baselines("mnist", "strong")
+    assert theirs.schedule.sgd == SGD(0.1, distillation_batch=128)
+    assert ours.schedule.anneal_over == ours.rounds
+    for rounds in (2, 7):
+        fixed = cells("accuracy", **place, rounds=rounds)
+        assert {c.rounds for c in fixed} == {rounds}
+        assert {c.schedule.warmup_steps for c in fixed if c.method == "fedmd"} == {200}
+    bytes_over_rounds = cells("communication", **place)
+    assert len({c.rounds for c in bytes_over_rounds}) == 1
+    network = next(c for c in cells("selectors", **place) if c.selector == "energy")
+    assert network.schedule.warmup_steps == 200
+
+
+def test_iid_clients_learn_alone_first() -> None:
+    both = cells("accuracy", image_sets="mnist", splits="strong,iid", seeds="10")
+    ours = [c for c in both if c.method == "selective-fd"]
+    warm = {(c.split, c.selector): c.schedule.warmup_steps for c in ours}
+    assert warm == {
+        ("strong", "ratio"): 0,
+        ("strong", "kulsif"): 0,
+        ("iid", "ratio"): 1500,
+        ("iid", "kulsif"): 1500,
+    }
+    iid, strong = (next(c for c in ours if c.split == split) for split in ("iid", "strong"))
+    assert (iid.schedule.augment, strong.schedule.augment) == ("turn", "shift")
+    assert iid.group.warm_up.sgd.momentum == 0.9  # part of what the group shares
+    assert iid.group.warm_up.anneal_warmup
+    assert (iid.rounds, iid.schedule.proxies_per_round) == (1, 6000)
+    by = {(c.split, c.selector): c.class_by for c in ours}
+    assert {key for key, named in by.items() if named == "network"} == {("iid", "ratio")}
+
+
+def test_baselines_run_as_long_in_every_split() -> None:
+    made = cells("accuracy", image_sets="mnist", splits="strong,iid", methods="fedmd", seeds="10")
+    assert {c.rounds for c in made} == {25}
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
+def test_cells_are_unique_and_quick_ones_few_and_small(study: Study) -> None:
+    store = Store(Path(), study)
+    for quick in (False, True):
+        made = study.cells(study.settings(quick=quick))
+        assert len(set(made)) == len(made) == len({store.path(cell) for cell in made})
+        assert len({cell.label for cell in made}) == len(made)
+    assert len(made) <= 50
+
+
+def test_the_command_line_narrows_a_study() -> None:
+    made = cells("accuracy", image_sets="mnist5k", splits="iid", methods="fedmd", seeds="3,4")
+    assert {(c.image_set, c.split, c.method) for c in made} == {("mnist5k", "iid", "fedmd")}
+    assert [(c.seed, c.labels) for c in made] == [
+        (seed, labels) for seed in (3, 4) for labels in ("hard", "soft")
+    ]
+    assert made[0].schedule.local_steps == 5
+    with pytest.raises(ConfigurationError, match="no such cells"):
+        cells("accuracy", image_sets="chest_xray", splits="iid")
+
+
+MISTAKES: list[tuple[str, dict[str, Any], str]] = [
+    ("accuracy", {"image_sets": "mnits"}, "image_sets: 'mnits' is not allowed; use one or more of"),
+    ("accuracy", {"splits": "dirichlet:1"}, "splits: 'dirichlet:1' is not allowed; use one or"),
+    ("accuracy", {"methods": "fedprox"}, "methods: 'fedprox' is not allowed; use one or more of"),
+    ("accuracy", {"seeds": "1,x"}, "seeds: 'x' is not allowed; use whole numbers of 0 or more"),
+    ("accuracy", {"seeds": "²"}, "seeds: '²'"),
+    ("accuracy", {"rounds": 0}, "rounds: 0 is not allowed; use 1 or more"),
+]
+
+
+@pytest.mark.parametrize(("study", "changed", "message"), MISTAKES)
+def test_a_mistake_is_one_sentence(study: str, changed: dict[str, Any], message: str) -> None:
+    chosen = STUDY[study]
+    with pytest.raises(ConfigurationError) as caught:
+        chosen.cells(chosen.settings(**changed))
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"method": "fedmd"},  # without labels
+        {"labels": "soft"},  # independent learning shares none
+        {"selector": "ratio"},
+        {"method": "selective-fd", "labels": "hard"},  # without a selector
+        {"alpha": 0.5},
+        {"method": "true-labels"},  # without alpha
+        {"method": "gossip"},
+        {"variant": "better"},
+        {"image_set": "imagenet"},
+        {"rounds": 0},
+        {"clients": 11},
+    ],
+)
+def test_a_cell_that_means_nothing_is_refused(changed: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        replace(CELL, **changed)  # type: ignore[arg-type]

@@ -1,0 +1,298 @@
+"""The engine of all studies: what a rerun runs, what an interrupt keeps, what a file must hold."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from experiments import study as engine
+from experiments.evidence import STUDIES as MODULES
+from experiments.papers.cells import VARIANTS, Cell, default_cell
+from experiments.study import (
+    Point,
+    Result,
+    Results,
+    Store,
+    Study,
+    gathered,
+    load,
+    missing,
+    read_results,
+    run_group,
+    write_results,
+)
+from secure_fd.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+ACCURACY = load("experiments.accuracy_table")
+CELL = default_cell("digits", "strong", 10)
+HEAVY = ("torch", "matplotlib", "sklearn", "opacus")
+
+
+def some_result(cell: Cell, accuracy: float = 0.5) -> Result:
+    points = (Point(1, 0.25, 10.0, 20.0), Point(2, accuracy, 20.0, 40.0))
+    figures = {"accuracy": accuracy, "sum": 0.75}
+    return Result(cell, figures, 1.5, (accuracy, accuracy), points, {"guarantee": "None."})
+
+
+def others() -> list[Cell]:
+    hard = replace(CELL, method="selective-fd", labels="hard", selector="ratio")
+    return [
+        replace(CELL, seed=11),
+        replace(CELL, split="weak"),
+        replace(CELL, rounds=CELL.rounds + 1),
+        replace(CELL, clients=9),
+        replace(CELL, every=3),
+        replace(CELL, schedule=replace(CELL.schedule, proxy_steps=7)),
+        replace(CELL, method="fedavg", model="mlp-1024-1024"),
+        hard,
+        replace(hard, labels="soft"),
+        replace(hard, selector="kulsif"),
+        replace(hard, variant=VARIANTS[1]),
+        replace(hard, masked=True),
+        replace(hard, quantile=0.5),
+        replace(hard, server_threshold=0.5),
+        replace(CELL, method="true-labels", alpha=0.5),
+    ]
+
+
+# The store.
+
+
+def test_whatever_a_cell_depends_on_is_in_its_name(tmp_path: Path) -> None:
+    store = Store(tmp_path, ACCURACY)
+    stamped = store.save(some_result(CELL))
+    assert stamped.evidence == ACCURACY.key(CELL)
+    assert store.find(CELL) == stamped
+    assert len({store.path(cell) for cell in [CELL, *others()]}) == 1 + len(others())
+    assert [store.find(cell) for cell in others()] == [None] * len(others())
+
+
+def test_a_cell_of_other_code_is_not_found(tmp_path: Path) -> None:
+    Store(tmp_path, ACCURACY).save(some_result(CELL))
+    changed = replace(ACCURACY, roots=lambda _: ("secure_fd.errors:LocalError",))
+    assert Store(tmp_path, changed).find(CELL) is None
+
+
+def test_a_file_of_another_cell_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path, ACCURACY)
+    store.save(some_result(others()[0]))
+    store.path(others()[0]).rename(store.path(CELL))
+    with pytest.raises(ConfigurationError, match="it holds another cell"):
+        store.find(CELL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"rounds"', '"turns"'), ("1.5", "NaN"), ("0.5", "1.5"), ("}", "")]
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    store = Store(tmp_path, ACCURACY)
+    store.save(some_result(CELL))
+    path = store.path(CELL)
+    whole = path.read_text(encoding="utf-8")
+    assert old in whole
+    path.write_text(whole.replace(old, new), encoding="utf-8")
+    with pytest.raises(ConfigurationError):
+        store.find(CELL)
+
+
+def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "accuracy.json"
+    made = gathered(ACCURACY, map(some_result, [CELL, *others()]))
+    write_results(made, path)
+    assert read_results(ACCURACY, path) == made
+    with pytest.raises(ConfigurationError, match="schema"):
+        replace(made, schema="secure-fd/study/0")
+    with pytest.raises(ConfigurationError, match="each once"):
+        Results(made.schema, "x", "", [], {}, {}, {}, (*made.cells, made.cells[0]))
+    with pytest.raises(ConfigurationError, match="the reader of alpha"):
+        read_results(load("experiments.alpha"), path)
+
+
+def test_groups_share_a_warm_up_and_the_largest_comes_first(tmp_path: Path) -> None:
+    store = Store(tmp_path, ACCURACY)
+    one = replace(CELL, seed=11)
+    warmer = replace(CELL, schedule=replace(CELL.schedule, warmup_steps=7))
+    batch = replace(CELL.schedule.sgd, distillation_batch=7)
+    smaller = replace(CELL, schedule=replace(CELL.schedule, sgd=batch, anneal_over=5))
+    faster = replace(CELL.schedule.sgd, learning_rate=0.2)
+    cells = [
+        *(one, CELL, smaller, warmer),
+        replace(CELL, schedule=replace(CELL.schedule, sgd=faster)),
+    ]
+    groups = missing(ACCURACY, cells, store)
+    assert next(iter(groups)) == CELL.group
+    assert [len(members) for members in groups.values()] == [2, 1, 1, 1]
+    store.save(some_result(smaller))
+    assert list(missing(ACCURACY, cells, store).values()).count([CELL]) == 1
+    for cell in cells:
+        store.save(some_result(cell))
+    assert missing(ACCURACY, cells, store) == {}
+
+
+# Groups.
+
+
+@dataclass
+class Lab:
+    """Stands in for training; a Ctrl-C arrives before its `until`-th cell."""
+
+    until: int
+    ran: list[Cell]
+    prepared: int = 0
+
+    def prepare(self, _: Path | None, cells: Sequence[Cell], tell: Callable[[int], None]) -> str:
+        self.prepared += 1
+        tell(50)
+        return f"{len(cells)} cells"
+
+    def measure(self, _: Path | None, cell: Cell, made: str, tell: Callable[[int], None]) -> Result:
+        if len(self.ran) == self.until:
+            raise KeyboardInterrupt
+        assert made.endswith(" cells")
+        self.ran.append(cell)
+        tell(100)
+        return some_result(cell)
+
+    def study(self) -> Study:
+        return replace(ACCURACY, prepare=self.prepare, measure=self.measure, cost=lambda _: 100)
+
+
+def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, told = others()[7:10], list[int]()
+    for until, ran, prepared in ((2, cells[:2], 1), (9, cells[2:], 1)):
+        lab = Lab(until, [])
+        study = lab.study()
+        monkeypatch.setattr(engine, "load", lambda _, study=study: study)
+        todo = [c for each in missing(study, cells, Store(tmp_path, study)).values() for c in each]
+        try:
+            run_group("", tmp_path, todo, [], None, told.append)
+        except KeyboardInterrupt:
+            assert until == 2
+        assert (lab.ran, lab.prepared) == (ran, prepared)
+    assert missing(study, cells, Store(tmp_path, study)) == {}
+    assert told == [50, 100, 200, 200, 300, 300, 50, 100, 200, 200]
+
+
+def test_code_that_was_edited_meanwhile_makes_no_cell(tmp_path: Path) -> None:
+    keys = [(tuple(ACCURACY.roots(CELL)), "another key")]
+    with pytest.raises(ConfigurationError, match="edited while workers start"):
+        run_group(ACCURACY.module, tmp_path, [CELL], keys, None, lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+# The command line.
+
+QUICK = ("--quick", "--out", "made")
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k != "SECURE_FD_DATA"}
+    return {**kept, "OMP_NUM_THREADS": "1"}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "experiments" / arguments[0]), *arguments[1:]]
+
+
+def cli(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own script
+        command(*arguments),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--image-sets", "mnits"), "error: image_sets: 'mnits' is not allowed; use one or more"),
+        (("--workers", "0"), "error: workers: 0 is not allowed; use 1 or more"),
+        (("--data-dir", "missing"), "error: data_dir: 'missing' is not allowed; it must be"),
+        (("--out", __file__), "error: out: "),
+        (
+            ("--image-sets", "mnist", "--splits", "weak", "--data-dir", "."),
+            "error: data_dir: '.' is not allowed; the folder mnist/ must be in it",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    made = cli(tmp_path, "accuracy_table.py", *arguments)
+    assert made.returncode == 2
+    errors = [line for line in made.stderr.splitlines() if line.startswith("error")]
+    assert len(errors) == 1
+    assert errors[0].startswith(sentence)
+    assert "Traceback" not in made.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_waits_for_no_heavy_library(tmp_path: Path) -> None:
+    code = (
+        "import sys, importlib; sys.argv = ['x', '--help']\n"
+        f"for name in {MODULES!r}: importlib.import_module(name)\n"
+        "from experiments.study import main\n"
+        "try:\n    main('experiments.accuracy_table')\nexcept SystemExit:\n    pass\n"
+        f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    made = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert made.stdout.splitlines()[-1] == "HEAVY []"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_script_of_a_study_runs_it(module: str) -> None:
+    script = ROOT / "experiments" / load(module).script
+    assert load(module).module == module
+    assert f'main("{module}")' in script.read_text(encoding="utf-8")
+
+
+def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path: Path) -> None:
+    study = load("experiments.heterogeneity")
+    store = Store(tmp_path / "made" / "cells", study)
+    expected = [store.save(some_result(cell)) for cell in study.cells(study.settings(quick=True))]
+    made = cli(tmp_path, "heterogeneity.py", *QUICK, "--data-dir", str(tmp_path))
+    assert made.returncode == 0, made.stderr
+    found = read_results(study, tmp_path / "made" / "heterogeneity.json")
+    assert found.cells == tuple(expected)
+    assert found.command[-4:] == ["--out", "OUT", "--data-dir", "DATA_DIR"]
+    assert str(tmp_path) not in str(found.settings)
+    assert (tmp_path / "made" / "heterogeneity.txt").read_text(encoding="utf-8") in made.stdout
+    for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
+        assert (tmp_path / "made" / f"heterogeneity.{kind}").read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.4, 1.5])
+def test_ctrl_c_at_any_moment_is_no_error(tmp_path: Path, wait: float) -> None:
+    """While groups are planned, while workers start and import, while they prepare."""
+    running = subprocess.Popen(  # noqa: S603 - our own script
+        command("heterogeneity.py", *QUICK),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stderr is not None
+    assert running.stderr.readline().startswith("25 cells, into")
+    time.sleep(wait)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: every process gets it
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "interrupted: finished cells are kept" in errors
+    assert "Traceback" not in errors
