@@ -14,14 +14,12 @@ from attacks import inversion as gmi
 from attacks.base import (
     AttackResult,
     Challenge,
-    Labelled,
-    draw_challenge,
-    match_classes,
     pooled,
 )
 from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
+from attacks.on_run import Truth, challenges_of, histograms, labelled, public_of
 from attacks.registry import COMPARED, load
 from attacks.updates import Recipe
 from attacks.updates_attack import UpdateInversion
@@ -31,7 +29,7 @@ from experiments.rows import Attacks, RowSpec, Terms
 from experiments.runs import RowRun, data_of, network
 from secure_fd import models
 from secure_fd.data.federated import ClientData, FederatedData
-from secure_fd.data.images import Images, concatenate
+from secure_fd.data.images import concatenate
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
@@ -40,18 +38,6 @@ from secure_fd.recipes import SGD
 
 _QUICK_CANDIDATES = 10
 _ONE_RECORD = "clients hold one record: not sampled, it takes more noise for ε than a larger set"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Truth:
-    """What scores an attack of one's own: clients' records, and held-out ones.
-
-    histograms: [clients, classes], training records.
-    """
-
-    clients: tuple[Labelled, ...] = field(repr=False)
-    held_out: Labelled = field(repr=False)
-    histograms: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,23 +57,12 @@ class Arsenal:
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
-def public_of(data: FederatedData) -> Public:
-    """What every attacker knows: proxies, numbers of clients and classes, the shared network."""
-    return Public(
-        data.proxies.pixels,
-        len(data.clients),
-        data.n_classes,
-        partial(models.build, models.SHARED, data.n_classes),
-        data.proxies.labels,
-    )
-
-
 def prepare(terms: Terms, seed: int, chosen: Attacks, progress: Callable[[int], None]) -> Arsenal:
     """Train the public prior, shadows and controls. progress(n): n percent done."""
     data, quick = data_of(terms, seed), chosen.quick
     public = public_of(data)
     own = {name: load(name).prepare(public) for name in chosen.names if name not in COMPARED}
-    arsenal = Arsenal(public, _histograms(data), own=own)
+    arsenal = Arsenal(public, histograms(data), own=own)
     lesson = fit.QUICK if quick else fit.Fit()
     if "inversion" in chosen.names:
         trained = gmi.train_prior(
@@ -103,7 +78,7 @@ def prepare(terms: Terms, seed: int, chosen: Attacks, progress: Callable[[int], 
         arsenal = replace(arsenal, inversion=attack, truth=truth)
     progress(80)
     if "label-only" in chosen.names:
-        challenges = _challenges(data, seed, _QUICK_CANDIDATES if quick else None)
+        challenges = challenges_of(data, seed, _QUICK_CANDIDATES if quick else None)
         some = next(iter(challenges.values())).candidates
         ready = LabelOnly.prepare(public, some, seed, LabelOnlySettings(training=lesson))
         arsenal = replace(arsenal, label_only=ready, challenges=challenges)
@@ -229,37 +204,3 @@ def one_update(terms: Terms, data: FederatedData, spec: RowSpec, seed: int) -> O
     records = {k: client.train.pixels for k, client in enumerate(clients)}
     caveats = (_ONE_RECORD,) if private else ()
     return OneUpdate(public, server_view(run.transcript, public), records, caveats)
-
-
-def _histograms(data: FederatedData) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    rows = [np.bincount(c.train.labels.numpy(), minlength=data.n_classes) for c in data.clients]
-    return np.stack(rows).astype(np.float64)
-
-
-def _challenges(data: FederatedData, seed: int, most: int | None) -> dict[int, Challenge]:
-    """For each client its own records and, class by class, its share of the held-out ones."""
-    made = {}
-    for k, (client, share) in enumerate(zip(data.clients, _deal(data), strict=True)):
-        if len(share):
-            members, outside = match_classes(
-                labelled(client.train), labelled(data.held_out[share]), seed + k, most
-            )
-            made[k] = draw_challenge(members, outside, seed + k)
-    return made
-
-
-def _deal(data: FederatedData) -> list[torch.Tensor]:
-    """Held-out indices by client: each class is dealt in turn to the clients that hold it."""
-    dealt: list[list[int]] = [[] for _ in data.clients]
-    for c in range(data.n_classes):
-        holders = [k for k, client in enumerate(data.clients) if c in client.classes]
-        found = (data.held_out.labels == c).nonzero()[:, 0].tolist()
-        for position, index in enumerate(found):
-            if holders:
-                dealt[holders[position % len(holders)]].append(index)
-    return [torch.tensor(part, dtype=torch.int64) for part in dealt]
-
-
-def labelled(images: Images) -> Labelled:
-    """A run's images as attacks take them."""
-    return Labelled(images.pixels, images.labels)

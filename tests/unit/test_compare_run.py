@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attacks import on_run
 from attacks.base import AttackResult
 from experiments import attacking, comparison, runs
 from experiments.privacy_compare import Plan, Settings, plan
@@ -276,7 +277,7 @@ def test_the_truth_that_scores_attacks_is_in_no_repr(arsenal: attacking.Arsenal)
 
 def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class() -> None:
     data = runs.data_of(planned(None), 0)
-    shares = attacking._deal(data)
+    shares = on_run._deal(data)
     every = np.concatenate([share.numpy() for share in shares])
     assert len(np.unique(every)) == len(every)
     for share, client in zip(shares, data.clients, strict=True):

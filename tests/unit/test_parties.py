@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from examples.mean_of_two import MeanOfTwo
+from examples.own_method import Majority
 from secure_fd.aggregation.base import PlainSum
 from secure_fd.aggregation.homomorphic import HomomorphicSum
 from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
@@ -18,7 +18,7 @@ from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import SERVER, IdentityKey
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.own import clients_of, images_in, images_of
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError, PeerError
 from secure_fd.exchange import Ask, ClientTurn, Kind, ServerTurn, Share, Told, read_header
 from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import Contribution
@@ -179,11 +179,12 @@ def test_clients_that_train_alone_go_the_same_way(digits: FederatedData) -> None
 
 
 def test_a_method_of_one_s_own_is_one_file(digits: FederatedData) -> None:
-    made = run(federation(digits, load_method("examples.mean_of_two:MeanOfTwo")(margin=0.0)))
-    assert made.method.name == "Mean of two soft"
-    assert any(seen.ensemble.kept.mean() > 0 for seen in made.transcript.distillation)
-    wide = run(federation(digits, MeanOfTwo(margin=1.1)))
-    assert not any(seen.ensemble.kept.any() for seen in wide.transcript.distillation)
+    kind = load_method("examples.own_method:Majority")
+    assert kind is Majority
+    every, none = (run(federation(digits, kind(share=share))) for share in (0.0, 1.0))
+    assert every.method.name == "Majority"
+    assert all(seen.ensemble.kept.all() for seen in every.transcript.distillation)
+    assert not any(seen.ensemble.kept.any() for seen in none.transcript.distillation)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_a_method_of_one_s_own_is_one_file(digits: FederatedData) -> None:
     [
         ("fedsgd", "use one of fedavg"),
         ("examples.missing:Name", "a class that exists"),
-        ("examples.mean_of_two:Missing", "a class that exists"),
+        ("examples.own_method:Missing", "a class that exists"),
         ("pathlib:Path", "client and server"),
     ],
 )
@@ -287,3 +288,21 @@ def test_five_lines_run_and_say_what_they_promise(tmp_path: Path, digits: Federa
     for wrong in ({"secure": "walls"}, {"recipe": "theirs"}, {"unit": "client", "epsilon": 1.0}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             simulate(digits, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_run_is_attacked_by_name(digits: FederatedData) -> None:
+    """In clear every client's labels are read; the twin's masks leave the guess of the totals."""
+    brief = Recipe(2, BRIEF)
+    clear, masked = (simulate(digits, secure=kind, recipe=brief) for kind in (None, "masks"))
+    for run_of in (clear, masked):
+        run_of.fit()
+    assert clear.attack("label-distribution").figure < 0.05
+    assert masked.attack("label-distribution").figure > 0.5
+    assert clear.attack("label-distribution").control > 0.5
+    declared = simulate(digits, unit="record", epsilon=4.0, recipe=brief)
+    declared.fit(1)
+    assert declared.attack("label-distribution").figure < 0.05  # its classes are public
+    with pytest.raises(MissingCapabilityError, match="label queries"):
+        declared.attack("label-only")
+    with pytest.raises(ConfigurationError, match="attack"):
+        clear.attack("guessing")

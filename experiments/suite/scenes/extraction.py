@@ -10,8 +10,8 @@ from attacks import inversion as gmi
 from attacks.base import AttackResult
 from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import InversionTruth, inversion_truth
+from attacks.on_run import labelled, public_of
 from attacks.view import Capability, LabelFunction, Oracle, Public, View, server_view
-from experiments.attacking import labelled, public_of
 from experiments.privacy_compare import Settings, plan
 from experiments.rows import RowSpec, Terms
 from experiments.runs import RowRun, WarmUp, data_of, protection_for, run_row, warm_up

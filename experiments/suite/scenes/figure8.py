@@ -23,8 +23,8 @@ from attacks.inversion import (
     raw_psnr,
     train_prior,
 )
+from attacks.on_run import labelled
 from attacks.view import AnswerFunction, Capability, Oracle, Public, View, server_view
-from experiments.attacking import labelled
 from experiments.suite.applicability import unless_missing
 from experiments.suite.scene import Findings, Job, Progress
 from experiments.suite.scenes.digit_split import (

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attacks.base import AttackResult, Labelled, substream
+from attacks.on_run import labelled
 from attacks.updates import (
     QUICK,
     Recipe,
@@ -29,7 +30,6 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Capability, Public, View, server_view
-from experiments.attacking import labelled
 from experiments.suite.applicability import unless_missing
 from experiments.suite.scene import Findings, Job, Progress
 from secure_fd import models
