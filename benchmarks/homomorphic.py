@@ -3,9 +3,9 @@
 Each cell is one round of n clients with m values of at most `bound`, all parties in one process
 on one thread. Milliseconds are medians over rounds, the first round left out as a warm-up:
 
-  encrypt   one client: pack, tag, encrypt, sign        floor: TenSEAL's encryption alone
-  add       the server: verify, read and add n inputs   floor: adding n arrays of that size
-  decrypt   the key holder: verify, decrypt, check tags floor: TenSEAL's decryption alone
+  encrypt   one client: pack and encrypt                floor: TenSEAL's encryption alone
+  add       the server: check, read and add n inputs    floor: adding n arrays of that size
+  decrypt   the key holder: check and decrypt           floor: TenSEAL's decryption alone
 
 Ratios are to the floor of the same row. Bytes are those of a client that holds no key, and of
 the key holder that decrypts, which gets one summed input and no client's own.
@@ -23,14 +23,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import tenseal
 
-from secure_fd.aggregation.bfv import scheme
-from secure_fd.aggregation.bfv.client import Client
-from secure_fd.aggregation.bfv.keys import Dealer
-from secure_fd.aggregation.bfv.scope import Scope, Session
-from secure_fd.aggregation.bfv.server import Server
-from secure_fd.crypto.primitives import IdentityKey, insecure_bytes
+from secure_fd.aggregation import bfv
+from secure_fd.aggregation.homomorphic import HomomorphicSum
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.session import Roster, RoundTerms
+from secure_fd.secagg.session import RoundTerms
 
 CLIENTS = 10
 CELLS = ((5_120, 1), (6_600, 1), (6_600, 4095), (100_000, 1), (100_000, 4095))
@@ -58,69 +54,39 @@ class Cell:
     holder_down_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cohort:
-    """The parties of a session."""
-
-    clients: dict[int, Client]
-    server: Server
-
-
-def cohort() -> Cohort:
-    """Ten clients and a server."""
-    random = insecure_bytes(0)
-    identities = {k: IdentityKey.generate(random) for k in range(CLIENTS)}
-    roster = Roster({k: key.public.raw for k, key in identities.items()})
-    session = Session(roster, b"benchmark", b"", b"")
-    dealer = Dealer(session, random)
-    clients = {
-        k: Client(k, key, session, dealer.client_keys(k), dealer.holder_keys(k))
-        for k, key in identities.items()
-    }
-    return Cohort(clients, Server(session))
-
-
 def one_round(
-    parties: Cohort, terms: RoundTerms, values: WordArray
+    sums: HomomorphicSum, terms: RoundTerms, values: WordArray
 ) -> tuple[list[float], list[int]]:
     """CPU seconds (encrypt for one client, add, decrypt, all) and bytes (up, down, up, down)."""
-    server = parties.server.open_round(terms)
-    rounds = {k: client.open_round(terms) for k, client in parties.clients.items()}
+    server = sums.server()
+    server.open(terms)
     marks = [time.process_time()]
-    inputs = {k: machine.input(values) for k, machine in rounds.items()}
+    inputs = {k: sums.client(k).load(terms, values)[0] for k in range(CLIENTS)}
     marks.append(time.process_time())
     for k, message in inputs.items():
-        server.receive_input(k, message)
+        server.receive(k, message)
+    ((holder, question),) = server.advance().items()
     marks.append(time.process_time())
-    listed = server.survivors()
-    consents = {k: machine.consent(listed) for k, machine in rounds.items()}
-    for k, message in consents.items():
-        server.receive_consent(k, message)
-    opening = server.opening()
+    (answer,) = sums.client(holder).receive(question)
     marks.append(time.process_time())
-    answer = rounds[0].open(opening)
-    marks.append(time.process_time())
-    if not np.array_equal(server.receive_total(0, answer), values * np.uint64(CLIENTS)):
-        raise SystemExit("the homomorphic sum is wrong")
+    server.receive(holder, answer)
     done = time.process_time()
-    up, down = len(inputs[0]) + len(consents[0]), len(listed)
-    seconds = [
-        (marks[1] - marks[0]) / CLIENTS,
-        marks[2] - marks[1],
-        marks[4] - marks[3],
-        done - marks[0],
-    ]
-    return seconds, [up, down, up + len(answer), down + len(opening)]
+    if server.result is None or not np.array_equal(
+        server.result.total, values * np.uint64(CLIENTS)
+    ):
+        raise SystemExit("homomorphic: the sum is wrong")
+    server.advance()
+    up = len(inputs[0])
+    seconds = [(marks[1] - marks[0]) / CLIENTS, *np.diff(marks[1:]).tolist(), done - marks[0]]
+    return seconds, [up, 0, up + len(answer), len(question)]
 
 
 def floors(ciphertexts: int) -> list[float]:
     """CPU seconds of TenSEAL's encryption, of n additions, and of TenSEAL's decryption."""
-    context = tenseal.context(
-        tenseal.SCHEME_TYPE.BFV, scheme.DEGREE, scheme.PLAIN_MODULUS, n_threads=1
-    )
-    slots = list(range(scheme.DEGREE))
+    context = tenseal.context(tenseal.SCHEME_TYPE.BFV, bfv.DEGREE, bfv.PLAIN_MODULUS, n_threads=1)
+    slots = list(range(bfv.DEGREE))
     vectors = [tenseal.bfv_vector(context, slots) for _ in range(ciphertexts)]
-    arrays = [np.ones((ciphertexts, 4 * scheme.DEGREE), np.uint64) for _ in range(CLIENTS)]
+    arrays = [np.ones((ciphertexts, 4 * bfv.DEGREE), np.uint64) for _ in range(CLIENTS)]
     total = np.zeros_like(arrays[0])
     return [
         seconds(lambda: [tenseal.bfv_vector(context, slots) for _ in range(ciphertexts)]),
@@ -141,13 +107,13 @@ def medians(rows: list[list[float]]) -> list[float]:
     return [statistics.median(column) for column in zip(*rows[1:], strict=True)]
 
 
-def measure(parties: Cohort, first: int, m: int, bound: int, repeats: int) -> Cell:
+def measure(sums: HomomorphicSum, first: int, m: int, bound: int, repeats: int) -> Cell:
     """One row; its rounds are numbered from `first`."""
     values = np.random.default_rng(m).integers(0, bound, m, np.uint64, endpoint=True)
     terms = [RoundTerms(first + at, m, bound) for at in range(repeats + 1)]
-    runs = [one_round(parties, each, values) for each in terms]
+    runs = [one_round(sums, each, values) for each in terms]
     encrypt, add, decrypt, whole = medians([run[0] for run in runs])
-    ciphertexts = Scope(parties.server.session, terms[0]).ciphertexts
+    ciphertexts = runs[0][1][0] // bfv.CIPHER_BYTES
     least = medians([floors(ciphertexts) for _ in range(repeats + 1)])
     up, down, holder_up, holder_down = runs[0][1]
     return Cell(
@@ -176,9 +142,9 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     if repeats < 1:
         parser.error(f"repeats: {repeats} is not allowed; use 1 or more")
-    parties = cohort()
+    sums = HomomorphicSum(CLIENTS)
     cells = [
-        asdict(measure(parties, at * (repeats + 1), m, bound, repeats))
+        asdict(measure(sums, at * (repeats + 1), m, bound, repeats))
         for at, (m, bound) in enumerate(CELLS)
     ]
     report = {

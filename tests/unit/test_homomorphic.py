@@ -8,15 +8,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from secure_fd.aggregation import bfv
 from secure_fd.aggregation.base import SecureSum, Stage, VoidRoundError
-from secure_fd.aggregation.bfv import scheme, tags
-from secure_fd.aggregation.bfv.scope import SlotLayout
-from secure_fd.aggregation.homomorphic import HomomorphicSum
+from secure_fd.aggregation.homomorphic import HomomorphicSum, SlotLayout
 from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import WordArray
 
-FULL = tags.DATA_SLOTS
+FULL = bfv.DEGREE
 
 
 def vectors_of(n: int, length: int, bound: int, seed: int = 0) -> dict[int, WordArray]:
@@ -75,7 +74,7 @@ def test_lanes_of_a_slot(n: int, bound: int, bits: int, lanes: int) -> None:
     assert (layout.bits, layout.lanes) == (bits, lanes)
     top = layout.pack(np.full(lanes, bound, np.uint64)) * np.uint64(n)
     assert top.size == 1
-    assert int(top[0]) < 2**scheme.SLOT_BITS < scheme.PLAIN_MODULUS
+    assert int(top[0]) < 2**bfv.SLOT_BITS < bfv.PLAIN_MODULUS
     assert layout.unpack(top, lanes).tolist() == [n * bound] * lanes
 
 
@@ -146,7 +145,6 @@ def test_a_client_without_a_vector_is_missing_from_the_start() -> None:
     ("dropouts", "sentence"),
     [
         (dict.fromkeys((1, 2, 3), Stage.INPUT), "2 inputs arrived and 3 are needed"),
-        (dict.fromkeys((1, 2, 3), Stage.CONSISTENCY), "2 consents arrived and 3 are needed"),
         (dict.fromkeys((0, 1, 2), Stage.UNMASK), "no key holder is left"),
     ],
 )
@@ -171,18 +169,16 @@ def test_a_majority_of_the_cohort_is_needed() -> None:
 def test_traffic_counts_every_byte() -> None:
     n, length = 9, 5_120
     late = {0: Stage.UNMASK, 3: Stage.PREPARE, 4: Stage.CONSISTENCY}
-    traffic = HomomorphicSum(n).sum(0, vectors_of(n, length, 1), 1, dropouts=late).traffic
-    header, signature, listed, cipher = 48, 64, 2, 73_728
+    given = vectors_of(n, length, 1)
+    traffic = HomomorphicSum(n).sum(0, given, 1, subject=b"told", dropouts=late).traffic
+    header, listed, cipher = 48, 2, 73_728
     slots = -(-length // 12)
-    consent, sent = header + signature, header + cipher + signature
-    opening = header + 2 * listed + 7 * signature + cipher
-    expected_up = dict.fromkeys(range(n), sent + consent) | {3: 0, 4: sent}
-    expected_up[1] += header + 8 * slots + signature
-    expected_down = dict.fromkeys(range(n), header + listed) | {3: 0}
-    expected_down[0] += opening  # asked in vain
-    expected_down[1] += opening
+    expected_up = dict.fromkeys(range(n), header + len(b"told") + cipher) | {3: 0}
+    expected_up[1] += header + 8 * slots
+    asked = header + listed + cipher
+    expected_down = dict.fromkeys(range(n), 0) | {0: asked, 1: asked}  # client 0 in vain
     assert (dict(traffic.up), dict(traffic.down)) == (expected_up, expected_down)
-    assert traffic.stages == 3
+    assert traffic.stages == 2
 
 
 # TenSEAL.
@@ -219,6 +215,6 @@ def test_a_tenseal_with_other_ciphertexts_is_refused(monkeypatch: pytest.MonkeyP
         def context(self, *args: object, **settings: object) -> object:
             return tenseal.context(*args, coeff_mod_bit_sizes=[35, 35, 36], **settings)
 
-    monkeypatch.setattr(scheme, "_tenseal", lambda: Other("tenseal"))
+    monkeypatch.setattr(bfv, "_tenseal", lambda: Other("tenseal"))
     with pytest.raises(MissingCapabilityError, match="another format"):
         HomomorphicSum(3)

@@ -1,10 +1,10 @@
 """BFV ciphertexts from TenSEAL, which this file alone imports, and only once a key is made.
 
-TenSEAL encrypts and decrypts. What travels is nothing but a ciphertext's coefficients, of one
-fixed length and each checked against its prime, because TenSEAL's own parser is not fit for bytes
-of a stranger: a message that overstates its length makes it read past the end of its buffer, and
-damaged bytes can end the process. Adding ciphertexts is adding coefficients modulo each prime
-(Fan and Vercauteren 2012, section 4), so whoever adds needs neither a key nor TenSEAL.
+TenSEAL encrypts and decrypts. Only a ciphertext's coefficients travel, of one fixed length and
+each checked against its prime, because TenSEAL's own parser is not fit for untrusted bytes: a
+message that overstates its length makes it read past the end of its buffer, and damaged bytes
+can end the process. Adding ciphertexts is adding coefficients modulo each prime (Fan and
+Vercauteren 2012, section 4), which needs neither a key nor TenSEAL.
 
 Randomness for keys and encryption is SEAL's own generator, seeded by the operating system;
 TenSEAL takes no other, and so there is no seed option.
@@ -84,7 +84,7 @@ class _Vector(Protocol):
 
 
 class Encryptor:
-    """The public key. It says nothing of the secret key, and cannot decrypt."""
+    """The public key; it cannot decrypt."""
 
     __slots__ = ("_context",)
 
@@ -107,7 +107,7 @@ class Encryptor:
 class DecryptionKey(SecretHolder):
     """The secret key, with the public key that goes with it.
 
-    It is made for a whole group at once: TenSEAL has no threshold decryption.
+    One key serves a whole group: TenSEAL has no threshold decryption.
     """
 
     __slots__ = ("_context", "_preamble", "encryptor")
