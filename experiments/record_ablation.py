@@ -3,14 +3,71 @@
 python experiments/record_ablation.py --data-dir DATA_DIR
 """
 
-import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
+from experiments.measures import HARD_KEPT, RIGHT_OF_ALL, RIGHT_ONCE, STUDENT
+from experiments.study import (
+    Progress,
+    Result,
+    Results,
+    Study,
+    at_least,
+    grouped,
+    listed,
+    main,
+    percent,
+)
+from experiments.tables import NONE, Table, new_table
+from secure_fd.recipes import IMAGE_SETS
 
-from experiments.cli import exit_status
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An image set, how it is split among ten clients, and the budget of each."""
+
+    image_set: str
+    split: str
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """As the table heads its column."""
+        return f"{IMAGE_SETS[self.image_set].title} {self.split}, ε = {self.epsilon:g}"
+
+
+CASES = (
+    Case("mnist5k", "strong", 1),
+    Case("mnist5k", "strong", 4),
+    Case("mnist5k", "weak", 1),
+    Case("mnist5k", "iid", 4),
+    Case("fashion_mnist", "strong", 4),
+)
+"""300 records a client, and 1,500 of Fashion-MNIST."""
+_SHOWN = (RIGHT_OF_ALL, HARD_KEPT, RIGHT_ONCE, STUDENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One release of every client. choice: a name of `record_rules.CHOICES`."""
+
+    image_set: str
+    split: str
+    epsilon: float
+    choice: str
+    seed: int
+
+    @property
+    def case(self) -> Case:
+        """What all choices are compared on."""
+        return Case(self.image_set, self.split, self.epsilon)
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{self.case.name}: {self.choice}, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +80,69 @@ class Settings:
     """Repetitions, with seeds from 0 on: other splits, other noise."""
     data_dir: Path | None = None
     """Folder that holds fashion_mnist/; SECURE_FD_DATA serves as well."""
-    out: Path = Path("docs/results/record_ablation.json")
-    """The file of all cells. What it holds already is not measured again."""
+    out: Path = Path("runs/record_ablation")
+    """Folder of the results, and of the cells that are done."""
+    workers: int = 2
+    """Processes that share the work."""
 
 
-def main() -> int:
-    """Measure, save, show; returns the exit status."""
-    settings = tyro.cli(Settings, prog="record_ablation.py")
-    kept = f"{settings.out} holds what was measured"
-    return exit_status(lambda: _measure(settings), interrupted=kept)
+def cells(settings: Settings) -> list[Cell]:
+    """Every choice on every case and seed."""
+    known = tuple(dict.fromkeys(case.image_set for case in CASES))
+    sets = listed("datasets", settings.datasets, known) or known
+    at_least(1, seeds=settings.seeds)
+    from experiments.record_rules import CHOICES
+
+    return [
+        Cell(case.image_set, case.split, case.epsilon, choice, seed)
+        for seed in range(settings.seeds)
+        for case in CASES
+        if case.image_set in sets
+        for choice in CHOICES
+    ]
 
 
-def _measure(settings: Settings) -> int:
-    # Heavy imports come after parsing, so that --help answers at once.
-    from experiments.ablation import study
+def prepare(_data_dir: Path | None, _cells: Sequence[Cell], _progress: Progress) -> None:
+    """Nothing: the images and features of a group are cached where it is measured."""
 
-    environment = os.environ.get("SECURE_FD_DATA")
-    data_dir = settings.data_dir or (Path(environment) if environment else None)
-    cases = study.chosen(settings.datasets, settings.seeds)
-    found = study.run(cases, settings.seeds, data_dir, settings.out)
-    print(study.tables(found, cases))
-    return 0
 
+def measure(data_dir: Path | None, cell: Cell, _made: None, _progress: Progress) -> Result:
+    """Make every client's release and judge the votes."""
+    from experiments.record_rules import measure as measured
+
+    return measured(data_dir, cell)
+
+
+def tables(results: Results) -> list[Table | str]:
+    """One table a figure: a row a choice, a column a case."""
+    by_case = grouped(results.cells, lambda cell: cell.case)
+    made: list[Table | str] = []
+    for figure in _SHOWN:
+        table = new_table(f"{figure.capitalize()}, %", ["choice", *(case.name for case in by_case)])
+        for choice in dict.fromkeys(found.cell.choice for found in results.cells):
+            table.add_row(choice, *(_mean(of, choice, figure) for of in by_case.values()))
+        made.append(table)
+    return made
+
+
+def _mean(found: Sequence[Result], choice: str, figure: str) -> str:
+    of = [result for result in found if result.cell.choice == choice]
+    return percent(of, lambda result: result.figures[figure]) if of else NONE
+
+
+STUDY = Study(
+    name="record_ablation",
+    script="record_ablation.py",
+    about=str(Settings.__doc__),
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=lambda cell: (cell.image_set, cell.split, cell.seed),
+    prepare=prepare,
+    measure=measure,
+    roots=lambda _: ("experiments.record_rules:measure",),
+    shown=tables,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("experiments.record_ablation"))

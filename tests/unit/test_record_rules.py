@@ -1,184 +1,93 @@
-"""The record unit's rules read public facts alone, and each does what its docstring says."""
+"""Choices of the record unit: a threshold that keeps its claim, and fair figures."""
 
 import math
 
 import numpy as np
 import pytest
-import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from secure_fd.data.federated import FederatedData
-from secure_fd.data.images import Images
-from secure_fd.errors import BudgetError, ConfigurationError
-from secure_fd.knowledge import FloatArray
-from secure_fd.privacy import release as record_release
-from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection import record as record_unit
-from secure_fd.protection.record import (
-    SIZES,
-    RecordRules,
-    RecordUnit,
-    ridge_for,
-    size_for,
-    thresholds_for,
-    votes,
+from experiments.measures import HARD_KEPT, KEPT_ONCE, RIGHT_OF_ALL, RIGHT_ONCE, STUDENT
+from experiments.record_rules import (
+    hardest_half,
+    judge,
+    private_thresholds,
+    response_epsilon,
+    utility,
 )
-from secure_fd.selection.client import otsu_thresholds, top_share_thresholds
-from secure_fd.selection.density import ProxyReference, RatioSolver, ReferenceSettings
+from secure_fd.data.federated import FederatedData
+from secure_fd.knowledge import FloatArray, IntArray, Released, one_hot
 
-SMALL = ReferenceSettings((20, 10), 200)
-
-
-def small(noise: float, n_classes: int) -> ReferenceSettings:  # noqa: ARG001 - one for all noise
-    return SMALL
+PROXIES: FloatArray = np.random.default_rng(0).normal(size=(2000, 1))
 
 
-def prepared(unit: RecordUnit, data: FederatedData, records: list[Images]) -> RecordUnit:
-    unit.prepare(data.proxies.pixels, data.n_classes, records)
-    return unit
+def draws(own: FloatArray, epsilon: float, count: int = 1, seed: int = 0) -> FloatArray:
+    rng, columns = np.random.default_rng(seed), np.zeros(len(own), dtype=np.int64)
+    return np.array([
+        private_thresholds(PROXIES, own[:, None], columns, 0.25, epsilon, rng)[0]
+        for _ in range(count)
+    ])  # fmt: skip
 
 
-def test_no_noise_takes_the_selector_s_own_map_and_ridge() -> None:
-    assert size_for(0.0, 10) == ReferenceSettings()
-    assert ridge_for(0.0, 6000, 10) == 1 / 6000
+def test_a_threshold_without_noise_is_the_quantile_up_to_the_grid() -> None:
+    own = np.random.default_rng(1).normal(1.0, 0.3, 400)
+    assert draws(own, math.inf)[0] == pytest.approx(np.quantile(own, 0.25), abs=0.02)
+    assert draws(own, 5.0)[0] == pytest.approx(np.quantile(own, 0.25), abs=0.1)
 
 
-def test_more_noise_or_more_classes_never_take_a_larger_map() -> None:
-    dimensions = [size_for(noise, 1).n_features for noise in np.logspace(-5, 1, 200)]
-    assert dimensions == sorted(dimensions, reverse=True)
-    assert {size_for(noise, 1) for noise in np.logspace(-5, 1, 200)} == {s for _, s in SIZES}
-    for noise in np.logspace(-5, 1, 50):
-        assert sum(size_for(noise, 10).ranks) <= sum(size_for(noise, 1).ranks)
-        assert size_for(noise, 4) == size_for(2 * noise, 1)
-
-
-def test_the_ridge_grows_with_the_noise_of_a_class() -> None:
-    ridges = [ridge_for(noise, 1000, 2) for noise in np.logspace(-5, 1, 100)]
-    assert ridges == sorted(ridges)
-    assert ridges[0] == 1 / 1000
-    assert ridge_for(0.0123, 1000, 10) == pytest.approx(0.123, rel=0.05)
-
-
-def test_clients_of_nearly_one_size_have_one_ridge() -> None:
-    assert ridge_for(1.1576 / 5300, 6000, 10) == ridge_for(1.1576 / 5310, 6000, 10)
-    assert ridge_for(1.1576 / 5300, 6000, 10) != ridge_for(1.1576 / 2650, 6000, 10)
-
-
-def heaps(noise: float, seed: int = 0) -> tuple[FloatArray, FloatArray]:
-    """[5000, 1] ratios of which a tenth are 1 and the rest 0, under noise; and the truth."""
-    truth = np.arange(5000) % 10 == 0
-    rng = np.random.default_rng(seed)
-    return (truth + noise * rng.normal(size=5000))[:, None], truth
-
-
-def test_a_class_accepts_as_many_proxies_as_there_are_of_it_whatever_the_noise() -> None:
-    """And of its own: where noise has made one heap of two, Otsu's line takes thousands more."""
-    for noise in (0.01, 0.1, 0.4, 1.0):
-        ratios, truth = heaps(noise)
-        accepted = ratios[:, 0] >= thresholds_for(ratios, 10)[0]
-        assert accepted.sum() == pytest.approx(500, abs=1)
-    assert (ratios[:, 0] >= otsu_thresholds(ratios)[0]).sum() > 1500
-    assert accepted[truth].mean() > 2 * accepted.mean()
-
-
-def test_thresholds_are_taken_class_by_class() -> None:
-    ratios = np.concatenate([heaps(0.1)[0], 50 * heaps(0.1, 1)[0] - 7], axis=1)
-    together = top_share_thresholds(ratios, 0.1)
-    assert together.shape == (2,)
-    for column in range(2):
-        alone = top_share_thresholds(ratios[:, column : column + 1], 0.1)
-        assert together[column] == alone[0]
-    assert (ratios >= top_share_thresholds(ratios, 1.0)).all()
-
-
-@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, math.nan])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(ConfigurationError, match=r"share: .* is not allowed"):
-        top_share_thresholds(np.zeros((3, 1)), share)
-
-
-def test_votes_name_the_likeliest_class_and_abstain_below_every_threshold() -> None:
-    ratios = np.array([[4.0, 0.0], [0.0, 3.0], [0.2, 0.1], [0.0, -1.0]])
-    made = votes(ratios, np.array([1.0, 1.0]), (2, 7), 10)
-    assert made.predictions.argmax(axis=1)[:2].tolist() == [2, 7]
-    assert (made.weights > 0).tolist() == [True, True, False, False]
-    # Bayes: 4 / (10 * the mean of the column), and never above 1.
-    assert made.weights[0] == pytest.approx(4 / (10 * 4.2 / 4))
-    assert votes(ratios * 0, np.zeros(2), (2, 7), 10).weights.max() == 0
-
-
-# The unit makes one factorisation for each pair of map and ridge, and none twice.
-
-
-def factorisations(
-    monkeypatch: pytest.MonkeyPatch, data: FederatedData, records: list[Images]
-) -> int:
-    made: list[float] = []
-    honest = ProxyReference.solver
-
-    def counted(self: ProxyReference, beta: float | None = None) -> RatioSolver:
-        made.append(math.nan if beta is None else beta)
-        return honest(self, beta)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ProxyReference, "solver", counted)
-        prepared(RecordUnit(1.0, 1e-5, rules=RecordRules(size=small)), data, records)
-    return sum(not math.isnan(beta) for beta in made)  # the default is the selector's, made once
-
-
-def test_equal_ridges_share_a_factorisation(
-    monkeypatch: pytest.MonkeyPatch, digits: FederatedData
+@given(
+    own=arrays(np.float64, st.integers(1, 12), elements=st.floats(-3, 3)),
+    quantile=st.floats(0.01, 0.99),
+    at=st.integers(0, 11),
+)
+@settings(deadline=None)
+def test_a_record_moves_a_utility_by_less_than_one(
+    own: FloatArray, quantile: float, at: int
 ) -> None:
-    held = [client.train for client in digits.clients]
-    assert len({len(records) for records in held}) == 1
-    assert factorisations(monkeypatch, digits, held) == 1
-    half = held[0][torch.arange(len(held[0]) // 2)]
-    assert factorisations(monkeypatch, digits, [half, *held[1:]]) == 2
+    points = np.linspace(-3, 3, 30)
+    moved = utility(points, own, quantile) - utility(
+        points, np.delete(own, at % len(own)), quantile
+    )
+    assert np.abs(moved).max() <= max(quantile, 1 - quantile) + 1e-9
 
 
-def test_an_interrupted_preparation_cannot_be_made_again(
-    monkeypatch: pytest.MonkeyPatch, digits: FederatedData
-) -> None:
-    """The first release was made, whatever came after it: another would double its cost."""
-    held = [client.train for client in digits.clients]
-    unit = RecordUnit(1.0, 1e-5, rules=RecordRules(size=small))
-
-    def fails(self: ProxyReference, beta: float | None = None) -> RatioSolver:  # noqa: ARG001 - as the honest one
-        raise MemoryError
-
-    with monkeypatch.context() as patched:
-        prepared(RecordUnit(1.0, 1e-5, rules=RecordRules(size=small)), digits, held)  # warms up
-        patched.setattr(ProxyReference, "solver", fails)
-        with pytest.raises(MemoryError):
-            prepared(unit, digits, held)
-    with pytest.raises(BudgetError, match="release is spent"):
-        prepared(unit, digits, held)
+def test_some_record_moves_a_utility_by_nearly_one() -> None:
+    """So a twin that takes the sensitivity for a half is caught."""
+    own, points = np.array([-5.0]), np.array([0.0])
+    moved = utility(points, own, 0.01) - utility(points, own[:0], 0.01)
+    assert abs(moved[0]) == pytest.approx(0.99)
 
 
-def test_votes_depend_on_the_records_through_the_release_alone(
-    monkeypatch: pytest.MonkeyPatch, digits: FederatedData
-) -> None:
-    """Other images, as many and of the same classes, with the same released means: same votes.
+def test_the_response_and_the_head_share_the_budget() -> None:
+    """(epsilon^2 / 8) + 1 / (2 z'^2) with z' = z / sqrt(share) is 1 / (2 z^2) again."""
+    for z, share in ((1.158, 0.9), (4.045, 0.5)):
+        answer = response_epsilon(z, 1 - share)
+        assert answer**2 / 8 + share / (2 * z**2) == pytest.approx(1 / (2 * z**2))
+    assert response_epsilon(0.0, 0.1) == math.inf
 
-    The twin is the release itself: with honest means other images give other votes.
-    """
-    held = [client.train for client in digits.clients]
-    others = [Images(1 - records.pixels, records.labels) for records in held]
 
-    def weights(records: list[Images]) -> list[list[float]]:
-        unit = RecordUnit(4.0, 1e-5, SeededRandom(1), RecordRules(size=small))
-        prepared(unit, digits, records)
-        every = np.arange(len(digits.proxies))
-        return [unit.release(client, every).weights.tolist() for client in range(len(records))]
+def test_the_hard_half_is_the_one_between_the_classes() -> None:
+    inputs = np.array([[0.0], [0.1], [0.9], [1.0], [3.0], [3.1], [2.2], [2.1]])
+    labels: IntArray = np.array([4, 4, 4, 4, 6, 6, 6, 6])
+    between = [False, False, True, True]
+    assert hardest_half(inputs, labels).tolist() == between * 2
 
-    assert weights(held) != weights(others)
-    first = iter(range(10**6))
-    honest = record_release.release_class_means
 
-    def constant(features: FloatArray, *rest: object, **named: object) -> object:
-        rng = np.random.default_rng(next(first) % len(held))
-        rows = rng.normal(size=features.shape)
-        rows /= 1.001 * np.linalg.norm(rows, axis=1, keepdims=True)
-        return honest(rows, *rest, **named)  # type: ignore[arg-type]
+def votes_of(labels: IntArray, weights: FloatArray) -> list[Released]:
+    silent = Released(np.zeros(len(labels)), one_hot(labels, 10))
+    return [Released(weights, one_hot(labels, 10)), silent]
 
-    monkeypatch.setattr(record_unit, "release_class_means", constant)
-    assert weights(held) == weights(others)
+
+def test_figures_follow_the_votes(digits: FederatedData) -> None:
+    truth = digits.proxies.labels.numpy()
+    everyone = np.ones(len(truth))
+    perfect = judge(digits, votes_of(truth, everyone))
+    shares = (KEPT_ONCE, HARD_KEPT, RIGHT_ONCE, RIGHT_OF_ALL)
+    assert [perfect[name] for name in shares] == [1, 1, 1, 1]
+    assert perfect[STUDENT] > 0.7
+    wrong = judge(digits, votes_of((truth + 1) % 10, everyone))
+    assert [wrong[name] for name in shares] == [1, 1, 0, 0]
+    assert wrong[STUDENT] < 0.2
+    half = judge(digits, votes_of(truth, (np.arange(len(truth)) % 2).astype(float)))
+    assert (half[KEPT_ONCE], half[RIGHT_ONCE], half[RIGHT_OF_ALL]) == (0.5, 1, 0.5)
