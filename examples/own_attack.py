@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from attacks.base import Attack, AttackResult, Distributions
+from attacks.on_run import Truth
 from attacks.scoring import score_distributions
 from attacks.view import Capability, View
 from attacks.votes import in_votes
-from experiments.attacking import Truth
 
 
 @dataclass(frozen=True, slots=True)

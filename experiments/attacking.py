@@ -25,6 +25,7 @@ from attacks.updates import Recipe
 from attacks.updates_attack import UpdateInversion
 from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view
 from attacks.votes import undoing
+from experiments.results import NOT_APPLICABLE
 from experiments.rows import Attacks, RowSpec, Terms
 from experiments.runs import RowRun, data_of, network
 from secure_fd import models
@@ -101,13 +102,18 @@ def attack_row(
     }
     found: dict[str, AttackResult | str] = {}
     for done, name in enumerate(chosen.names, start=1):
-        try:
-            attack = known.get(name) or partial(_own, terms, name)
-            found[name] = attack(arsenal, run)
-        except MissingCapabilityError as missing:
-            found[name] = f"not applicable: {missing}"
+        attack = known.get(name) or partial(_own, terms, name)
+        found[name] = unless_missing(partial(attack, arsenal, run))
         progress(done)
     return found
+
+
+def unless_missing(attack: Callable[[], AttackResult], also: str = "") -> AttackResult | str:
+    """An attack's result, or which capability it lacks; `also` ends that sentence."""
+    try:
+        return attack()
+    except MissingCapabilityError as missing:
+        return f"{NOT_APPLICABLE}{missing}{also}"
 
 
 def _label_distribution(arsenal: Arsenal, run: RowRun) -> AttackResult:

@@ -19,8 +19,8 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Public, View, client_view, server_view
-from experiments.suite.scene import Job
-from experiments.suite.scenes.updates import SCENE
+from experiments.scenes import Job
+from experiments.scenes.updates import SCENE
 from secure_fd import models, private_training
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum

@@ -35,7 +35,7 @@ from attacks.view import (
 from experiments.privacy_compare import Settings, plan
 from experiments.rows import RowSpec, Terms
 from experiments.runs import RowRun, WarmUp, data_of, protection_for, run_row, warm_up
-from experiments.suite.oracles import choice_oracle, injection_oracle, unanimous_labels
+from experiments.scenes.extraction import choice_oracle, injection_oracle, unanimous_labels
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble
 from secure_fd.knowledge import one_hot as rows_of

@@ -6,9 +6,8 @@ import numpy as np
 
 from attacks.base import AttackResult
 from attacks.statistics import auc, rank, roc_curve, tpr_at_fpr
-from experiments.suite.pictures import Pictures, pictures
-from experiments.suite.results import SCHEMA, SceneResults, SuiteResults, aggregate
-from experiments.suite.scene import Findings
+from experiments.scenes import Findings
+from experiments.suite import SCHEMA, Pictures, SceneResults, SuiteResults, aggregate, pictures
 
 ROWS = {"fedavg": "FedAvg", "hard": "Selective-FD hard", "masked": "Selective-FD hard + masks"}
 MISSING = "not applicable: missing clients' uploads in clear"

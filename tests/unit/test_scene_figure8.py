@@ -4,10 +4,8 @@ import numpy as np
 import torch
 
 from attacks.base import Labelled, require_disjoint
-from experiments.suite.scene import Job
-from experiments.suite.scenes import load
-from experiments.suite.scenes.digit_split import FIRST_PRIVATE, FULL, QUICK, digits, some
-from experiments.suite.scenes.figure8 import SCENE, _direct
+from experiments.scenes import Job, load
+from experiments.scenes.figure8 import FIRST_PRIVATE, FULL, QUICK, SCENE, _direct, digits, some
 from secure_fd import models
 from secure_fd.data.images import concatenate
 from secure_fd.training import predict

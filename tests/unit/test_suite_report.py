@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -22,31 +23,51 @@ from suite_sample import (
     sample,
     scene,
 )
-from test_report_html import HOSTILE, Page
 
 from attacks.base import AttackResult
 from attacks.view import THREATS, Capability
+from experiments import suite_page as text
 from experiments.results import AttackFigure
-from experiments.suite import text
-from experiments.suite.page import render, write_report
-from experiments.suite.picture_plots import literal_and_excess
-from experiments.suite.pictures import pictures, strips
-from experiments.suite.plots import drawings
-from experiments.suite.results import (
+from experiments.scenes import Findings
+from experiments.suite import (
     RESULTS_FILE,
     Measured,
     SceneResults,
     SuiteResults,
     aggregate,
-    load,
-    save,
+    load_suite,
+    pictures,
+    save_suite,
+    strips,
 )
-from experiments.suite.scene import Findings
-from experiments.suite.table import print_table
+from experiments.suite_page import drawings, literal_and_excess, print_table, render, write_report
 from experiments.tables import MINUS
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
+HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=y>"
+VOID = {"meta", "img", "link", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """All tags with attributes, checking that they nest."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture(scope="module")
@@ -199,8 +220,8 @@ def test_an_attacks_figure_keeps_every_field() -> None:
 
 @pytest.mark.parametrize("seeds", [(10,), SEEDS])
 def test_results_come_back_from_their_file(tmp_path: Path, seeds: tuple[int, ...]) -> None:
-    save(sample(seeds), tmp_path)
-    assert load(tmp_path) == sample(seeds)
+    save_suite(sample(seeds), tmp_path)
+    assert load_suite(tmp_path) == sample(seeds)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +237,11 @@ def test_results_come_back_from_their_file(tmp_path: Path, seeds: tuple[int, ...
 def test_files_that_do_not_fit_are_refused(
     tmp_path: Path, field: str, value: object, message: str
 ) -> None:
-    path = save(sample((10,)), tmp_path)
+    path = save_suite(sample((10,)), tmp_path)
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, field: value}), encoding="utf-8")
     with pytest.raises(ConfigurationError, match=message):
-        load(tmp_path)
+        load_suite(tmp_path)
 
 
 def test_verdicts_are_words_of_the_schema() -> None:
@@ -322,7 +343,7 @@ def test_pictures_of_other_shapes_are_refused() -> None:
 
 
 def test_report_leaves_numbers_images_and_figures(folder: Path) -> None:
-    assert load(folder) == sample()
+    assert load_suite(folder) == sample()
     assert {p.name for p in folder.iterdir()} == {RESULTS_FILE, "report.html", "plots", "images"}
     with np.load(folder / "images" / "membership.npz", allow_pickle=False) as kept:
         assert "inversion/fedavg/attack" in kept.files

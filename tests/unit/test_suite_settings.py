@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from attacks.base import AttackResult, RocCurve
-from experiments.suite.scene import Job
-from experiments.suite.scenes import SCENES
-from experiments.suite.settings import Settings, plan
-from experiments.suite.store import Cell, Done, Store
+from experiments.attack_suite import Settings, plan
+from experiments.scenes import SCENES, Job
+from experiments.suite import Cell, Done, Store
 from secure_fd.errors import ConfigurationError
 
 CELL = Cell("selector", "kulsif", 10)

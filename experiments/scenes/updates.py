@@ -30,8 +30,8 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Capability, Public, View, server_view
-from experiments.suite.applicability import unless_missing
-from experiments.suite.scene import Findings, Job, Progress
+from experiments.attacking import unless_missing
+from experiments.scenes import Findings, Job, Progress
 from secure_fd import models
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate

@@ -26,7 +26,7 @@ from attacks.selector import (
 from attacks.statistics import Claim
 from attacks.trilateration import QUICK, SphereSettings, Trilateration, joined
 from attacks.view import Capability, Oracle, Public, View, server_view
-from experiments.suite.scene import Findings, Job, Progress
+from experiments.scenes import Findings, Job, Progress
 from secure_fd import models
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate

@@ -7,11 +7,14 @@ its protocol rows one by one, so that a suite which was interrupted goes on row 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from attacks.base import AttackResult  # it imports torch, and --help must not
+    from attacks.base import AttackResult
 
 Progress = Callable[[int], None]
 """Hears percent of a task, 0 to 100."""
@@ -59,3 +62,28 @@ class Scene(Protocol, Generic[Prepared]):
         self, job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
     ) -> Findings:
         """Run one protocol row and attack it."""
+
+
+# The scenes: each a set-up of its own, in which some attacks can be measured.
+#
+# Names cost no import; `load` imports the one scene that is asked for.
+
+
+SCENES: Mapping[str, str] = {
+    "figure8": "experiments.scenes.figure8:SCENE",
+    "membership": "experiments.scenes.membership:SCENE",
+    "extraction": "experiments.scenes.extraction:SCENE",
+    "federation": "experiments.scenes.sums:FEDERATION",
+    "dropouts": "experiments.scenes.sums:DROPOUTS",
+    "updates": "experiments.scenes.updates:SCENE",
+    "selector": "experiments.scenes.selector:SCENE",
+}
+"""Name -> module:scene, the longest first: so the workers end at about the same time."""
+
+
+def load(name: str) -> Scene[Any]:
+    """The scene of a name; names cost no import, and this imports the one that is asked for."""
+    if name not in SCENES:
+        raise ConfigurationError("scene", name, f"use one of {', '.join(SCENES)}")
+    module, _, scene = SCENES[name].partition(":")
+    return cast(Scene[Any], getattr(import_module(module), scene))

@@ -1,0 +1,402 @@
+"""What trained clients would answer a server that picks, or makes up, the images it asks about.
+
+The experimenter's side: attacks get these answers wrapped in an `attacks.view.Oracle`.
+Answers pass through all that a round's would: the client's selector and network, the protection,
+the codec, and the sum.
+
+    protection = protection_for(terms, spec)
+    made = run_row(terms, spec, seed, warm, progress, chosen=protection)
+    votes = injection_oracle(terms, made, data, protection)      # images [N, 1, H, W] -> [N, R, C]
+    votes = choice_oracle(terms, made, data, protection)         # the same, public proxies only
+    oracle = Oracle(votes, budget=1000)
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attacks import fit
+from attacks import inversion as gmi
+from attacks.base import AttackResult
+from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
+from attacks.inversion import InversionTruth, inversion_truth
+from attacks.on_run import labelled, public_of
+from attacks.view import (
+    AnswerFunction,
+    Capability,
+    LabelFunction,
+    Oracle,
+    Public,
+    View,
+    server_view,
+)
+from experiments.attacking import unless_missing
+from experiments.privacy_compare import Settings, plan
+from experiments.rows import RowSpec, Terms
+from experiments.runs import (
+    RowRun,
+    WarmUp,
+    data_of,
+    method_of,
+    network,
+    protection_for,
+    run_row,
+    warm_up,
+)
+from experiments.scenes import Findings, Job, Progress
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import concatenate
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import Contribution, FloatArray, IntArray, KnowledgeCodec, Released, Sums
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
+from secure_fd.protection.client import ClientUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
+from secure_fd.selection.client import FittedSelector
+from secure_fd.training import predict
+
+_Release = Callable[[int], Released]
+"""What a client lets go about one batch."""
+
+
+def injection_oracle(
+    terms: Terms,
+    made: RowRun,
+    data: FederatedData,
+    protection: Protection,
+    *,
+    selecting: bool = True,
+    debias: bool = False,
+) -> AnswerFunction:
+    """Votes [N, R, C] about any images: of each client where uploads are readable, or their sum.
+
+    protection: the very object that the row was trained with. The record unit answers from its one
+    release; the label unit makes new answers noisy, a session a batch, so that an image asked
+    about in two batches is answered with new noise. selecting: with False nobody abstains, as in
+    FedMD, and the networks are the same. debias: the server's unbiased sum, so that R = 1.
+    """
+    clients = _clients(terms, made, data, protection, selecting=selecting)
+
+    def answer(images: Tensor) -> Tensor:
+        session = _fresh(terms, made.spec, protection, images, data)
+        indices = np.arange(len(images))
+
+        def release(client: int) -> Released:
+            if isinstance(session, RecordUnit):
+                return session.judge(client, images)
+            return _released(session, client, indices, lambda _: clients.answer(client, images))
+
+        return _votes(made.spec, data, session, release, clients.method.levels, debias=debias)
+
+    return answer
+
+
+def choice_oracle(
+    terms: Terms,
+    made: RowRun,
+    data: FederatedData,
+    protection: Protection,
+    *,
+    selecting: bool = True,
+    debias: bool = False,
+) -> AnswerFunction:
+    """The same about public proxies alone, which a ledger answers as it has answered before.
+
+    LocalError, before anybody is asked, where an image is no public proxy.
+    """
+    clients = _clients(terms, made, data, protection, selecting=selecting)
+    places = {image.numpy().tobytes(): i for i, image in enumerate(data.proxies.pixels)}
+
+    def answer(images: Tensor) -> Tensor:
+        found = [places.get(image.numpy().tobytes()) for image in images]
+        if None in found:
+            raise LocalError("images: one is not a public proxy, and only those may be chosen")
+        indices = np.array(found, dtype=np.int64)
+
+        def release(client: int) -> Released:
+            return _released(protection, client, indices, lambda _: clients.answer(client, images))
+
+        return _votes(made.spec, data, protection, release, clients.method.levels, debias=debias)
+
+    return answer
+
+
+def unanimous_labels(terms: Terms, made: RowRun, data: FederatedData) -> LabelFunction:
+    """The class that most votes name if nobody abstains and nothing protects them."""
+    bare = replace(made, spec=replace(made.spec, unit=None, secure=None))
+    votes = injection_oracle(terms, bare, data, NoProtection(), selecting=False)
+    return lambda images: votes(images).sum(dim=1).argmax(dim=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Clients:
+    """Every client's network, trusted in full, and its selector where one stands in the way."""
+
+    method: FedMD | SelectiveFD
+    data: FederatedData
+    networks: tuple[nn.Module, ...]
+    selectors: tuple[FittedSelector, ...] | None
+
+    def answer(self, client: int, images: Tensor) -> Contribution:
+        """What a client's selector and network say about images [N, 1, H, W]."""
+        labels, n_classes = self.method.labels, self.data.n_classes
+        if self.selectors is None or isinstance(self.method, FedMD):
+            opinion = FedMD(labels).opinion(self.data.clients[client], images)
+        else:
+            verdict = self.selectors[client].judge(images)
+            opinion = self.method.opinion_of(verdict, n_classes)
+        predictions = predict(self.networks[client], images)
+        return opinion.contribution(np.arange(len(images)), predictions, labels, trust=1.0)
+
+
+def _clients(
+    terms: Terms, made: RowRun, data: FederatedData, protection: Protection, *, selecting: bool
+) -> _Clients:
+    """ConfigurationError for a row whose clients answer nothing, or only in a noisy sum."""
+    method = method_of(terms, made.spec)
+    if not isinstance(method, FedMD | SelectiveFD) or isinstance(protection, ClientUnit):
+        allowed = "use Selective-FD or FedMD, not the client unit"
+        raise ConfigurationError("row", made.spec.key, allowed)
+    networks = tuple(network(name, data.n_classes, flat) for name, flat in made.networks)
+    selectors = None
+    if selecting and isinstance(method, SelectiveFD):
+        kind = method.selector
+        selectors = tuple(kind.fit(client, data.proxies.pixels) for client in data.clients)
+    return _Clients(method, data, networks, selectors)
+
+
+def _fresh(
+    terms: Terms, spec: RowSpec, protection: Protection, images: Tensor, data: FederatedData
+) -> Protection:
+    """A session about images that no ledger knows; other protections have no ledger."""
+    if not isinstance(protection, LabelUnit):
+        return protection
+    session = protection_for(terms, spec)
+    records = [concatenate([c.train, c.validation]) for c in data.clients]
+    session.prepare(images, data.n_classes, records)
+    return session
+
+
+def _released(
+    protection: Protection,
+    client: int,
+    indices: IntArray,
+    answer: Callable[[IntArray], Contribution],
+) -> Released:
+    match protection:
+        case NetworkFree() as heads:
+            return heads.release(client, indices)
+        case FromAnswers() as answers:
+            return answers.release(client, indices, answer)
+        case unknown:
+            raise LocalError(f"a {unknown.name} protection releases nothing")
+
+
+def _votes(
+    spec: RowSpec,
+    data: FederatedData,
+    protection: Protection,
+    release: _Release,
+    levels: int,
+    *,
+    debias: bool,
+) -> Tensor:
+    """[N, R, C] in votes, in the units that the codec would send."""
+    clients = range(len(data.clients))
+    codec = KnowledgeCodec(data.n_classes, protection.levels(levels))
+    sent = [codec.encode(release(k)).reshape(-1, data.n_classes) for k in clients]
+    votes: FloatArray = np.stack(sent, axis=1).astype(np.float64) / codec.levels
+    if debias:
+        total = votes.sum(axis=1)
+        votes = protection.debias(Sums(total.sum(axis=1), total), clients).total[:, None]
+    elif spec.secure is not None:
+        votes = votes.sum(axis=1, keepdims=True)
+    return torch.from_numpy(votes)
+
+
+# Extraction: a student stolen from Selective-FD by IDEAL, and what it shows of private images.
+
+
+Attack = IdealK1 | IdealK2 | IdealK3
+
+ROUNDS, QUICK_ROUNDS = 10, 2
+"""Fewer than a comparison's: at 256 proxies a round nearly every proxy has been answered."""
+_SEARCH = gmi.InversionSettings(steps=80, restarts=2, per_class=2)
+_QUICK_SEARCH = gmi.InversionSettings(steps=40, restarts=1, per_class=1)
+_QUICK_PRIOR = gmi.PriorSettings(channels=8, steps=40, batch=16, learning_rate=2e-3)
+_OPEN = "not applicable: missing a query to answer without a selector (it only reads)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """selector: of the clients. selecting: False switches it off for what the attacker asks."""
+
+    spec: RowSpec
+    label: str
+    selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio"
+    selecting: bool = True
+
+
+def _rows() -> dict[str, _Row]:
+    soft, hard = RowSpec("selective-fd", "soft"), RowSpec("selective-fd", "hard")
+    masks = RowSpec("selective-fd", "hard", "masks")
+    protected = (
+        RowSpec("selective-fd", "soft", "masks"),
+        masks,
+        replace(masks, unit="label"),
+        replace(masks, unit="record"),
+    )
+    rows = {spec.key: _Row(spec, spec.label) for spec in (soft, hard, *protected)}
+    for spec in (soft, hard):
+        off = f"{spec.label}, selector off for queries"
+        rows[f"{spec.key}-open"] = _Row(spec, off, selecting=False)
+    rows[f"{hard.key}-kulsif"] = _Row(hard, f"{hard.label}, KuLSIF selector", "kulsif")
+    return rows
+
+
+_ROWS = _rows()
+_QUICK_ROWS = ("selective-fd-soft", "selective-fd-soft-open")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arsenal:
+    """What all rows of a seed share. runs: the rows without protection, by their kind of labels."""
+
+    attacks: tuple[Attack, ...]
+    truth: InversionTruth
+    warm: WarmUp = field(repr=False)
+    runs: Mapping[str, RowRun] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The scene."""
+
+    name: str = "extraction"
+    title: str = "Model extraction, then reconstruction"
+    about: str = (
+        "IDEAL steals a student from clients of one class each, by reading their ensembles, by "
+        "choosing proxies, or by injecting images; the student is inverted with GMI's public "
+        f"prior. {ROUNDS} rounds of training, one class a client: where each answer is one "
+        "client's, and a selector has most to refuse."
+    )
+
+    def rows(self, job: Job) -> Mapping[str, str]:
+        """Selective-FD under every protection, and with its selector off; a few where quick."""
+        wanted = _QUICK_ROWS if job.quick else tuple(_ROWS)
+        return {key: _ROWS[key].label for key in wanted}
+
+    def prepare(self, job: Job, seed: int, progress: Progress) -> Arsenal:
+        """The warm-up, the unprotected runs, the public prior, controls and the truth."""
+        made = _plan(job)
+        data = data_of(made, seed)
+        warm = warm_up(made, seed, lambda k: progress(2 * k))
+        runs: dict[str, RowRun] = {
+            spec.labels: run_row(made, spec, seed, warm, lambda _: None)
+            for spec in (_ROWS[key].spec for key in self.rows(job))
+            if spec.secure is None
+        }
+        progress(50)
+        public = public_of(data)
+        members = labelled(concatenate([c.train for c in data.clients]))
+        lesson = fit.QUICK if job.quick else fit.Fit()
+        truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
+        attacks = _attacks(job, public, seed, lambda share: progress(50 + int(40 * share)))
+        progress(100)
+        return Arsenal(attacks, truth, warm, runs)
+
+    def run(self, job: Job, row: str, seed: int, prepared: Arsenal, progress: Progress) -> Findings:
+        """Train the row, unless `prepare` has, and attack it at every level of access."""
+        chosen = _ROWS[row]
+        view, made, settled = _attacked(job, chosen, seed, prepared)
+        progress(40)
+        teacher = unanimous_labels(settled, made, data_of(settled, seed))
+        findings: dict[str, AttackResult | str] = {}
+        for done, attack in enumerate(prepared.attacks, start=1):
+            if isinstance(attack, IdealK1) and not chosen.selecting:
+                findings[attack.name] = _OPEN
+                continue
+            stolen = partial(_stolen, attack, view, prepared.truth, seed, teacher)
+            findings[attack.name] = unless_missing(stolen)
+            progress(40 + 20 * done)
+        return findings
+
+
+SCENE = Extraction()
+
+
+def _stolen(
+    attack: IdealK1 | IdealK2 | IdealK3,
+    view: View,
+    truth: InversionTruth,
+    seed: int,
+    teacher: LabelFunction,
+) -> AttackResult:
+    return replace(attack, teacher=teacher).score(attack.run(view, seed), truth, seed)
+
+
+def _attacked(job: Job, row: _Row, seed: int, ready: Arsenal) -> tuple[View, RowRun, Terms]:
+    """The malicious server's view of a trained row, with oracles that its clients answer."""
+    settled, spec = _plan(job, row.selector), row.spec
+    data = data_of(settled, seed)
+    protection = protection_for(settled, spec)
+    ours = spec.secure is None and row.selector == "proxy-ratio"
+    made = (
+        ready.runs[spec.labels]
+        if ours
+        else run_row(settled, spec, seed, ready.warm, lambda _: None, chosen=protection)
+    )
+    noisy = not isinstance(protection, NoProtection)
+    makers = {
+        Capability.CHOOSE_INDICES: choice_oracle,
+        Capability.INJECT_PROXIES: injection_oracle,
+    }
+    oracles = {
+        capability: Oracle(
+            make(settled, made, data, protection, selecting=row.selecting, debias=noisy),
+            _settings(job).queries,
+        )
+        for capability, make in makers.items()
+    }
+    return server_view(made.transcript, public_of(data), oracles), made, settled
+
+
+def _attacks(
+    job: Job, public: Public, seed: int, progress: Callable[[float], None]
+) -> tuple[Attack, ...]:
+    """One prior and one set of controls for the three levels."""
+    lesson = fit.QUICK if job.quick else fit.Fit()
+    search = _QUICK_SEARCH if job.quick else _SEARCH
+    sizes = _QUICK_PRIOR if job.quick else gmi.PriorSettings()
+    trained = gmi.train_prior(public.proxies, sizes, seed, progress)
+    first = IdealK1.prepare(public, trained, seed, _settings(job), search, lesson)
+    others = (
+        level.prepare(public, trained, seed, _settings(job), search, lesson, first.controls)
+        for level in (IdealK2, IdealK3)
+    )
+    return first, *others
+
+
+def _settings(job: Job) -> IdealSettings:
+    return QUICK if job.quick else DEFAULT
+
+
+def _plan(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") -> Terms:
+    chosen = Settings(
+        dataset=job.dataset,
+        data_dir=job.data_dir,
+        rounds=QUICK_ROUNDS if job.quick else ROUNDS,
+        selector=selector,
+        dp_eps=job.epsilon,
+        dp_delta=job.delta,
+        attacks="none",
+        quick=job.quick,
+    )
+    return plan(chosen, None).terms

@@ -1,1 +1,0 @@
-"""The attack suite: scenes, their cells, and the leakage table."""
