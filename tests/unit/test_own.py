@@ -12,7 +12,7 @@ from experiments.privacy_compare import Settings, plan, row_specs
 
 ROOT = Path(__file__).parents[2]
 METHOD = "examples.own_method:Majority"
-ATTACK = "tests.own_attack_sample:MostVotes"
+ATTACK = "examples.own_attack:LargestClass"
 
 
 def silent(_: int) -> None:

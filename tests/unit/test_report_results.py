@@ -243,3 +243,14 @@ def test_a_stated_p_value_must_agree(p_value: float, *, expected: bool) -> None:
 
 def test_schema_constant_is_the_contract() -> None:
     assert results.SCHEMA == "secure-fd/privacy-compare/2"
+
+
+COMMITTED = ("fashion_mnist", "mnist", "mnist5k", "mnist5k_drop", "mnist_declared")
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_committed_comparisons_stay_readable(name: str) -> None:
+    path = Path(__file__).parents[2] / "docs" / "results" / f"{name}.json"
+    found = results.read(path, results.Results, "results")
+    assert found.rows
+    assert all(row.curve for row in found.rows)
