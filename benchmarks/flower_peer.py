@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cells import Cell, Cost, Meter
+from secure_sums import Cell, Cost, Meter
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # Read when flwr is imported.
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")

@@ -1,0 +1,413 @@
+"""Benchmarks of sums and privacy, one case a run, as JSON on standard output.
+
+python benchmarks/run.py secure-aggregation > secure_aggregation.json
+
+  secure-aggregation  CPU time and bytes of the masked sum beside its floor and Flower's SecAgg+
+  growth              how the cost of a round grows with the number of clients
+  homomorphic         CPU time and bytes of the encrypted sum beside TenSEAL's own
+  privacy             a calibration has 2 s, a million samples of noise .5 s: status 1 beyond
+
+Progress goes to standard error. Times are CPU seconds of this process, medians after a warm-up.
+Speed of training has a script of its own (rounds.py), and so have the size of the project and the
+trips through it (house.py).
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from secure_fd.errors import SecureFDError
+from secure_fd.knowledge import WordArray
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
+from secure_fd.privacy.release import UNIT
+from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.privacy.samplers import discrete_gaussian
+from secure_fd.secagg.graph import default_degree
+from secure_fd.secagg.session import RoundTerms
+from secure_sums import CELLS, Cell, Cost, Meter, Rounds, floor_round, measure_memory, tenth
+
+if TYPE_CHECKING:
+    from secure_fd.aggregation.homomorphic import HomomorphicSum
+
+Report = dict[str, object]
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """CPU time of one call."""
+    meter = Meter()
+    with meter:
+        work()
+    return meter.seconds
+
+
+def median_cost(costs: Sequence[Cost]) -> Cost:
+    """Medians of the times, and the bytes of the last."""
+    client = statistics.median(cost.client_s for cost in costs)
+    server = statistics.median(cost.server_s for cost in costs)
+    return Cost(client, server, costs[-1].up_bytes)
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# The masked sum, its floor and Flower's: in turns, so that a machine that slows down slows all.
+
+FLOWER_PAIRS: Final = 4_000
+"""Pairs beyond which Flower takes minutes a round."""
+
+
+def secure_aggregation(arguments: argparse.Namespace) -> Report:
+    """Rows of every cell with nobody and with a tenth dropped, and the server's memory.
+
+    ours: a round in steady state; session: what opening it cost. floor: bare primitives;
+    floor_open_channels: the same where channels stand already. flower: where flwr is installed.
+    The cells' 20 neighbours are for comparison; a client left to its defaults insists on more.
+    """
+    repeats = arguments.repeats or 5
+    rows = [row for cell in arguments.cells for row in _cell_rows(cell, repeats, arguments)]
+    say("memory of the server")
+    memory = [asdict(measure_memory(cell)) for cell in arguments.cells]
+    return {"repeats": repeats, "rows": rows, "server_memory": memory}
+
+
+def _cell_rows(cell: Cell, repeats: int, arguments: argparse.Namespace) -> Iterator[Report]:
+    ours, flower_repeats = Rounds(cell), _flower_repeats(cell, arguments)
+    for dropped in (frozenset[int](), tenth(cell)):
+        say(f"{_name(cell)}: {len(dropped)} of {cell.clients} dropped")
+        runners = _runners(cell, ours, dropped)
+        turns = [{name: run() for name, run in runners.items()} for _ in range(repeats + 1)][1:]
+        costs = {name: median_cost([turn[name] for turn in turns]) for name in runners}
+        if flower_repeats:
+            from flower_peer import flower_round
+
+            flower_round(CELLS[0], frozenset())  # Its first round pays for imports.
+            runs = [flower_round(cell, dropped) for _ in range(flower_repeats)]
+            costs["flower"] = median_cost(runs)
+        yield {
+            **asdict(cell),
+            "threshold": cell.threshold,
+            "dropped": len(dropped),
+            **{name: asdict(cost) for name, cost in costs.items()},
+            "ratios": _ratios(costs),
+            "session": asdict(ours.set_up),
+        }
+
+
+def _runners(cell: Cell, ours: Rounds, dropped: frozenset[int]) -> dict[str, Callable[[], Cost]]:
+    generator = np.random.default_rng(cell.clients)
+    values = generator.integers(0, 2**32, cell.words, dtype=np.uint32)
+    return {
+        "ours": lambda: ours.run(dropped),
+        "floor": lambda: floor_round(cell, dropped, values),
+        "floor_open_channels": lambda: floor_round(cell, dropped, values, exchanges=1),
+    }
+
+
+def _ratios(costs: Mapping[str, Cost]) -> dict[str, float]:
+    """Ours over each floor, and Flower over ours: client, server, upload."""
+    pairs = [("ours", name) for name in costs if name.startswith("floor")]
+    pairs += [("flower", "ours")] if "flower" in costs else []
+    return {
+        f"{above}_to_{below}_{what}": getattr(costs[above], field) / getattr(costs[below], field)
+        for above, below in pairs
+        for what, field in (("client", "client_s"), ("server", "server_s"), ("up", "up_bytes"))
+    }
+
+
+def _flower_repeats(cell: Cell, arguments: argparse.Namespace) -> int:
+    if importlib.util.find_spec("flwr") is None:
+        return 0
+    quick = cell.clients * cell.neighbours // 2 < FLOWER_PAIRS
+    return int(arguments.flower_repeats) if quick or arguments.slow else 0
+
+
+# Growth with the number of clients.
+
+VALUES: Final = 6_000
+
+
+def growth(arguments: argparse.Namespace) -> Report:
+    """Sessions over the graph that n clients get by default, a tenth dropping out.
+
+    per_neighbour_s is a client's time over its neighbours: flat where the cost grows as the
+    graph's degree does, which is with the logarithm of n. The largest row takes minutes.
+    """
+    repeats = arguments.repeats or 2
+    rows = []
+    for done, clients in enumerate(arguments.sizes, start=1):
+        say(f"{clients} clients ({done} of {len(arguments.sizes)})")
+        rows.append(_grown(clients, repeats))
+    return {"repeats": repeats, "rows": rows}
+
+
+def _grown(clients: int, repeats: int) -> Report:
+    cell = Cell(clients, default_degree(clients), VALUES)
+    session = Rounds(cell)
+    cost = median_cost([session.run(tenth(cell)) for _ in range(repeats + 1)][1:])
+    return {
+        **asdict(cell),
+        "dropped": len(tenth(cell)),
+        "per_neighbour_s": cost.client_s / cell.neighbours,
+        **asdict(cost),
+        "session": asdict(session.set_up),
+    }
+
+
+# The encrypted sum.
+
+CLIENTS: Final = 10
+SUMS: Final = ((5_120, 1), (6_600, 1), (6_600, 4095), (100_000, 1), (100_000, 4095))
+"""Values and their bound: 512 proxies of 10 classes first; hard labels, and lanes of 16 bits."""
+STEPS: Final = ("encrypt", "add", "decrypt")
+
+
+def homomorphic(arguments: argparse.Namespace) -> Report:
+    """One round of ten clients a row, on one thread; ratios are to the floor of the same row.
+
+    encrypt: one client packs and encrypts, over TenSEAL's encryption alone. add: the server
+    checks, reads and adds all inputs, over adding arrays of that size. decrypt: the key holder,
+    over TenSEAL's decryption alone.
+    """
+    import tenseal
+
+    from secure_fd.aggregation.homomorphic import HomomorphicSum
+
+    repeats, sums = arguments.repeats or 7, HomomorphicSum(CLIENTS)
+    cells = []
+    for at, (length, bound) in enumerate(SUMS):
+        say(f"{length} values up to {bound} ({at + 1} of {len(SUMS)})")
+        values = np.random.default_rng(length).integers(0, bound, length, np.uint64, endpoint=True)
+        first = at * (repeats + 1)
+        terms = [RoundTerms(first + more, length, bound) for more in range(repeats + 1)]
+        runs = [_encrypted_round(sums, each, values) for each in terms]
+        cells.append({"clients": CLIENTS, "values": length, "bound": bound, **_compared(runs)})
+    return {"repeats": repeats, "tenseal": tenseal.__version__, "cells": cells}
+
+
+def _encrypted_round(
+    sums: "HomomorphicSum",
+    terms: RoundTerms,
+    values: WordArray,
+) -> tuple[list[float], list[int]]:
+    """CPU seconds (encrypt for one client, add, decrypt, all) and bytes (up; holder up, down)."""
+    server, encrypt, add, decrypt = sums.server(), Meter(), Meter(), Meter()
+    server.open(terms)
+    with encrypt:
+        inputs = {k: sums.client(k).load(terms, values)[0] for k in range(CLIENTS)}
+    with add:
+        for k, message in inputs.items():
+            server.receive(k, message)
+        ((holder, question),) = server.advance().items()
+    with decrypt:
+        (answer,) = sums.client(holder).receive(question)
+    last = seconds(lambda: server.receive(holder, answer))
+    total = server.result
+    if total is None or not np.array_equal(total.total, values * np.uint64(CLIENTS)):
+        raise SystemExit("homomorphic: the sum is wrong")
+    server.advance()
+    spent = [encrypt.seconds / CLIENTS, add.seconds, decrypt.seconds]
+    whole = encrypt.seconds + add.seconds + decrypt.seconds + last
+    up = len(inputs[holder])
+    return [*spent, whole], [up, up + len(answer), len(question)]
+
+
+def _compared(runs: Sequence[tuple[list[float], list[int]]]) -> Report:
+    from secure_fd.aggregation import bfv
+
+    up, holder_up, holder_down = runs[0][1]
+    ciphertexts = up // bfv.CIPHER_BYTES
+    spent = _medians([run[0] for run in runs])
+    least = _medians([_encryption_floors(ciphertexts) for _ in runs])
+    times = {f"{step}_ms": 1e3 * spent[at] for at, step in enumerate(STEPS)}
+    ratios = {f"{step}_ratio": spent[at] / least[at] for at, step in enumerate(STEPS)}
+    return {
+        "ciphertexts": ciphertexts,
+        **times,
+        **ratios,
+        "round_s": spent[-1],
+        "client_up_bytes": up,
+        "holder_up_bytes": holder_up,
+        "holder_down_bytes": holder_down,
+    }
+
+
+def _encryption_floors(ciphertexts: int) -> list[float]:
+    """CPU seconds of TenSEAL's encryption, of n additions, and of TenSEAL's decryption."""
+    import tenseal
+
+    from secure_fd.aggregation import bfv
+
+    scheme = tenseal.SCHEME_TYPE.BFV
+    context = tenseal.context(scheme, bfv.DEGREE, bfv.PLAIN_MODULUS, n_threads=1)
+    slots = list(range(bfv.DEGREE))
+    vectors = [tenseal.bfv_vector(context, slots) for _ in range(ciphertexts)]
+    arrays = [np.ones((ciphertexts, 4 * bfv.DEGREE), np.uint64) for _ in range(CLIENTS)]
+    total = np.zeros_like(arrays[0])
+    return [
+        seconds(lambda: [tenseal.bfv_vector(context, slots) for _ in range(ciphertexts)]),
+        seconds(lambda: [np.add(total, array, out=total) for array in arrays]),
+        seconds(lambda: [vector.decrypt() for vector in vectors]),
+    ]
+
+
+def _medians(rows: Sequence[Sequence[float]]) -> list[float]:
+    """Column by column, the first row left out."""
+    return [statistics.median(column) for column in zip(*rows[1:], strict=True)]
+
+
+# Privacy: the least of three for the samplers, and the first and only for a calibration, whose
+# result is remembered. Importing the accountant's library is not counted.
+
+CALIBRATION_S: Final = 2.0
+SAMPLING_S: Final = 0.5
+DELTA: Final = 1e-5
+MILLION: Final = 1_000_000
+EPSILONS: Final = (1.0, 4.0, 8.0)
+PLANS: Final[tuple[tuple[str, Plan], ...]] = (
+    ("record", RecordPlan(5400)),
+    ("label, one answer", LabelPlan(11)),
+    ("label, 6,000 answers", LabelPlan(11, releases=6000)),
+    ("training, 64 of 300, 330 steps", TrainingPlan(300, 64, 330)),
+    ("training, 64 of 5,400, 1,100 steps", TrainingPlan(5400, 64, 1100)),
+    ("client, 1,000, 60 rounds", ClientPlan(1000, 512, 60, 10, absent=100)),
+)
+
+
+def privacy(_: argparse.Namespace) -> Report:
+    """Every calibration and every sampler, each with its time over its limit."""
+    calibrate(1.0, DELTA, TrainingPlan(10, 5, 2))  # loads the accountant's library
+    rows = [
+        _limited(f"{name}, epsilon {epsilon:g}", _calibration(epsilon, plan), CALIBRATION_S)
+        for name, plan in PLANS
+        for epsilon in EPSILONS
+    ]
+    for name, draw in _samplers().items():
+        rows.append(_limited(name, min(seconds(draw) for _ in range(3)), SAMPLING_S))
+    within = all(took <= limit for _, took, limit in rows)
+    named = [{"what": what, "seconds": took, "limit": limit} for what, took, limit in rows]
+    return {"within": within, "rows": named}
+
+
+def _calibration(epsilon: float, plan: Plan) -> float:
+    return seconds(lambda: calibrate(epsilon, DELTA, plan))
+
+
+def _limited(what: str, took: float, limit: float) -> tuple[str, float, float]:
+    say(f"{what:45} {took:7.3f} s   {took / limit:6.3f} of the limit")
+    return what, took, limit
+
+
+def _samplers() -> dict[str, Callable[[], object]]:
+    """A million values each, at the sizes of noise that the plans ask for."""
+    answers = RandomizedResponse(4.0, 11)
+    truth = discrete_gaussian(1.0, MILLION, os.urandom) % 11
+
+    def gaussian(sigma: float) -> Callable[[], object]:
+        return lambda: discrete_gaussian(sigma, MILLION, os.urandom)
+
+    return {
+        "discrete Gaussian, .8": gaussian(0.8),
+        "discrete Gaussian, 2": gaussian(2.0),
+        "discrete Gaussian, 1.158 x 2^16": gaussian(1.158 * UNIT),
+        "randomised response": lambda: answers.respond(truth, os.urandom),
+    }
+
+
+# The command line.
+
+CASES: Final[Mapping[str, Callable[[argparse.Namespace], Report]]] = {
+    "secure-aggregation": secure_aggregation,
+    "growth": growth,
+    "homomorphic": homomorphic,
+    "privacy": privacy,
+}
+
+
+def main() -> int:
+    """Run one case, print its JSON; 1 where a limit was exceeded."""
+    arguments = _arguments()
+    report = CASES[arguments.case](arguments)
+    json.dump({"environment": _environment(), **report}, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+    return 0 if report.get("within", True) else 1
+
+
+def _environment() -> dict[str, str]:
+    packages = ["cryptography", "numpy"]
+    packages += ["flwr"] if importlib.util.find_spec("flwr") else []
+    versions = {package: version(package) for package in packages}
+    return {"python": platform.python_version(), "machine": platform.machine(), **versions}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    cases = parser.add_subparsers(dest="case", required=True)
+    made = {
+        name: cases.add_parser(name, help=(run.__doc__ or "").splitlines()[0])
+        for name, run in CASES.items()
+    }
+    for case in made.values():
+        case.add_argument("--repeats", type=_positive, help="turns after one warm-up")
+    made["growth"].add_argument(
+        "--sizes", type=_cohort, nargs="+", default=(10, 30, 100, 300, 1_000)
+    )
+    sums = made["secure-aggregation"]
+    shown = " ".join(map(_name, CELLS))
+    about = f"clients, neighbours of each, 32-bit values; default: {shown}"
+    sums.add_argument("--cells", type=_cell, nargs="+", default=CELLS, metavar="N,K,M", help=about)
+    sums.add_argument("--flower-repeats", type=_count, default=3, help="0 leaves Flower out")
+    sums.add_argument("--slow", action="store_true", help="run Flower where it takes minutes too")
+    return parser.parse_args()
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 0 or more")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if _count(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 1 or more")
+    return int(text)
+
+
+def _cohort(text: str) -> int:
+    if _count(text) < 3:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 3 clients or more")
+    return int(text)
+
+
+def _cell(text: str) -> Cell:
+    parts = text.split(",")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text} is not three whole numbers N,K,M")
+    n, k, m = map(int, parts)
+    if not (n >= 10 and 9 <= k < n and m >= 1 and (k == n - 1 or k % 2 == 0)):
+        allowed = "use N >= 10, K = N - 1 or an even K from 10 to N - 2, and M >= 1"
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; {allowed}")
+    return Cell(n, k, m)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.clients},{cell.neighbours},{cell.words}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except SecureFDError as error:
+        raise SystemExit(f"run.py: {error}") from None
