@@ -43,7 +43,11 @@ def exit_status(work: Callable[[], int], *, interrupted: str) -> int:
 
 
 def command(script: str, arguments: Sequence[str]) -> list[str]:
-    """The command as anyone would repeat it, without this machine's paths."""
+    """The command that repeats a run, without this machine's paths.
+
+    >>> command("run.py", ["--out", "/tmp/x", "--quick"])
+    ['python', 'experiments/run.py', '--out', 'OUT', '--quick']
+    """
     shown: list[str] = []
     before = ""
     for argument in arguments:

@@ -174,7 +174,7 @@ def images(plan: "Plan", outcomes: list[Outcome]) -> Images:
 def _row(group: list[Outcome], epsilon: float | None) -> Row:
     runs = [made for made, _ in group]
     first, attacks = group[0]
-    claim = max(runs, key=_cost)  # the weakest of all seeds speaks for the row
+    claim = max(runs, key=_cost)  # the weakest claim of all seeds stands for the row
     per_seed = [float(np.mean(made.accuracies)) for made in runs]
     return Row(
         key=first.spec.key,

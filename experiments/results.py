@@ -224,7 +224,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """How a row's sums were made, and who was missing from them.
+    """How a row's sums were made, and which clients were missing.
 
     seconds: CPU seconds a round, of all parties, set-up included; mean over seeds. The rest is
     over all seeds. void_rounds: rounds without a sum. survivors: mean clients in a sum.

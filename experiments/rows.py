@@ -113,7 +113,7 @@ class RowSpec:
     def label(self) -> str:
         """Names what runs to a reader.
 
-        The record unit replaces any method's votes by heads on density ratios, and says so.
+        The record unit replaces any method's votes by heads on density ratios: it names those.
         """
         parts = [self._method]
         if self.secure is not None:
@@ -133,7 +133,7 @@ class RowSpec:
 
 
 def title(spec: RowSpec, epsilon: float | None) -> str:
-    """The row's label; a unit at an infinite epsilon (None) adds no noise, and the title says so.
+    """The row's label; a unit at an infinite epsilon (None) adds no noise, as the title tells.
 
     >>> title(RowSpec("selective-fd", unit="record"), None)
     'Selective-FD hard, DP record unit off'

@@ -101,7 +101,8 @@ def data_of(terms: Terms, seed: int) -> FederatedData:
 def check_data(terms: Terms, seed: int) -> None:
     """Load the data of a seed and check what only the data can tell.
 
-    Raises ConfigurationError where delta allows to publish a record of somebody outright.
+    Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
+    publish one of them outright.
     """
     largest = max(len(c.train) + len(c.validation) for c in data_of(terms, seed).clients)
     if terms.epsilon is not None and terms.delta * largest >= 1:
@@ -293,7 +294,7 @@ def _aggregation(terms: Terms, spec: RowSpec, data: FederatedData, seed: int) ->
 
         return HomomorphicSum(clients, configuration=agreed, proxies=proxies)
     # Rows with and without masks are about the same proxies, so that masks alone differ. The client
-    # unit counts on a graph that nobody can foresee.
+    # unit counts on a graph that cannot be foreseen.
     public = None if spec.unit == "client" else seed
     return MaskedSum(clients, public_seed=public, configuration=agreed, proxies=proxies)
 

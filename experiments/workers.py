@@ -115,7 +115,7 @@ def _start_worker(events: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent must not leave workers that train for nobody."""
+    """End this worker with its parent, even where the parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
