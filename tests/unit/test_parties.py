@@ -151,6 +151,27 @@ def test_every_sum_carries_every_kind_of_method(
         assert np.array_equal(parameters(made), parameters(clear))
 
 
+@pytest.mark.parametrize("lies", [False, True])
+def test_clients_that_were_told_different_things_do_not_sum_under_masks(
+    digits: FederatedData, lies: bool
+) -> None:
+    """One of four is told another ensemble: the committee signs for no sum with its input.
+
+    The honest twin sums.
+    """
+    made = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), rounds=1)
+    if lies:
+        target = made.clients[1]._told
+        target.write(Kind.TELL, 0, b"an ensemble for one")
+        target.count -= 1
+        with pytest.raises(PeerError, match="signed the survivors"):
+            made.fit(1)
+        assert len(made.transcript.distillation) == 1
+    else:
+        made.fit(1)
+        assert len(made.transcript.distillation) == 2
+
+
 # Side by side or alone.
 
 
