@@ -495,7 +495,7 @@ def _check(attack: str, images: Mapping[str, ImageArray]) -> None:
             raise ConfigurationError(where, array.shape, "use finite images [n, H, W] of one size")
 
 
-def strips(
+def named_strips(
     labels: Mapping[str, str], by_row: Mapping[str, Mapping[str, ImageArray]]
 ) -> list[tuple[str, ImageArray]]:
     """An attack's images as named lines: originals, what each row gave away, then the controls.

@@ -1,16 +1,12 @@
 """The suite in words: figures as people read them, and the sentences around them."""
 
-import base64
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -19,22 +15,25 @@ from rich.text import Text
 from attacks.base import ImageArray
 from attacks.statistics import OverSeeds
 from attacks.view import THREATS, Capability
-from experiments.page import REPORT_FILE, shown
+from experiments.page import REPORT_FILE, data_uri, environment, png
 from experiments.plots import (
-    DPI,
-    FAINT,
-    INK,
+    LEFT,
     MUTED,
-    PAPER,
     SMALL,
-    beside,
+    Curve,
+    Forest,
+    Mark,
+    Strip,
+    Style,
+    draw_mark,
+    forest,
     headed,
     line_style,
     margins,
+    name_rows,
     new_figure,
-    plain,
-    titled,
-    wrapped,
+    roc,
+    strips,
 )
 from experiments.results import EXCESS, NOT_APPLICABLE, write_atomically
 from experiments.suite import (
@@ -46,9 +45,9 @@ from experiments.suite import (
     Pictures,
     SceneResults,
     SuiteResults,
+    named_strips,
     save_pictures,
     save_suite,
-    strips,
 )
 from experiments.tables import (
     MINUS,
@@ -62,7 +61,6 @@ from experiments.tables import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LIMITS = (
@@ -314,13 +312,6 @@ def _notes(scene: SceneResults) -> Iterator[Text]:
         yield sentence("caveat", f"{caveat} [{where}]")
 
 
-# What the figures of a scene have in common: words beside a figure, rows, and intervals.
-
-
-LEFT = 2.9
-"""Inches for the names of rows."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawing:
     """A figure and its words. attack: "" where it is about several."""
@@ -333,155 +324,11 @@ class Drawing:
     figure: "Figure" = field(repr=False)
 
 
-def row_style(scene: SceneResults, row: str) -> tuple[str, str]:
-    """Colour and marker of a row, the same in every figure of the scene."""
-    return line_style(list(scene.rows).index(row))
-
-
-def draw_interval(
-    axes: "Axes", y: float, value: float, interval: Interval | None, colour: str
-) -> None:
-    """A value on a row; a line where it has an interval."""
-    if interval is not None:
-        axes.plot(interval, [y, y], color=colour, linewidth=1.5)
-    axes.plot(value, y, ",", color=colour)  # the limits of the axes know it even without
-
-
-def name_rows(axes: "Axes", labels: Sequence[str]) -> None:
-    """Rows from top to bottom, named at the left."""
-    axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.margins(x=0.06)
-    plain(axes, grid="x")
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-
-
-# Figures of attacks that rebuild images: PSNR as papers print it, its excess, and the images.
-
-
-LITERAL, DELTA = "A", "delta"
-"""Further figures of an attack in dB: best PSNR to a private image, and its excess Δ.
+LITERAL, DELTA, LOW_FPR = "A", "delta", "tpr_at_0.01_fpr"
+"""Further figures: best PSNR to a private image in dB, its excess Δ, and members found at 1 % FPR.
 
 Those of a control carry its name in front: "black: A".
 """
-_COLUMNS = 10
-_GAP = 2
-"""White pixels between images."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    label: str
-    literal: OverSeeds
-    excess: OverSeeds
-    colour: str
-
-
-def literal_and_excess(scene: SceneResults, attack: str) -> Iterator[Drawing]:
-    """PSNR as papers report it beside its excess over held-out images; controls below."""
-    lines = [*_rows(scene, attack), *_controls(scene, attack)]
-    if not lines:
-        return
-    figure = new_figure(8.4, 1.5 + 0.32 * len(lines))
-    left, bottom, width, height = margins(figure, left=LEFT, right=0.25)
-    places = [(left + i * 0.53 * width, bottom, 0.47 * width, height) for i in range(2)]
-    literal, excess = map(figure.add_axes, places)
-    for y, line in enumerate(lines):
-        literal.barh(y, line.literal.value, height=0.6, color=line.colour, alpha=0.6, linewidth=0)
-        draw_interval(literal, y, line.literal.value, line.literal.interval, INK)
-        draw_interval(excess, y, line.excess.value, line.excess.interval, line.colour)
-        excess.plot(line.excess.value, y, "o", color=line.colour, markersize=5.5)
-    for axes in (literal, excess):
-        name_rows(axes, [line.label for line in lines])
-    excess.axvline(0, color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
-    excess.set_yticklabels([])
-    literal.set_xlabel("best PSNR to a private image (A), dB", fontsize=SMALL, color=INK)
-    excess.set_xlabel("excess over held-out images (Δ), dB", fontsize=SMALL, color=INK)
-    heading = "PSNR as papers print it, and its excess over held-out images"
-    headed(figure, f"{scene.attacks[attack]}: A and Δ")
-    alt = "; ".join(
-        f"{line.label}: A {precise(line.literal.value)} dB, Δ {precise(line.excess.value)}"
-        for line in lines
-    )
-    caption = (
-        "Left, the literal figure: it rewards blur, so images made without access score high. "
-        "Right, what remains against as many images that nobody trained on; grey lines are "
-        "controls without access."
-    )
-    yield Drawing(f"psnr-{attack}", attack, heading, caption, alt, figure)
-
-
-def _rows(scene: SceneResults, attack: str) -> Iterator[_Line]:
-    for row, found in scene.measured(attack).items():
-        is_excess = found.first.figure_name.startswith(EXCESS)
-        literal = found.detail(LITERAL)
-        excess = OverSeeds(found.figure, found.interval) if is_excess else found.detail(DELTA)
-        if literal is not None and excess is not None:
-            yield _Line(scene.rows[row], literal, excess, row_style(scene, row)[0])
-
-
-def _controls(scene: SceneResults, attack: str) -> Iterator[_Line]:
-    """Controls whose figures are the same in every row; other names belong to one row's access."""
-    measured = list(scene.measured(attack).values())
-    for name in dict.fromkeys(name for found in measured for name in found.details):
-        control, _, what = name.rpartition(": ")
-        if not control or what != LITERAL:
-            continue
-        pairs = [(f.detail(name), f.detail(f"{control}: {DELTA}")) for f in measured]
-        literal, excess = pairs[0]
-        if literal is not None and excess is not None and all(p == pairs[0] for p in pairs):
-            yield _Line(f"control: {control}", literal, excess, MUTED)
-
-
-def rebuilt(
-    scene: SceneResults, attack: str, by_row: Mapping[str, Mapping[str, ImageArray]]
-) -> Iterator[Drawing]:
-    """Lines of images: originals, what each row gave away, and controls."""
-    lines = strips(scene.rows, by_row) if by_row else []
-    if not lines:
-        return
-    made = [_strip(images) for _, images in lines]
-    width = max(strip.shape[1] for strip in made)
-    height = made[0].shape[0] + _GAP
-    wide = [
-        np.pad(strip, ((0, _GAP), (0, width - strip.shape[1])), constant_values=np.nan)
-        for strip in made
-    ]
-    scale = 0.5 / height
-    figure = new_figure(LEFT + 2.0 + scale * width, 1.0 + scale * height * len(made))
-    axes = figure.add_axes(margins(figure, left=LEFT, right=2.0))
-    axes.imshow(np.concatenate(wide), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    centres = height * np.arange(len(made)) + (height - _GAP) / 2
-    axes.set_yticks(centres, [wrapped(label) for label, _ in lines])
-    axes.set_xticks([])
-    axes.tick_params(length=0, labelsize=SMALL, labelcolor=INK)
-    axes.spines[:].set_visible(False)
-    figures = {scene.rows[row]: reading(f) for row, f in scene.measured(attack).items()}
-    for centre, (label, _) in zip(centres, lines, strict=True):
-        beside(axes, centre, figures.get(label, ""))
-    headed(figure, f"{scene.attacks[attack]}: images")
-    caption = (
-        "One seed. Right: the row's figure over all seeds. A plausible image is no leak where the "
-        "controls look the same."
-    )
-    alt = f"Lines of images: {'; '.join(label for label, _ in lines)}."
-    yield Drawing(f"images-{attack}", attack, "What was rebuilt", caption, alt, figure)
-
-
-def _strip(images: ImageArray) -> NDArray[np.floating]:
-    """At most _COLUMNS of [n, H, W], evenly chosen, side by side; NaN draws as paper."""
-    chosen = images[:: max(1, len(images) // _COLUMNS)][:_COLUMNS]
-    padded = np.pad(chosen, ((0, 0), (0, 0), (0, _GAP)), constant_values=np.nan)
-    return np.concatenate(list(padded), axis=1)
-
-
-# The figures of a scene: every attack beside its control, curves, low rates, and images.
-
-
-LOW_FPR = "tpr_at_0.01_fpr"
-"""The further figure that membership attacks report, chance being 1 %."""
-_CONTROL: dict[str, Any] = {"color": INK, "markersize": 11, "markeredgewidth": 1.4}
 
 
 def drawings(scene: SceneResults, pictures: Pictures) -> Iterator[Drawing]:
@@ -495,87 +342,145 @@ def drawings(scene: SceneResults, pictures: Pictures) -> Iterator[Drawing]:
     yield from _low_rates(scene)
 
 
+def _styles(scene: SceneResults) -> dict[str, Style]:
+    """By label, colour and marker of a row, the same in every figure of the scene."""
+    return {label: line_style(i) for i, label in enumerate(scene.rows.values())}
+
+
 def _forest(scene: SceneResults, attack: str) -> Drawing:
     """Rows on y: figure with interval, its seeds, and the control."""
-    figure = new_figure(8.4, 1.45 + 0.34 * len(scene.rows))
-    axes = figure.add_axes(margins(figure, left=LEFT, right=1.75))
-    for y, row in enumerate(scene.rows):
+    marks: dict[str, Mark | str] = {}
+    spoken = []
+    for row, label in scene.rows.items():
         found = scene.figure(row, attack)
         if found is None:
-            why = blank(scene, row, attack)
-            beside(axes, y, why, x=0.5, color=MUTED, ha="center")
+            marks[label] = blank(scene, row, attack)
+            spoken.append(f"{label}: {absence(scene, row, attack)}")
             continue
-        _draw_measured(axes, y, found, row_style(scene, row))
-        beside(axes, y, reading(found))
-    name_rows(axes, list(scene.rows.values()))
-    axes.set_xlabel(" / ".join(figure_names(scene, attack)), fontsize=SMALL, color=INK)
-    headed(figure, scene.attacks[attack])
-    alt = "; ".join(_spoken(scene, row, attack) for row in scene.rows)
+        singles = [of.figure.figure for of in found.seeds]
+        shown = reading(found)
+        marks[label] = Mark(
+            found.figure, found.interval, found.control, singles, apart(found), shown
+        )
+        spoken.append(f"{label}: {shown}, control {precise(found.control)}")
+    x = " / ".join(figure_names(scene, attack))
     caption = (
         "Each mark is a mean with its 95 % interval, filled where it lies apart from its control "
         "(the upright line); small dots are single seeds."
     )
-    return Drawing(f"forest-{attack}", attack, "Figure and control", caption, alt, figure)
-
-
-def _spoken(scene: SceneResults, row: str, attack: str) -> str:
-    found = scene.figure(row, attack)
-    if found is None:
-        return f"{scene.rows[row]}: {absence(scene, row, attack)}"
-    return f"{scene.rows[row]}: {reading(found)}, control {precise(found.control)}"
-
-
-def _draw_measured(axes: "Axes", y: float, found: Measured, style: tuple[str, str]) -> None:
-    colour, marker = style
-    ends = [found.control, found.figure]
-    axes.plot(ends, [y, y], color=FAINT, linewidth=3.5, zorder=1.5, solid_capstyle="butt")
-    axes.plot(found.control, y, "|", **_CONTROL)
-    if len(found.seeds) > 1:
-        single = [of.figure.figure for of in found.seeds]
-        axes.plot(single, np.full(len(single), y + 0.28), ".", color=MUTED, markersize=3.5)
-    face = colour if apart(found) else PAPER
-    draw_interval(axes, y, found.figure, found.interval, colour)
-    axes.plot(found.figure, y, marker, color=colour, markersize=6.5, markerfacecolor=face)
+    figure = forest([Forest(scene.attacks[attack], x, marks, _styles(scene))])
+    return Drawing(
+        f"forest-{attack}", attack, "Figure and control", caption, "; ".join(spoken), figure
+    )
 
 
 def _roc(scene: SceneResults, attack: str) -> Iterator[Drawing]:
     """Mean curves over seeds on log-log axes, from the lowest rate that can be resolved."""
-    curves = {row: found for row, found in scene.measured(attack).items() if found.roc}
+    styles = _styles(scene)
+    curves = {
+        scene.rows[row]: Curve(
+            found.roc["fpr"], found.roc["tpr"], found.figure, styles[scene.rows[row]]
+        )
+        for row, found in scene.measured(attack).items()
+        if found.roc
+    }
     if not curves:
         return
-    figure = new_figure(8.4, 4.6)
-    axes = figure.add_axes((0.085, 0.12, 0.47, 0.78))
-    low = min(0.1, *(found.roc["fpr"][0] for found in curves.values() if found.roc))
-    axes.plot([low, 1], [low, 1], color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label="chance")
-    for row, found in sorted(curves.items(), key=lambda item: -item[1].figure):
-        label = f"{precise(found.figure)}  {wrapped(scene.rows[row])}"
-        _draw_curve(axes, found, row_style(scene, row), label)
-    axes.set(xscale="log", yscale="log", xlim=(low, 1), ylim=(low, 1.1))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    plain(axes)
-    titled(axes, f"ROC: {scene.attacks[attack]}", "false positives", "true positives")
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.03, 1.02)}
-    axes.legend(**place, fontsize=SMALL, frameon=False, labelcolor=INK)
     names = " / ".join(figure_names(scene, attack))
-    alt = f"{names}: " + "; ".join(
-        f"{scene.rows[row]} {precise(found.figure)}" for row, found in curves.items()
-    )
+    alt = "; ".join(f"{label} {precise(curve.figure)}" for label, curve in curves.items())
     caption = (
         "Log-log, mean over seeds: what counts is the left, where an accusation is rarely wrong. "
         "The axes start at the lowest rate that the non-members resolve."
     )
-    yield Drawing(
-        f"roc-{attack}", attack, "Receiver operating characteristic", caption, alt, figure
+    figure = roc(curves, f"ROC: {scene.attacks[attack]}", names)
+    heading = "Receiver operating characteristic"
+    yield Drawing(f"roc-{attack}", attack, heading, caption, f"{names}: {alt}", figure)
+
+
+def literal_and_excess(scene: SceneResults, attack: str) -> Iterator[Drawing]:
+    """PSNR as papers report it beside its excess over held-out images; controls below."""
+    pairs = {**_pairs(scene, attack), **_pairs_of_controls(scene, attack)}
+    if not pairs:
+        return
+    styles = dict.fromkeys(pairs, (MUTED, "o")) | _styles(scene)
+    sides = [
+        {label: Mark(pair[i].value, pair[i].interval) for label, pair in pairs.items()}
+        for i in (0, 1)
+    ]
+    figure = forest(
+        [
+            Forest(scene.attacks[attack], "best PSNR to a private image (A), dB", sides[0], styles),
+            Forest("", "excess over held-out images (Δ), dB", sides[1], styles),
+        ]
     )
+    alt = "; ".join(
+        f"{label}: A {precise(literal.value)} dB, Δ {precise(excess.value)}"
+        for label, (literal, excess) in pairs.items()
+    )
+    heading = "PSNR as papers print it, and its excess over held-out images"
+    caption = (
+        "Left, the literal figure: it rewards blur, so images made without access score high. "
+        "Right, what remains against as many images that nobody trained on; grey lines are "
+        "controls without access."
+    )
+    yield Drawing(f"psnr-{attack}", attack, heading, caption, alt, figure)
 
 
-def _draw_curve(axes: "Axes", found: Measured, style: tuple[str, str], label: str) -> None:
-    rates = found.roc or {"fpr": [], "tpr": []}
-    tpr = np.asarray(rates["tpr"])
-    tpr = np.where(tpr > 0, tpr, np.nan)  # a log axis has no zero
-    look: dict[str, Any] = {"markersize": 4.5, "markevery": (0.05, 0.15), "linewidth": 1.5}
-    axes.plot(rates["fpr"], tpr, color=style[0], marker=style[1], label=label, **look)
+_Pairs = dict[str, tuple[OverSeeds, OverSeeds]]
+
+
+def _pairs(scene: SceneResults, attack: str) -> _Pairs:
+    """By row label, A and Δ of the rows that have both."""
+    found: _Pairs = {}
+    for row, measured in scene.measured(attack).items():
+        literal, excess = measured.detail(LITERAL), measured.detail(DELTA)
+        if measured.first.figure_name.startswith(EXCESS):
+            excess = OverSeeds(measured.figure, measured.interval)
+        if literal is not None and excess is not None:
+            found[scene.rows[row]] = literal, excess
+    return found
+
+
+def _pairs_of_controls(scene: SceneResults, attack: str) -> _Pairs:
+    """Controls whose figures are the same in every row; other names belong to one row's access."""
+    measured = list(scene.measured(attack).values())
+    found: _Pairs = {}
+    for name in dict.fromkeys(name for one in measured for name in one.details):
+        control, _, what = name.rpartition(": ")
+        if not control or what != LITERAL:
+            continue
+        pairs = [(f.detail(name), f.detail(f"{control}: {DELTA}")) for f in measured]
+        literal, excess = pairs[0]
+        if literal is not None and excess is not None and all(p == pairs[0] for p in pairs):
+            found[f"control: {control}"] = literal, excess
+    return found
+
+
+def rebuilt(
+    scene: SceneResults, attack: str, by_row: Mapping[str, Mapping[str, ImageArray]]
+) -> Iterator[Drawing]:
+    """Lines of images: originals, what each row gave away, and controls; evenly chosen."""
+    lines = named_strips(scene.rows, by_row) if by_row else []
+    if not lines:
+        return
+    figures = {scene.rows[row]: reading(f) for row, f in scene.measured(attack).items()}
+    figure = strips(
+        [
+            Strip(label, made[:: max(1, len(made) // _COLUMNS)], figures.get(label, ""))
+            for label, made in lines
+        ],
+        f"{scene.attacks[attack]}: images",
+        _COLUMNS,
+    )
+    caption = (
+        "One seed. Right: the row's figure over all seeds. A plausible image is no leak where the "
+        "controls look the same."
+    )
+    alt = f"Lines of images: {'; '.join(label for label, _ in lines)}."
+    yield Drawing(f"images-{attack}", attack, "What was rebuilt", caption, alt, figure)
+
+
+_COLUMNS = 10
 
 
 def _low_rates(scene: SceneResults) -> Iterator[Drawing]:
@@ -597,12 +502,10 @@ def _low_rates(scene: SceneResults) -> Iterator[Drawing]:
     order = list(scene.rows)
     shifts = np.linspace(-0.25, 0.25, len(shown)) if len(shown) > 1 else np.zeros(1)
     for i, (attack, found) in enumerate(shown.items()):
-        colour, marker = line_style(i)
         heights = [order.index(row) + float(shifts[i]) for row in found]
         for y, rate in zip(heights, found.values(), strict=True):
-            draw_interval(axes, y, rate.value, rate.interval, colour)
-        values = [rate.value for rate in found.values()]
-        axes.plot(values, heights, marker, color=colour, markersize=5.5, label=attack)
+            draw_mark(axes, y, Mark(rate.value, rate.interval), line_style(i))
+        axes.plot([], [], line_style(i)[1], color=line_style(i)[0], label=attack)
     name_rows(axes, list(scene.rows.values()))
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), fontsize=SMALL, frameon=False)
@@ -615,9 +518,6 @@ def _low_rates(scene: SceneResults) -> Iterator[Drawing]:
     )
     caption = "How many members an attack names while it accuses one non-member in a hundred."
     yield Drawing("low-fpr", "", heading, caption, alt, figure)
-
-
-# Everything that a run of the suite leaves behind, and its one self-contained page.
 
 
 PLOTS, IMAGES = "plots", "images"
@@ -677,32 +577,24 @@ def write_report(results: SuiteResults, images: Mapping[str, Pictures], folder: 
 
 def render(results: SuiteResults, embedded: Mapping[str, Sequence[Embedded]]) -> str:
     """The page as text. embedded: by scene, its figures."""
-    # Autoescape is on for everything: labels and caveats are text, never markup.
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["shown"] = shown
-    return environment.get_template(_TEMPLATE).render(
-        results=results,
-        text={word.__name__: word for word in _WORDS},
-        limits=LIMITS,
-        pictures={scene.name: embedded.get(scene.name, ()) for scene in results.scenes},
-        threats=THREATS,
-        capabilities=list(Capability),
-        command=shlex.join(results.command),
-        human_seconds=human_seconds,
+    return (
+        environment()
+        .get_template(_TEMPLATE)
+        .render(
+            results=results,
+            text={word.__name__: word for word in _WORDS},
+            limits=LIMITS,
+            pictures={scene.name: embedded.get(scene.name, ()) for scene in results.scenes},
+            threats=THREATS,
+            capabilities=list(Capability),
+            command=shlex.join(results.command),
+            human_seconds=human_seconds,
+        )
     )
 
 
 def _kept(drawing: Drawing, path: Path) -> Embedded:
     """The figure as a file, and as a part of the page."""
-    buffer = BytesIO()
-    drawing.figure.savefig(buffer, format="png", dpi=DPI)
-    png = buffer.getvalue()
-    write_atomically(path, lambda file: file.write(png))
-    source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return Embedded(drawing.attack, drawing.heading, drawing.caption, drawing.alt, source)
+    image = png(drawing.figure)
+    write_atomically(path, lambda file: file.write(image))
+    return Embedded(drawing.attack, drawing.heading, drawing.caption, drawing.alt, data_uri(image))

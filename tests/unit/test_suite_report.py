@@ -28,7 +28,7 @@ from attacks.base import AttackResult
 from attacks.view import THREATS, Capability
 from experiments import suite_page as text
 from experiments.results import AttackFigure
-from experiments.scenes import Findings
+from experiments.scenes import SCENES, Findings
 from experiments.suite import (
     RESULTS_FILE,
     Measured,
@@ -36,9 +36,9 @@ from experiments.suite import (
     SuiteResults,
     aggregate,
     load_suite,
+    named_strips,
     pictures,
     save_suite,
-    strips,
 )
 from experiments.suite_page import drawings, literal_and_excess, print_table, render, write_report
 from experiments.tables import MINUS
@@ -330,10 +330,10 @@ def test_pictures_are_of_the_lowest_seed_and_name_what_is_shared() -> None:
     assert isinstance(first, AttackResult)
     made = pictures(ROWS, given)["inversion"]
     assert made["fedavg"] is first.images
-    labels = [label for label, _ in strips(ROWS, made)]
+    labels = [label for label, _ in named_strips(ROWS, made)]
     assert labels == ["originals", "FedAvg", "Selective-FD hard", "black", "public class mean"]
     own = {**made, "hard": {**made["hard"], "black": 1 - made["hard"]["black"]}}
-    assert "FedAvg: black" in [label for label, _ in strips(ROWS, own)]
+    assert "FedAvg: black" in [label for label, _ in named_strips(ROWS, own)]
 
 
 def test_pictures_of_other_shapes_are_refused() -> None:
@@ -467,3 +467,9 @@ def test_a_row_that_some_seeds_lack_is_not_told_apart() -> None:
     found = one(aggregate("s", "S", ABOUT, ROWS, given), "hard", "label-only")
     assert found.verdict == "at the control"
     assert any("other seeds gave no figure" in words for words in found.caveats)
+
+
+def test_the_committed_results_are_read_and_shown() -> None:
+    kept = load_suite(Path(__file__).parents[2] / "docs" / "results")
+    assert len(kept.scenes) == len(SCENES)
+    assert "In short" in printed(kept)
