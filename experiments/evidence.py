@@ -35,7 +35,8 @@ STUDIES = tuple(
     f"experiments.{script}"
     for script in (
         *("accuracy_table", "selector_study", "thresholds", "communication"),
-        *("heterogeneity", "alpha", "method_ablation", "record_ablation"),
+        *("heterogeneity", "alpha", "method_ablation"),
+        *("dp_utility", "record_ablation"),
     )
 )
 """The modules of all studies with committed results."""

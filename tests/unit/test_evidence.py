@@ -308,11 +308,16 @@ def test_the_committed_page_is_that_of_the_committed_results() -> None:
 
 @pytest.mark.parametrize("module", STUDIES)
 def test_the_committed_results_have_every_cell_that_a_script_asks_for(module: str) -> None:
-    """But for soft labels in the ablation of image networks, as docs/results.md says."""
+    """But for soft labels in the ablation of image networks, and for seed 12 of two splits.
+
+    docs/results.md says both.
+    """
     study = load(module)
     found = {r.cell for r in read_results(study, COMMITTED / f"{study.name}.json").cells}
     missing = [cell for cell in study.cells(study.settings()) if cell not in found]
     if study.name == "ablation":
         features = "cifar10_features"
         missing = [c for c in missing if c.labels == "hard" or c.image_set == features]
+    if study.name == "dp_utility":
+        missing = [c for c in missing if c.seed != 12 or c.split == "strong"]
     assert [cell.label for cell in missing] == []

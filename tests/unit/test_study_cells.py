@@ -177,6 +177,12 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("accuracy", {"seeds": "1,x"}, "seeds: 'x' is not allowed; use whole numbers of 0 or more"),
     ("accuracy", {"seeds": "²"}, "seeds: '²'"),
     ("accuracy", {"rounds": 0}, "rounds: 0 is not allowed; use 1 or more"),
+    ("dp_utility", {"epsilons": "0"}, "epsilons: '0' is not allowed; use numbers from 0.01 to 50"),
+    ("dp_utility", {"epsilons": "4,x"}, "epsilons: 'x'"),
+    ("dp_utility", {"epsilons": "nan"}, "epsilons: 'nan'"),
+    ("dp_utility", {"seeds": "-1"}, "seeds: '-1' is not allowed; use whole numbers"),
+    ("dp_utility", {"rounds": 0}, "rounds: 0 is not allowed; use 1 or more"),
+    ("dp_utility", {"study": "splits", "epsilons": "2"}, "epsilons: '2' is not allowed; study"),
     ("record_ablation", {"datasets": "mnist5k,mnist6k"}, "datasets: 'mnist6k' is not allowed"),
     ("record_ablation", {"seeds": 0}, "seeds: 0 is not allowed; use 1 or more"),
 ]
