@@ -71,7 +71,7 @@ def check_delta(delta: float) -> None:
 
 @lru_cache(maxsize=1024)
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The least epsilon at delta of rho-zCDP: Renyi divergence a rho at every order a.
+    """Convert rho-zCDP, a Renyi divergence of a rho at every order a, to an epsilon at delta.
 
     With x = a - 1 the derivative vanishes where rho x^2 + log(1 + x) = log(1 / delta): the left
     side increases, so halving finds the only minimum.
@@ -109,7 +109,11 @@ def least(satisfied: Callable[[float], bool], low: float, high: float) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class AnalyticGaussian:
-    """Exact. Releases compose into one whose mu^2 is the sum of theirs, mu = 1 / z."""
+    """Exact. Releases compose into one whose mu^2 is the sum of theirs, mu = 1 / z.
+
+    >>> AnalyticGaussian().supports(DiscreteGaussian(1.0))
+    False
+    """
 
     name: ClassVar = "the Gaussian mechanism's exact curve, by Balle and Wang (2018)"
     resolution: ClassVar = 1e-9
@@ -424,7 +428,12 @@ ACCOUNTANTS: Final[tuple[Accountant, ...]] = (
 
 
 def accountant_for(event: Event) -> Accountant:
-    """The tightest accountant that knows a bound for the event."""
+    """Choose the tightest accountant that knows a bound for the event.
+
+    >>> event = Repeated(Gaussian(10.0), 4)  # as one release at a multiplier of 5
+    >>> round(accountant_for(event).epsilon(event, 1e-5), 2)
+    0.73
+    """
     for accountant in ACCOUNTANTS:
         if accountant.supports(event):
             return accountant

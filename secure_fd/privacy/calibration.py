@@ -16,18 +16,27 @@ _SLOW = 1e-6  # an accountant of a coarser resolution than this takes its time
 
 
 def epsilon(plan: Plan, delta: float) -> float:
-    """What the plan's release costs at delta; infinite without noise. Delta may be 0 if pure."""
+    """Epsilon of the plan's release at delta; infinite without noise. Delta may be 0 if pure.
+
+    >>> from secure_fd.privacy.plans import RecordPlan
+    >>> round(epsilon(RecordPlan(300, noise=2.0), delta=1e-5), 2)
+    2.17
+    """
     event = plan.event()
     return accountant_for(event).epsilon(event, delta)
 
 
 @lru_cache(maxsize=256)
 def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
-    """The least noise with which the plan costs at most `epsilon`; 0 where that is infinite.
+    """Find the least noise with which the plan costs at most `epsilon`; 0 where that is infinite.
 
     `epsilon(plan.with_noise(calibrate(e, delta, plan)), delta)` is at most e, and below it by no
     more than the accountant's resolution. The plan's own noise does not matter.
     Raises ConfigurationError for an epsilon or a delta that no noise serves.
+
+    >>> from secure_fd.privacy.plans import RecordPlan
+    >>> round(calibrate(4.0, 1e-5, RecordPlan(300)), 3)
+    1.158
     """
     if not epsilon > 0:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf for no noise")

@@ -115,7 +115,11 @@ Event: TypeAlias = Primitive | Repeated | Composed
 
 
 def primitives(event: Event) -> Counter[Primitive]:
-    """How often each kind of release happened, all nesting undone."""
+    """Count how often each kind of release happened, all nesting undone.
+
+    >>> primitives(Repeated(Composed((Gaussian(2.0), Gaussian(2.0))), 3))
+    Counter({Gaussian(noise_multiplier=2.0): 6})
+    """
     counted: Counter[Primitive] = Counter()
     for primitive, times in _flat(event, 1):
         counted[primitive] += times

@@ -21,6 +21,12 @@ class Odometer:
     What it reads is for information: an epsilon that holds whenever somebody chooses to stop is
     that of the plan (a filter), not of what was spent until then (Rogers, Roth, Ullman and Vadhan,
     "Privacy Odometers and Filters", NeurIPS 2016).
+
+    >>> from secure_fd.privacy.events import Response
+    >>> spent = Odometer()
+    >>> spent.spend("answers", Response(2.0, 11))
+    >>> spent.parts(1e-5)
+    (Part(name='answers', times=1, epsilon=2.0),)
     """
 
     __slots__ = ("_spent", "_unaccounted")
@@ -34,7 +40,7 @@ class Odometer:
         self._spent[part, event] = self._spent.get((part, event), 0) + 1
 
     def void(self, *reasons: str) -> None:
-        """Count what no event stands for, once each."""
+        """Record a reason why the guarantee is void, once each."""
         self._unaccounted |= dict.fromkeys(reasons)
 
     @property

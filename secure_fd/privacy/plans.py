@@ -107,6 +107,10 @@ class ClientPlan(Noisy):
     absent, corrupt: the most clients that may be missing from a sum, and that may tell the server
     their own share: the others' noise is enough. noise: a round's whole noise, its deviation
     over the sensitivity.
+
+    >>> plan = ClientPlan(clients=1000, proxies=512, rounds=10, classes=10, absent=100, noise=3.0)
+    >>> plan.honest, plan.scale
+    (900, 1)
     """
 
     clients: int
@@ -191,6 +195,9 @@ class LabelPlan(Noisy):
     alphabet_size: symbols, abstain included. releases: 1 is the label unit; more is what that
     many answers of one network cost a record or the client, for both may change them all.
     noise: the probability that an answer is not the truth, at most that of a blind guess.
+
+    >>> round(LabelPlan(11, noise=0.155).answer_epsilon, 2)
+    4.0
     """
 
     alphabet_size: int
@@ -249,6 +256,9 @@ class RecordPlan(Noisy):
     """One noisy release of a client's feature sums; all else is computed from it.
 
     n_records: of the client, public. noise: sigma over the sensitivity.
+
+    >>> RecordPlan(300, noise=1.158).event()
+    DiscreteGaussian(noise_multiplier=1.158)
     """
 
     n_records: int
@@ -288,6 +298,9 @@ class TrainingPlan(Noisy):
 
     n_records: public. batch: the expected batch; from n_records up there is no sampling.
     steps: of the whole run. noise: on the sum of clipped gradients, over the clip.
+
+    >>> TrainingPlan(n_records=300, batch=30, steps=10, noise=2.0).event()
+    Repeated(event=SampledGaussian(noise_multiplier=2.0, sample_rate=0.1), times=10)
     """
 
     n_records: int

@@ -105,7 +105,11 @@ class NoisyClassMeans:
 
 
 def record_plan(epsilon: float, delta: float, n_records: int) -> RecordPlan:
-    """The release that a client of so many records makes for this budget; reads no record."""
+    """Plan the release that a client of so many records makes for this budget; reads no record.
+
+    >>> round(record_plan(4.0, 1e-5, n_records=300).noise, 3)
+    1.158
+    """
     plan = RecordPlan(n_records)
     return plan.with_noise(calibrate(epsilon, delta, plan))
 
@@ -169,9 +173,12 @@ def class_sums(features: Features, labels: IntArray, n_classes: int) -> Bounded:
 
 
 def to_units(features: Features) -> IntArray:
-    """[n, D] rows in integer units, truncated towards zero: no entry, so no norm, grows.
+    """Convert rows [n, D] to integer units, truncated towards zero: no entry, so no norm, grows.
 
     Raises LocalError for a row whose integer norm exceeds UNIT; the check is exact.
+
+    >>> to_units(np.array([[0.5, -0.25]]))
+    array([[ 32768, -16384]])
     """
     if not np.isfinite(features).all() or (features.size and np.abs(features).max() > 2):
         raise LocalError("features: an entry is not finite or above 2; rows need norm at most 1")

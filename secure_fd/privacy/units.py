@@ -115,7 +115,11 @@ class Guarantee:
 
 
 def figure(epsilon: float) -> str:
-    """An epsilon to print: rounded up, never down, to two decimals or, from 100, a whole number."""
+    """Format an epsilon: rounded up, never down, to two decimals or, from 100, a whole number.
+
+    >>> figure(3.991), figure(3.999), figure(20510.2)
+    ('4', '4', '20,511')
+    """
     if not math.isfinite(epsilon):
         return "infinite"
     # The slack forgives what floating point adds: 4.0000000001 is 4, not 4.01.
