@@ -409,8 +409,8 @@ def literal_and_excess(scene: SceneResults, attack: str) -> Iterator[Drawing]:
     ]
     figure = forest(
         [
-            Forest(scene.attacks[attack], "best PSNR to a private image (A), dB", sides[0], styles),
-            Forest("", "excess over held-out images (Δ), dB", sides[1], styles),
+            Forest(scene.attacks[attack], "best PSNR (A), dB", sides[0], styles),
+            Forest("", "excess (Δ), dB", sides[1], styles),
         ]
     )
     alt = "; ".join(

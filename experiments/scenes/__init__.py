@@ -6,10 +6,10 @@ its protocol rows one by one, so that a suite which was interrupted goes on row 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from secure_fd.errors import ConfigurationError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attacks.base import AttackResult
 
 Progress = Callable[[int], None]
-"""Hears percent of a task, 0 to 100."""
+"""Callback: percent of a task done, 0 to 100."""
 Findings: TypeAlias = "Mapping[str, AttackResult | str]"
 """By attack, its result, or the sentence `not applicable: missing ...`."""
 Prepared = TypeVar("Prepared")
@@ -37,36 +37,22 @@ class Job:
     quick: bool = False
 
 
-class Scene(Protocol, Generic[Prepared]):
-    """One set-up. What `prepare` and `run` take and give is pickled: they run in workers."""
+@dataclass(frozen=True, slots=True)
+class Scene(Generic[Prepared]):
+    """One set-up and what is measured there: rows, and attacks on each of them.
 
-    @property
-    def name(self) -> str:
-        """The word that the command line and the files use."""
+    name: the word of the command line and the files. about: two sentences for the report. rows:
+    key -> label of every protocol row, in the order of the table. prepare(job, seed, progress):
+    what all rows of a seed share. run(job, row, seed, prepared, progress): one row, attacked.
+    What `prepare` and `run` take and give is pickled: they run in workers.
+    """
 
-    @property
-    def title(self) -> str:
-        """A few words for a heading."""
-
-    @property
-    def about(self) -> str:
-        """Two sentences for the report: the set-up, and why it is measured there."""
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """Key -> label of every protocol row, in the order of the table."""
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> Prepared:
-        """What all rows of a seed share: data, priors, shadows, controls."""
-
-    def run(
-        self, job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
-    ) -> Findings:
-        """Run one protocol row and attack it."""
-
-
-# The scenes: each a set-up of its own, in which some attacks can be measured.
-#
-# Names cost no import; `load` imports the one scene that is asked for.
+    name: str
+    title: str
+    about: str
+    rows: Callable[[Job], Mapping[str, str]] = field(repr=False)
+    prepare: Callable[[Job, int, Progress], Prepared] = field(repr=False)
+    run: Callable[[Job, str, int, Prepared, Progress], Findings] = field(repr=False)
 
 
 SCENES: Mapping[str, str] = {

@@ -48,7 +48,7 @@ from experiments.runs import (
     run_row,
     warm_up,
 )
-from experiments.scenes import Findings, Job, Progress
+from experiments.scenes import Findings, Job, Progress, Scene
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
@@ -244,7 +244,7 @@ class _Row:
     selecting: bool = True
 
 
-def _rows() -> dict[str, _Row]:
+def _every_row() -> dict[str, _Row]:
     soft, hard = RowSpec("selective-fd", "soft"), RowSpec("selective-fd", "hard")
     masks = RowSpec("selective-fd", "hard", "masks")
     protected = (
@@ -261,7 +261,7 @@ def _rows() -> dict[str, _Row]:
     return rows
 
 
-_ROWS = _rows()
+_ROWS = _every_row()
 _QUICK_ROWS = ("selective-fd-soft", "selective-fd-soft-open")
 
 
@@ -273,63 +273,6 @@ class Arsenal:
     truth: InversionTruth
     warm: WarmUp = field(repr=False)
     runs: Mapping[str, RowRun] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """The scene."""
-
-    name: str = "extraction"
-    title: str = "Model extraction, then reconstruction"
-    about: str = (
-        "IDEAL steals a student from clients of one class each, by reading their ensembles, by "
-        "choosing proxies, or by injecting images; the student is inverted with GMI's public "
-        f"prior. {ROUNDS} rounds of training, one class a client: where each answer is one "
-        "client's, and a selector has most to refuse."
-    )
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """Selective-FD under every protection, and with its selector off; a few where quick."""
-        wanted = _QUICK_ROWS if job.quick else tuple(_ROWS)
-        return {key: _ROWS[key].label for key in wanted}
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> Arsenal:
-        """The warm-up, the unprotected runs, the public prior, controls and the truth."""
-        made = _plan(job)
-        data = data_of(made, seed)
-        warm = warm_up(made, seed, lambda k: progress(2 * k))
-        runs: dict[str, RowRun] = {
-            spec.labels: run_row(made, spec, seed, warm, lambda _: None)
-            for spec in (_ROWS[key].spec for key in self.rows(job))
-            if spec.secure is None
-        }
-        progress(50)
-        public = public_of(data)
-        members = labelled(concatenate([c.train for c in data.clients]))
-        lesson = fit.QUICK if job.quick else fit.Fit()
-        truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
-        attacks = _attacks(job, public, seed, lambda share: progress(50 + int(40 * share)))
-        progress(100)
-        return Arsenal(attacks, truth, warm, runs)
-
-    def run(self, job: Job, row: str, seed: int, prepared: Arsenal, progress: Progress) -> Findings:
-        """Train the row, unless `prepare` has, and attack it at every level of access."""
-        chosen = _ROWS[row]
-        view, made, settled = _attacked(job, chosen, seed, prepared)
-        progress(40)
-        teacher = unanimous_labels(settled, made, data_of(settled, seed))
-        findings: dict[str, AttackResult | str] = {}
-        for done, attack in enumerate(prepared.attacks, start=1):
-            if isinstance(attack, IdealK1) and not chosen.selecting:
-                findings[attack.name] = _OPEN
-                continue
-            stolen = partial(_stolen, attack, view, prepared.truth, seed, teacher)
-            findings[attack.name] = unless_missing(stolen)
-            progress(40 + 20 * done)
-        return findings
-
-
-SCENE = Extraction()
 
 
 def _stolen(
@@ -400,3 +343,59 @@ def _plan(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") 
         quick=job.quick,
     )
     return plan(chosen, None).terms
+
+
+def _rows(job: Job) -> Mapping[str, str]:
+    """Selective-FD under every protection, and with its selector off; a few where quick."""
+    wanted = _QUICK_ROWS if job.quick else tuple(_ROWS)
+    return {key: _ROWS[key].label for key in wanted}
+
+
+def _prepare(job: Job, seed: int, progress: Progress) -> Arsenal:
+    """The warm-up, the unprotected runs, the public prior, controls and the truth."""
+    made = _plan(job)
+    data = data_of(made, seed)
+    warm = warm_up(made, seed, lambda k: progress(2 * k))
+    runs: dict[str, RowRun] = {
+        spec.labels: run_row(made, spec, seed, warm, lambda _: None)
+        for spec in (_ROWS[key].spec for key in _rows(job))
+        if spec.secure is None
+    }
+    progress(50)
+    public = public_of(data)
+    members = labelled(concatenate([c.train for c in data.clients]))
+    lesson = fit.QUICK if job.quick else fit.Fit()
+    truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
+    attacks = _attacks(job, public, seed, lambda share: progress(50 + int(40 * share)))
+    progress(100)
+    return Arsenal(attacks, truth, warm, runs)
+
+
+def _run(job: Job, row: str, seed: int, prepared: Arsenal, progress: Progress) -> Findings:
+    """Train the row, unless `prepare` has, and attack it at every level of access."""
+    chosen = _ROWS[row]
+    view, made, settled = _attacked(job, chosen, seed, prepared)
+    progress(40)
+    teacher = unanimous_labels(settled, made, data_of(settled, seed))
+    findings: dict[str, AttackResult | str] = {}
+    for done, attack in enumerate(prepared.attacks, start=1):
+        if isinstance(attack, IdealK1) and not chosen.selecting:
+            findings[attack.name] = _OPEN
+            continue
+        stolen = partial(_stolen, attack, view, prepared.truth, seed, teacher)
+        findings[attack.name] = unless_missing(stolen)
+        progress(40 + 20 * done)
+    return findings
+
+
+SCENE = Scene(
+    name="extraction",
+    title="Model extraction, then reconstruction",
+    about="IDEAL steals a student from clients of one class each, by reading their ensembles, by "
+    "choosing proxies, or by injecting images; the student is inverted with GMI's public "
+    f"prior. {ROUNDS} rounds of training, one class a client: where each answer is one "
+    "client's, and a selector has most to refuse.",
+    rows=_rows,
+    prepare=_prepare,
+    run=_run,
+)

@@ -25,7 +25,7 @@ from attacks.inversion import (
 from attacks.on_run import labelled
 from attacks.view import AnswerFunction, Capability, Oracle, Public, View, server_view
 from experiments.attacking import unless_missing
-from experiments.scenes import Findings, Job, Progress
+from experiments.scenes import Findings, Job, Progress, Scene
 from secure_fd import models
 from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate
@@ -157,66 +157,6 @@ class Ready:
     inversion: ModelInversion
     truth: InversionTruth
     record: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure8:
-    """The scene; see the module."""
-
-    name: str = "figure8"
-    title: str = "Figure 8: inversion of MNIST"
-    about: str = (
-        "Five clients hold one digit each of 5-9; a prior is trained on digits 0-4, as GMI has it. "
-        "`raw-psnr` compares as the paper does, GMI against IDEAL by raw PSNR, at sizes that its "
-        "caveats state; `inversion` and `ideal-k3` search one prior with one search, so that the "
-        "attack is the same, while methods differ in access and in how they train."
-    )
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """The three panels; none of an image set without digits, which the split is one of."""
-        if job.dataset not in SIZES:
-            return {}
-        return {
-            "fedavg": "FedAvg",
-            "selective-fd-soft": "Selective-FD soft",
-            "selective-fd-hard": "Selective-FD hard",
-        }
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> Ready:
-        """The prior, the controls and the evaluator."""
-        effort, data = _effort(job), _digits(job, seed)
-        public = Public(
-            data.proxies.pixels,
-            len(data.clients),
-            data.n_classes,
-            partial(models.build, models.SHARED, data.n_classes),
-            data.proxies.labels,
-        )
-        trained = train_prior(
-            data.outside.pixels, effort.prior, seed, lambda share: progress(int(60 * share))
-        )
-        private = torch.arange(FIRST_PRIVATE, data.n_classes)
-        attack = ModelInversion.prepare(
-            public, trained, seed, effort.search, effort.lesson, private
-        )
-        progress(90)
-        members = labelled(concatenate([client.train for client in data.clients]))
-        lesson = labelled(concatenate([data.test, some(data.outside, len(data.test), seed)]))
-        truth = inversion_truth(
-            members, labelled(data.held_out), public, effort.lesson, seed, lesson
-        )
-        return Ready(public, attack, truth, sizes_of(effort, data))
-
-    def run(self, job: Job, row: str, seed: int, prepared: Ready, progress: Progress) -> Findings:
-        """Train the row, then attack what its server sees."""
-        effort, data = _effort(job), _digits(job, seed)
-        if row == "fedavg":
-            return _attack_fedavg(effort, data, job.dataset, seed, prepared, progress)
-        labels: Labels = "soft" if row == "selective-fd-soft" else "hard"
-        return _attack_selective(effort, data, job.dataset, labels, seed, prepared, progress)
-
-
-SCENE = Figure8()
 
 
 def _attack_fedavg(
@@ -379,3 +319,58 @@ def _effort(job: Job) -> Effort:
 
 def _digits(job: Job, seed: int) -> Digits:
     return digits(job.dataset, job.data_dir, seed)
+
+
+def _rows(job: Job) -> Mapping[str, str]:
+    """The three panels; none of an image set without digits, which the split is one of."""
+    if job.dataset not in SIZES:
+        return {}
+    return {
+        "fedavg": "FedAvg",
+        "selective-fd-soft": "Selective-FD soft",
+        "selective-fd-hard": "Selective-FD hard",
+    }
+
+
+def _prepare(job: Job, seed: int, progress: Progress) -> Ready:
+    """The prior, the controls and the evaluator."""
+    effort, data = _effort(job), _digits(job, seed)
+    public = Public(
+        data.proxies.pixels,
+        len(data.clients),
+        data.n_classes,
+        partial(models.build, models.SHARED, data.n_classes),
+        data.proxies.labels,
+    )
+    trained = train_prior(
+        data.outside.pixels, effort.prior, seed, lambda share: progress(int(60 * share))
+    )
+    private = torch.arange(FIRST_PRIVATE, data.n_classes)
+    attack = ModelInversion.prepare(public, trained, seed, effort.search, effort.lesson, private)
+    progress(90)
+    members = labelled(concatenate([client.train for client in data.clients]))
+    lesson = labelled(concatenate([data.test, some(data.outside, len(data.test), seed)]))
+    truth = inversion_truth(members, labelled(data.held_out), public, effort.lesson, seed, lesson)
+    return Ready(public, attack, truth, sizes_of(effort, data))
+
+
+def _run(job: Job, row: str, seed: int, prepared: Ready, progress: Progress) -> Findings:
+    """Train the row, then attack what its server sees."""
+    effort, data = _effort(job), _digits(job, seed)
+    if row == "fedavg":
+        return _attack_fedavg(effort, data, job.dataset, seed, prepared, progress)
+    labels: Labels = "soft" if row == "selective-fd-soft" else "hard"
+    return _attack_selective(effort, data, job.dataset, labels, seed, prepared, progress)
+
+
+SCENE = Scene(
+    name="figure8",
+    title="Figure 8: inversion of MNIST",
+    about="Five clients hold one digit each of 5-9; a prior is trained on digits 0-4, as GMI has "
+    "it. `raw-psnr` compares as the paper does, GMI against IDEAL by raw PSNR, at sizes that its "
+    "caveats state; `inversion` and `ideal-k3` search one prior with one search, so that the "
+    "attack is the same, while methods differ in access and in how they train.",
+    rows=_rows,
+    prepare=_prepare,
+    run=_run,
+)

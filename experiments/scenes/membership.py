@@ -50,7 +50,7 @@ from attacks.view import (
     server_view,
 )
 from experiments.results import NOT_APPLICABLE
-from experiments.scenes import Findings, Job, Progress
+from experiments.scenes import Findings, Job, Progress, Scene
 from secure_fd import models
 from secure_fd.aggregation.base import PlainSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -303,81 +303,6 @@ class Prepared:
     indirect: tuple[IndirectMembership, ...] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The membership game of `attacks.membership`, played on every row."""
-
-    name: str = "membership"
-    title: str = "Membership, against shadow federations"
-    about: str = (
-        "Five clients hold about a hundred records each, of all classes, a tenth mislabelled; "
-        "sixteen whole federations of every row differ in which half of the candidates took part, "
-        "and each is attacked with the others as shadows. Small mixed sets are where membership "
-        "shows: a client of one class trains a constant predictor."
-    )
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """One architecture for all."""
-        epsilon = f"ε = {job.epsilon:g}"
-        return {
-            "fedavg": "FedAvg",
-            "fedavg-dp-sgd": f"FedAvg + DP-SGD, {epsilon}",
-            "selective-fd-soft": "Selective-FD soft",
-            "selective-fd-hard": "Selective-FD hard",
-            "selective-fd-hard-masks": "Selective-FD hard + masks",
-            "selective-fd-hard-dp-label": f"Selective-FD hard + DP label unit, {epsilon}",
-            RECORD_ROW: f"Selective-FD hard + DP record unit, {epsilon}",
-        }
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> Prepared:
-        """The game, shadows and controls of label-only attacks, and the candidates' neighbours."""
-        setup = set_up(job, seed, QUICK if job.quick else FULL)
-        progress(10)
-        pool, clients = setup.game.pool, range(setup.scale.clients)
-        variants = label_only.variants(
-            setup.public,
-            pool.candidates_of(0),
-            seed,
-            _QUICK_LABELS if job.quick else _LABELS,
-        )
-        progress(50)
-        posed = tuple(
-            tuple(attack.against(pool.candidates_of(k), seed) for attack in variants)
-            for k in clients
-        )
-        indirect = tuple(
-            IndirectMembership.prepare(setup.public, pool.candidates_of(k), k) for k in clients
-        )
-        return Prepared(setup, posed, indirect)
-
-    def run(
-        self, job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
-    ) -> Findings:
-        """Play all runs of a row, and attack them by every route."""
-        setup, game = prepared.setup, prepared.setup.game
-        played = []
-        for run in game.runs:
-            played.append(play(setup, row, run, job, seed))
-            progress(70 * (run + 1) // len(game.runs))
-        arena = _Arena(
-            setup, tuple(played), _answers(played), seed, _facts(row, job, played, game), row
-        )
-        found: dict[str, AttackResult | str] = {}
-        for kind in _DIRECT:
-            found |= arena.played_out([kind(own, k) for k, own in arena.candidates], arena.outside)
-        progress(80)
-        for position in range(len(prepared.label_only[0])):
-            found |= arena.asked_labels([own[position] for own in prepared.label_only])
-        progress(90)
-        uploads = [UploadLiRA(own, k) for k, own in arena.candidates]
-        found |= arena.played_out(uploads, arena.server)
-        found |= arena.played_out(prepared.indirect, arena.server)
-        found |= arena.played_out(prepared.indirect, arena.client, _BROADCAST)
-        student = StudentLiRA(game.pool.candidates, training=fit.QUICK)
-        found |= arena.played_out([student], arena.client)
-        return found
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arena:
     """All runs of a row, and who may see what of them.
@@ -543,4 +468,75 @@ def _facts(row: str, job: Job, played: Sequence[Played], game: Game) -> dict[str
     return {**facts, "most_auc": bounds[0], "most_tpr_at_0.01_fpr": bounds[1]}
 
 
-SCENE = Membership()
+def _rows(job: Job) -> Mapping[str, str]:
+    """One architecture for all."""
+    epsilon = f"ε = {job.epsilon:g}"
+    return {
+        "fedavg": "FedAvg",
+        "fedavg-dp-sgd": f"FedAvg + DP-SGD, {epsilon}",
+        "selective-fd-soft": "Selective-FD soft",
+        "selective-fd-hard": "Selective-FD hard",
+        "selective-fd-hard-masks": "Selective-FD hard + masks",
+        "selective-fd-hard-dp-label": f"Selective-FD hard + DP label unit, {epsilon}",
+        RECORD_ROW: f"Selective-FD hard + DP record unit, {epsilon}",
+    }
+
+
+def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
+    """The game, shadows and controls of label-only attacks, and the candidates' neighbours."""
+    setup = set_up(job, seed, QUICK if job.quick else FULL)
+    progress(10)
+    pool, clients = setup.game.pool, range(setup.scale.clients)
+    variants = label_only.variants(
+        setup.public,
+        pool.candidates_of(0),
+        seed,
+        _QUICK_LABELS if job.quick else _LABELS,
+    )
+    progress(50)
+    posed = tuple(
+        tuple(attack.against(pool.candidates_of(k), seed) for attack in variants) for k in clients
+    )
+    indirect = tuple(
+        IndirectMembership.prepare(setup.public, pool.candidates_of(k), k) for k in clients
+    )
+    return Prepared(setup, posed, indirect)
+
+
+def _run(job: Job, row: str, seed: int, prepared: Prepared, progress: Progress) -> Findings:
+    """Play all runs of a row, and attack them by every route."""
+    setup, game = prepared.setup, prepared.setup.game
+    played = []
+    for run in game.runs:
+        played.append(play(setup, row, run, job, seed))
+        progress(70 * (run + 1) // len(game.runs))
+    arena = _Arena(
+        setup, tuple(played), _answers(played), seed, _facts(row, job, played, game), row
+    )
+    found: dict[str, AttackResult | str] = {}
+    for kind in _DIRECT:
+        found |= arena.played_out([kind(own, k) for k, own in arena.candidates], arena.outside)
+    progress(80)
+    for position in range(len(prepared.label_only[0])):
+        found |= arena.asked_labels([own[position] for own in prepared.label_only])
+    progress(90)
+    uploads = [UploadLiRA(own, k) for k, own in arena.candidates]
+    found |= arena.played_out(uploads, arena.server)
+    found |= arena.played_out(prepared.indirect, arena.server)
+    found |= arena.played_out(prepared.indirect, arena.client, _BROADCAST)
+    student = StudentLiRA(game.pool.candidates, training=fit.QUICK)
+    found |= arena.played_out([student], arena.client)
+    return found
+
+
+SCENE = Scene(
+    name="membership",
+    title="Membership, against shadow federations",
+    about="Five clients hold about a hundred records each, of all classes, a tenth mislabelled; "
+    "sixteen whole federations of every row differ in which half of the candidates took part, "
+    "and each is attacked with the others as shadows. Small mixed sets are where membership "
+    "shows: a client of one class trains a constant predictor.",
+    rows=_rows,
+    prepare=_prepare,
+    run=_run,
+)

@@ -26,7 +26,7 @@ from attacks.selector import (
 from attacks.statistics import Claim
 from attacks.trilateration import QUICK, SphereSettings, Trilateration, joined
 from attacks.view import Capability, Oracle, Public, View, server_view
-from experiments.scenes import Findings, Job, Progress
+from experiments.scenes import Findings, Job, Progress, Scene
 from secure_fd import models
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate
@@ -57,58 +57,6 @@ class Prepared:
 
     strong: FederatedData
     weak: FederatedData
-
-
-@dataclass(frozen=True, slots=True)
-class SelectorScene:
-    """What the bit "I answer" tells about raw images, and what each protection does to it."""
-
-    name: str = "selector"
-    title: str = "The client selector as an oracle on raw images"
-    about: str = (
-        "A malicious server injects proxies and reads only whether a client answers. "
-        "It is measured where clients hold one class each, because any network, trained or not, "
-        "then names that class: what leaks is the selector's doing alone."
-    )
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """Selectors in clear, under masks, and in both units of differential privacy."""
-        epsilon = f"ε = {job.epsilon:g}"
-        rows = {
-            "kulsif": "KuLSIF in clear",
-            "kulsif-masks": "KuLSIF + masks",
-            "kulsif-masks-weak": "KuLSIF + masks, two clients a class",
-            "kulsif-dp-label": f"KuLSIF + DP label unit ({epsilon})",
-            "proxy-ratio": "Proxy ratio in clear",
-            "dp-record": f"DP record unit ({epsilon})",
-            "dp-record-noise-off": "DP record unit, its noise switched off",
-        }
-        return {key: rows[key] for key in _QUICK_ROWS} if job.quick else rows
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> Prepared:
-        """Both splits of the job's data."""
-        source = load(job.dataset, job.data_dir)
-        progress(50)
-        clients = _QUICK_CLIENTS if job.quick else _CLIENTS
-        strong, weak = (federate(source, Split(k), clients, seed) for k in ("strong", "weak"))
-        return Prepared(strong, weak)
-
-    def run(
-        self, job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
-    ) -> Findings:
-        """Reconstruction and membership against one row."""
-        data = prepared.weak if row.endswith("weak") else prepared.strong
-        play = _Play(job, row, seed, data, progress)
-        if row.startswith("dp-record"):
-            return _attack_records(play)
-        found = [_rebuild(play, play.victims()), _tell_members(play, play.victims())]
-        if row == "proxy-ratio":
-            found.append(_tell_members(play, play.victims("soft"), FlipSettings(read="weights")))
-        if row == "kulsif-dp-label":
-            found = [_spent(play, found[0], play.images()), _spent(play, found[1], play.judged())]
-            if not job.quick:
-                found.append(_spent(play, _rebuild_by_repeats(play), _REPEATED))
-        return {result.name: result for result in found}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -322,4 +270,53 @@ def _present(trials: list[Images]) -> NDArray[np.bool_]:
     return np.repeat([False, True], len(trials))
 
 
-SCENE = SelectorScene()
+def _rows(job: Job) -> Mapping[str, str]:
+    """Selectors in clear, under masks, and in both units of differential privacy."""
+    epsilon = f"ε = {job.epsilon:g}"
+    rows = {
+        "kulsif": "KuLSIF in clear",
+        "kulsif-masks": "KuLSIF + masks",
+        "kulsif-masks-weak": "KuLSIF + masks, two clients a class",
+        "kulsif-dp-label": f"KuLSIF + DP label unit ({epsilon})",
+        "proxy-ratio": "Proxy ratio in clear",
+        "dp-record": f"DP record unit ({epsilon})",
+        "dp-record-noise-off": "DP record unit, its noise switched off",
+    }
+    return {key: rows[key] for key in _QUICK_ROWS} if job.quick else rows
+
+
+def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
+    """Both splits of the job's data."""
+    source = load(job.dataset, job.data_dir)
+    progress(50)
+    clients = _QUICK_CLIENTS if job.quick else _CLIENTS
+    strong, weak = (federate(source, Split(k), clients, seed) for k in ("strong", "weak"))
+    return Prepared(strong, weak)
+
+
+def _run(job: Job, row: str, seed: int, prepared: Prepared, progress: Progress) -> Findings:
+    """Reconstruction and membership against one row."""
+    data = prepared.weak if row.endswith("weak") else prepared.strong
+    play = _Play(job, row, seed, data, progress)
+    if row.startswith("dp-record"):
+        return _attack_records(play)
+    found = [_rebuild(play, play.victims()), _tell_members(play, play.victims())]
+    if row == "proxy-ratio":
+        found.append(_tell_members(play, play.victims("soft"), FlipSettings(read="weights")))
+    if row == "kulsif-dp-label":
+        found = [_spent(play, found[0], play.images()), _spent(play, found[1], play.judged())]
+        if not job.quick:
+            found.append(_spent(play, _rebuild_by_repeats(play), _REPEATED))
+    return {result.name: result for result in found}
+
+
+SCENE = Scene(
+    name="selector",
+    title="The client selector as an oracle on raw images",
+    about="A malicious server injects proxies and reads only whether a client answers. "
+    "It is measured where clients hold one class each, because any network, trained or not, "
+    "then names that class: what leaks is the selector's doing alone.",
+    rows=_rows,
+    prepare=_prepare,
+    run=_run,
+)

@@ -28,7 +28,7 @@ from experiments import attacking, runs
 from experiments.attacking import unless_missing
 from experiments.privacy_compare import Plan, Settings, plan, row_specs
 from experiments.rows import RowSpec, Terms
-from experiments.scenes import Findings, Job, Progress
+from experiments.scenes import Findings, Job, Progress, Scene
 from experiments.scenes.extraction import injection_oracle
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
@@ -122,64 +122,6 @@ class _Scored:
 
 
 _LABELS_AND_AUTHORS = ("label-distribution", "attribution", "collusion", "single-contributor")
-
-
-@dataclass(frozen=True, slots=True)
-class Federation:
-    """Rows of the comparison in its strong split."""
-
-    name: str = "federation"
-    title: str = "One class a client: sums, colluders, a lying server"
-    about: str = (
-        "The strong split of the comparison, in which every client holds one class, so that "
-        "labels, authors and votes have most to hide. Shorter than the comparison: these attacks "
-        "read votes, which selectors decide before the first round."
-    )
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """FedAvg, FedMD and Selective-FD, the last in clear, masked, and with noise."""
-        specs = {spec.key: spec for spec in row_specs(self._plan(job))}
-        return {key: specs[key].label for key in _KEYS}
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> Prepared:
-        """Warmed clients; a prior with its controls."""
-        plan = self._plan(job)
-        warm = runs.warm_up(
-            plan.terms, seed, lambda done: progress(20 * done // plan.terms.clients)
-        )
-        arsenal = attacking.prepare(
-            plan.terms, seed, plan.attacks, lambda share: progress(20 + 8 * share // 10)
-        )
-        return Prepared(warm, arsenal)
-
-    def run(
-        self, job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
-    ) -> Findings:
-        """Train a row, then everything that a server could try."""
-        plan = self._plan(job)
-        spec = next(spec for spec in row_specs(plan) if spec.key == row)
-        recorder = recorder_for(plan.terms, spec)
-        made = runs.run_row(
-            plan.terms,
-            spec,
-            seed,
-            None if spec.kind == "fedavg" else prepared.warm,
-            lambda done: progress(70 * done // plan.terms.rounds),
-            recorder,
-        )
-        known = attacking.attack_row(
-            plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None
-        )
-        progress(90)
-        scored = _Scored(made, recorder, prepared.arsenal, statements(recorder, made.transcript))
-        found = {**known, **_on_sums(scored), "inconsistent-proxies": _split(plan, scored)}
-        return declared(found, _LABELS_AND_AUTHORS) if spec.unit == "record" else found
-
-    def _plan(self, job: Job) -> Plan:
-        rounds = _QUICK_ROUNDS if job.quick else _ROUNDS
-        # Another scene has inversion at length; a minute's look does without the prior.
-        attacks = "label-distribution" if job.quick else "label-distribution,inversion"
-        return suite_plan(job, Settings(rounds=rounds, attacks=attacks))
 
 
 def _on_sums(scored: _Scored) -> Findings:
@@ -276,9 +218,6 @@ def _probed(terms: Terms, scored: _Scored, data: FederatedData, indices: IntArra
     ).numpy()
 
 
-FEDERATION = Federation()
-
-
 # Clients drop out: what the sums of different rounds, put together, show of one client.
 
 
@@ -294,79 +233,132 @@ _KEYS_dropouts = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Dropouts:
-    """Rows of the comparison in which a fifth of the clients drops out of every round."""
-
-    name: str = "dropouts"
-    title: str = "Clients that drop out: many sums together"
-    about: str = (
-        "The strong split, with every client away from a round with chance .2, half of them "
-        "before their votes are in. A sum hides its terms; two sums whose terms differ by one "
-        "client, or thirty, do not."
-    )
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """Selective-FD in clear, masked, masked with one release a proxy, and with noise."""
-        labels = {spec.key: spec.label for spec in row_specs(self._plan(job, ""))}
-        # A minute's look does without the record unit, whose release takes longest.
-        return {
-            key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
-            for key in (_KEYS_dropouts[:-1] if job.quick else _KEYS_dropouts)
-        }
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> Prepared:
-        """Warmed clients."""
-        plan = self._plan(job, "")
-        warm = runs.warm_up(
-            plan.terms, seed, lambda done: progress(90 * done // plan.terms.clients)
-        )
-        return Prepared(warm, attacking.prepare(plan.terms, seed, plan.attacks, lambda _: None))
-
-    def run(
-        self, job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
-    ) -> Findings:
-        """Train a row, then put its sums together."""
-        plan = self._plan(job, row)
-        spec = next(spec for spec in row_specs(plan) if spec.key == row.removesuffix(_ONCE))
-        recorder = recorder_for(plan.terms, spec)
-        made = runs.run_row(
-            plan.terms,
-            spec,
-            seed,
-            prepared.warm,
-            lambda done: progress(90 * done // plan.terms.rounds),
-            recorder,
-        )
-        said = statements(recorder, made.transcript)
-        view = server_view(made.transcript, prepared.arsenal.public)
-        subtract = Differencing()
-        found = {
-            **attacking.attack_row(
-                plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None
-            ),
-            "differencing": unless_missing(
-                lambda: subtract.score(subtract.run(view, seed), said, seed)
-            ),
-            "participation": unless_missing(lambda: _participation(view, made, prepared)),
-        }
-        return declared(found, tuple(found)) if spec.unit == "record" else found
-
-    def _plan(self, job: Job, row: str) -> Plan:
-        """One release: a round asks about as many proxies as leaves some for every round."""
-        rounds = _QUICK_ROUNDS_dropouts if job.quick else _ROUNDS_dropouts
-        settings = Settings(rounds=rounds, drop=_DROP, attacks="label-distribution")
-        made = suite_plan(job, settings)
-        if not row.endswith(_ONCE):
-            return made
-        few = made.image_set.proxies // rounds
-        return suite_plan(job, replace(settings, releases=1, proxies_per_round=few))
-
-
 def _participation(view: View, made: runs.RowRun, prepared: Prepared) -> AttackResult:
     attack = Participation(undoing(made.response) if made.response else None)
     estimate = attack.run(view, made.seed)
     return attack.score(estimate, prepared.arsenal.histograms, made.seed)
 
 
-DROPOUTS = Dropouts()
+def _federation_rows(job: Job) -> Mapping[str, str]:
+    """FedAvg, FedMD and Selective-FD, the last in clear, masked, and with noise."""
+    specs = {spec.key: spec for spec in row_specs(_federation_plan(job))}
+    return {key: specs[key].label for key in _KEYS}
+
+
+def _federation_prepare(job: Job, seed: int, progress: Progress) -> Prepared:
+    """Warmed clients; a prior with its controls."""
+    plan = _federation_plan(job)
+    warm = runs.warm_up(plan.terms, seed, lambda done: progress(20 * done // plan.terms.clients))
+    arsenal = attacking.prepare(
+        plan.terms, seed, plan.attacks, lambda share: progress(20 + 8 * share // 10)
+    )
+    return Prepared(warm, arsenal)
+
+
+def _federation_run(
+    job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
+) -> Findings:
+    """Train a row, then everything that a server could try."""
+    plan = _federation_plan(job)
+    spec = next(spec for spec in row_specs(plan) if spec.key == row)
+    recorder = recorder_for(plan.terms, spec)
+    made = runs.run_row(
+        plan.terms,
+        spec,
+        seed,
+        None if spec.kind == "fedavg" else prepared.warm,
+        lambda done: progress(70 * done // plan.terms.rounds),
+        recorder,
+    )
+    known = attacking.attack_row(plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None)
+    progress(90)
+    scored = _Scored(made, recorder, prepared.arsenal, statements(recorder, made.transcript))
+    found = {**known, **_on_sums(scored), "inconsistent-proxies": _split(plan, scored)}
+    return declared(found, _LABELS_AND_AUTHORS) if spec.unit == "record" else found
+
+
+def _federation_plan(job: Job) -> Plan:
+    rounds = _QUICK_ROUNDS if job.quick else _ROUNDS
+    # Another scene has inversion at length; a minute's look does without the prior.
+    attacks = "label-distribution" if job.quick else "label-distribution,inversion"
+    return suite_plan(job, Settings(rounds=rounds, attacks=attacks))
+
+
+FEDERATION = Scene(
+    name="federation",
+    title="One class a client: sums, colluders, a lying server",
+    about="The strong split of the comparison, in which every client holds one class, so that "
+    "labels, authors and votes have most to hide. Shorter than the comparison: these attacks "
+    "read votes, which selectors decide before the first round.",
+    rows=_federation_rows,
+    prepare=_federation_prepare,
+    run=_federation_run,
+)
+
+
+def _dropouts_rows(job: Job) -> Mapping[str, str]:
+    """Selective-FD in clear, masked, masked with one release a proxy, and with noise."""
+    labels = {spec.key: spec.label for spec in row_specs(_dropouts_plan(job, ""))}
+    # A minute's look does without the record unit, whose release takes longest.
+    return {
+        key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
+        for key in (_KEYS_dropouts[:-1] if job.quick else _KEYS_dropouts)
+    }
+
+
+def _dropouts_prepare(job: Job, seed: int, progress: Progress) -> Prepared:
+    """Warmed clients."""
+    plan = _dropouts_plan(job, "")
+    warm = runs.warm_up(plan.terms, seed, lambda done: progress(90 * done // plan.terms.clients))
+    return Prepared(warm, attacking.prepare(plan.terms, seed, plan.attacks, lambda _: None))
+
+
+def _dropouts_run(
+    job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
+) -> Findings:
+    """Train a row, then put its sums together."""
+    plan = _dropouts_plan(job, row)
+    spec = next(spec for spec in row_specs(plan) if spec.key == row.removesuffix(_ONCE))
+    recorder = recorder_for(plan.terms, spec)
+    made = runs.run_row(
+        plan.terms,
+        spec,
+        seed,
+        prepared.warm,
+        lambda done: progress(90 * done // plan.terms.rounds),
+        recorder,
+    )
+    said = statements(recorder, made.transcript)
+    view = server_view(made.transcript, prepared.arsenal.public)
+    subtract = Differencing()
+    found = {
+        **attacking.attack_row(plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None),
+        "differencing": unless_missing(
+            lambda: subtract.score(subtract.run(view, seed), said, seed)
+        ),
+        "participation": unless_missing(lambda: _participation(view, made, prepared)),
+    }
+    return declared(found, tuple(found)) if spec.unit == "record" else found
+
+
+def _dropouts_plan(job: Job, row: str) -> Plan:
+    """One release: a round asks about as many proxies as leaves some for every round."""
+    rounds = _QUICK_ROUNDS_dropouts if job.quick else _ROUNDS_dropouts
+    settings = Settings(rounds=rounds, drop=_DROP, attacks="label-distribution")
+    made = suite_plan(job, settings)
+    if not row.endswith(_ONCE):
+        return made
+    few = made.image_set.proxies // rounds
+    return suite_plan(job, replace(settings, releases=1, proxies_per_round=few))
+
+
+DROPOUTS = Scene(
+    name="dropouts",
+    title="Clients that drop out: many sums together",
+    about="The strong split, with every client away from a round with chance .2, half of them "
+    "before their votes are in. A sum hides its terms; two sums whose terms differ by one "
+    "client, or thirty, do not.",
+    rows=_dropouts_rows,
+    prepare=_dropouts_prepare,
+    run=_dropouts_run,
+)

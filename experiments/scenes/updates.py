@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ from attacks.updates_attack import (
 )
 from attacks.view import Capability, Public, View, server_view
 from experiments.attacking import unless_missing
-from experiments.scenes import Findings, Job, Progress
+from experiments.scenes import Findings, Job, Progress, Scene
 from secure_fd import models
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
@@ -94,52 +93,6 @@ class _Set:
     data: FederatedData
     references: tuple[Images, ...]
     others: tuple[Images, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UpdatesScene:
-    """See the module."""
-
-    name: ClassVar[str] = "updates"
-    title: ClassVar[str] = "Inverting updates"
-    about: ClassVar[str] = (
-        "Every client holds one class and sends its parameters after one local step, or five, on "
-        "a batch of known size; the server inverts what the newest round moved. Updates leak most "
-        "where few records stand behind one, so small batches are where to look."
-    )
-
-    def rows(self, job: Job) -> Mapping[str, str]:
-        """Rows whose batches the held-out records can match, fewer in a quick job."""
-        most = _sizes(job).held_out // 2
-        left_out = _SLOW if job.quick else frozenset()
-        fitting = {key: row for key, row in _ROWS.items() if row.recipe.records <= most}
-        named = {key: row.label for key, row in fitting.items() if key not in left_out}
-        return named | {_DISTILLED: "Selective-FD hard"}
-
-    def prepare(self, job: Job, seed: int, progress: Progress) -> _Set:
-        """One class a client, and its held-out records halved."""
-        clients = _QUICK_CLIENTS if job.quick else _CLIENTS
-        split, source = Split("strong"), load(job.dataset, job.data_dir)
-        data = federate(source, split, clients, seed, _sizes(job))
-        halves = [_halves(data.held_out, client) for client in data.clients]
-        progress(100)
-        return _Set(data, tuple(a for a, _ in halves), tuple(b for _, b in halves))
-
-    def run(self, job: Job, row: str, seed: int, prepared: _Set, progress: Progress) -> Findings:
-        """Train the row, then attack its newest round."""
-        if row == _DISTILLED:
-            return _distilled(prepared, seed)
-        chosen = _scaled(_ROWS[row], job)
-        met = _meet(job, chosen, prepared, seed)
-        progress(30)
-        findings: dict[str, AttackResult | str] = {}
-        for done, attack in enumerate(_attacks(chosen, met.public), start=1):
-            findings[attack.name] = unless_missing(partial(_finding, attack, met, seed))
-            progress(30 + 35 * done)
-        if chosen.model == _MLP:
-            findings[OptimisedInversion.name] = _CLOSED_FORM
-        progress(100)
-        return findings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,4 +252,49 @@ def _halves(held_out: Images, client: ClientData) -> tuple[Images, Images]:
     )
 
 
-SCENE = UpdatesScene()
+def _rows(job: Job) -> Mapping[str, str]:
+    """Rows whose batches the held-out records can match, fewer in a quick job."""
+    most = _sizes(job).held_out // 2
+    left_out = _SLOW if job.quick else frozenset()
+    fitting = {key: row for key, row in _ROWS.items() if row.recipe.records <= most}
+    named = {key: row.label for key, row in fitting.items() if key not in left_out}
+    return named | {_DISTILLED: "Selective-FD hard"}
+
+
+def _prepare(job: Job, seed: int, progress: Progress) -> _Set:
+    """One class a client, and its held-out records halved."""
+    clients = _QUICK_CLIENTS if job.quick else _CLIENTS
+    split, source = Split("strong"), load(job.dataset, job.data_dir)
+    data = federate(source, split, clients, seed, _sizes(job))
+    halves = [_halves(data.held_out, client) for client in data.clients]
+    progress(100)
+    return _Set(data, tuple(a for a, _ in halves), tuple(b for _, b in halves))
+
+
+def _run(job: Job, row: str, seed: int, prepared: _Set, progress: Progress) -> Findings:
+    """Train the row, then attack its newest round."""
+    if row == _DISTILLED:
+        return _distilled(prepared, seed)
+    chosen = _scaled(_ROWS[row], job)
+    met = _meet(job, chosen, prepared, seed)
+    progress(30)
+    findings: dict[str, AttackResult | str] = {}
+    for done, attack in enumerate(_attacks(chosen, met.public), start=1):
+        findings[attack.name] = unless_missing(partial(_finding, attack, met, seed))
+        progress(30 + 35 * done)
+    if chosen.model == _MLP:
+        findings[OptimisedInversion.name] = _CLOSED_FORM
+    progress(100)
+    return findings
+
+
+SCENE = Scene(
+    name="updates",
+    title="Inverting updates",
+    about="Every client holds one class and sends its parameters after one local step, or five, on "
+    "a batch of known size; the server inverts what the newest round moved. Updates leak most "
+    "where few records stand behind one, so small batches are where to look.",
+    rows=_rows,
+    prepare=_prepare,
+    run=_run,
+)
