@@ -321,9 +321,6 @@ class Attack(ABC, Generic[EstimateT, TruthT]):
         """The figure beside its control: the only place that meets the truth."""
 
 
-# Labelled images, and the fair challenge that a membership attack has to solve.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelled:
     """Records. images: [N, C, H, W] float32 in [0, 1], or feature vectors [N, D]. labels: [N].
@@ -418,9 +415,6 @@ def require_disjoint(members: Labelled, held_out: Labelled) -> None:
 def _shuffled_class(side: Labelled, label: int, random: torch.Generator) -> Tensor:
     found = (side.labels == label).nonzero()[:, 0]
     return found[torch.randperm(len(found), generator=random)]
-
-
-# Independent randomness for every purpose of an attack, from one seed.
 
 
 Module = TypeVar("Module", bound=nn.Module)

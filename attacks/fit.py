@@ -1,4 +1,4 @@
-"""Training as an attacker does it: small networks, hard or soft targets, seeded throughout."""
+"""Networks as an attacker trains them: hard or soft targets, students, evaluators; seeded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,17 +75,14 @@ def label_function(model: nn.Module) -> LabelFunction:
     return Labeller(model)
 
 
-# A student of the shared architecture, distilled from ensembles that crossed the boundary.
-#
-# Whoever reads ensembles can do what a client does with them; the student is then a white-box
-# stand-in for the clients' knowledge.
-
-
 UNTAUGHT = "missing an ensemble prediction that was kept for teaching"
 
 
 def distil_student(view: View, settings: Fit, seed: int) -> nn.Module:
-    """A network [N, 1, H, W] -> logits trained on what the ensembles say of public proxies.
+    """A network images -> logits trained on what the ensembles say of public proxies.
+
+    A reader of ensembles can do what a client does with them: the student is a white-box stand-in
+    for the clients' knowledge.
 
     Raises MissingCapabilityError where the view has no ensembles, or none that may teach.
     """
@@ -109,9 +106,6 @@ def kept_answers(view: View) -> tuple[Tensor, Tensor]:
         raise LocalError(f"proxy index {indices.max()} is not allowed; {proxies} proxies exist")
     once, first = np.unique(indices, return_index=True)
     return torch.from_numpy(once), torch.tensor(answers[first], dtype=torch.float32)
-
-
-# What an independent evaluator, besides a class id, says of reconstructions.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

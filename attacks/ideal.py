@@ -1,4 +1,4 @@
-"""Sizes of IDEAL: as published, and what one core affords."""
+"""IDEAL: a student stolen from a federation by reading, choosing or injecting, then inverted."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -93,9 +93,6 @@ QUICK = IdealSettings(epochs=2, batch=40, generator_steps=10, passes=2)
 """Shows that everything runs; its figures say little."""
 
 
-# What a federation's answers teach: one distribution an image, or that nobody answered.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """Images that were asked about. images: [N, 1, H, W].
@@ -153,9 +150,6 @@ def from_ensembles(view: View) -> Pool:
         return empty_pool(public.proxies, public.n_classes)
     every = torch.ones(len(indices), dtype=torch.bool)
     return Pool(public.proxies[indices], targets, every)
-
-
-# IDEAL's generator: images that the student is sure of, made without asking the teacher.
 
 
 _PADDING = 4
@@ -263,9 +257,6 @@ def jitter(images: Tensor, random: torch.Generator, *, flip: bool) -> Tensor:
     return padded[torch.arange(n)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(
         0, 3, 1, 2
     )
-
-
-# IDEAL's loop: make a batch, ask the teacher once, let the student learn from the pool.
 
 
 Choose = Callable[[Tensor], Tensor]
@@ -410,9 +401,6 @@ def student_details(
     return details
 
 
-# From a stolen student to images of classes.
-
-
 def from_pool(pool: Pool, per_class: int, seed: int) -> Images | None:
     """The answered images that the teacher is surest of, `per_class` of each class it named.
 
@@ -444,9 +432,6 @@ def _best_of_each(images: Tensor, classes: Tensor, scores: Tensor, most: int) ->
         picks.append(found[scores[found].argsort(descending=True, stable=True)[:most]])
     chosen = torch.cat(picks)
     return Images(images[chosen], classes[chosen])
-
-
-# The attack at each level of access: steal a student, and reconstruct through three routes.
 
 
 Controls = Mapping[str, Images]

@@ -349,12 +349,6 @@ def _descend(
     return z.detach()
 
 
-# Imagess made with no access to the run: what an attack must beat before it leaks.
-#
-# Each uses public proxies alone. Those that need their labels are left out where nobody labelled
-# them.
-
-
 RANDOM_TARGET = "randomly initialised target"
 PUBLIC_TARGET = "public-only target"
 CENTROIDS = 8

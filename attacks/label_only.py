@@ -1,4 +1,4 @@
-"""Small rotations and shifts of images: the neighbours a label-only attack asks about."""
+"""Label-only membership (Choquette-Choo et al., ICML 2021): augmentation, noise, distance, gap."""
 
 import math
 from abc import abstractmethod
@@ -67,9 +67,6 @@ def _move(right: int, down: int) -> Tensor:
     return torch.tensor([[1.0, 0.0, -float(right)], [0.0, 1.0, -float(down)]])
 
 
-# How the label-only attacks ask, and how their shadows are made.
-
-
 @dataclass(frozen=True, slots=True)
 class LabelOnlySettings:
     """rotation: degrees r, from -r to r. shift: pixels d, |i| + |j| = d. training: of shadows.
@@ -115,9 +112,6 @@ QUICK = LabelOnlySettings(
     calibration=50,
 )
 """For a look: every variant asks less, and the figures of the distance are blunter."""
-
-
-# Shadows: networks of public records on which an attack learns what it is to be a member.
 
 
 _LEAST_RECORDS = 20
@@ -194,9 +188,6 @@ def _shuffled(records: Labelled, seed: int) -> Labelled:
     return records.take(torch.randperm(len(records), generator=torch.Generator().manual_seed(seed)))
 
 
-# A probe turns the labels of a target into one score a record; shadows calibrate it.
-
-
 class Probe(Protocol):
     """What one variant asks, and what it makes of the answers."""
 
@@ -233,12 +224,9 @@ def calibrate(probe: Probe, shadows: Shadows, seed: int) -> Calibrated:
     return Calibrated(probe, best_threshold(inside, outside), area(inside, outside, seed).value)
 
 
-# The gap attack (Yeom et al. 2018): whoever gets the right label is called a member.
-
-
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The attack that every other one has to beat: one query a record."""
+    """A record with the right label is called a member (Yeom et al. 2018): one query a record."""
 
     def scores(self, ask: LabelFunction, records: Labelled, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N] 1 where the record gets its own label, else 0."""
@@ -247,9 +235,6 @@ class Gap:
     def queries(self, records: int) -> int:
         """One a record."""
         return records
-
-
-# Robustness to Gaussian noise: members keep their label a little longer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +271,6 @@ def calibrate_noise(shadows: Shadows, seed: int) -> Calibrated:
 BitArray = NDArray[np.uint8]
 
 
-# Robustness to augmentation: zeros and ones of rotated and shifted copies, read by a model.
-#
-# As in the paper every class can have an attack model of its own. On few public records that costs
-# more than it gives, so the shadows decide: classes get their own models if that has an area above
-# the 95 % interval of one model for all, both on shadow records held out by cross-validation.
-
-
 FOLDS = 3
 LEAST_PER_CLASS = 10
 """Members, and non-members, that a class needs for an attack model of its own."""
@@ -318,7 +296,13 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Augmentation:
-    """rotation, shift: as in `augmentations`; the reader has learnt on shadows."""
+    """Robustness to rotated and shifted copies: zeros and ones, read by a model.
+
+    rotation, shift: as in `augmentations`; the reader has learnt on shadows. As in the paper every
+    class can have a reader of its own. On few public records that costs more than it gives, so the
+    shadows decide: classes get their own if that has an area above the 95 % interval of one for
+    all, both on shadow records held out by cross-validation.
+    """
 
     rotation: int
     shift: int
@@ -412,9 +396,6 @@ def _fit(bits: BitArray, member: BoolArray) -> "LogisticRegression":
     return LogisticRegression().fit(bits, member)
 
 
-# Distance to the decision boundary: members lie further inside their class.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundaryDistance:
     """starts: [S, C, H, W] public images that the search starts from."""
@@ -429,9 +410,6 @@ class BoundaryDistance:
     def queries(self, records: int) -> int:
         """The budget of every record, and the starts once."""
         return records * self.search.budget + len(self.starts) + NOISE_STARTS
-
-
-# A label-only attack on given candidates: what all variants share but their probe.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -561,9 +539,6 @@ class LabelAttack(Attack[Scores, BoolArray]):
             return known.scores
         own = substream(seed, "control probe")
         return self.calibrated.probe.scores(self.control, self._records(), own)
-
-
-# The variants, and all of them together from shadows that are trained once.
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Membership inference with shadow runs: whole federations that differ in who took part."""
+"""Membership inference with shadow runs: game, shadows, LiRA, RMIA, loss, votes on neighbours."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -19,17 +19,6 @@ from secure_fd.knowledge import IntArray
 from secure_fd.models import load_flat
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.training import predict
-
-# The membership game: whole runs of a protocol that differ in which candidates took part.
-#
-# Every candidate belongs to one client. Runs come in pairs, and each candidate takes part in
-# exactly
-# one run of every pair, chosen by a coin; every run is attacked in turn, with the runs of all
-# *other*
-# pairs as shadows. So a target's shadows hold each candidate equally often inside and outside,
-# whatever the target did: with runs that are not paired, the number of shadows that hold a
-# candidate
-# would betray the target (Carlini et al. 2022 balance over all models, the target included).
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +53,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Game:
-    """inside: [R, N], True where the candidate takes part in the run; runs 2 j and 2 j + 1 pair."""
+    """Whole runs of a protocol that differ in which candidates take part.
+
+    inside: [R, N], True where the candidate takes part in the run; runs 2 j and 2 j + 1 pair. Each
+    candidate takes part in exactly one run of a pair, chosen by a coin; every run is attacked in
+    turn, with the runs of all *other* pairs as shadows. So a target's shadows hold each candidate
+    equally often inside and outside: unpaired, the number of shadows that hold a candidate would
+    betray the target (Carlini et al. 2022 balance over all models, the target included).
+    """
 
     pool: Pool
     inside: BoolArray = field(repr=False)
@@ -157,9 +153,6 @@ def _derangement(n: int, rng: np.random.Generator) -> IntArray:
         order = rng.permutation(n)
         if n > 1 and (order != np.arange(n)).all():
             return order
-
-
-# Attacks that learn from shadow runs: what they share, all but signal and judgement.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,16 +279,6 @@ def play_all(attack: ShadowAttack, views: Sequence[View], game: Game, seed: int)
     return Scores(np.stack(scores), queries=sum(map(asked, views)) - before)
 
 
-# LiRA: the likelihood ratio of a candidate's confidence with it and without it.
-#
-# phi = log p_y - log(1 - p_y) is about normal over runs (Carlini, Chien, Nasr, Song, Terzis,
-# Tramèr,
-# "Membership Inference Attacks From First Principles", S&P 2022). With few shadows a candidate's
-# own
-# variance is too rough an estimate: one variance a side serves all, as they advise below 64
-# shadows.
-
-
 _TINY = 1e-30
 """Below float32's least normal probability: what a network calls impossible."""
 
@@ -327,7 +310,12 @@ def one_sided(seen: FloatArray, shadows: Shadows) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiRA(ShadowAttack):
-    """Online: shadows with and without each candidate."""
+    """Online: the likelihood ratio of a candidate's confidence with it and without it.
+
+    phi = log p_y - log(1 - p_y) is about normal over runs (Carlini, Chien, Nasr, Song, Terzis,
+    Tramèr, S&P 2022). With few shadows a candidate's own variance is too rough an estimate: one
+    variance a side serves all, as they advise below 64 shadows.
+    """
 
     name: ClassVar[str] = "lira"
     title: ClassVar[str] = "Membership: LiRA, online"
@@ -387,20 +375,18 @@ def _log_normal(value: FloatArray, mean: FloatArray, variance: float) -> FloatAr
     return np.asarray(-((value - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
 
 
-# RMIA: is the candidate more surprisingly likely than public records are?
-#
-# Pr_z[ (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma ], where p(x) is the mean over a
-# few
-# reference runs (Zarifzadeh, Liu, Shokri, "Low-Cost High-Power Membership Inference Attacks",
-# ICML 2024, equations 3 and 10). The population z are the labelled proxies.
-
-
 _TINY_rmia = 1e-30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RMIA(ShadowAttack):
-    """references: runs that p(x) is a mean of, in pairs: half of them hold each candidate.
+    """Is the candidate more surprisingly likely than public records are?
+
+    Pr_z[ (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma ], p(x) the mean over a few
+    reference runs (Zarifzadeh, Liu, Shokri, ICML 2024, equations 3 and 10); the population z are
+    the labelled proxies.
+
+    references: runs that p(x) is a mean of, in pairs: half of them hold each candidate.
 
     gamma: how much likelier x must be than z. In distillation the proxies z taught the target as
     they taught the references, so that p(z | target) / p(z) is about one: they are a population
@@ -443,12 +429,9 @@ class RMIA(ShadowAttack):
         return np.asarray(dominated / len(population) - 0.5)
 
 
-# Loss threshold: the baseline that treats all candidates alike (Yeom et al. 2018).
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LossThreshold(LiRA):
-    """A member is whoever the network is sure of. phi falls as the loss rises, one to one."""
+    """The baseline that treats all candidates alike (Yeom et al. 2018): phi falls with the loss."""
 
     name: ClassVar[str] = "loss-threshold"
     title: ClassVar[str] = "Membership: loss threshold"
@@ -459,22 +442,19 @@ class LossThreshold(LiRA):
         return np.asarray(seen - (inside.mean() + outside.mean()) / 2)
 
 
-# Membership from answers about *other* points: nobody is asked about a candidate.
-#
-# Whoever took part shifts what its client says about the public proxies that look like it. The
-# attacker compares the votes for the candidate's label there with those of shadow runs (Jagielski,
-# Nasr, Lee, Choquette-Choo, Carlini, Tramèr, "Students Parrot Their Teachers: Membership Inference
-# on
-# Model Distillation", NeurIPS 2023).
-
-
 _RIDGE = 1e-3
 """Of the mean variance: neighbours that always answer alike must not blow up the direction."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndirectMembership(ShadowAttack):
-    """neighbours: [N, k] each candidate's nearest proxies, nearest first; see `nearest`.
+    """Membership from answers about *other* points: no candidate is asked about.
+
+    A record that took part shifts what its client says about the public proxies that look like it;
+    the attacker compares the votes for the candidate's label there with those of shadow runs
+    (Jagielski, Nasr, Lee, Choquette-Choo, Carlini, Tramèr, NeurIPS 2023).
+
+    neighbours: [N, k] each candidate's nearest proxies, nearest first; see `nearest`.
 
     It reads the most telling votes in its view: the client's own, else the sum's, else ensembles.
     """

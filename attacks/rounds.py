@@ -1,8 +1,4 @@
-"""Two sums about one proxy whose clients differ by one: their difference is that client's vote.
-
-Up to what the others changed their minds about: a difference that no single vote can make is
-dropped, and of several differences for one client and proxy the most frequent counts.
-"""
+"""Several sums together: differences of two, and different proxies for different clients."""
 
 import hashlib
 import os
@@ -48,7 +44,11 @@ from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms, Session
 
 @dataclass(frozen=True, slots=True)
 class Differencing(Attack[Distributions, Sequence[Said]]):
-    """All pairs of rounds whose clients differ by one."""
+    """All pairs of rounds whose clients differ by one: the difference is that client's vote.
+
+    Up to what the others changed their minds about: a difference that no single vote can make is
+    dropped, and of several for one client and proxy the most frequent counts.
+    """
 
     name: ClassVar[str] = "differencing"
     title: ClassVar[str] = "Votes from two sums that differ by one client"
@@ -181,19 +181,17 @@ def _caveats(differences: int, *, readable: bool) -> tuple[str, ...]:
     )
 
 
-# A lying server gives one client the images that it asks about, and all others a decoy.
-#
-# If the others abstain about the decoy, the "sum" is that client's vote. A masked sum whose masks
-# are bound to what the votes are about does not open then.
-
-
 VOID = NEVER
 """In place of a class: the round gave no sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class InconsistentProxies(Attack[Distributions, IntArray]):
-    """Asks every client alone about `probes` public proxies."""
+    """Asks every client alone about `probes` public proxies, and shows all others a decoy.
+
+    If the others abstain about the decoy, the "sum" is that client's vote. A masked sum whose masks
+    are bound to what the votes are about does not open then.
+    """
 
     name: ClassVar[str] = "inconsistent-proxies"
     title: ClassVar[str] = "Different proxies to different clients"
@@ -266,16 +264,12 @@ def _caveats_inconsistent(void: float) -> tuple[str, ...]:
     )
 
 
-# What a lying server does to isolate a client, against the real parties of a sum.
-#
-# It follows the protocol but for what it shows, so that nothing looks wrong to anybody, goes on
-# with whoever answers where a client refuses, and tries to open what it has. Its terms are those
-# of
-# the clients with the decoy: they are the many, and sign for each other.
-
-
 class SplitCohort(SecretHolder):
-    """The real clients and server of a masked sum, of which the server lies."""
+    """The real clients and server of a masked sum, of which the server lies.
+
+    It follows the protocol but for what it shows, goes on with those that answer, and tries to open
+    what it has. Its terms are those of the clients with the decoy: they are the many.
+    """
 
     __slots__ = ("_clients", "_index", "_server")
 

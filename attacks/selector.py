@@ -1,4 +1,4 @@
-"""Attacks of a server that injects proxies to ask a client's selector about its raw records."""
+"""A server that injects proxies asks a client's selector about its raw records: membership."""
 
 import math
 import os
@@ -36,11 +36,6 @@ from secure_fd.privacy.samplers import Random
 from secure_fd.protection import record as record_unit
 from secure_fd.protection.record import RecordRules, RecordUnit, ridge_for, size_for
 from secure_fd.selection.client import FittedKulsif, FittedSelector, KulsifSelector
-
-# Whom a selector attack is scored on: what the server reads, and the records behind it.
-#
-# The scorer's side: an attack gets the votes wrapped in an oracle, and never a `Victim`.
-
 
 Answers = Callable[[Tensor], Released]
 """What one client releases about images [N, 1, H, W]."""
@@ -85,15 +80,6 @@ def behind(fitted: FittedSelector, train: Images, column: int) -> Images:
     points = torch.from_numpy(fitted.settings.points(own.pixels))
     local = torch.from_numpy(fitted.estimators[fitted.classes.index(column)][0].local)
     return own[torch.cdist(local, points).argmin(dim=1)]
-
-
-# From mask bits to distances: where along a line of images a client stops answering.
-#
-# A selector accepts an image where its density estimate reaches a threshold. Each answer is one
-# bit;
-# bisecting a segment that starts accepted and ends rejected finds the boundary, and a bit halves
-# the
-# uncertainty. All images asked about are in [0, 1], as an honest server's are.
 
 
 Accepts = Callable[[FloatArray], BoolArray]
@@ -155,8 +141,9 @@ class Mask:
 def crossings(accepts: Accepts, starts: FloatArray, ends: FloatArray, bits: int) -> FloatArray:
     """[N] in (0, 1): the share of each segment, starts to ends [N, d], up to the boundary.
 
-    Half a step's error is 2^-(bits + 1). A start that is rejected gives nearly 0, an end that is
-    accepted nearly 1.
+    A selector accepts an image where its density estimate reaches a threshold: bisecting a segment
+    finds the boundary, and a bit halves the uncertainty. Half a step's error is 2^-(bits + 1). A
+    start that is rejected gives nearly 0, an end that is accepted nearly 1.
     """
     low, high = np.zeros(len(starts)), np.ones(len(starts))
     for _ in range(bits):
@@ -217,15 +204,6 @@ def _speckled(points: FloatArray, times: int) -> FloatArray:
     return moved
 
 
-# Membership from the selector: around a record that it was built from, it answers further out.
-#
-# From each candidate, lines run towards random images of noise; a few bits a line find how far
-# along
-# it the client still answers (the flip radius), and the mean squared radius is the score. Lines of
-# noise leave all other records behind alike, so the radius is that of the nearest record alone.
-# Clients' thresholds differ: scores are in units of those of public images of the class.
-
-
 _CONTROL_SHARE = 0.3
 _UNLIMITED = 10**9
 _TINY = 1e-9
@@ -246,7 +224,13 @@ class FlipSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlipRadius(Attack[Scores, BoolArray]):
-    """The attack on candidates [N, 1, H, W] of class `column`; row: of the client, None for sums.
+    """Around a record that a selector was built from, it answers further out.
+
+    Lines run from each candidate towards images of noise; a few bits a line find how far along it
+    the client still answers, and the mean squared radius is the score. Such lines leave all other
+    records behind alike. Thresholds differ: scores are in units of those of public images.
+
+    The attack on candidates [N, C, H, W] of class `column`; row: of the client, None for sums.
 
     public_mask: of a selector that the attacker made of public records, asked the same as control.
     claim: whose game this is, for what it allows at most.
@@ -375,9 +359,6 @@ def _standard(scores: FloatArray, reference: FloatArray) -> FloatArray:
 
 def _flat(images: Tensor) -> FloatArray:
     return np.asarray(images.flatten(1).double().numpy())
-
-
-# The two worlds of the record unit's claim: a client's release without a record, and with it.
 
 
 def in_front(records: Images, index: int) -> Images:

@@ -202,9 +202,6 @@ def _bend(accepts: Accepts, margin: Margin, own: FloatArray, at: int, height: fl
     return float(((twice - 2 * once + height)[seen] / squares + 2).mean())
 
 
-# Reconstruction of clients' raw training images from the bits "I answer" and "I abstain".
-
-
 REBUILT = 40.0
 """dB from which an image counts as rebuilt: an error of one hundredth of a pixel's range."""
 

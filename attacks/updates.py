@@ -1,4 +1,4 @@
-"""Gradient inversion: which records made the update that a client sent?"""
+"""What an update shows of the records that made it: closed form, labels, gradient matching."""
 
 import math
 from collections.abc import Mapping
@@ -19,8 +19,6 @@ from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityEr
 from secure_fd.methods.fedavg import ParameterCodec
 from secure_fd.models import flatten, load_flat
 from secure_fd.transcript import Float32Array
-
-# The first learnt layer, and the fixed scaling before it.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +52,13 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class FirstLayer:
-    """A fully connected first layer of `outputs` neurons, and the scaling before it."""
+    """A fully connected first layer of `outputs` neurons, and the scaling before it.
+
+    It gives its inputs away: with y = W x + b, a record adds d_i x to the gradient of row W_i and
+    d_i to that of b_i, where d_i is the loss's derivative in y_i. Their ratio is x wherever one
+    record alone drives neuron i (Phong et al. 2018; Geiping et al. 2020, proposition 3.1), and
+    else an affine mixture of the batch.
+    """
 
     outputs: int
     scaling: Scaling
@@ -96,14 +100,6 @@ def first_layer(public: Public) -> FirstLayer:
     if not isinstance(layer, nn.Linear) or layer.bias is None:
         raise MissingCapabilityError("missing a fully connected first layer with biases")
     return FirstLayer(layer.out_features, scaling_before(fixed, tuple(public.proxies.shape[1:])))
-
-
-# The closed form: a fully connected first layer gives its inputs away.
-#
-# With y = W x + b, a record adds d_i x to the gradient of row W_i and d_i to that of b_i, where
-# d_i
-# is the loss's derivative in y_i. Their ratio is x wherever a single record drives neuron i (Phong
-# et al. 2018; Geiping et al. 2020, proposition 3.1), and else an affine mixture of the batch.
 
 
 GREYS = 255
@@ -204,9 +200,6 @@ def _extreme_points(known: Tensor, mixtures: Tensor, count: int) -> Tensor:
         direction = left[chosen[-1]] / lengths.amax().clamp(min=1e-12)
         left = left - torch.outer(left @ direction, direction)
     return mixtures[torch.tensor(chosen, dtype=torch.int64)]
-
-
-# Updates as gradients: what a round of FedAvg moved, divided by the public learning rate.
 
 
 CLIENT_UPDATES = (
@@ -329,12 +322,6 @@ def _updates(
     )
 
 
-# Which labels made an update? The gradient of the last bias knows.
-#
-# For cross-entropy that gradient is the mean of p - y over the records, with predictions p and
-# one-hot labels y.
-
-
 _SUM_TO_ONE = 10.0
 
 
@@ -403,12 +390,6 @@ def _apportion(shares: FloatArray, records: int) -> Tensor:
     return torch.from_numpy(np.repeat(np.arange(len(given)), counts))
 
 
-# Which records a client trained on, for scoring: its batches drawn again, and checked.
-#
-# An experiment holds clients and seeds, so it can; an attacker cannot. What is drawn again must
-# make the update that the transcript holds, or the truth would be about other records.
-
-
 _RELATIVE = 1e-3
 _ABSOLUTE = 4e-6
 """Of an entry of a gradient: fixed point and float32, divided by a learning rate near 0.1."""
@@ -428,6 +409,9 @@ def check_explained(
     public: Public, updates: Updates, recipe: Recipe, trained: Mapping[int, Labelled]
 ) -> None:
     """Raise LocalError unless training on these records makes the updates.
+
+    For scoring: an experiment holds clients and seeds, so it can draw their batches again; what is
+    drawn must make the update that the transcript holds, or the truth would be about other records.
 
     trained: by client, its records [recipe.records] in the order of its local steps.
     """
@@ -462,20 +446,18 @@ def _gradient(public: Public, start: Tensor, recipe: Recipe, trained: Labelled) 
     return total
 
 
-# Search for images whose gradient points the same way (Geiping et al., NeurIPS 2020).
-#
-# min over x of 1 - cos(g(x), g*) + weight * TV(x), by Adam on the sign of the gradient, in the
-# scale of the first learnt layer's input, every pixel kept in [0, 1]. An update of several local
-# steps is compared with the same steps on x, unrolled.
-
-
 _DECAY_AT = (3 / 8, 5 / 8, 7 / 8)
 _Parameters = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """iterations: of Adam. tv: weight of the total variation. restarts: of which the search's own
+    """Gradient matching: min over x of 1 - cos(g(x), g*) + weight * TV(x) (Geiping et al. 2020).
+
+    By Adam on the sign of the gradient, in the scale of the first learnt layer's input, every pixel
+    kept in [0, 1]; several local steps are compared with the same steps on x, unrolled.
+
+    iterations: of Adam. tv: weight of the total variation. restarts: of which the search's own
     loss keeps the best. spread: deviation of the noise around the public class mean where each
     restart begins.
 

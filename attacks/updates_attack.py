@@ -1,4 +1,4 @@
-"""How close an inverted update came to the records behind it, and to records behind none."""
+"""Inversions of FedAvg's updates, and how close they come to the records behind them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -51,11 +51,6 @@ that opened while client k alone was shown the image, and not a number where non
 """
 
 
-# The attackers: what each may see or do at most, whatever a run would give away.
-#
-# A view holds what its run showed; it is refused where that is more than its attacker may hold.
-
-
 _PUBLIC = frozenset({Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC})
 _QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
 _SENT_BACK = frozenset({Capability.READ_ENSEMBLES, Capability.GLOBAL_PARAMETERS})
@@ -95,9 +90,6 @@ OUTSIDER = Threat("outsider", _PUBLIC | _QUERIES | {Capability.GLOBAL_PARAMETERS
 """No part in the run: asks the deployed model, or holds it where it was published."""
 
 THREATS = (SERVER, MALICIOUS_SERVER, CLIENT, OUTSIDER)
-
-
-# Oracles: the attacker hands in images and gets answers, counted, remembered and capped.
 
 
 AnswerFunction = Callable[[Tensor], Tensor]
@@ -164,14 +156,6 @@ def _key(image: Tensor) -> bytes:
     return blake2b(raw, digest_size=16).digest()
 
 
-# What an attacker may see: a set of capabilities and nothing that the transcript lacks.
-#
-# A view is built from a run's `Transcript`, never from a client or its data. A capability is never
-# claimed by a caller: it follows from what the transcript, the public knowledge or an oracle
-# holds,
-# and an accessor whose capability is missing raises `MissingCapabilityError`.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Public:
     """What everybody knows before the run.
@@ -234,7 +218,17 @@ class ObservedRound:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """One attacker's knowledge of one run; build it with `server_view` and its siblings."""
+    """One attacker's knowledge of one run; `server_view` and its siblings build it.
+
+    It holds nothing that the transcript lacks. A capability follows from what the transcript, the
+    public knowledge or an oracle holds; an accessor whose capability is missing raises
+    MissingCapabilityError.
+
+    >>> from secure_fd.transcript import Transcript
+    >>> known = Public(torch.zeros(2, 1, 8, 8), 2, 10, lambda seed: nn.Linear(1, 1))
+    >>> sorted(c.value for c in client_view(Transcript(2), known).capabilities)
+    ['public proxy images']
+    """
 
     attacker: str
     capabilities: frozenset[Capability]

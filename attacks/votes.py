@@ -1,4 +1,4 @@
-"""Words on the wire, read as if nobody had masked them: a claim of masking is not believed."""
+"""Whose vote: what clients said, as truth and as claims; attribution, colluders, sums of one."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,9 +41,6 @@ def read_unmasked(words: WordArray, n_clients: int, bound: int, length: int) -> 
     except PeerError:
         return None
     return values if values.size and int(np.max(values)) <= bound else None
-
-
-# Votes about proxies: who named which class, as truth and as an attacker's claim.
 
 
 WHOLE: Final = 1.0 + 1e-9
@@ -133,11 +130,6 @@ def require_same_rounds(said: Sequence[Said], rounds: int) -> None:
         raise LocalError(f"said: {len(said)} rounds are not allowed; the attack saw {rounds} sums")
 
 
-# Protections that keep what passes through them: the truth that scores attacks on sums.
-#
-# They change no bit of a run. An experiment holds them; an attacker never does.
-
-
 T = TypeVar("T")
 
 
@@ -150,7 +142,10 @@ class Kept:
 
 
 class Recorder(Protection):
-    """Keeps every upload; a client that answers out of order begins another round."""
+    """Keeps every upload, the truth that scores attacks on sums; a run changes by no bit.
+
+    An experiment holds it, never an attacker. A client out of order begins another round.
+    """
 
     kept: Kept
 
@@ -243,15 +238,6 @@ def _add(rounds: list[dict[int, T]], client: int, value: T) -> None:
     rounds[-1][client] = value
 
 
-# Who holds which class? Every client is given one, by what its payloads look like.
-#
-# Where clients hold one class each, a server that knows so needs only the right order of the
-# classes: the assignment of most evidence (Kuhn, "The Hungarian method", 1955). Under masks it
-# reads the words all the same, lane by lane, as if they were votes: if masks hide, what it finds
-# is
-# one order among K!.
-
-
 _SHUFFLES = 10_000
 
 
@@ -265,7 +251,12 @@ class Holders:
 
 @dataclass(frozen=True, slots=True)
 class Attribution(Attack[Distributions, Holders]):
-    """One class for each client, as evenly many clients for each class as can be."""
+    """One class for each client, as evenly many clients for each class as can be.
+
+    A server that knows that clients hold one class each needs only the right order of the classes:
+    the assignment of most evidence (Kuhn, "The Hungarian method", 1955). Under masks it reads the
+    words all the same, as if they were votes: if masks hide, it finds one order among K!.
+    """
 
     name: ClassVar[str] = "attribution"
     title: ClassVar[str] = "Which client holds which class"
@@ -360,9 +351,6 @@ def _authors(found: IntArray, said: Sequence[Said]) -> float:
     return right / max(1, cast)
 
 
-# A server with clients on its side subtracts what they sent: what remains is the others' sum.
-
-
 @dataclass(frozen=True, slots=True)
 class Collusion(Attack[Distributions, Sequence[Said]]):
     """The honest clients' votes, given to them at random; exact where one of them is left."""
@@ -446,9 +434,6 @@ def _caveats(least: int, *, readable: bool) -> tuple[str, ...]:
         "colluders tell their uploads; the keys that they hold open nothing more",
         "the interval covers the rounds of one run",
     )
-
-
-# Sums that show exactly one vote are that vote: masks hide its author there, not the vote.
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,9 +602,6 @@ def _caveats_single_contributor(claims: int) -> tuple[str, ...]:
         "news, and that everybody else abstained",
         "the interval covers the rounds of one run",
     )
-
-
-# Known noise on class totals, undone.
 
 
 Debias = Callable[[FloatArray, int], FloatArray]

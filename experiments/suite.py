@@ -150,9 +150,6 @@ def _findings(content: Mapping[str, Any], archive: Path | None) -> Findings:
     }
 
 
-# The missing rows of every scene over worker processes, each saved when it ends.
-
-
 Group = tuple[str, int]
 """A scene and a seed, whose rows share a preparation."""
 
@@ -206,9 +203,6 @@ def _run(job: Job, cell: Cell, prepared: Any, progress: Progress) -> Done:  # no
     start = time.process_time()
     findings = load(cell.scene).run(job, cell.row, cell.seed, prepared, progress)
     return Done(cell, findings, time.process_time() - start)
-
-
-# What the suite measured: each attack on each row, seed by seed and over seeds; one JSON file.
 
 
 SCHEMA = "secure-fd/attack-suite/1"
@@ -458,9 +452,6 @@ def _rates(curve: RocCurve) -> dict[str, list[float]]:
     return {"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist()}
 
 
-# What the attacks rebuilt: one seed's images, kept a scene an archive.
-
-
 ATTACK = "attack"
 ORIGINALS = ("originals", "record", "nearest private")
 """Names that an attack's pictures go by; every other name is that of a control."""
@@ -536,9 +527,6 @@ def save_pictures(made: Pictures, path: Path) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
-
-
-# From finished rows to the results and pictures that are saved and shown.
 
 
 def collected(

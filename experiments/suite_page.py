@@ -1,4 +1,4 @@
-"""The suite in words: figures as people read them, and the sentences around them."""
+"""The suite in words, in a terminal table, in figures and on one page."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -234,9 +234,6 @@ def _where(scene: SceneResults, measured: dict[str, Measured]) -> str:
         if labels:
             parts.append(f"{words} in {len(labels)} of {len(measured)} ({', '.join(labels)})")
     return "; ".join(parts) or f"{SIDES[0]} in all {len(measured)} rows measured"
-
-
-# The leakage table in a terminal: a scene's rows by its attacks, and how to read them.
 
 
 _ROWS, _ATTACK = 34, 32

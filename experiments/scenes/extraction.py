@@ -221,9 +221,6 @@ def _votes(
     return torch.from_numpy(votes)
 
 
-# Extraction: a student stolen from Selective-FD by IDEAL, and what it shows of private images.
-
-
 Attack = IdealK1 | IdealK2 | IdealK3
 
 ROUNDS, QUICK_ROUNDS = 10, 2

@@ -142,13 +142,6 @@ def search_of(settings: gmi.InversionSettings) -> dict[str, float]:
     }
 
 
-# Figure 8 of the Selective-FD paper: what inversion shows of MNIST, with controls.
-#
-# The figure compares GMI on FedAvg with IDEAL on Selective-FD: two attacks, two priors, two kinds
-# of
-# access. Here it is drawn as it is, and beside it one attack with one prior where access differs.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Ready:
     """What the rows of a seed share. public: what servers know; record: how it was made."""

@@ -264,9 +264,6 @@ def _clients(setup: Setup, run: int) -> list[ClientData]:
     return made
 
 
-# Small, mixed, overfitted clients: who took part, asked by every route that a protocol leaves.
-
-
 _DIRECT = (LiRA, OfflineLiRA, RMIA, LossThreshold)
 _TARGETS = [0, 1]
 """Runs that label-only attacks are aimed at: one pair, so each candidate is inside one of them."""

@@ -218,9 +218,6 @@ def _probed(terms: Terms, scored: _Scored, data: FederatedData, indices: IntArra
     ).numpy()
 
 
-# Clients drop out: what the sums of different rounds, put together, show of one client.
-
-
 _DROP = 0.2
 _ROUNDS_dropouts, _QUICK_ROUNDS_dropouts = 30, 3
 _ONCE = "-one-release"
