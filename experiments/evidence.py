@@ -5,6 +5,7 @@ python -m experiments.evidence refresh
 python -m experiments.evidence rekey selectors
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Annotated
 import tyro
 
 from experiments import provenance
-from experiments.cli import exit_status
+from experiments.cli import data_folder, exit_status
 from experiments.definitions import ROOT
 from experiments.study import (
     KEPT,
@@ -22,7 +23,6 @@ from experiments.study import (
     Results,
     Store,
     Study,
-    data_folder,
     draw,
     load,
     read_results,
@@ -194,7 +194,7 @@ def main(settings: Settings) -> int:
         for line in lines:
             print(f"docs/results.md does not say: {line} Run experiments/results_page.py.")
         return 1 if lines else 0
-    status, data_dir = 0, data_folder(settings.data_dir)
+    status, data_dir = 0, data_folder(settings.data_dir, os.environ.get("SECURE_FD_DATA"))
     for study in _chosen(settings.studies):
         path, cells = COMMITTED / f"{study.name}.json", Path("runs/evidence") / study.name
         if settings.action == "refresh":

@@ -3,37 +3,363 @@
 python experiments/privacy_audit.py --self-test
 """
 
+import math
+import os
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-import tyro
+from attacks.audit.bounds import Finding, Kind, Verdict
+from experiments.codec import encode
+from experiments.study import Progress, Result, Results, Study, at_least, listed, main
+from experiments.tables import Table, new_table
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.units import PrivacyUnit, figure
 
-from experiments.audit.settings import Settings, plan
-from experiments.cli import exit_status
-
-REFUTED = 1
-
-
-def main() -> int:
-    """Parse, audit, save, show; returns the exit status."""
-    settings = tyro.cli(Settings, prog="privacy_audit.py")
-    return exit_status(lambda: _audit(settings), interrupted="no results were written")
+UNITS = ("record", "label", "client")
+KINDS = ("mechanism", "one-run")
+_LEAST_EPSILON, _MOST_EPSILON = 0.1, 16.0
 
 
-def _audit(settings: Settings) -> int:
-    start = time.monotonic()
-    checked = plan(settings)
-    # Heavy imports come after the checks, so that --help and mistakes answer at once.
-    from experiments.audit import table, tasks
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Attack every epsilon that the software prints, at three units and three distances.
 
-    todo = tasks.tasks(checked)
-    found = table.results(checked, tasks.run_all(checked, todo))
-    seconds = time.monotonic() - start
-    page = table.save(found, checked, seconds)
-    table.show(found, checked, seconds)
-    print(f"\nresults: {page}")
-    return REFUTED if found.failures else 0
+    Exit status 1 if a bound exceeds its claim, or if a mutation of the self-test passes.
+    """
 
+    epsilon: float = 4.0
+    """The claim to audit, from 0.1 to 16: of a record, a label and a client alike."""
+    delta: float = 1e-5
+    """Its delta; one-run audits judge the same noise at a smaller one, and print it."""
+    unit: str = "record,label,client"
+    """Units to audit, with commas."""
+    kind: str = "mechanism,one-run"
+    """Kinds of audit, with commas, from closest to the noise to furthest."""
+    seeds: int = 1
+    """Repetitions; the table shows each cell's largest bound."""
+    power: int = 3
+    """Runs of each audit against its twin with half the noise; 0 leaves power out."""
+    miss: float = 1e-5
+    """Chance that one bound is wrong; the table states the chance of all together."""
+    quick: bool = False
+    """A fifth of the trials, save for the self-test: lower bounds and less power, no less true."""
+    self_test: bool = False
+    """Break the real code in every known way, one at a time: each must be caught."""
+    insecure_seed: int | None = None
+    """Draw all noise and coins from this seed, so that anyone gets the same bounds."""
+    out: Path | None = None
+    """Folder of the results; by default runs/audit-TIME."""
+    workers: int | None = None
+    """Processes that share the work; by default one a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One audit of the right code, of its twin with half the noise, or of a mutation.
+
+    size: share of the full number of trials. stream: seed of all noise, None for the operating
+    system's.
+    """
+
+    audit: str
+    repeat: int
+    half: bool
+    mutation: str
+    epsilon: float
+    delta: float
+    miss: float
+    size: float
+    stream: int | None
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        kind = self.mutation or ("half the noise" if self.half else "as it is")
+        return f"{self.audit}, {kind}, run {self.repeat}"
+
+
+_LONGEST_FIRST = ("dp-sgd-batches", "record")
+
+
+def cells(settings: Settings) -> tuple[Cell, ...]:
+    """Everything that is asked for, longest first so that no core waits at the end.
+
+    Raises ConfigurationError for a value that is not allowed.
+    """
+    if not _LEAST_EPSILON <= settings.epsilon <= _MOST_EPSILON:
+        allowed = f"use {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}: no test tells more apart"
+        raise ConfigurationError("epsilon", settings.epsilon, allowed)
+    _inside("delta", settings.delta, 1e-12, 1e-3)
+    _inside("miss", settings.miss, 1e-9, 0.05)
+    at_least(1, seeds=settings.seeds)
+    at_least(0, power=settings.power, insecure_seed=settings.insecure_seed)
+    units, kinds = listed("unit", settings.unit, UNITS), listed("kind", settings.kind, KINDS)
+    made = _tasks(settings, units or UNITS, kinds or KINDS)
+    if settings.insecure_seed is None:
+        return tuple(made)
+    first = settings.insecure_seed << 32  # one stream a cell: each has its own number
+    return tuple(replace(cell, stream=first | i) for i, cell in enumerate(made))
+
+
+def _tasks(settings: Settings, units: Sequence[str], kinds: Sequence[str]) -> list[Cell]:
+    from attacks.audit.registry import AUDITS, MUTATIONS
+
+    base = Cell(
+        audit="",
+        repeat=0,
+        half=False,
+        mutation="",
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        miss=settings.miss,
+        size=0.2 if settings.quick else 1.0,
+        stream=None,
+    )
+    chosen = [a for a in AUDITS.values() if a.unit in units and a.kind in kinds]
+    made = [replace(base, audit=a.name, repeat=i) for a in chosen for i in range(settings.seeds)]
+    made += [
+        replace(base, audit=a.name, repeat=i, half=True)
+        for a in chosen
+        for i in range(settings.power)
+    ]
+    if settings.self_test:
+        made += [replace(base, audit=m.audit, mutation=m.name, size=m.size) for m in MUTATIONS]
+    return sorted(made, key=lambda cell: _place(cell.audit))
+
+
+def _place(audit: str) -> int:
+    return _LONGEST_FIRST.index(audit) if audit in _LONGEST_FIRST else len(_LONGEST_FIRST)
+
+
+def _inside(field: str, value: float, least: float, most: float) -> None:
+    if math.isnan(value) or not least <= value <= most:
+        raise ConfigurationError(field, value, f"use {least:g} to {most:g}")
+
+
+# What a cell runs.
+
+
+def prepare(_data_dir: Path | None, _cells: Sequence[Cell], _progress: Progress) -> None:
+    """Nothing: audits share nothing."""
+
+
+def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
+    """Carry out one audit; a twin lives in this process for as long as its cell does."""
+    from attacks.audit.registry import AUDITS, MUTATIONS
+    from attacks.audit.setting import Setting
+    from secure_fd.privacy.samplers import SeededRandom
+
+    progress(0)
+    start, audit = time.process_time(), AUDITS[cell.audit]
+    random = os.urandom if cell.stream is None else SeededRandom(cell.stream)
+    setting = Setting(cell.epsilon, cell.delta, cell.miss, cell.size, random)
+    twin: AbstractContextManager[object] = nullcontext()
+    if cell.mutation:
+        twin = next(m for m in MUTATIONS if m.name == cell.mutation).twin()
+    elif cell.half:
+        twin = audit.half()
+    with twin:
+        found = audit.find(setting)
+    return result_of(cell, found, time.process_time() - start)
+
+
+def result_of(cell: Cell, found: Finding, seconds: float) -> Result:
+    """A finding as the result of a cell."""
+    note: dict[str, object] = {
+        f.name: encode(getattr(found, f.name), f.name) for f in fields(found)
+    }
+    figures = {"claimed epsilon": found.claimed, "bound on epsilon": found.bound}
+    return Result(cell, figures, seconds, notes=note)
+
+
+def finding_of(result: Result) -> Finding:
+    """The finding of a cell; an infinite ceiling is stored as text."""
+    note: dict[str, Any] = dict(result.notes)
+    return Finding(**{
+        **note,
+        "kind": Kind(note["kind"]),
+        "unit": PrivacyUnit(note["unit"]),
+        "bound": float(note["bound"]),
+        "ceiling": float(note["ceiling"]),
+        "also": tuple((name, float(value)) for name, value in note["also"]),
+    })  # fmt: skip
+
+
+# What the findings say together.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One audit over all seeds. power: share of twins with half the noise caught, or None.
+
+    worst: a refuted seed where there is one, else one that cannot tell, else the largest bound.
+    """
+
+    audit: str
+    verdict: Verdict
+    worst: Finding
+    bounds: tuple[float, ...]
+    power: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """One mutation of the self-test."""
+
+    mutation: str
+    audit: str
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What all findings say together. wrong: the chance, at most, that any refutation is a mistake.
+
+    strict: the same of the rows at the run's own `miss` alone
+    """
+
+    rows: tuple[Row, ...]
+    mutations: tuple[Caught, ...]
+    wrong: float
+    strict: float
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """Rows by verdict."""
+        return {v: sum(row.verdict is v for row in self.rows) for v in Verdict}
+
+    @property
+    def failures(self) -> list[str]:
+        """What makes the exit status 1, one sentence each."""
+        refuted = [
+            f"{row.audit}: a bound of {row.worst.bound:.2f} exceeds the claim of "
+            f"{figure(row.worst.claimed)}"
+            for row in self.rows
+            if row.verdict is Verdict.REFUTED
+        ]
+        missed = [
+            f"{made.mutation}: a bound of {made.finding.bound:.2f} is within the claim of "
+            f"{figure(made.finding.claimed)}"
+            for made in self.mutations
+            if made.finding.verdict is not Verdict.REFUTED
+        ]
+        return refuted + missed
+
+
+def verdicts(results: Results) -> Verdicts:
+    """Rows in the registry's order, mutations in theirs."""
+    from attacks.audit.registry import AUDITS, MUTATIONS
+
+    found = {result.cell: finding_of(result) for result in results.cells}
+    rows = []
+    for name in AUDITS:
+        own = {cell: made for cell, made in found.items() if cell.audit == name}
+        right = [made for cell, made in own.items() if not cell.half and not cell.mutation]
+        twins = [made.verdict is Verdict.REFUTED for cell, made in own.items() if cell.half]
+        if right:
+            worst = max(right, key=_badness)
+            power = sum(twins) / len(twins) if twins else None
+            bounds = tuple(made.bound for made in right)
+            rows.append(Row(name, worst.verdict, worst, bounds, power))
+    by_name = {cell.mutation: made for cell, made in found.items() if cell.mutation}
+    caught = tuple(Caught(m.name, m.audit, by_name[m.name]) for m in MUTATIONS if m.name in by_name)
+    least = min(cell.miss for cell in found)
+    misses = [(row.worst.miss, len(row.bounds)) for row in rows]
+    wrong = sum(miss * seeds for miss, seeds in misses)
+    strict = sum(miss * seeds for miss, seeds in misses if miss <= least)
+    return Verdicts(tuple(rows), caught, min(1.0, wrong), min(1.0, strict))
+
+
+def _badness(made: Finding) -> tuple[bool, bool, float]:
+    verdict = made.verdict
+    refuted, silent = verdict is Verdict.REFUTED, verdict is Verdict.CANNOT_TELL
+    return refuted, silent, made.bound - made.claimed
+
+
+def tables(results: Results) -> list[Table | str]:
+    """The audits, the self-test, and what they mean together."""
+    found, cell = verdicts(results), results.cells[0].cell
+    noise = "noise of the operating system" if cell.stream is None else "all noise from a seed"
+    note = (
+        f"{_summary(found)} Each bound is wrong with the probability under wrong at most: any of "
+        f"those with {cell.miss:g} with {found.strict:.2g}, any of the table with "
+        f"{found.wrong:.2g}; {noise}. A bound below its claim proves nothing good: power says what "
+        "the audit would have seen. Cannot tell: a perfect attack could not have refuted the claim "
+        "(ceiling at most the claim), or this attack misses even a twin without any noise; such a "
+        "row is no evidence for it. * on an assumption, mostly the claimed shape of the noise."
+    )
+    mutations = [_mutations(found)] if found.mutations else []
+    return [_audits(found), *mutations, note, *(f"FAILED {line}" for line in found.failures)]
+
+
+def _summary(found: Verdicts) -> str:
+    """One sentence; a row that cannot tell is never counted as one that holds."""
+    count = found.counts
+    return (
+        f"Of {len(found.rows)} audits {count[Verdict.REFUTED]} refuted the claim, "
+        f"{count[Verdict.HOLDS]} could have and did not, "
+        f"{count[Verdict.CANNOT_TELL]} cannot tell."
+    )
+
+
+def _audits(found: Verdicts) -> Table:
+    columns = ("claimed", "delta", "wrong", "bound", "ceiling", "power", "verdict")
+    title = "What an attacker proves, against what is claimed"
+    table = new_table(title, ("audit", "kind", *columns), left=2)
+    for row in found.rows:
+        worst = row.worst
+        table.add_row(
+            row.audit,
+            worst.kind,
+            figure(worst.claimed),
+            f"{worst.delta:g}",
+            f"{worst.miss:g}",
+            f"{worst.bound:.2f}{'*' if worst.assumes else ' '}",
+            f"{worst.ceiling:.1f}",
+            "-" if row.power is None else f"{row.power:.0%}",
+            row.verdict,
+        )
+    return table
+
+
+def _mutations(found: Verdicts) -> Table:
+    title = "Self-test: the real code with one thing broken"
+    table = new_table(title, ("mutation", "caught by", "claimed", "bound", "verdict"), left=2)
+    for made in found.mutations:
+        finding = made.finding
+        caught = "caught" if finding.verdict is Verdict.REFUTED else "MISSED"
+        claimed = figure(finding.claimed)
+        table.add_row(made.mutation, made.audit, claimed, f"{finding.bound:.2f}", caught)
+    return table
+
+
+def _out(settings: Settings) -> Path:
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return settings.out or Path("runs") / f"audit-{moment}"
+
+
+STUDY = Study(
+    name="privacy_audit",
+    script="privacy_audit.py",
+    about=str(Settings.__doc__),
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=lambda cell: cell,
+    prepare=prepare,
+    measure=measure,
+    roots=lambda _: ("experiments.privacy_audit:measure",),
+    shown=tables,
+    image_set=lambda _: None,
+    out=_out,
+    status=lambda results: 1 if verdicts(results).failures else 0,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("experiments.privacy_audit"))

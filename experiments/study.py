@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tyro
 
 from experiments import definitions, provenance, tables
-from experiments.cli import command, exit_status
+from experiments.cli import command, data_folder, exit_status
 from experiments.codec import decode, encode
 from experiments.measures import ACCURACY
 from experiments.plots import Line
@@ -126,7 +126,8 @@ class Study:
     """One table or figure.
 
     name: of its files. script: that runs it. about: for --help. settings: a dataclass of the
-    command line, with `data_dir`, `out` and `workers`. cell: a hashable dataclass with a `label`.
+    command line, with `out`, `workers` and, for image sets, `data_dir`. cell: a hashable dataclass
+    with a `label`.
     cells: of settings; raises ConfigurationError for a value that is not allowed. group: what cells
     share; prepare: makes it once for the cells of a group that are missing. measure: one cell. Both
     run in a worker. roots: of a cell, the definitions that its figures come from, as
@@ -210,18 +211,6 @@ def at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigurationError(name, value, f"use {least} or more")
-
-
-def data_folder(asked: Path | None) -> Path | None:
-    """The folder of image sets: as asked, or SECURE_FD_DATA, or None.
-
-    Raises ConfigurationError where it is no folder.
-    """
-    environment = os.environ.get("SECURE_FD_DATA")
-    chosen = asked or (Path(environment) if environment else None)
-    if chosen is not None and not chosen.is_dir():
-        raise ConfigurationError("data_dir", str(chosen), "it must be an existing folder")
-    return chosen
 
 
 # Finished cells.
@@ -385,7 +374,7 @@ def run(study: Study, settings: Any) -> int:
     """Run a study; returns the exit status. Raises ConfigurationError before any work starts."""
     at_least(1, workers=settings.workers)
     cells = study.cells(settings)
-    data_dir, out = data_folder(settings.data_dir), study.out(settings)
+    data_dir, out = _data_dir(settings), study.out(settings)
     check_out(out)
     store = Store(out / "cells", study)
     print(f"{len(cells)} cells, into {out}", file=sys.stderr)
@@ -407,6 +396,13 @@ def check_out(out: Path) -> None:
     nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise ConfigurationError("out", str(out), "it must be a folder, or one that can be made")
+
+
+def _data_dir(settings: Any) -> Path | None:
+    """The folder of image sets, for a study that has any."""
+    if not hasattr(settings, "data_dir"):
+        return None
+    return data_folder(settings.data_dir, os.environ.get("SECURE_FD_DATA"))
 
 
 def gathered(study: Study, found: Iterable[Result], settings: Any = None) -> Results:

@@ -20,7 +20,7 @@ from experiments.thresholds import CLIENT, SERVER
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import SGD
 
-STUDIES = tuple(map(load, MODULES))
+STUDIES = tuple(map(load, (*MODULES, "experiments.privacy_audit")))
 STUDY = {study.name: study for study in STUDIES}
 CELL = default_cell("digits", "strong", 10)
 
@@ -184,6 +184,15 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("dp_utility", {"rounds": 0}, "rounds: 0 is not allowed; use 1 or more"),
     ("dp_utility", {"study": "splits", "epsilons": "2"}, "epsilons: '2' is not allowed; study"),
     ("record_ablation", {"datasets": "mnist5k,mnist6k"}, "datasets: 'mnist6k' is not allowed"),
+    ("privacy_audit", {"epsilon": 0.0}, "epsilon: 0.0 is not allowed; use 0.1 to 16"),
+    ("privacy_audit", {"epsilon": 17.0}, "epsilon: 17.0"),
+    ("privacy_audit", {"delta": 0.5}, "delta: 0.5"),
+    ("privacy_audit", {"miss": 0.5}, "miss: 0.5"),
+    ("privacy_audit", {"unit": "person"}, "unit: 'person'"),
+    ("privacy_audit", {"kind": "mechanism,two-run"}, "kind: 'two-run'"),
+    ("privacy_audit", {"seeds": 0}, "seeds: 0"),
+    ("privacy_audit", {"power": -1}, "power: -1"),
+    ("privacy_audit", {"insecure_seed": -1}, "insecure_seed: -1"),
     ("record_ablation", {"seeds": 0}, "seeds: 0 is not allowed; use 1 or more"),
 ]
 

@@ -1,1 +1,0 @@
-"""The audit's command line: settings, work over processes, and the table."""

@@ -1,0 +1,141 @@
+"""The privacy audit: what it plans, how findings decide, and what a run saves."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attacks.audit.bounds import Finding, Kind, Verdict
+from attacks.audit.registry import AUDITS, MUTATIONS
+from experiments.privacy_audit import (
+    STUDY,
+    Cell,
+    Settings,
+    Verdicts,
+    cells,
+    finding_of,
+    measure,
+    result_of,
+    verdicts,
+)
+from experiments.study import Results, gathered, read_results
+from experiments.tables import rendered
+from secure_fd.privacy.units import PrivacyUnit
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_audit.py"
+
+
+def cell(audit: str, repeat: int = 0, *, half: bool = False, mutation: str = "") -> Cell:
+    return Cell(audit, repeat, half, mutation, 4.0, 1e-5, 1e-5, 1.0, None)
+
+
+def results_of(found: Mapping[Cell, Finding]) -> Results:
+    return gathered(STUDY, [result_of(cell, made, 1.0) for cell, made in found.items()])
+
+
+def said(found: Mapping[Cell, Finding]) -> Verdicts:
+    return verdicts(results_of(found))
+
+
+def test_what_was_asked_for_is_planned() -> None:
+    todo = cells(Settings(unit="label", kind="mechanism", seeds=2, power=1, self_test=True))
+    assert sum(one == cell("label", seed) for one in todo for seed in range(2)) == 2
+    assert sum(one.half for one in todo) == 1
+    assert {one.mutation for one in todo} - {""} == {m.name for m in MUTATIONS}
+    seeded = cells(Settings(insecure_seed=3))
+    assert len({one.stream for one in seeded}) == len(seeded)
+
+
+def test_every_unit_is_audited_in_every_kind() -> None:
+    seen = {(audit.unit, audit.kind) for audit in AUDITS.values()}
+    assert seen == {(unit, kind) for unit in PrivacyUnit for kind in Kind}
+
+
+def test_a_seed_makes_a_cell_repeatable() -> None:
+    one = replace(cell("label-canaries"), size=0.2, stream=5 << 32)
+    first, second = (finding_of(measure(None, one, None, lambda _: None)) for _ in range(2))
+    other = finding_of(measure(None, replace(one, half=True), None, lambda _: None))
+    assert first == second
+    assert other != first
+
+
+def test_a_finding_survives_as_a_result() -> None:
+    made = replace(finding(3.0, ceiling=float("inf")), also=(("no shape assumed", 1.5),))
+    assert finding_of(result_of(cell("record"), made, 1.0)) == made
+
+
+def finding(bound: float, ceiling: float = 9.0, miss: float = 1e-5) -> Finding:
+    return Finding(
+        Kind.MECHANISM, PrivacyUnit.RECORD, "x", 4.0, 1e-5, bound, ceiling, miss, "attack", 10
+    )  # fmt: skip
+
+
+def test_the_worst_seed_decides_and_power_counts_twins() -> None:
+    found = {
+        cell("record", 0): finding(3.0),
+        cell("record", 1): finding(4.5),
+        cell("record", 0, half=True): finding(5.0),
+        cell("record", 1, half=True): finding(3.9),
+    }
+    made = said(found)
+    (row,) = made.rows
+    assert (row.worst.bound, row.power, row.bounds) == (4.5, 0.5, (3.0, 4.5))
+    assert made.wrong == pytest.approx(2e-5)
+    assert len(made.failures) == 1
+
+
+def test_a_mutation_that_passes_is_a_failure() -> None:
+    name = MUTATIONS[0].name
+    caught, missed, blind = (
+        said({cell("record", mutation=name): made})
+        for made in (finding(4.1), finding(3.9), finding(3.9, ceiling=3.9))
+    )
+    assert caught.failures == []
+    assert len(missed.failures) == len(blind.failures) == 1
+
+
+def test_one_seed_that_cannot_tell_decides_unless_another_refutes() -> None:
+    blind, holds, refuted = finding(1.0, ceiling=4.0), finding(3.9), finding(4.1)
+    for found, verdict in (
+        ((holds, blind), Verdict.CANNOT_TELL),
+        ((blind, refuted, holds), Verdict.REFUTED),
+        ((holds, holds), Verdict.HOLDS),
+    ):
+        tasks_found = {cell("record", seed): made for seed, made in enumerate(found)}
+        (row,) = said(tasks_found).rows
+        assert row.verdict is verdict
+
+
+def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure() -> None:
+    results = results_of({cell("record"): finding(1.0, 4.0), cell("label"): finding(3.9)})
+    assert verdicts(results).failures == []
+    assert STUDY.status(results) == 0
+    text = rendered(STUDY.shown(results))
+    assert "0 refuted the claim, 1 could have and did not, 1 cannot tell" in text
+    assert [row.verdict for row in verdicts(results).rows] == ["cannot tell", "holds"]
+
+
+def test_looser_rows_are_counted_apart() -> None:
+    found = {cell("record", 0): finding(1.0), cell("label", 0): finding(1.0, miss=0.01)}
+    made = said(found)
+    assert (made.strict, made.wrong) == pytest.approx((1e-5, 0.01001))
+
+
+def test_a_run_saves_what_it_shows(tmp_path: Path) -> None:
+    made = subprocess.run(  # noqa: S603 - our own script
+        [
+            *(sys.executable, str(SCRIPT), "--quick", "--power", "0", "--workers", "1"),
+            *("--unit", "label", "--kind", "mechanism", "--insecure-seed", "1"),
+            *("--out", str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    (row,) = verdicts(read_results(STUDY, tmp_path / "privacy_audit.json")).rows
+    assert 2.4 <= row.worst.bound <= row.worst.claimed == 4.0
+    assert f"{row.worst.bound:.2f}" in made.stdout
