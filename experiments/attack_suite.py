@@ -12,6 +12,7 @@ from typing import Annotated
 
 import tyro
 
+from attacks.registry import load
 from experiments.cli import command, data_folder, exit_status
 from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON
 from experiments.scenes import SCENES, Job
@@ -37,6 +38,8 @@ class Settings:
     """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
     scenes: str = "all"
     """Scenes to run: all, or their names with commas."""
+    attacks: str = ""
+    """Attacks of one's own, package.module:Name with commas, on the rows of federation."""
     dp_eps: float = 4.0
     """Epsilon of the rows under differential privacy, from 0.01 to 50."""
     dp_delta: float = 1e-5
@@ -77,7 +80,12 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         raise ConfigurationError("out", str(settings.out), "it must be a folder")
     folder = data_folder(settings.data_dir, environment_dir)
     count = settings.seeds or (1 if settings.quick else _SEEDS)
-    job = Job(settings.dataset, folder, settings.dp_eps, settings.dp_delta, settings.quick)
+    own = tuple(part.strip() for part in settings.attacks.split(",") if part.strip())
+    for name in own:
+        if ":" not in name:
+            raise ConfigurationError("attacks", name, "use package.module:Name")
+        load(name)
+    job = Job(settings.dataset, folder, settings.dp_eps, settings.dp_delta, settings.quick, own)
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + count))
     return Plan(settings, job, _scenes(settings.scenes), seeds)
 

@@ -73,7 +73,7 @@ class Store:
 
     def path(self, cell: Cell) -> Path:
         """A readable name, and a hash of cell, job, version and schema."""
-        job = {name: value for name, value in asdict(self.job).items() if name != "data_dir"}
+        job = self.job.settings()
         content = json.dumps([CELL_SCHEMA, self.version, job, asdict(cell)], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         return self.folder / f"{cell.scene}-{cell.row}-{cell.seed}-{digest}.json"
@@ -559,6 +559,5 @@ def collected(
 
 
 def _settings(plan: Plan, store: Store) -> dict[str, object]:
-    """Every setting that a figure may depend on; paths stay on the machine that has them."""
-    job = {name: value for name, value in asdict(plan.job).items() if name != "data_dir"}
-    return {**job, "scenes": list(plan.scenes), "code": store.version}
+    """Every setting that a figure may depend on."""
+    return {**plan.job.settings(), "scenes": list(plan.scenes), "code": store.version}

@@ -6,7 +6,7 @@ its protocol rows one by one, so that a suite which was interrupted goes on row 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
@@ -27,7 +27,8 @@ Prepared = TypeVar("Prepared")
 class Job:
     """What every scene of a run is given. data_dir: of image sets that are not bundled.
 
-    epsilon, delta: of the rows under differential privacy. quick: a minute's look.
+    epsilon, delta: of the rows under differential privacy. quick: a minute's look. own: attacks of
+    one's own, which run on the rows of `federation`.
     """
 
     dataset: str = "mnist5k"
@@ -35,6 +36,13 @@ class Job:
     epsilon: float = 4.0
     delta: float = 1e-5
     quick: bool = False
+    own: tuple[str, ...] = ()
+
+    def settings(self) -> dict[str, object]:
+        """Everything that a figure may depend on; paths stay on the machine that has them."""
+        job = {field.name: getattr(self, field.name) for field in fields(self)}
+        del job["data_dir"]
+        return {name: value for name, value in job.items() if name != "own" or value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,8 +277,8 @@ def _federation_run(
 def _federation_plan(job: Job) -> Plan:
     rounds = _QUICK_ROUNDS if job.quick else _ROUNDS
     # Another scene has inversion at length; a minute's look does without the prior.
-    attacks = "label-distribution" if job.quick else "label-distribution,inversion"
-    return suite_plan(job, Settings(rounds=rounds, attacks=attacks))
+    attacks = ["label-distribution", *([] if job.quick else ["inversion"]), *job.own]
+    return suite_plan(job, Settings(rounds=rounds, attacks=",".join(attacks)))
 
 
 FEDERATION = Scene(

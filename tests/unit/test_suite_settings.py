@@ -115,3 +115,15 @@ def test_a_file_that_is_not_what_it_says_is_refused(tmp_path: Path, harm: str) -
     path.write_text(json.dumps(content)[: 100 if harm == "truncated" else None])
     with pytest.raises(ConfigurationError, match="remove it to run this one again"):
         store.find(CELL)
+
+
+def test_an_attack_of_ones_own_is_named_and_checked() -> None:
+    own = "examples.own_attack:LargestClass"
+    assert plan(Settings(attacks=own), None).job.own == (own,)
+    assert "own" not in Job().settings()
+    for wrong, words in (
+        ("lira", "package.module:Name"),
+        ("no.such:Attack", "a class that exists"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            plan(Settings(attacks=wrong), None)
