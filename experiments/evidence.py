@@ -6,8 +6,9 @@ python -m experiments.evidence rekey selectors
 """
 
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ import tyro
 from experiments import provenance
 from experiments.cli import data_folder, exit_status
 from experiments.definitions import ROOT
+from experiments.page import updated
 from experiments.study import (
     KEPT,
     Result,
@@ -41,6 +43,12 @@ STUDIES = tuple(
 )
 """The modules of all studies with committed results."""
 COMMITTED = ROOT / "docs" / "results"
+PAGES = ("README.md", "docs/results.md", "docs/attacks.md", "docs/audit.md")
+"""Pages with figures of committed files."""
+TIMINGS = ("rounds.json", "secure_aggregation.json", "secure_aggregation_growth.json")
+"""Of benchmarks: seconds of one machine, which no key could vouch for."""
+_LINK = re.compile(r"results/([a-z0-9_]+\.json)")
+_STALE = "Stale, made by an earlier version of the code: "
 EXACT = 1e-12
 """Relative difference of two figures that count as equal."""
 
@@ -59,13 +67,41 @@ def stale_line(study: Study, results: Results) -> str:
     return f"Stale: made by an earlier version of the code. {which} cells of {study.name}.json."
 
 
-def unmarked(page: str, folder: Path = COMMITTED) -> list[str]:
-    """The lines that a page lacks about stale files of a folder."""
-    lines = [
-        stale_line(study, read_results(study, folder / f"{study.name}.json"))
-        for study in map(load, STUDIES)
-    ]
-    return [line for line in lines if line and line not in page]
+def stale_files(folder: Path = COMMITTED) -> set[str]:
+    """Names of committed files with stale cells; those without keys of their own are stale."""
+    keyed = {f"{study.name}.json": study for study in map(load, STUDIES)}
+    return {
+        path.name
+        for path in folder.glob("*.json")
+        if path.name not in TIMINGS
+        and (path.name not in keyed or stale(keyed[path.name], _read(keyed, path)))
+    }
+
+
+def _read(keyed: Mapping[str, Study], path: Path) -> Results:
+    return read_results(keyed[path.name], path)
+
+
+def stale_note(page: str, files: Iterable[str]) -> str:
+    """What a page says of the stale files that it links to; "" where there are none.
+
+    >>> stale_note("Of [a](results/a.json) and [b](results/b.json).", ["b.json", "c.json"])
+    'Stale, made by an earlier version of the code: b.json.'
+    """
+    linked = set(_LINK.findall(page)) & set(files)
+    return f"{_STALE}{', '.join(sorted(linked))}." if linked else ""
+
+
+def marked(page: str, files: Iterable[str]) -> str:
+    """The page with its note between the markers of "stale"."""
+    return updated(page, {"stale": stale_note(page, files)})
+
+
+def unmarked(page: str, files: Iterable[str]) -> list[str]:
+    """The stale files that a page links to and does not say to be stale."""
+    linked = set(_LINK.findall(page)) & set(files)
+    said = "".join(line for line in page.splitlines() if line.startswith(_STALE))
+    return sorted(name for name in linked if name not in re.split(r"[ ,]+|\.$", said))
 
 
 # Recomputing.
@@ -166,7 +202,7 @@ def rekey(
 class Settings:
     """Check, recompute or stamp the committed results of studies.
 
-    check: name the stale files that docs/results.md does not mark. refresh: measure stale cells
+    check: name the stale files that a page does not mark. refresh: measure stale cells
     again. rekey: measure two cheap cells of a study again, and stamp all of its cells if these are
     equal in all figures.
     """
@@ -190,10 +226,7 @@ def main(settings: Settings) -> int:
     if settings.action not in ("check", "refresh", "rekey"):
         raise ConfigurationError("action", settings.action, "use check, refresh or rekey")
     if settings.action == "check":
-        lines = unmarked((ROOT / "docs" / "results.md").read_text(encoding="utf-8"))
-        for line in lines:
-            print(f"docs/results.md does not say: {line} Run experiments/results_page.py.")
-        return 1 if lines else 0
+        return _check()
     status, data_dir = 0, data_folder(settings.data_dir, os.environ.get("SECURE_FD_DATA"))
     for study in _chosen(settings.studies):
         path, cells = COMMITTED / f"{study.name}.json", Path("runs/evidence") / study.name
@@ -204,6 +237,17 @@ def main(settings: Settings) -> int:
         unequal = rekey(study, path, data_dir, settings.workers, cells, settings.cells)
         status = status or int(bool(unequal))
         print(f"{study.name}: {'; '.join(unequal) if unequal else 'equal, stamped'}")
+    return status
+
+
+def _check() -> int:
+    files, status = stale_files(), 0
+    for page in PAGES:
+        names = unmarked((ROOT / page).read_text(encoding="utf-8"), files)
+        status = status or int(bool(names))
+        if names:
+            missing = ", ".join(names)
+            print(f"{page} does not mark as stale: {missing}. Run experiments/results_page.py.")
     return status
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import tyro
 
 from experiments.cli import exit_status
-from experiments.evidence import STUDIES, stale_line
+from experiments.evidence import PAGES, STUDIES, marked, stale_files, stale_line
 from experiments.page import updated
 from experiments.study import load, read_results
 from experiments.tables import markdown
@@ -19,7 +19,7 @@ from experiments.tables import markdown
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Write the tables of all studies into docs/results.md, from docs/results/*.json."""
+    """Write the tables of all studies into docs/results.md, and what is stale into all pages."""
 
     docs: Path = Path(__file__).parents[1] / "docs"
     """Folder of results.md and of results/."""
@@ -43,11 +43,15 @@ def _sections(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def main(settings: Settings) -> int:
-    """Rewrite the sections that have results; returns the exit status."""
+    """Rewrite the sections that have results, and what pages say to be stale."""
     page = settings.docs / "results.md"
     made = sections(settings.docs / "results")
     page.write_text(updated(page.read_text(encoding="utf-8"), made), encoding="utf-8")
     print(f"{page.name}: {', '.join(made) or 'no results yet'}")
+    files = stale_files(settings.docs / "results")
+    for name in PAGES:
+        other = settings.docs.parent / name
+        other.write_text(marked(other.read_text(encoding="utf-8"), files), encoding="utf-8")
     return 0
 
 
