@@ -20,7 +20,7 @@ from attacks.inversion import (
     accuracy_details,
     inversion_controls,
     invert,
-    replace_control,
+    words_against,
 )
 from attacks.scoring import score_images
 from attacks.view import Capability, LabelFunction, Oracle, Public, View
@@ -509,7 +509,7 @@ class _Ideal(Attack[Images, InversionTruth]):
             details |= student_details(estimate.network, truth, self.teacher)
         shown = {"attack": estimate, against: self.controls[against], **estimate.others}
         return score_images(
-            replace_control(self, against),
+            words_against(self, against),
             estimate,
             truth.originals,
             substream(seed, "leakage"),

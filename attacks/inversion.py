@@ -571,7 +571,7 @@ class ModelInversion(Attack[Images, InversionTruth]):
         for name in {against, RANDOM_TARGET}:
             details |= beyond_pixels(f"{name}: ", self.controls[name], truth)
         return score_images(
-            replace_control(self, against),
+            words_against(self, against),
             estimate,
             truth.originals,
             substream(seed, "leakage"),
@@ -583,7 +583,7 @@ class ModelInversion(Attack[Images, InversionTruth]):
         )
 
 
-def replace_control(attack: Titled, against: str) -> Words:
+def words_against(attack: Titled, against: str) -> Words:
     """The attack's words, with the control that there is."""
     return Words(attack.name, attack.title, attack.figure_name, f"Δ of the {against}")
 
