@@ -381,7 +381,7 @@ def test_the_acceptance_rate_is_the_selectors() -> None:
         oracles: Mapping[Capability, Oracle] = {Capability.INJECT_PROXIES: Oracle(votes, 50)}
         rates[selecting] = attack.run(
             server_view(found.made.transcript, known, oracles), 0
-        ).pool.acceptance
+        ).details["acceptance_rate"]
     assert rates[True] < 0.2
     assert rates[False] == 1.0
 
