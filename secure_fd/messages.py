@@ -48,9 +48,9 @@ def ensemble_message(
     units = total.reshape(-1, codec.n_classes)[ensemble.kept]
     if (rows.max(axis=1, initial=0.0) == 1.0).all() and (rows.sum(axis=1) == 1.0).all():
         named = rows.argmax(axis=1) if len(rows) else np.zeros(0, dtype=np.int64)
-        form, body = _Form.CLASSES, named.astype(_wire_type(codec.n_classes)).tobytes()
+        form, body = _Form.CLASSES, named.astype(wire_type(codec.n_classes)).tobytes()
     elif units.min(initial=0) >= 0 and np.array_equal(rows, _mean(units, codec)):
-        written = units.astype(_wire_type(contributors * codec.levels))
+        written = units.astype(wire_type(contributors * codec.levels))
         form, body = _Form.SUMS, written.tobytes()
     return _HEAD.pack(form, contributors) + kept.tobytes() + body
 
@@ -77,8 +77,8 @@ def _rows(
 ) -> FloatArray:
     classes = codec.n_classes
     types: Mapping[int, tuple[np.dtype[np.generic], int]] = {
-        _Form.CLASSES: (_wire_type(classes), 1),
-        _Form.SUMS: (_wire_type(contributors * codec.levels), classes),
+        _Form.CLASSES: (wire_type(classes), 1),
+        _Form.SUMS: (wire_type(contributors * codec.levels), classes),
         _Form.FLOATS: (np.dtype("<f4"), classes),
     }
     if form not in types or len(body) != count * types[form][1] * types[form][0].itemsize:
@@ -101,7 +101,7 @@ def _mean(units: UnitArray, codec: KnowledgeCodec) -> FloatArray:
     return ensemble_predictions(codec.votes(units.reshape(-1)))
 
 
-def _wire_type(largest: int) -> "np.dtype[np.unsignedinteger]":
+def wire_type(largest: int) -> "np.dtype[np.unsignedinteger]":
     """Little-endian, and as wide as the largest value needs."""
     return np.min_scalar_type(largest).newbyteorder("<")
 

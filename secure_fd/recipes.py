@@ -6,7 +6,7 @@ how many proxies there are; not from the name of a split.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from secure_fd.errors import ConfigurationError
 
@@ -275,12 +275,3 @@ def paper(n_classes: int, n_proxies: int, held: float, *, rounds: int = 500) -> 
         remember=False,
     )
     return Recipe(rounds, schedule)
-
-
-def with_proxies(schedule: Schedule, per_round: int) -> Schedule:
-    """The same schedule with so many proxies a round.
-
-    >>> with_proxies(Schedule(), 40).proxies_per_round
-    40
-    """
-    return replace(schedule, proxies_per_round=per_round)

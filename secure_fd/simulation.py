@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -208,7 +208,7 @@ def _recipe(
         return recipes.ours(data.n_classes, proxies, held, image_set=data.name)
     plain = recipe_of(method, people, data.proxies.pixels)
     most = min(plain.schedule.proxies_per_round, proxies)
-    return recipes.Recipe(plain.rounds, recipes.with_proxies(plain.schedule, most))
+    return recipes.Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))
 
 
 def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:

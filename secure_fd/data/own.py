@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from secure_fd.data.federated import VALIDATION_SHARE, ClientData
 from secure_fd.data.images import Images
@@ -95,15 +94,3 @@ def _pixels(image: object) -> Tensor:
         found = found.float() / 255
     found = found.float()
     return found[None] if found.ndim == 2 else found
-
-
-def resized(images: Images, size: int) -> Images:
-    """The same images, `size` pixels a side.
-
-    >>> resized(Images(torch.zeros(2, 3, 8, 8), torch.zeros(2).long()), 4).pixels.shape
-    torch.Size([2, 3, 4, 4])
-    """
-    made = functional.interpolate(
-        images.pixels, size=(size, size), mode="bilinear", align_corners=False
-    )
-    return Images(made.clamp(0, 1), images.labels)

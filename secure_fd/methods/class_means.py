@@ -36,6 +36,7 @@ from secure_fd.knowledge import (
     ensemble_predictions,
 )
 from secure_fd.learner import Learner
+from secure_fd.messages import wire_type
 from secure_fd.methods.base import Labels, Own, Setting, levels
 from secure_fd.training import predict
 from secure_fd.transcript import DistillationRound, Transcript, uploads_of
@@ -207,7 +208,7 @@ def class_means(predictions: FloatArray, of_class: FloatArray) -> FloatArray:
 
 def sum_message(total: WordArray, clients: int, codec: KnowledgeCodec) -> bytes:
     """The exact sum [C * C] over so many clients."""
-    return _COUNT.pack(clients) + total.astype(_wire_type(clients * codec.levels)).tobytes()
+    return _COUNT.pack(clients) + total.astype(wire_type(clients * codec.levels)).tobytes()
 
 
 def read_sum(message: bytes, codec: KnowledgeCodec) -> tuple[WordArray, int]:
@@ -215,12 +216,7 @@ def read_sum(message: bytes, codec: KnowledgeCodec) -> tuple[WordArray, int]:
     if len(message) < _COUNT.size:
         raise PeerError(f"a sum of {len(message)} bytes is too short")
     clients = int(_COUNT.unpack_from(message)[0])
-    wire = _wire_type(clients * codec.levels)
+    wire = wire_type(clients * codec.levels)
     if len(message) != _COUNT.size + codec.n_classes**2 * wire.itemsize:
         raise PeerError(f"a sum of {codec.n_classes} classes has {len(message)} bytes")
     return np.frombuffer(message, wire, offset=_COUNT.size).astype(np.uint64), clients
-
-
-def _wire_type(largest: int) -> "np.dtype[np.unsignedinteger]":
-    """Little-endian, and as wide as the largest sum needs."""
-    return np.min_scalar_type(largest).newbyteorder("<")
