@@ -4,11 +4,19 @@ from typing import Self
 
 
 class SecureFDError(Exception):
-    """Base of all deliberate errors."""
+    """Base of all deliberate errors.
+
+    >>> issubclass(PeerError, SecureFDError)
+    True
+    """
 
 
 class ConfigurationError(SecureFDError, ValueError):
-    """A setting is not allowed; the sentence names field, value and what is allowed."""
+    """A setting is not allowed; the sentence names field, value and what is allowed.
+
+    >>> str(ConfigurationError("clients", 1, "use 2 or more"))
+    'clients: 1 is not allowed; use 2 or more'
+    """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(f"{field}: {value!r} is not allowed; {allowed}")
@@ -25,11 +33,19 @@ class UnsupportedEventError(ConfigurationError):
 
 
 class LocalError(SecureFDError):
-    """This party did something the protocol forbids."""
+    """This party did something the protocol forbids.
+
+    >>> isinstance(LocalError("this client has answered already"), SecureFDError)
+    True
+    """
 
 
 class PeerError(SecureFDError):
-    """Another party sent something the protocol forbids."""
+    """Another party sent something the protocol forbids.
+
+    >>> isinstance(PeerError("a message is too long"), LocalError)
+    False
+    """
 
 
 class MissingClientError(PeerError):
@@ -37,8 +53,16 @@ class MissingClientError(PeerError):
 
 
 class BudgetError(SecureFDError):
-    """A release, or a query, would exceed what was agreed."""
+    """A release, or a query, would exceed what was agreed.
+
+    >>> str(BudgetError("epsilon 4 is spent"))
+    'epsilon 4 is spent'
+    """
 
 
 class MissingCapabilityError(SecureFDError):
-    """What was asked for needs something that is not there: a view, or a library."""
+    """What was asked for needs something that is not there: a view, or a library.
+
+    >>> str(MissingCapabilityError("missing queries to the final model"))
+    'missing queries to the final model'
+    """

@@ -27,7 +27,11 @@ from secure_fd.privacy.units import Guarantee
 
 @dataclass(frozen=True, slots=True)
 class PrivateSGD:
-    """epsilon, delta: of the whole run. steps: gradient steps of one client in the whole run."""
+    """epsilon, delta: of the whole run. steps: gradient steps of one client in the whole run.
+
+    >>> PrivateSGD(epsilon=4.0, delta=1e-5, steps=300).clip
+    1.0
+    """
 
     epsilon: float
     delta: float

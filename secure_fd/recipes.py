@@ -18,6 +18,9 @@ class SGD:
     Batches are in records. own_batch: private records that join every distillation batch, so that
     a step minimises both losses of the paper's equation before (3) at once. smoothing: share of
     every taught target that all classes divide, as ensembles err where private labels do not.
+
+    >>> SGD(learning_rate=0.05, momentum=0.9).local_batch
+    64
     """
 
     learning_rate: float = 0.1
@@ -50,6 +53,9 @@ class Schedule:
     anneal_warmup: the rate falls to zero in the warm-up too, so that networks come to rest before
     they first answer.
     augment: name of the views through which batches are taken (see `augmentation`).
+
+    >>> Schedule(local_steps=2, proxy_steps=8).fedavg_steps
+    10
     """
 
     warmup_steps: int = 200
@@ -178,7 +184,11 @@ def schedule(name: str, split_kind: str) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """So many rounds of one schedule."""
+    """So many rounds of one schedule.
+
+    >>> Recipe(rounds=3, schedule=Schedule()).schedule.warmup_steps
+    200
+    """
 
     rounds: int
     schedule: Schedule

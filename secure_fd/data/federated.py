@@ -26,6 +26,10 @@ class ClientData:
     """One client's private records: train, and validation for its thresholds.
 
     n_classes: of the whole federation.
+
+    >>> records = Images(torch.zeros(4, 1, 8, 8), torch.tensor([0, 2, 2, 0]))
+    >>> ClientData(records, records[:0], n_classes=3).classes
+    (0, 2)
     """
 
     train: Images
@@ -56,6 +60,11 @@ class FederatedData:
     members, in nobody's training set: the non-members of the attacks. proxy_message_bytes: of the
     proxy set as it travels, where that is not `proxies`: images travel, and each client maps them
     to features itself.
+
+    >>> from secure_fd import federate, load, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 4, seed=0)
+    >>> [client.classes for client in data.clients]
+    [(0,), (1,), (2,), (3,)]
     """
 
     name: str
@@ -74,6 +83,10 @@ def federate(
 
     Held-out records always come from the pool, so that they are drawn as the members are. An
     image that the pool holds twice, or that the test set holds too, is used once.
+
+    >>> from secure_fd import load, parse_split
+    >>> len(federate(load("digits"), parse_split("iid"), 5, seed=0).clients)
+    5
     """
     rng = np.random.default_rng(seed)
     part = sizes or image_set(source.name).sizes

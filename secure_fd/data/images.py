@@ -10,7 +10,11 @@ from secure_fd.errors import LocalError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Images:
-    """pixels: float32 [N, channels, H, W] in [0, 1]. labels: int64 [N]."""
+    """pixels: float32 [N, channels, H, W] in [0, 1]. labels: int64 [N].
+
+    >>> len(Images(torch.zeros(5, 1, 28, 28), torch.zeros(5, dtype=torch.int64)))
+    5
+    """
 
     pixels: Tensor = field(repr=False)
     labels: Tensor = field(repr=False)

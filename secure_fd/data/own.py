@@ -41,6 +41,10 @@ def images_in(folder: Path | str, size: int, *, channels: int = 3) -> tuple[Imag
     size: pixels a side, to which every image is scaled. channels: 1 for grey, 3 for colour.
     Raises ConfigurationError for a folder that is missing or holds no such image, and for a file
     that cannot be read.
+
+    >>> images_in("no such folder", 32)
+    Traceback (most recent call last):
+    secure_fd.errors.ConfigurationError: folder: 'no such folder' is not allowed; ...
     """
     from PIL import Image, UnidentifiedImageError  # slow to import
 

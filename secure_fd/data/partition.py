@@ -41,7 +41,11 @@ class Split:
 
 
 def parse_split(text: str) -> Split:
-    """A Split from 'strong', 'weak', 'hospitals', 'iid' or 'dirichlet:BETA'."""
+    """A Split from 'strong', 'weak', 'hospitals', 'iid' or 'dirichlet:BETA'.
+
+    >>> parse_split("dirichlet:0.5").beta
+    0.5
+    """
     if text in ("strong", "weak", "hospitals", "iid"):
         return Split(text)  # type: ignore[arg-type]  # narrowed by the line above
     kind, _, beta = text.partition(":")

@@ -206,6 +206,9 @@ def load(name: str, data_dir: Path | None = None) -> Source:
     """Load an image set by its name.
 
     Raises ConfigurationError for an unknown name, a missing folder or a damaged file.
+
+    >>> load("digits").n_classes
+    10
     """
     image_set(name)
     return _LOADERS[name](data_dir)

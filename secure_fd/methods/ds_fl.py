@@ -29,6 +29,9 @@ class DSFL(EverybodyAnswers):
     """labels: what clients share. temperature: T; the lower, the sharper.
 
     Raises ConfigurationError for a temperature that is not above 0 and finite.
+
+    >>> DSFL().name
+    'DS-FL soft'
     """
 
     labels: Labels = "soft"

@@ -18,7 +18,11 @@ from secure_fd.methods.base import EverybodyAnswers, Labels
 
 @dataclass(frozen=True, slots=True)
 class FedMD(EverybodyAnswers):
-    """labels: what clients share."""
+    """labels: what clients share.
+
+    >>> FedMD("hard").name
+    'FedMD hard'
+    """
 
     labels: Labels = "soft"
 

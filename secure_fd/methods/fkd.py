@@ -24,6 +24,9 @@ class FKD:
     """labels: what clients share. gamma: weight of the distillation loss, 0 or more.
 
     Raises ConfigurationError for a gamma that is negative or not finite.
+
+    >>> FKD(gamma=0.5).name
+    'FKD soft'
     """
 
     labels: Labels = "soft"

@@ -27,6 +27,9 @@ class PLS:
 
     gamma: weight of the distillation loss, 0 or more; 1 lets both losses weigh the same.
     Raises ConfigurationError for a gamma that is negative or not finite.
+
+    >>> PLS("hard").name
+    'PLS hard'
     """
 
     labels: Labels = "soft"

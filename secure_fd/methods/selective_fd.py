@@ -47,6 +47,9 @@ class SelectiveFD:
     own_classes: with counted votes, a client names only classes whose own estimator accepts the
     proxy. Without it, one round of confused networks feeds on its own answers: hard labels fall
     from 99 % right to chance within ten rounds.
+
+    >>> SelectiveFD("hard", server_threshold=1.0).name
+    'Selective-FD hard'
     """
 
     labels: Labels = "soft"

@@ -178,6 +178,9 @@ class ProxyRatioSelector:
 
     threshold: "otsu" splits the proxies' own scores; "quantile" is the paper's tau_client, the
     given quantile of the ratio on held-back local records.
+
+    >>> ProxyRatioSelector("quantile", 0.1).quantile
+    0.1
     """
 
     threshold: Literal["otsu", "quantile"] = "otsu"
@@ -243,6 +246,9 @@ class KulsifSelector:
     [N, d, 1, 1], in which the paper estimates on CIFAR-10, differ in scale from one to the next and
     are normalised each by its own on the public proxies. share: of the local records that the
     estimate is built from; the threshold is the `quantile` on the rest. beta is n_u^(-1/2).
+
+    >>> KulsifSelector(quantile=0.1).width
+    5.0
     """
 
     quantile: float = 0.25
