@@ -3,7 +3,7 @@
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -12,6 +12,10 @@ from secure_fd.errors import ConfigurationError
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 T = TypeVar("T")
+UNLESS_EMPTY: Mapping[str, str] = {"json": "unless empty"}
+"""Metadata of a field that a file leaves out where it is empty."""
+NEVER: Mapping[str, str] = {"json": "never"}
+"""Metadata of a field that is kept elsewhere, or not at all."""
 
 
 def encode(value: object, where: str) -> Json:
@@ -23,7 +27,9 @@ def encode(value: object, where: str) -> Json:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value)}
+        named = {f: getattr(value, f.name) for f in fields(value)}
+        kept = {f.name: part for f, part in named.items() if _is_written(f, part)}
+        return {name: encode(part, f"{where}.{name}") for name, part in kept.items()}
     if isinstance(value, Mapping):
         return {str(key): encode(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -33,6 +39,10 @@ def encode(value: object, where: str) -> Json:
     if value is None or isinstance(value, bool | int | str):
         return value
     raise ConfigurationError(where, value, "use what JSON can hold")
+
+
+def _is_written(of: "Field[Any]", value: object) -> bool:
+    return {None: True, "unless empty": bool(value), "never": False}[of.metadata.get("json")]
 
 
 def _finite(value: float, where: str) -> float | str:
@@ -65,15 +75,18 @@ def _decode(kind: object, value: object, where: str) -> object:
 
 
 def _decode_dataclass(kind: object, value: dict[str, object], where: str) -> object:
-    hints = get_type_hints(kind)
-    missing, extra = sorted(hints.keys() - value.keys()), sorted(value.keys() - hints.keys())
+    rules = {f.name: f.metadata.get("json") for f in fields(cast(Any, kind))}
+    hints = {name: of for name, of in get_type_hints(kind).items() if rules.get(name) != "never"}
+    needed = {name for name in hints if rules.get(name) is None}
+    missing, extra = sorted(needed - value.keys()), sorted(value.keys() - hints.keys())
     if missing or extra:
         raise ConfigurationError(
             f"{where}.{(missing or extra)[0]}",
             "missing" if missing else "unknown",
             f"the fields are {', '.join(hints)}",
         )
-    parts = {name: _decode(of, value[name], f"{where}.{name}") for name, of in hints.items()}
+    given = {name: of for name, of in hints.items() if name in value}
+    parts = {name: _decode(of, value[name], f"{where}.{name}") for name, of in given.items()}
     return cast(Callable[..., object], kind)(**parts)
 
 

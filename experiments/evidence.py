@@ -18,6 +18,7 @@ import tyro
 from experiments import provenance
 from experiments.cli import data_folder, exit_status
 from experiments.definitions import ROOT
+from experiments.leakage import AttackFigure
 from experiments.page import updated
 from experiments.study import (
     KEPT,
@@ -124,7 +125,7 @@ def refresh(study: Study, path: Path, data_dir: Path | None, workers: int, cells
         results,
         cells=tuple(merged),
         created=provenance.created_now(),
-        versions=provenance.versions("scikit-learn"),
+        versions=provenance.versions(*study.libraries),
         machine=provenance.machine(),
     )
     write_results(made, path)
@@ -149,7 +150,18 @@ def differences(before: Result, after: Result) -> list[str]:
     curves = [
         [v for p in r.curve for v in (p.round, p.accuracy, p.up, p.down)] for r in (before, after)
     ]
-    return found if _all_equal(*curves) else [*found, "curve"]
+    found += [] if _all_equal(*curves) else ["curve"]
+    names = before.attacks.keys() | after.attacks.keys()
+    return [*found, *(name for name in sorted(names) if not _same_attack(before, after, name))]
+
+
+def _same_attack(before: Result, after: Result, name: str) -> bool:
+    pair = [result.attacks.get(name) for result in (before, after)]
+    figures = [f for f in pair if isinstance(f, AttackFigure)]
+    if len(figures) < len(pair):
+        return pair[0] == pair[1]
+    one, other = ({"": f.figure, "control": f.control, **f.details} for f in figures)
+    return one.keys() == other.keys() and _all_equal(*([d[n] for n in one] for d in (one, other)))
 
 
 def _equal(before: Result, after: Result, name: str) -> bool:

@@ -17,12 +17,15 @@ from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from zipfile import BadZipFile
 
+import numpy as np
 import tyro
 
 from experiments import definitions, provenance, tables
 from experiments.cli import command, data_folder, exit_status
-from experiments.codec import decode, encode
+from experiments.codec import NEVER, UNLESS_EMPTY, decode, encode
+from experiments.leakage import Found, Pictures, check_found, picture_names
 from experiments.measures import ACCURACY
 from experiments.plots import Line
 from experiments.results import read, write, write_atomically
@@ -68,6 +71,8 @@ class Result:
     round, the mean of `per_client` where clients differ. curve: by ascending round. notes: what is
     no number, such as a guarantee. seconds: of CPU, without what the cells of a group share.
     evidence: key of the definitions that made it (see `experiments.definitions`), "" if unknown.
+    attacks: by name, a figure beside its control, or the sentence that says why there is none.
+    pictures: by "attack/name", kept beside the cell in a file of their own.
 
     >>> Result(cell="a", figures={"accuracy": 0.5}, seconds=1.0).accuracy
     0.5
@@ -80,8 +85,11 @@ class Result:
     curve: tuple[Point, ...] = ()
     notes: dict[str, object] = field(default_factory=dict, hash=False)
     evidence: str = ""
+    attacks: dict[str, Found] = field(default_factory=dict, hash=False, metadata=UNLESS_EMPTY)
+    pictures: Pictures = field(default_factory=dict, compare=False, repr=False, metadata=NEVER)
 
     def __post_init__(self) -> None:
+        check_found(self.attacks)
         mean = [self.figures[ACCURACY]] if ACCURACY in self.figures else []
         points = [point.accuracy for point in self.curve]
         provenance.check_measured((*mean, *self.per_client, *points), self.seconds)
@@ -133,7 +141,9 @@ class Study:
     run in a worker. roots: of a cell, the definitions that its figures come from, as
     "module:name"; what these reach by name need not be stated. shown: tables and sentences.
     image_set: that must be on disk for a cell. cost: of a cell, in a unit of the study.
-    out: the folder of settings without one. status: exit status of a finished run.
+    out: the folder of settings without one. report: writes further files of a finished run into
+    its folder. libraries: besides the common ones, those that figures come from. status: exit
+    status of a finished run.
     """
 
     name: str
@@ -151,6 +161,8 @@ class Study:
     image_set: Callable[[Any], str | None] = lambda cell: cell.image_set
     cost: Callable[[Any], int] = lambda _: 100
     out: Callable[[Any], Path] = lambda settings: settings.out
+    report: Callable[[Results, Path], None] = lambda _, __: None
+    libraries: tuple[str, ...] = ("scikit-learn",)
     status: Callable[[Results], int] = lambda _: 0
 
     @property
@@ -233,10 +245,16 @@ class Store:
         return self.folder / f"{re.sub(r'[^a-z0-9.]+', '-', cell.label.lower())}-{digest}.json"
 
     def save(self, result: Result) -> Result:
-        """Keep a result under the present key; ConfigurationError for what `find` refuses."""
+        """Keep a result under the present key; ConfigurationError for what `find` refuses.
+
+        Its pictures come first, so that figures are never without them.
+        """
         stamped = replace(result, evidence=self.study.key(result.cell))
         strict(self.study, stamped)
-        write(self.path(result.cell), stamped, "cell")
+        path = self.path(result.cell)
+        if result.pictures:
+            save_arrays(path.with_suffix(".npz"), result.pictures)
+        write(path, stamped, "cell")
         return stamped
 
     def find(self, cell: Any) -> Result | None:
@@ -249,7 +267,25 @@ class Store:
             raise ConfigurationError(
                 "cell", path.name, "it holds another cell: remove it to run this one again"
             )
-        return found
+        names = picture_names(found.attacks)
+        return replace(found, pictures=_load_arrays(path.with_suffix(".npz"), names))
+
+
+def save_arrays(path: Path, arrays: Pictures) -> None:
+    """Write named arrays as an npz, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def _load_arrays(path: Path, names: Sequence[str]) -> Pictures:
+    if not names:
+        return {}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            return {name: kept[name] for name in names}
+    except (KeyError, ValueError, OSError, BadZipFile):
+        again = "it must hold the pictures of its cell: remove that to run it again"
+        raise ConfigurationError("pictures", path.name, again) from None
 
 
 def strict(study: Study, result: Result) -> Result:
@@ -386,6 +422,7 @@ def run(study: Study, settings: Any) -> int:
     text = rendered(study.shown(results))
     (out / f"{study.name}.txt").write_text(text, encoding="utf-8")
     draw(study, results, out)
+    study.report(results, out)
     print(text)
     print(f"results: {path}")
     return study.status(results)
@@ -414,7 +451,7 @@ def gathered(study: Study, found: Iterable[Result], settings: Any = None) -> Res
         created=provenance.created_now(),
         command=command(study.script, sys.argv[1:]),
         settings={name: value for name, value in chosen.items() if name not in _OWN},
-        versions=provenance.versions("scikit-learn"),
+        versions=provenance.versions(*study.libraries),
         machine=provenance.machine(),
         cells=tuple(found),
     )

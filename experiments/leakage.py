@@ -1,0 +1,324 @@
+"""What attacks found: one figure on disk, several seeds of it together, and a table of rows."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from attacks.base import AttackResult
+    from attacks.statistics import OverSeeds
+
+NOT_APPLICABLE, NOT_RUN = "not applicable: ", "not run: "
+"""How the sentence starts that stands in the place of a figure."""
+EXCESS = "Δ"
+"""How the name of a figure starts that is an excess over held-out images."""
+VERDICTS = {1: "above the control", 0: "at the control", -1: "below the control"}
+
+Interval = tuple[float, float]
+Pictures: TypeAlias = Mapping[str, NDArray[np.float32]]
+"""[n, H, W] in [0, 1] by "attack/name"."""
+BETWEEN = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class AttackFigure:
+    """One attack on one row under one seed, beside the same attack without access.
+
+    figure, interval, control: in `unit`. n_members, n_non_members: how many private and held-out
+    records scored it. details: further figures by name. roc: {"fpr", "tpr"}, non-decreasing, where
+    the attack ranks records. pictures: names of those that are kept beside the cell.
+    """
+
+    title: str
+    figure: float
+    figure_name: str
+    unit: str
+    interval: Interval
+    control: float
+    control_name: str
+    queries: int = 0
+    n_members: int = 0
+    n_non_members: int = 0
+    caveats: list[str] = field(default_factory=list)
+    details: dict[str, float] = field(default_factory=dict)
+    roc: dict[str, list[float]] | None = None
+    pictures: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.interval[0] > self.interval[1]:
+            raise ConfigurationError("interval", self.interval, "use [low, high]")
+        if self.roc is not None:
+            _check_roc(self.roc)
+
+    @classmethod
+    def of(cls, result: "AttackResult") -> "AttackFigure":
+        """An attack's result as it is stored; of its pictures the names."""
+        roc = result.roc
+        same = {f.name for f in fields(cls)} - {"caveats", "details", "roc", "pictures"}
+        return cls(
+            **{name: getattr(result, name) for name in same},
+            caveats=list(result.caveats),
+            details={name: float(value) for name, value in result.details.items()},
+            roc=None if roc is None else {"fpr": roc.fpr.tolist(), "tpr": roc.tpr.tolist()},
+            pictures=sorted(result.images or {}),
+        )
+
+    @property
+    def declared(self) -> bool:
+        """Whether the figure follows from what clients declare in public, without an attack."""
+        return "declared_clients" in self.details
+
+    @property
+    def exact(self) -> float | None:
+        """Share of records that were recovered to the last bit, where the attack counts them."""
+        return self.details.get("share_exact")
+
+    @property
+    def differs_from_control(self) -> bool:
+        """Whether attack and control differ by more than chance explains, at about 95 %.
+
+        The control is an estimate too, about as uncertain as the figure, so their difference has
+        sqrt(2) times its half-width. Where the attack states a p-value, that must agree: it covers
+        the choice of images, which the interval does not.
+        """
+        low, high = self.interval
+        half = high - self.figure if self.control > self.figure else self.figure - low
+        # A p-value of Δ has no say about another figure.
+        excess = self.figure_name.startswith(EXCESS)
+        p_value = self.details.get("delta_p_value", 0.0) if excess else 0.0
+        return p_value < 0.05 and abs(self.figure - self.control) > math.sqrt(2) * half
+
+
+Found: TypeAlias = AttackFigure | str
+"""A figure, or the sentence that says why there is none."""
+
+
+def stored(
+    found: "Mapping[str, AttackResult | str]",
+) -> tuple[dict[str, Found], dict[str, NDArray[np.float32]]]:
+    """What attacks on a row gave, as a cell keeps it: figures or sentences, and pictures."""
+    figures: dict[str, Found] = {}
+    pictures: dict[str, NDArray[np.float32]] = {}
+    for attack, result in found.items():
+        figures[attack] = result if isinstance(result, str) else AttackFigure.of(result)
+        if not isinstance(result, str):
+            for name, images in (result.images or {}).items():
+                pictures[f"{attack}{BETWEEN}{name}"] = np.asarray(images, dtype=np.float32)
+    return figures, pictures
+
+
+def picture_names(found: Mapping[str, Found]) -> list[str]:
+    """The names under which the pictures of these attacks are kept."""
+    figures = [(attack, f) for attack, f in found.items() if isinstance(f, AttackFigure)]
+    return sorted(f"{attack}{BETWEEN}{name}" for attack, f in figures for name in f.pictures)
+
+
+def check_found(found: Mapping[str, Found]) -> None:
+    """Raise ConfigurationError for a sentence that does not say what kind of reason it is.
+
+    >>> check_found({"lira": "not applicable: missing a model"})
+    """
+    for attack, why in found.items():
+        if isinstance(why, str) and not why.startswith((NOT_APPLICABLE, NOT_RUN)):
+            allowed = f"start it with {NOT_APPLICABLE!r} or {NOT_RUN!r}"
+            raise ConfigurationError(attack, why, allowed)
+
+
+def _check_roc(roc: dict[str, list[float]]) -> None:
+    if set(roc) != {"fpr", "tpr"} or len(roc["fpr"]) != len(roc["tpr"]):
+        raise ConfigurationError("roc", sorted(roc), "use fpr and tpr, equally long")
+    for name, rates in roc.items():
+        if rates != sorted(rates) or any(not 0 <= rate <= 1 for rate in rates):
+            raise ConfigurationError(f"roc.{name}", rates, "use non-decreasing rates from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One attack on one row over seeds. lacking: why other seeds gave no figure.
+
+    Intervals at 95 % are Student's over seeds; of one seed, the attack's own over records.
+    """
+
+    seeds: tuple[tuple[int, AttackFigure], ...]
+    lacking: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise ConfigurationError("seeds", 0, "a figure needs one or more")
+
+    @property
+    def every(self) -> list[AttackFigure]:
+        """The figures, by ascending seed."""
+        return [found for _, found in self.seeds]
+
+    @property
+    def first(self) -> AttackFigure:
+        """What all seeds share: names and unit."""
+        return self.every[0]
+
+    @property
+    def figure(self) -> float:
+        """The mean."""
+        return _over([found.figure for found in self.every]).value
+
+    @property
+    def interval(self) -> Interval:
+        """Of the mean; of one seed, the attack's own."""
+        return _over([found.figure for found in self.every]).interval or self.first.interval
+
+    @property
+    def control(self) -> float:
+        """The mean of the controls."""
+        return _over([found.control for found in self.every]).value
+
+    @property
+    def difference(self) -> "OverSeeds":
+        """Figure minus control, paired by seed: what both owe to a seed's records cancels."""
+        from attacks.statistics import paired
+
+        return paired([f.figure for f in self.every], [f.control for f in self.every])
+
+    @property
+    def verdict(self) -> str:
+        """Where the figure lies; a mean of those seeds that gave one decides nothing."""
+        if self.lacking:
+            return VERDICTS[0]
+        if len(self.seeds) > 1:
+            return VERDICTS[self.difference.sign]
+        if not self.first.differs_from_control:
+            return VERDICTS[0]
+        return VERDICTS[1 if self.first.figure > self.first.control else -1]
+
+    @property
+    def apart(self) -> bool:
+        """Whether figure and control differ by more than chance explains."""
+        return self.verdict != VERDICTS[0]
+
+    @property
+    def roc(self) -> dict[str, list[float]] | None:
+        """The mean curve over the seeds that have one."""
+        from attacks.base import RocCurve
+        from attacks.statistics import mean_roc
+
+        curves = [
+            RocCurve(np.asarray(found.roc["fpr"]), np.asarray(found.roc["tpr"]))
+            for found in self.every
+            if found.roc is not None
+        ]
+        if not curves:
+            return None
+        mean = mean_roc(curves)
+        return {"fpr": mean.fpr.tolist(), "tpr": mean.tpr.tolist()}
+
+    @property
+    def caveats(self) -> list[str]:
+        """Of all seeds, each once."""
+        said = [caveat for found in self.every for caveat in found.caveats]
+        if self.lacking:
+            why = "; ".join(self.lacking)
+            said.append(f"other seeds gave no figure, so none is told apart: {why}")
+        return list(dict.fromkeys(said))
+
+    @property
+    def details(self) -> dict[str, float]:
+        """Means of the further figures, over the seeds that have them."""
+        names = dict.fromkeys(name for found in self.every for name in found.details)
+        return {name: float(np.mean(self._values(name))) for name in names}
+
+    def detail(self, name: str) -> "OverSeeds | None":
+        """A further figure over seeds; None unless every seed has it.
+
+        One seed's interval is what the attack left under `name`_low and `name`_high.
+        """
+        from attacks.statistics import OverSeeds
+
+        values = self._values(name)
+        if len(values) < len(self.seeds):
+            return None
+        ends = [*self._values(f"{name}_low"), *self._values(f"{name}_high")]
+        if len(self.seeds) == 1 and len(ends) == 2:
+            return OverSeeds(values[0], (ends[0], ends[1]))
+        return _over(values)
+
+    def _values(self, name: str) -> list[float]:
+        return [found.details[name] for found in self.every if name in found.details]
+
+
+def _over(values: Sequence[float]) -> "OverSeeds":
+    from attacks.statistics import over_seeds
+
+    return over_seeds(values)
+
+
+def together(found: Iterable[tuple[int, Found]]) -> Measured | str:
+    """One attack on one row, by seed; a sentence where no seed has a figure.
+
+    >>> together([(11, "not run: it is slow"), (10, "not run: it is slow")])
+    'not run: it is slow'
+    """
+    ordered = sorted(found, key=lambda one: one[0])
+    figures = tuple((seed, f) for seed, f in ordered if isinstance(f, AttackFigure))
+    sentences = tuple(dict.fromkeys(f for _, f in ordered if isinstance(f, str)))
+    return Measured(figures, sentences) if figures else "; ".join(sentences)
+
+
+Row: TypeAlias = Sequence[tuple[int, Mapping[str, Found]]]
+"""What attacks found on a row, with its seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leakage:
+    """What attacks learn from the rows of one set-up. rows: key -> label; found: by row.
+
+    What is not there was not run.
+    """
+
+    rows: Mapping[str, str]
+    found: Mapping[str, Row]
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.found.keys() - self.rows.keys())
+        if unknown:
+            raise ConfigurationError("row", unknown[0], f"use a row of {', '.join(self.rows)}")
+
+    @property
+    def attacks(self) -> dict[str, str]:
+        """Name -> title; without what it says in brackets where that differs between rows."""
+        every = [named for row in self.rows for _, named in self._of(row)]
+        return {name: _title(name, every) for name in dict.fromkeys(n for e in every for n in e)}
+
+    def _of(self, row: str) -> Row:
+        return sorted(self.found.get(row, ()), key=lambda one: one[0])
+
+    def cell(self, row: str, attack: str) -> Measured | str:
+        """The figures of an attack on a row, or why there are none."""
+        having = [(seed, named[attack]) for seed, named in self._of(row) if attack in named]
+        return together(having) or NOT_RUN.removesuffix(": ")
+
+    def figure(self, row: str, attack: str) -> Measured | None:
+        """None where the attack does not apply or was not run."""
+        found = self.cell(row, attack)
+        return found if isinstance(found, Measured) else None
+
+    def absence(self, row: str, attack: str) -> str:
+        """Why a row has no figure, as a whole sentence; "" where it has one."""
+        found = self.cell(row, attack)
+        return found if isinstance(found, str) else ""
+
+    def measured(self, attack: str) -> dict[str, Measured]:
+        """By row key, the figures of an attack."""
+        return {row: found for row in self.rows if (found := self.figure(row, attack))}
+
+
+def _title(name: str, every: Sequence[Mapping[str, Found]]) -> str:
+    found = [named.get(name) for named in every]
+    titles = list(dict.fromkeys(f.title for f in found if isinstance(f, AttackFigure)))
+    if not titles:
+        return name
+    return titles[0] if len(titles) == 1 else titles[0].split(" (")[0]

@@ -1,0 +1,179 @@
+"""Attack figures: on disk, over seeds, and what is told apart from a control."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from leakage_sample import FEW, MISSING, ROWS, findings, inversion, leakage, membership
+from scipy.stats import ttest_rel
+
+from attacks.base import AttackResult
+from experiments.leakage import AttackFigure, Found, Leakage, Measured, stored, together
+from experiments.study import Result, Store, load
+from secure_fd.errors import ConfigurationError
+
+SEEDS = (10, 11, 12)
+
+
+def one(found: Leakage, row: str, attack: str) -> Measured:
+    measured = found.figure(row, attack)
+    assert measured is not None
+    return measured
+
+
+def alone(result: AttackResult, *others: str) -> Measured:
+    """A figure of seed 10, and sentences of later seeds."""
+    found: list[tuple[int, Found]] = [(10, AttackFigure.of(result)), *enumerate(others, 11)]
+    made = together(found)
+    assert isinstance(made, Measured)
+    return made
+
+
+def test_a_stored_figure_keeps_every_field() -> None:
+    result = inversion(1.0, 10)
+    figure = AttackFigure.of(result)
+    for name in {f.name for f in fields(AttackFigure)} - {"roc", "caveats", "pictures"}:
+        assert getattr(figure, name) == getattr(result, name)
+    assert figure.caveats == list(result.caveats)
+    assert figure.pictures == sorted(result.images or {})
+    curve = membership(1.0, 10).roc
+    kept = AttackFigure.of(membership(1.0, 10)).roc
+    assert curve is not None
+    assert kept == {"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist()}
+
+
+def test_figures_over_seeds_are_means_with_paired_intervals() -> None:
+    found = one(leakage(SEEDS), "fedavg", "lira")
+    every = [membership(2.0, seed, "lira") for seed in SEEDS]
+    figures, controls = [r.figure for r in every], [r.control for r in every]
+    assert found.figure == pytest.approx(np.mean(figures))
+    assert found.control == pytest.approx(np.mean(controls))
+    expected = ttest_rel(figures, controls).confidence_interval(0.95)
+    assert found.difference.interval == pytest.approx((expected.low, expected.high))
+    assert [seed for seed, _ in found.seeds] == list(SEEDS)
+    assert found.verdict == "above the control"
+    assert one(leakage(SEEDS), "hard", "inversion").verdict == "at the control"
+
+
+def test_one_seed_is_judged_by_its_interval_over_records() -> None:
+    result = membership(1.0, 10)
+    found = alone(result)
+    assert found.interval == result.interval
+    assert found.difference.interval is None
+    assert found.verdict == "above the control"
+    assert alone(membership(-1.5, 10)).verdict == "below the control"
+    close = replace(result, control=result.interval[0] - 0.001)
+    assert alone(close).verdict == "at the control"  # an interval that just misses it is no proof
+
+
+def test_one_seed_and_a_p_value_must_agree() -> None:
+    unsure = inversion(2.0, 10)
+    unsure = replace(unsure, details={**unsure.details, "delta_p_value": 0.3})
+    assert alone(unsure).verdict == "at the control"
+    # The p-value is that of Δ: a raw PSNR far below its control is below it.
+    raw = replace(unsure, figure_name="PSNR", control=15.0)
+    assert alone(raw).verdict == "below the control"
+
+
+def test_false_alarms_over_seeds_are_as_many_as_stated() -> None:
+    rng, alarms, result = np.random.default_rng(3), 0, AttackFigure.of(inversion(0.0, 10))
+    for _ in range(300):
+        noise = rng.normal(0.5, 0.02, (3, 2))
+        every = [replace(result, figure=figure, control=control) for figure, control in noise]
+        found = together(list(enumerate(every)))
+        assert isinstance(found, Measured)
+        alarms += found.apart
+    # P[Bin(300, .05) > 29] < 1e-3; deciding by the normal quantile would give about 57.
+    assert alarms <= 29
+
+
+def test_sentences_are_kept_word_for_word() -> None:
+    found = leakage(SEEDS)
+    assert found.absence("masked", "lira") == MISSING
+    assert found.absence("masked", "gone") == "not run"
+    assert Leakage(ROWS, {}).absence("fedavg", "lira") == "not run"
+    with pytest.raises(ConfigurationError, match="start it with"):
+        Result("a", {}, 1.0, attacks={"lira": "because"})
+    with pytest.raises(ConfigurationError, match="use a row of fedavg, hard, masked"):
+        Leakage(ROWS, {"dpsgd": ()})
+
+
+def test_seeds_that_lack_a_figure_leave_the_others_and_nothing_is_told_apart() -> None:
+    found = alone(membership(3.0, 10), "not applicable: missing an image")
+    assert found.verdict == "at the control"
+    assert any("other seeds gave no figure" in words for words in found.caveats)
+    with pytest.raises(ConfigurationError, match="one or more"):
+        Measured(())
+
+
+def test_titles_that_differ_between_rows_lose_their_brackets() -> None:
+    found = leakage(SEEDS)
+    assert found.attacks["inversion"] == "Model inversion"
+    assert found.attacks["lira"] == "Membership by lira"
+    assert Leakage(ROWS, {"masked": [(10, {"lira": MISSING})]}).attacks == {"lira": "lira"}
+
+
+def test_further_figures_over_seeds_and_of_one() -> None:
+    name = "tpr_at_0.01_fpr"
+    values = [membership(2.0, seed).details[name] for seed in SEEDS]
+    several = one(leakage(SEEDS), "fedavg", "lira").detail(name)
+    assert several is not None
+    assert several.value == pytest.approx(np.mean(values))
+    single = one(leakage((10,)), "fedavg", "lira").detail(name)
+    details = membership(2.0, 10).details
+    assert single is not None
+    assert single.interval == (details[f"{name}_low"], details[f"{name}_high"])
+    unresolved = alone(membership(1.0, 10, "lira", n=50))
+    assert unresolved.detail(name) is None
+    assert FEW in unresolved.caveats
+
+
+# In cells.
+
+STUDY = load("experiments.heterogeneity")
+CELL = STUDY.cells(STUDY.settings(quick=True))[0]
+
+
+def attacked() -> Result:
+    figures, pictures = stored(findings((10,))["fedavg", 10] | {"other": MISSING})
+    return Result(CELL, {}, 1.5, attacks=figures, pictures=pictures)
+
+
+def test_figures_and_pictures_come_back_as_they_were(tmp_path: Path) -> None:
+    store = Store(tmp_path, STUDY)
+    made = store.save(attacked())
+    found = store.find(CELL)
+    assert found == made
+    assert found.attacks["other"] == MISSING
+    assert set(found.pictures) == set(attacked().pictures) != set()
+    assert np.array_equal(found.pictures["inversion/black"], attacked().pictures["inversion/black"])
+
+
+@pytest.mark.parametrize("harm", ["none", "half", "other"])
+def test_figures_without_their_pictures_are_refused(tmp_path: Path, harm: str) -> None:
+    store = Store(tmp_path, STUDY)
+    store.save(attacked())
+    archive = store.path(CELL).with_suffix(".npz")
+    if harm == "none":
+        archive.unlink()
+    elif harm == "half":
+        archive.write_bytes(archive.read_bytes()[:100])
+    else:
+        with archive.open("wb") as file:
+            np.savez(file, other=np.zeros(1))
+    with pytest.raises(ConfigurationError, match="the pictures of its cell"):
+        store.find(CELL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"queries"', '"asked"'), ('"roc": null', '"roc": {}'), ("AUC", '", "x')]
+)
+def test_a_damaged_figure_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    store = Store(tmp_path, STUDY)
+    store.save(attacked())
+    whole = store.path(CELL).read_text(encoding="utf-8")
+    assert old in whole
+    store.path(CELL).write_text(whole.replace(old, new), encoding="utf-8")
+    with pytest.raises(ConfigurationError):
+        store.find(CELL)
