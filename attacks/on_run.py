@@ -1,23 +1,25 @@
-"""Attacks on a finished run, by name: what each attacker sees of it, and the truth that scores.
+"""The attacks of a comparison on a finished run: what each attacker sees, and what scores it.
 
-    result = attack("label-only", run)
+    arsenal = prepare(("label-only", "inversion"), data, seed)
+    found = arsenal.attack("label-only", run)
 
-A run has `data`, `federation`, `transcript`, `architectures` and `seed`, as
-`secure_fd.simulation.Simulation` has. Attacks of one's own are named package.module:Name, see the
-server's view, and are scored with a `Truth`.
+Whatever needs no transcript is made once and serves all runs on the same data. Attacks of one's own
+are named package.module:Name, see the server's view, and are scored with a `Truth`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from attacks import fit
 from attacks import inversion as gmi
 from attacks.base import (
+    Attack,
     AttackResult,
     Challenge,
     Labelled,
@@ -25,43 +27,64 @@ from attacks.base import (
     match_classes,
     pooled,
 )
-from attacks.inversion import ModelInversion, inversion_truth
+from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
-from attacks.registry import load
-from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
+from attacks.registry import COMPARED, load
+from attacks.updates import Recipe
+from attacks.updates_attack import UpdateInversion
+from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view
 from attacks.votes import undoing
 from secure_fd import models
-from secure_fd.data.federated import FederatedData
+from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.federation import Federation
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NetworkFree
 from secure_fd.protection.label import LabelUnit
+from secure_fd.recipes import SGD
 from secure_fd.transcript import Transcript
 
+_QUICK_CANDIDATES = 10
+_ONE_RECORD = "clients hold one record: not sampled, it takes more noise for ε than a larger set"
 
-class Run(Protocol):
-    """What an attack needs of a run."""
 
-    @property
-    def data(self) -> FederatedData:
-        """Who holds what: for the truth, and for what is public of it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What an attack needs of a run.
 
-    @property
-    def federation(self) -> Federation:
-        """Whose networks an outsider may ask for labels."""
+    data: who holds what, for the truth and for what is public of it. networks: by client, the one
+    that it deploys, of which an outsider gets answers where `queryable`. response: the mechanism of
+    the label unit, whose parameters everybody knows. declared_classes: by client, the classes that
+    its protection makes it name in public. optimiser: of a method that shares parameters.
+    """
 
-    @property
-    def transcript(self) -> Transcript:
-        """What crossed the boundary."""
+    data: FederatedData = field(repr=False)
+    transcript: Transcript = field(repr=False)
+    networks: Sequence[nn.Module] = field(repr=False)
+    seed: int
+    queryable: bool = True
+    response: RandomizedResponse | None = None
+    declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    optimiser: SGD | PrivateSGD | None = None
 
-    @property
-    def architectures(self) -> tuple[str, ...]:
-        """By client, the name of its architecture."""
-
-    @property
-    def seed(self) -> int:
-        """Of everything that an attack draws."""
+    @classmethod
+    def of(cls, data: FederatedData, federation: Federation, seed: int) -> Self:
+        """A federation as it is now."""
+        unit, method = federation.protection, federation.method
+        return cls(
+            data,
+            federation.transcript,
+            federation.models,
+            seed,
+            not isinstance(unit, NetworkFree),
+            unit.mechanism if isinstance(unit, LabelUnit) else None,
+            unit.declared_classes,
+            method.optimiser if isinstance(method, FedAvg) else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,70 +98,180 @@ class Truth:
     held_out: Labelled = field(repr=False)
     histograms: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = field(repr=False)
 
+    @classmethod
+    def of(cls, data: FederatedData) -> Self:
+        """The truth about a division of images."""
+        clients = tuple(labelled(client.train) for client in data.clients)
+        return cls(clients, labelled(data.held_out), histograms(data))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arsenal:
+    """Attacks by name, ready for any run on the data that they were made for.
+
+    public, histograms: of these data; [clients, classes] training records.
+    """
+
+    public: Public
+    histograms: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = field(repr=False)
+    ready: Mapping[str, Callable[[Run], AttackResult]] = field(repr=False)
+
+    def attack(self, name: str, run: Run) -> AttackResult:
+        """The result of one attack; MissingCapabilityError where the attacker sees too little."""
+        return self.ready[name](run)
+
 
 def attack(name: str, run: Run) -> AttackResult:
-    """The result of one attack.
+    """The result of one attack, with all that it needs made for this run alone.
 
     Raises ConfigurationError for an unknown name, MissingCapabilityError where the attacker sees
     too little of this run.
     """
-    known: Mapping[str, Callable[[Run], AttackResult]] = {
-        "label-distribution": _label_distribution,
-        "inversion": _inversion,
-        "label-only": _label_only,
-    }
-    return known[name](run) if name in known else _by_view(name, run)
+    return prepare((name,), run.data, run.seed).attack(name, run)
+
+
+def prepare(
+    names: Sequence[str],
+    data: FederatedData,
+    seed: int,
+    *,
+    quick: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Arsenal:
+    """Train the public prior, shadows and controls of these attacks. quick: small ones.
+
+    progress(n): n percent done. Raises ConfigurationError for an unknown name.
+    """
+    made: dict[str, Callable[[Run], AttackResult]] = {}
+    for name in names:
+        if name == "label-distribution":
+            made[name] = _label_distribution
+        elif name == "inversion":
+            made[name] = _inversion(data, seed, quick, progress)
+        elif name == "label-only":
+            progress(80)
+            made[name] = _label_only(data, seed, quick)
+        elif name == "update-inversion":
+            made[name] = _update_inversion
+        else:
+            made[name] = partial(_by_view, _own(name).prepare(public_of(data)))
+    return Arsenal(public_of(data), histograms(data), made)
+
+
+def _own(name: str) -> type[Attack[Any, Any]]:
+    """The class of an attack that needs the server's view and a `Truth` alone."""
+    if ":" not in name:
+        allowed = f"use one of {', '.join(COMPARED)}, or package.module:Name for one of your own"
+        raise ConfigurationError("attack", name, allowed)
+    return load(name)
 
 
 def _label_distribution(run: Run) -> AttackResult:
-    unit = run.federation.protection
-    noise = undoing(unit.mechanism) if isinstance(unit, LabelUnit) else None
-    public = replace(public_of(run.data), declared_classes=unit.declared_classes)
-    made = LabelDistribution(noise)
-    return made.score(
-        made.run(server_view(run.transcript, public), run.seed), histograms(run.data), run.seed
+    made = LabelDistribution(undoing(run.response) if run.response else None)
+    public = replace(public_of(run.data), declared_classes=run.declared_classes)
+    estimate = made.run(server_view(run.transcript, public), run.seed)
+    return made.score(estimate, histograms(run.data), run.seed)
+
+
+def _inversion(
+    data: FederatedData, seed: int, quick: bool, progress: Callable[[int], None]
+) -> Callable[[Run], AttackResult]:
+    public, lesson = public_of(data), _lesson(quick)
+    prior = gmi.train_prior(
+        public.proxies,
+        gmi.QUICK_PRIOR if quick else gmi.PriorSettings(),
+        seed,
+        lambda share: progress(int(60 * share)),
     )
+    search = gmi.QUICK if quick else gmi.InversionSettings()
+    made = ModelInversion.prepare(public, prior, seed, search, lesson)
+    members = labelled(concatenate([client.train for client in data.clients]))
+    truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
+    return partial(_inverted, made, truth)
 
 
-def _inversion(run: Run) -> AttackResult:
-    public, seed = public_of(run.data), run.seed
-    prior = gmi.train_prior(public.proxies, gmi.PriorSettings(), seed, lambda _: None)
-    made = ModelInversion.prepare(public, prior, seed, gmi.InversionSettings(), fit.Fit())
-    members = labelled(concatenate([client.train for client in run.data.clients]))
-    truth = inversion_truth(members, labelled(run.data.held_out), public, fit.Fit(), seed)
-    return made.score(made.run(server_view(run.transcript, public), seed), truth, seed)
+def _inverted(made: ModelInversion, truth: InversionTruth, run: Run) -> AttackResult:
+    estimate = made.run(server_view(run.transcript, public_of(run.data)), run.seed)
+    return made.score(estimate, truth, run.seed)
 
 
-def _label_only(run: Run) -> AttackResult:
+def _label_only(data: FederatedData, seed: int, quick: bool) -> Callable[[Run], AttackResult]:
+    challenges = challenges_of(data, seed, _QUICK_CANDIDATES if quick else None)
+    some, settings = next(iter(challenges.values())), LabelOnlySettings(training=_lesson(quick))
+    ready = LabelOnly.prepare(public_of(data), some.candidates, seed, settings)
+    return partial(_asked, ready, challenges)
+
+
+def _asked(ready: LabelOnly, challenges: Mapping[int, Challenge], run: Run) -> AttackResult:
     """An outsider asks each client's deployed network about that client's records."""
-    public, challenges = public_of(run.data), challenges_of(run.data, run.seed, None)
-    some = next(iter(challenges.values())).candidates
-    ready = LabelOnly.prepare(public, some, run.seed, LabelOnlySettings(training=fit.Fit()))
-    at_home = isinstance(run.federation.protection, NetworkFree)
-    estimates = []
+    estimates, public = [], public_of(run.data)
     for client, challenge in challenges.items():
         made = replace(ready, candidates=challenge.candidates)
-        network = run.federation.models[client]
-        oracle = LabelOracle(fit.label_function(network), made.queries_needed)
-        oracles = {} if at_home else {Capability.QUERY_FINAL_MODEL: oracle}
+        oracle = LabelOracle(fit.label_function(run.networks[client]), made.queries_needed)
+        oracles = {Capability.QUERY_FINAL_MODEL: oracle} if run.queryable else {}
         estimates.append(made.run(outsider_view(run.transcript, public, oracles), run.seed))
-    is_member = np.concatenate([c.is_member for c in challenges.values()])
+    is_member = np.concatenate([challenge.is_member for challenge in challenges.values()])
     return ready.score(pooled(estimates), is_member, run.seed)
 
 
-def _by_view(name: str, run: Run) -> AttackResult:
-    """An attack that needs the server's view alone, and a `Truth`."""
-    public = public_of(run.data)
-    made = load(name).prepare(public)
-    view = server_view(run.transcript, public)
+def _lesson(quick: bool) -> fit.Fit:
+    return fit.QUICK if quick else fit.Fit()
+
+
+def _by_view(made: Attack[Any, Any], run: Run) -> AttackResult:
+    """An attack of one's own, on what the server sees."""
+    view = server_view(run.transcript, public_of(run.data))
     view.require_any(*made.needs)
-    truth = Truth(
-        tuple(labelled(client.train) for client in run.data.clients),
-        labelled(run.data.held_out),
-        histograms(run.data),
-    )
-    found: AttackResult = made.score(made.run(view, run.seed), truth, run.seed)
-    return found
+    return made.score(made.run(view, run.seed), Truth.of(run.data), run.seed)
+
+
+def _update_inversion(run: Run) -> AttackResult:
+    """One step on one record a client, where the run's own rounds show updates at all."""
+    if not run.transcript.parameters:
+        raise MissingCapabilityError("missing an update: no parameters cross the boundary (server)")
+    server_view(run.transcript, public_of(run.data)).require_any(*UpdateInversion.needs)
+    made = one_update(run.data, run.optimiser, run.seed)
+    attack = UpdateInversion(made.public)
+    result = attack.score(attack.run(made.view, run.seed), made.records, run.seed)
+    return replace(result, caveats=(*result.caveats, *made.caveats))
+
+
+_MODEL = "mlp-1024-512-256"
+_CLIENTS = 10
+_ROUNDS = 2
+"""An update is read against the global parameters of the round before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneUpdate:
+    """public: with the network that trains here. records: by client, [1, 1, H, W]."""
+
+    public: Public
+    view: View
+    records: Mapping[int, Tensor] = field(repr=False)
+    caveats: tuple[str, ...] = ()
+
+
+def one_update(data: FederatedData, optimiser: SGD | PrivateSGD | None, seed: int) -> OneUpdate:
+    """Train on the first record of each of the first ten clients, by DP-SGD where the run did."""
+    recipe, kept = Recipe(batch=1), torch.arange(1)
+    clients = [
+        ClientData(client.train[kept], client.train[kept[:0]], data.n_classes)
+        for client in data.clients[:_CLIENTS]
+    ]
+    step: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
+    if private := isinstance(optimiser, PrivateSGD):
+        epsilon, delta = optimiser.epsilon, optimiser.delta
+        step = PrivateSGD(epsilon, delta, _ROUNDS, recipe.learning_rate, recipe.batch)
+    architecture = partial(models.build, _MODEL, data.n_classes)
+    networks = [architecture(seed) for _ in clients]
+    people = participants_of(networks, clients)
+    run = Federation(people, None, FedAvg(step, recipe.steps), seed=seed)
+    run.fit(_ROUNDS)
+    public = Public(data.proxies.pixels, len(clients), data.n_classes, architecture)
+    records = {k: client.train.pixels for k, client in enumerate(clients)}
+    caveats = (_ONE_RECORD,) if private else ()
+    return OneUpdate(public, server_view(run.transcript, public), records, caveats)
 
 
 def public_of(data: FederatedData) -> Public:

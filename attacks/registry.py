@@ -48,11 +48,11 @@ COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion")
 _PARTS = ("prepare", "run", "score", "name", "title", "needs")
 
 
-def load(name: str) -> "type[Attack[Any, Any]]":
+def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
     """The class of an attack by its name here, or of one's own as package.module:Name.
 
-    Raises ConfigurationError for an unknown name, a module that cannot be imported, or a class
-    that lacks a part of the interface.
+    Raises ConfigurationError, about `field`, for an unknown name, a module that cannot be imported,
+    or a class that lacks a part of the interface.
 
     >>> load("lira").title
     'Membership: LiRA, online'
@@ -61,14 +61,14 @@ def load(name: str) -> "type[Attack[Any, Any]]":
     module, colon, cls = place.partition(":")
     if not colon:
         known = f"use one of {', '.join(ATTACKS)}, or package.module:Name for one of your own"
-        raise ConfigurationError("attack", name, known)
+        raise ConfigurationError(field, name, known)
     try:
         found = getattr(import_module(module), cls)
     except (ImportError, AttributeError) as error:
-        raise ConfigurationError("attack", name, f"use a class that exists ({error})") from error
+        raise ConfigurationError(field, name, f"use a class that exists ({error})") from error
     lacking = [part for part in _PARTS if not hasattr(found, part)]
     if lacking:
-        raise ConfigurationError("attack", name, f"give the class {', '.join(lacking)}")
+        raise ConfigurationError(field, name, f"give the class {', '.join(lacking)}")
     return cast("type[Attack[Any, Any]]", found)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attacks.base import AttackResult, ImageArray
+from attacks.on_run import Arsenal
 from experiments import attacking, runs
 from experiments.provenance import PRIVACY_LIBRARIES, created_now, machine, versions
 from experiments.results import (
@@ -38,7 +39,7 @@ class _Work:
 
     plan: "Plan"
     tasks: Tasks
-    arsenal: attacking.Arsenal | None = None
+    arsenal: Arsenal | None = None
     waiting: list[RowRun] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
@@ -112,14 +113,14 @@ def _trained(work: _Work, made: RowRun) -> None:
         _submit_attacks(work, work.arsenal, made)
 
 
-def _armed(work: _Work, arsenal: attacking.Arsenal) -> None:
+def _armed(work: _Work, arsenal: Arsenal) -> None:
     work.arsenal = arsenal
     for made in work.waiting:
         _submit_attacks(work, arsenal, made)
     work.waiting.clear()
 
 
-def _submit_attacks(work: _Work, arsenal: attacking.Arsenal, made: RowRun) -> None:
+def _submit_attacks(work: _Work, arsenal: Arsenal, made: RowRun) -> None:
     work.tasks.submit(
         lambda found: work.outcomes.append((made, found)),
         f"attacks on {title(made.spec, work.plan.terms.epsilon)}",

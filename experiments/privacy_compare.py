@@ -291,14 +291,13 @@ def _attacks(text: str) -> tuple[str, ...]:
         return COMPARED if text == "all" else ()
     chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in chosen:
-        if name in COMPARED:
-            continue
-        if ":" not in name:
+        if ":" in name:
+            working_folder()
+            load(name, "attacks")
+        elif name not in COMPARED:
             known = ", ".join(COMPARED)
             allowed = f"use all, none, or one or more of {known}, or package.module:Name"
             raise ConfigurationError("attacks", name, allowed)
-        working_folder()
-        load(name)
     return chosen
 
 

@@ -81,7 +81,8 @@ class Simulation:
         too little.
         """
         # By name: this package does not know the one that attacks it.
-        return import_module("attacks.on_run").attack(name, self)
+        on_run = import_module("attacks.on_run")
+        return on_run.attack(name, on_run.Run.of(self.data, self.federation, self.seed))
 
     def save(self, path: Path | str) -> None:
         """Write every client's network; `load_networks` reads them into a run of the same form."""

@@ -7,6 +7,7 @@ import torch
 
 from attacks.base import AttackResult
 from attacks.label_distribution import Participation
+from attacks.on_run import Arsenal
 from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from attacks.votes import (
@@ -100,7 +101,7 @@ class Prepared:
     """What all rows of a seed share."""
 
     warm: runs.WarmUp = field(repr=False)
-    arsenal: attacking.Arsenal = field(repr=False)
+    arsenal: Arsenal = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +110,7 @@ class _Scored:
 
     made: runs.RowRun
     recorder: Recorder
-    arsenal: attacking.Arsenal
+    arsenal: Arsenal
     said: tuple[Said, ...] = field(repr=False)
 
     def view(self) -> View:

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 
 from attacks.base import AttackResult
+from attacks.on_run import OneUpdate, one_update
 from attacks.updates_attack import UpdateInversion
 from attacks.view import View, client_view
-from experiments.attacking import OneUpdate, one_update
 from experiments.privacy_compare import Settings, plan
-from experiments.rows import RowSpec
 from experiments.runs import data_of
 from secure_fd.errors import MissingCapabilityError
+from secure_fd.private_training import PrivateSGD
 from secure_fd.transcript import Transcript
 
-PLAN = plan(Settings(dataset="digits", clients=3, dp_eps=4.0, quick=True), None).terms
+PLAN = plan(Settings(dataset="digits", clients=3, quick=True), None).terms
+PRIVATE = PrivateSGD(4.0, 1e-5, PLAN.rounds)
 
 
 @cache
-def made(unit: str | None = None) -> OneUpdate:
-    spec = RowSpec("fedavg", unit=unit)  # type: ignore[arg-type]
-    return one_update(PLAN, data_of(PLAN, 0), spec, 0)
+def made(optimiser: PrivateSGD | None = None) -> OneUpdate:
+    return one_update(data_of(PLAN, 0), optimiser, 0)
 
 
 def scored(view: View, of: OneUpdate) -> AttackResult:
@@ -46,10 +46,10 @@ def test_the_records_of_other_clients_are_not_what_was_read() -> None:
 
 
 def test_dp_sgd_leaves_no_more_than_the_control() -> None:
-    result = scored(made("record").view, made("record"))
+    result = scored(made(PRIVATE).view, made(PRIVATE))
     assert result.details["share_exact"] == 0.0
     assert result.figure < result.control + 1.0
-    assert made("record").caveats
+    assert made(PRIVATE).caveats
     assert not made().caveats
 
 

@@ -72,7 +72,7 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("methods", "'FedX'", "or package.module:Name", ["--methods", "FedX"]),
         ("methods", "'no.such:X'", "a class that exists", ["--methods", "no.such:X"]),
         ("methods", "'math:pi'", "has client and server, or opinion", ["--methods", "math:pi"]),
-        ("attack", "'no.such:X'", "a class that exists", ["--attacks", "no.such:X"]),
+        ("attacks", "'no.such:X'", "a class that exists", ["--attacks", "no.such:X"]),
         ("rounds", "0", "1 or more", ["--rounds", "0"]),
         ("seeds", "0", "1 or more", ["--seeds", "0"]),
         ("workers", "-2", "1 or more", ["--workers", "-2"]),
