@@ -6,6 +6,7 @@ other clients) and calls `resume`; which records and which rate is the client's 
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ class Client:
 
     number: its place in the roster. session: 32 bytes that name the federation. half: what its
     method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
+    watch: entered around everything that the sum does.
     """
 
     def __init__(
@@ -33,10 +35,12 @@ class Client:
         half: ClientHalf,
         sums: SumClient,
         noise: Callable[[], NoiseTerms] = lambda: NO_NOISE,
+        watch: AbstractContextManager[None] | None = None,
     ) -> None:
         self.number, self.half = number, half
         self.work: Steps | None = None
         self._session, self._sum, self._noise = session, sums, noise
+        self._watch = watch or nullcontext()
         self._told = Told(session)
         self._inbox: deque[bytes] = deque()
         self._turn: ClientTurn | None = None
@@ -46,7 +50,14 @@ class Client:
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""
         self._turn = self.half.begin()
-        return self._sum.start() + self._go(partial(next, self._turn))
+        with self._watch:
+            joined = self._sum.start()
+        return joined + self._go(partial(next, self._turn))
+
+    def alone(self) -> list[bytes]:
+        """Begin a round in which the server asks nothing."""
+        self._turn = self.half.round(b"")
+        return self._go(partial(next, self._turn))
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take one message of the server and give the answers; they wait while work is due.
@@ -71,7 +82,8 @@ class Client:
     def _take(self, data: bytes) -> list[bytes]:
         kind, _, body = read_header(data, self._session, SERVER)
         if kind < Kind.INPUT or kind == Kind.CIPHER:
-            return self._sum.receive(data)
+            with self._watch:
+                return self._sum.receive(data)
         if kind == Kind.MISSED:
             self._catch_up(body)
             return []
@@ -109,4 +121,5 @@ class Client:
         terms = RoundTerms(
             self._index, len(wanted.values), wanted.bound, self._told.digest, self._noise()
         )
-        return self._sum.load(terms, wanted.values)
+        with self._watch:
+            return self._sum.load(terms, wanted.values)

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from secure_fd.crypto.primitives import SERVER, VERSION
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import UnitArray
@@ -80,8 +83,34 @@ class Sum:
 
 ClientTurn = Generator["Share | Steps", bytes, None]
 """Yields shares and training; is sent the server's message after a share, nothing after steps."""
-ServerTurn = Generator[Ask, Sum, bytes]
-"""Yields asks; is sent sums; returns the last message of the round."""
+ServerTurn = Generator[Ask, Sum, bytes | None]
+"""Yields asks; is sent sums; returns the round's last message, or None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientReport:
+    """What a client's half knows of its last round, for evaluation alone; nothing of it crosses.
+
+    units: [m * C] integers of its votes before noise; None where it gave none. taught: by class
+    that it holds, whether the round taught it something there; empty where proxies teach.
+    """
+
+    units: UnitArray | None = field(default=None, repr=False)
+    taught: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What a server's half knows after a round.
+
+    kept: share of the round's proxies that teach; None where there are none. parameters: [m] of
+    the newest global model, where there is one. most_released: the most often that clients were
+    asked about any proxy.
+    """
+
+    kept: float | None = None
+    parameters: NDArray[np.float32] | None = field(default=None, repr=False)
+    most_released: int = 0
 
 
 class ClientHalf(Protocol):

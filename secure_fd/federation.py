@@ -12,40 +12,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import (
-    Dropouts,
-    SecureSum,
-    Stage,
-    sum_for,
-)
+from secure_fd.aggregation.base import Dropouts, SecureSum, Stage, sum_for
 from secure_fd.client import Client
 from secure_fd.cohort import OnSteps, SideBySide
 from secure_fd.crypto.public import joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray, UnitArray, contributors
+from secure_fd.knowledge import FloatArray, contributors
 from secure_fd.learner import Steps, effective_classes
 from secure_fd.messages import proxy_bytes
-from secure_fd.methods.base import ByNetwork, Exchange, Method, Opinion, Own, Setting
-from secure_fd.methods.class_means import ClassMeans, ClassMeansClient, ClasswiseMethod
-from secure_fd.methods.fedavg import FedAvgClient, FedAvgServer
+from secure_fd.methods.base import Exchange, Method, Own, Setting
+from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import ProxyVotes, VoteClient, VoteServer
-from secure_fd.privacy.units import Guarantee
+from secure_fd.methods.votes import ProxyVotes
+from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.recipes import Recipe, Schedule, ours
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.server import Outbound, Server
 from secure_fd.training import accuracy, default_device
-from secure_fd.transcript import (
-    Float32Array,
-    RoundReport,
-    Stopwatch,
-    TimedClient,
-    TimedServer,
-    Transcript,
-)
+from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
 
 __all__ = ["Federation", "Participant"]
 
@@ -66,7 +53,7 @@ class Participant:
 class Federation:
     """Clients and a server of any method in one process, over the real bytes.
 
-    proxies: public pixels [P, ...], or None where the method needs none. aggregation: how the
+    proxies: public pixels [P, ...]; a method that needs none is handed none. aggregation: how the
     server sums (in clear by default). protection: what stands before the wire (nothing by default).
     dropouts: simulated faults; a client that drops out is away for the rest of the round.
     releases_per_pair: how often a client answers one proxy in all; None: once a round.
@@ -98,12 +85,12 @@ class Federation:
         self.aggregation_time = Stopwatch()
         """Inside the secure sum, of all its parties together."""
         self.transcript = Transcript(n)
-        self._rule = method
         self._device = device or default_device()
         self._participants = list(participants)
         self._sum = sum_for(n, aggregation)
         self._protection = protection or NoProtection()
         self._protection.check_sum(self._sum)
+        proxies = proxies if self.method.needs_proxies else None
         self.recipe = recipe_of(method, participants, proxies)
         """What the rounds and the schedule are by default."""
         self._dropouts = dropouts or Dropouts(0.0, seed=0)
@@ -138,11 +125,11 @@ class Federation:
         session, watch = self._sum.session, self.aggregation_time
         noise = _noise_of(self._protection)
         self.clients = [
-            Client(k, session, half, TimedClient(self._sum.client(k), watch), noise)
+            Client(k, session, half, self._sum.client(k), noise, watch)
             for k, half in enumerate(self._halves)
         ]
         everyone, sums = tuple(range(len(self.clients))), self._sum.server()
-        self.server = Server(everyone, session, self._server_half, TimedServer(sums, watch), noise)
+        self.server = Server(everyone, session, self._server_half, sums, noise, watch)
 
     @property
     def models(self) -> list[nn.Module]:
@@ -152,8 +139,7 @@ class Federation:
     @property
     def global_parameters(self) -> Float32Array | None:
         """[m] of the server's newest global model; None where the method has none."""
-        half = self._server_half
-        return half.parameters if isinstance(half, FedAvgServer) else None
+        return self._server_half.report().parameters
 
     @property
     def protection(self) -> Protection:
@@ -166,18 +152,12 @@ class Federation:
         return self._sum
 
     def guarantee(self) -> Guarantee | None:
-        """What has been promised for everything released so far; None where nothing is.
+        """What has been promised for everything released so far, the weakest claim of all clients.
 
-        Of DP-SGD, the client with the weakest one.
+        None where nothing is.
         """
-        trained = [
-            claim
-            for half in self._halves
-            if isinstance(half, FedAvgClient) and (claim := half.guarantee()) is not None
-        ]
-        if trained:
-            return max(trained, key=lambda claim: claim.epsilon)
-        return self._protection.guarantee()
+        claims = [claim for half in self._halves if (claim := half.guarantee()) is not None]
+        return weakest(claims) if claims else self._protection.guarantee()
 
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy on images that no part of the run has seen."""
@@ -219,11 +199,17 @@ class Federation:
     def _round(self) -> RoundReport:
         index, self._next = self._next, self._next + 1
         self._away = self._dropouts.plan(index, len(self.clients))
-        self._carry(self.server.begin())
+        asked = self.server.begin()
+        self._carry(asked)
+        if not asked:
+            self._go_alone()
         self._until_idle()
         return self._report(index)
 
-    # ---- carrying messages ----
+    def _go_alone(self) -> None:
+        for client in self.clients:
+            self._deliver(client.number, client.alone())
+        self._work()
 
     def _until_idle(self) -> None:
         while self.server.busy:
@@ -271,8 +257,6 @@ class Federation:
             return _ORDER.index(stage) <= _ORDER.index(limit)
         return self.server.void and _ORDER.index(stage) < _ORDER.index(limit)
 
-    # ---- what only an evaluator knows ----
-
     def _report(self, index: int) -> RoundReport:
         result, void = self.server.last, self.server.void
         missing = self._missing(void)
@@ -302,19 +286,17 @@ class Federation:
         return {k: noticed.get(k, stage) for k, stage in sorted(self._away.items())}
 
     def _kept(self) -> float:
-        if isinstance(self._server_half, VoteServer) and self._server_half.ensemble is not None:
-            return float(self._server_half.ensemble.kept.mean())
-        taught = [half.taught for half in self._halves if isinstance(half, ClassMeansClient)]
-        return float(np.concatenate(taught).mean()) if sum(map(len, taught)) else 0.0
+        """Share of the round's proxies, or of the classes that clients hold, that teaches."""
+        kept = self._server_half.report().kept
+        if kept is not None:
+            return kept
+        taught = np.concatenate([half.report().taught for half in self._halves])
+        return float(taught.mean()) if len(taught) else 0.0
 
     def _alone(self, survivors: Sequence[int]) -> tuple[int, int]:
         """At how many proxies one survivor gave nearly the whole count, and any of them some."""
-        units: list[UnitArray] = [
-            half.units
-            for k in survivors
-            if isinstance(half := self._halves[k], VoteClient) and half.units is not None
-        ]
-        return contributors(units, self._setting.n_classes)
+        units = [self._halves[k].report().units for k in survivors]
+        return contributors([own for own in units if own is not None], self._setting.n_classes)
 
     @property
     def single_contributors(self) -> float:
@@ -327,28 +309,11 @@ class Federation:
     @property
     def most_released(self) -> int:
         """The most often that any client was asked about any proxy."""
-        half = self._server_half
-        return half.most_released if isinstance(half, VoteServer) else 0
-
-    def opinion(self, client: int) -> Opinion:
-        """Where a client answers; its selector is fitted when it is first asked for."""
-        return self._voter(client).opinion
+        return self._server_half.report().most_released
 
     def selector_scores(self, client: int) -> FloatArray | None:
         """[P] the client selector's scores, for evaluation; None where no selector was asked."""
-        proxies = self._setting.proxies
-        if isinstance(self._rule, ByNetwork) and proxies is not None:
-            return self._rule.scores(self.models[client], proxies)
-        half = self._halves[client]
-        if not isinstance(half, VoteClient) or half.fitted is None:
-            return None
-        return half.fitted.scores
-
-    def _voter(self, client: int) -> VoteClient:
-        half = self._halves[client]
-        if not isinstance(half, VoteClient):
-            raise ConfigurationError("method", self.method.name, "it has no opinion on proxies")
-        return half
+        return self._halves[client].scores()
 
 
 def exchange_of(method: AnyMethod) -> Exchange:

@@ -5,6 +5,7 @@ answered: it relays what the sum needs, or broadcasts what the method makes of t
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from secure_fd.aggregation.base import Stage, SumServer
@@ -22,6 +23,7 @@ class Server:
 
     clients: the roster's numbers. session: 32 bytes that name the federation. half: what its
     method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
+    watch: entered around everything that the sum does.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class Server:
         half: ServerHalf,
         sums: SumServer,
         noise: Callable[[], NoiseTerms] = lambda: NO_NOISE,
+        watch: AbstractContextManager[None] | None = None,
     ) -> None:
         self.half, self.sums = half, sums
         self.last: Sum | None = None
@@ -38,6 +41,7 @@ class Server:
         self.void = False
         """Whether the last round ended without its sum."""
         self._clients, self._session, self._noise = clients, session, noise
+        self._watch = watch or nullcontext()
         self._told = Told(session)
         self._log: list[bytes] = []
         self._has = dict.fromkeys(clients, 0)  # broadcasts that were handed to a client
@@ -57,7 +61,7 @@ class Server:
         return self.sums.stage
 
     def begin(self) -> Outbound:
-        """Open the next round, with everybody."""
+        """Open the next round, with everybody; nothing goes out where the method asks nothing."""
         self.void, self.last, self._away = False, None, set()
         self._turn, index = self.half.round(self._round), self._round
         try:
@@ -68,7 +72,8 @@ class Server:
 
     def receive(self, sender: int, data: bytes) -> None:
         """Take one message that the transport says `sender` sent; PeerError for a bad one."""
-        self.sums.receive(sender, data)
+        with self._watch:
+            self.sums.receive(sender, data)
 
     def unreached(self, client: int) -> None:
         """The transport could not hand over the last broadcast: send it again when it is back."""
@@ -77,10 +82,12 @@ class Server:
     def advance(self) -> Outbound:
         """Close the stage: relays of the sum, or what the method makes of it."""
         if self._turn is None:  # the set-up
-            return {k: [data] for k, data in self.sums.advance().items()}
+            with self._watch:
+                return {k: [data] for k, data in self.sums.advance().items()}
         self._away |= self.sums.waiting
         try:
-            relayed = self.sums.advance()
+            with self._watch:
+                relayed = self.sums.advance()
         except MissingClientError:
             self.void = True
             return self._go(partial(self._turn.throw, Void()), Kind.VOID)
@@ -94,13 +101,15 @@ class Server:
         try:
             ask = step()
         except StopIteration as ended:
-            return self._broadcast(kind, ended.value)
+            return {} if ended.value is None else self._broadcast(kind, ended.value)
         except Void:
             return self._broadcast(kind, b"")
         index, self._exchange = self._exchange, self._exchange + 1
         out = self._broadcast(kind, ask.body, index)
         terms = RoundTerms(index, ask.length, ask.bound, self._told.digest, self._noise())
-        for k, data in self.sums.open(terms).items():
+        with self._watch:
+            opening = self.sums.open(terms)
+        for k, data in opening.items():
             out.setdefault(k, []).append(data)
         return out
 

@@ -1,4 +1,7 @@
-"""CPU time of this process, added up over many stretches."""
+"""What a run tells of itself: exactly what each party saw, its bytes, its rounds and CPU time.
+
+An attack may be built from the transcript alone.
+"""
 
 import time
 from collections import Counter
@@ -9,10 +12,9 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.base import Stage, SumClient, SumServer
+from secure_fd.aggregation.base import Stage, SumServer
 from secure_fd.knowledge import Ensemble, IntArray, UnitArray, WordArray
 from secure_fd.secagg.packing import LaneLayout
-from secure_fd.secagg.session import RoundTerms
 
 
 class Stopwatch:
@@ -35,71 +37,6 @@ class Stopwatch:
         self.seconds += time.process_time() - self._start
 
 
-class TimedClient:
-    """A client's half of a sum, whose CPU time a stopwatch adds up."""
-
-    def __init__(self, sums: SumClient, watch: Stopwatch) -> None:
-        self._sums, self._watch = sums, watch
-
-    def start(self) -> list[bytes]:
-        """See SumClient."""
-        with self._watch:
-            return self._sums.start()
-
-    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
-        """See SumClient."""
-        with self._watch:
-            return self._sums.load(terms, values)
-
-    def receive(self, data: bytes) -> list[bytes]:
-        """See SumClient."""
-        with self._watch:
-            return self._sums.receive(data)
-
-
-class TimedServer:
-    """The server's half of a sum, whose CPU time a stopwatch adds up."""
-
-    def __init__(self, sums: SumServer, watch: Stopwatch) -> None:
-        self._sums, self._watch = sums, watch
-        self._mirror()
-
-    def _mirror(self) -> None:
-        """Show the half's state as this one's."""
-        sums = self._sums
-        self.busy, self.stage, self.result = sums.busy, sums.stage, sums.result
-        self.payloads, self.readable, self.missing = sums.payloads, sums.readable, sums.missing
-
-    @property
-    def waiting(self) -> set[int]:
-        """See SumServer."""
-        return self._sums.waiting
-
-    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
-        """See SumServer."""
-        try:
-            with self._watch:
-                return self._sums.open(terms)
-        finally:
-            self._mirror()
-
-    def receive(self, sender: int, data: bytes) -> None:
-        """See SumServer."""
-        with self._watch:
-            self._sums.receive(sender, data)
-
-    def advance(self) -> Mapping[int, bytes]:
-        """See SumServer."""
-        try:
-            with self._watch:
-                return self._sums.advance()
-        finally:
-            self._mirror()
-
-
-# What a caller is told of each round while a federation runs.
-
-
 @dataclass(frozen=True, slots=True)
 class RoundReport:
     """One round in figures.
@@ -120,9 +57,6 @@ class RoundReport:
     missing: tuple[tuple[int, Stage], ...]
     void: bool = False
     """Whether too few clients answered: nothing was summed, and nobody was told anything."""
-
-
-# Exactly what each party saw, and its bytes: the only thing an attack may be built from.
 
 
 Float32Array = NDArray[np.float32]

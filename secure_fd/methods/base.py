@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from secure_fd.aggregation.base import SumServer
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.exchange import ClientHalf, ServerHalf
+from secure_fd.exchange import ClientHalf, ClientReport, ServerHalf, ServerReport
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
@@ -27,6 +27,7 @@ from secure_fd.knowledge import (
     one_hot,
 )
 from secure_fd.learner import Learner
+from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Protection
 from secure_fd.recipes import Schedule
 from secure_fd.transcript import Transcript
@@ -46,9 +47,6 @@ def precise(predictions: FloatArray, threshold: float) -> NDArray[np.bool_]:
     """
     top = np.sort(predictions, axis=1)[:, -2:]
     return np.asarray((2.0 * (1.0 - top[:, 1]) <= threshold) & (top[:, 1] > top[:, 0]))
-
-
-# What a client says about proxies: votes that count, as in the papers, or votes that weigh.
 
 
 Labels = Literal["soft", "hard"]
@@ -152,9 +150,6 @@ def among(predictions: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
     return np.asarray(np.divide(inside, total, out=predictions.copy(), where=total > 0))
 
 
-# What a distillation method decides: who answers, how, and what the server lets teach.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
     """What all parties of a federation know: public terms, the same for each of them.
@@ -202,6 +197,10 @@ class Exchange(Protocol):
     def name(self) -> str:
         """The name in the literature."""
 
+    @property
+    def needs_proxies(self) -> bool:
+        """Whether its clients need the public proxies; otherwise none are handed out."""
+
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for a federation that the method cannot run in."""
 
@@ -213,18 +212,37 @@ class Exchange(Protocol):
 
 
 class LearningHalf(ClientHalf, Protocol):
-    """A client half whose network a courier may train beside others."""
+    """A client half whose network a courier may train beside others. learner: network, records."""
 
-    @property
-    def learner(self) -> Learner:
-        """Its network and records."""
+    learner: Learner
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:  # noqa: ARG002 - it is not made up for
+        """By default a round teaches those that were in it."""
+        return
+
+    def report(self) -> ClientReport:
+        """Of the last round; empty by default."""
+        return ClientReport()
+
+    def scores(self) -> FloatArray | None:
+        """[P] of this client's selector, for evaluation; None where none was asked."""
+        return None
+
+    def guarantee(self) -> Guarantee | None:
+        """What this client was promised for all that it released; None where nothing is."""
+        return None
 
 
 class RecordingHalf(ServerHalf, Protocol):
-    """A server half that says what it saw of a round."""
+    """A server half that says what it saw of a round, and what it made of it."""
 
-    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
-        """Add the round of the newest sum to the transcript."""
+    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:  # noqa: ARG002 - nothing was seen
+        """Add the round of the newest sum to the transcript; by default nothing was seen."""
+        return
+
+    def report(self) -> ServerReport:
+        """After the last round; empty by default."""
+        return ServerReport()
 
 
 class Method(Protocol):

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from secure_fd.aggregation.base import SumServer
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
+from secure_fd.exchange import Ask, ClientReport, ClientTurn, ServerTurn, Share, Void
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
@@ -37,7 +37,7 @@ from secure_fd.knowledge import (
 )
 from secure_fd.learner import Learner
 from secure_fd.messages import wire_type
-from secure_fd.methods.base import Labels, Own, Setting, levels
+from secure_fd.methods.base import Labels, LearningHalf, Own, RecordingHalf, Setting, levels
 from secure_fd.training import predict
 from secure_fd.transcript import DistillationRound, Transcript, uploads_of
 
@@ -80,6 +80,11 @@ class ClassMeans:
         """The name in the literature."""
         return self.rule.name
 
+    @property
+    def needs_proxies(self) -> bool:
+        """Classes stand in their place."""
+        return False
+
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Any federation serves."""
 
@@ -92,13 +97,12 @@ class ClassMeans:
         return ClassMeansServer(self.rule, setting)
 
 
-class ClassMeansClient:
+class ClassMeansClient(LearningHalf):
     """Mean predictions of its records of each class; learns labels and what others said of them."""
 
     def __init__(self, rule: ClasswiseMethod, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
-        self.taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        """By class that this client holds, whether another one spoke of it in the last round."""
+        self._taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._rule = rule
         self._codec = KnowledgeCodec(setting.n_classes, levels(rule.labels))
         self._asked = first_of_each_class(own.data.train, _MOST_ASKED).to(own.device)
@@ -118,12 +122,13 @@ class ClassMeansClient:
             told = yield Share(own, self._codec.levels)
             targets = self._targets(told, own)
         except Void:
-            self.taught = np.zeros(0, dtype=np.bool_)
+            self._taught = np.zeros(0, dtype=np.bool_)
         schedule = self.learner.schedule
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps, targets)
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
-        """A round teaches those that were in it."""
+    def report(self) -> ClientReport:
+        """By class that this client holds, whether another one spoke of it in the last round."""
+        return ClientReport(taught=self._taught)
 
     def _rows(self) -> WordArray:
         """[C * C] integers of this client's rows."""
@@ -138,13 +143,13 @@ class ClassMeansClient:
         others = self._codec.decode(total - own, clients - 1)
         lessons = self._rule.teaching(everyone, others)
         held = torch.unique(self._asked.labels).cpu().numpy()
-        self.taught = lessons[held].any(axis=1)
-        if not self.taught.any():
+        self._taught = lessons[held].any(axis=1)
+        if not self._taught.any():
             return None
         return class_targets(lessons, self._rule.gamma).to(self.learner.device)
 
 
-class ClassMeansServer:
+class ClassMeansServer(RecordingHalf):
     """Sends the sum back as it is."""
 
     def __init__(self, rule: ClasswiseMethod, setting: Setting) -> None:

@@ -15,10 +15,10 @@ from torch import nn
 
 from secure_fd.aggregation.base import SumServer
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
+from secure_fd.exchange import Ask, ClientTurn, ServerReport, ServerTurn, Share, Void
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.learner import Learner
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
@@ -92,6 +92,11 @@ class FedAvg:
         """The name in the literature."""
         return "FedAvg"
 
+    @property
+    def needs_proxies(self) -> bool:
+        """Parameters travel instead."""
+        return False
+
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
         if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
@@ -124,7 +129,7 @@ def _codec(setting: Setting) -> ParameterCodec:
     return ParameterCodec(tuple(count / largest for count in setting.records))
 
 
-class FedAvgClient:
+class FedAvgClient(LearningHalf):
     """Local steps from the global model; shares its parameters, weighted by its records."""
 
     def __init__(self, number: int, learner: Learner, codec: ParameterCodec, steps: int) -> None:
@@ -185,29 +190,31 @@ class FedAvgClient:
         load_flat(self.learner.model, torch.from_numpy(self._model).to(self.learner.device))
 
 
-class FedAvgServer:
+class FedAvgServer(RecordingHalf):
     """The weighted mean."""
 
     def __init__(self, initial: Float32Array, codec: ParameterCodec) -> None:
-        self.parameters = initial
-        """[m] of the newest global model."""
-        self._codec, self._sent = codec, False
+        self._parameters, self._codec, self._sent = initial, codec, False
 
     def round(self, index: int) -> ServerTurn:
         """Ask for parameters, and send their mean; the first subject carries the start."""
-        initial = b"" if self._sent else self.parameters.astype("<f4").tobytes()
+        initial = b"" if self._sent else self._parameters.astype("<f4").tobytes()
         self._sent = True
-        got = yield Ask(_INDEX.pack(index) + initial, len(self.parameters), self._codec.bound)
-        self.parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
-        return self.parameters.astype("<f4").tobytes()
+        got = yield Ask(_INDEX.pack(index) + initial, len(self._parameters), self._codec.bound)
+        self._parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
+        return self._parameters.astype("<f4").tobytes()
+
+    def report(self) -> ServerReport:
+        """The newest global model."""
+        return ServerReport(parameters=self._parameters)
 
     def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
         if sums.result is None:
             return
         codec = self._codec
-        read = uploads_of(sums, len(codec.shares), codec.bound, 0, len(self.parameters))
+        read = uploads_of(sums, len(codec.shares), codec.bound, 0, len(self._parameters))
         uploads = None if read is None else {k: codec.decode_one(k, v) for k, v in read.items()}
         transcript.add_parameters(
-            ParameterRound(index, uploads, dict(sums.payloads), self.parameters)
+            ParameterRound(index, uploads, dict(sums.payloads), self._parameters)
         )

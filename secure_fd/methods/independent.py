@@ -1,22 +1,16 @@
-"""Independent learning: every client alone; nothing crosses the boundary but the rounds' numbers.
+"""Independent learning: every client alone; nothing crosses the boundary.
 
 The floor of every comparison. Clients take as many steps as those that distil.
 """
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from torch import nn
 
-from secure_fd.aggregation.base import SumServer
 from secure_fd.exchange import ClientTurn, ServerTurn
 from secure_fd.learner import Learner
-from secure_fd.methods.base import Own, Setting
-from secure_fd.transcript import Transcript
-
-_INDEX: Final = struct.Struct(">Q")
+from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +26,11 @@ class Independent:
         """The name in tables."""
         return "Independent"
 
+    @property
+    def needs_proxies(self) -> bool:
+        """Nobody asks anything."""
+        return False
+
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Any federation serves."""
 
@@ -44,8 +43,8 @@ class Independent:
         return IndependentServer()
 
 
-class IndependentClient:
-    """Learns alone."""
+class IndependentClient(LearningHalf):
+    """Learns alone, and counts its rounds itself."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
@@ -54,23 +53,17 @@ class IndependentClient:
         """Warm up on private records."""
         yield from self.learner.warm_up()
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, subject: bytes) -> ClientTurn:  # noqa: ARG002 - there is none
         """Steps on private records alone."""
-        self.learner.round = int(_INDEX.unpack(subject)[0])
+        self.learner.round += 1
         schedule = self.learner.schedule
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps)
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
-        """A round that was missed is not made up for."""
 
+class IndependentServer(RecordingHalf):
+    """Asks nothing, and says nothing."""
 
-class IndependentServer:
-    """Asks nothing: its turn ends before it began, and the first broadcast is the last."""
-
-    def round(self, index: int) -> ServerTurn:
-        """The number of the round."""
+    def round(self, index: int) -> ServerTurn:  # noqa: ARG002 - all rounds are alike
+        """Over before it began."""
         yield from ()
-        return _INDEX.pack(index)
-
-    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
-        """Nothing was seen."""
+        return None

@@ -15,10 +15,19 @@ from torch import Tensor, nn
 
 from secure_fd.aggregation.base import SumServer
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
+from secure_fd.exchange import (
+    Ask,
+    ClientReport,
+    ClientTurn,
+    ServerReport,
+    ServerTurn,
+    Share,
+    Void,
+)
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
+    FloatArray,
     IntArray,
     KnowledgeCodec,
     Released,
@@ -27,7 +36,15 @@ from secure_fd.knowledge import (
 )
 from secure_fd.learner import Learner
 from secure_fd.messages import ensemble_message, read_ensemble
-from secure_fd.methods.base import ByNetwork, Method, Opinion, Own, Setting
+from secure_fd.methods.base import (
+    ByNetwork,
+    LearningHalf,
+    Method,
+    Opinion,
+    Own,
+    RecordingHalf,
+    Setting,
+)
 from secure_fd.protection.base import FromAnswers, NetworkFree
 from secure_fd.rounds import Draws, Memory, Trust
 from secure_fd.training import predict
@@ -46,6 +63,11 @@ class ProxyVotes:
     def name(self) -> str:
         """The name in the literature."""
         return self.rule.name
+
+    @property
+    def needs_proxies(self) -> bool:
+        """Clients answer about them."""
+        return True
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are."""
@@ -88,13 +110,12 @@ class _Terms:
         return _SUBJECT.pack(index, about)
 
 
-class VoteClient:
+class VoteClient(LearningHalf):
     """w_k(x) s_k(x) for the round's proxies; learns from the ensemble."""
 
     def __init__(self, rule: Method, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
-        self.units: UnitArray | None = None
-        """[m * C] the integers of its last votes before noise; for evaluation alone."""
+        self._units: UnitArray | None = None
         self._rule, self._own = rule, own
         self._proxies: Tensor = setting.public_proxies()
         self._terms = _Terms(rule, setting)
@@ -138,15 +159,15 @@ class VoteClient:
             self._opinion = self._rule.opinion(self._own.data, self._proxies)
         return self._opinion
 
-    @property
-    def fitted(self) -> Opinion | None:
-        """The opinion, where it was asked for."""
-        return self._opinion
+    def report(self) -> ClientReport:
+        """Its last votes."""
+        return ClientReport(units=self._units)
 
-    @property
-    def most_released(self) -> int:
-        """The most often that this client was asked about any proxy."""
-        return self._terms.draws.most_released
+    def scores(self) -> FloatArray | None:
+        """[P] of the selector, where one was asked; of the network as it is, where that selects."""
+        if isinstance(self._rule, ByNetwork):
+            return self._rule.scores(self.learner.model, self._proxies)
+        return None if self._opinion is None else self._opinion.scores
 
     def _asked(self, subject: bytes) -> IntArray:
         """[m] the round's proxies, which the client derives; PeerError where others are meant."""
@@ -161,8 +182,8 @@ class VoteClient:
 
     def _share(self, indices: IntArray) -> Share:
         codec, protection = self._terms.codec, self._terms.setting.protection
-        self.units = codec.encode(self._release(indices))
-        return Share(protection.perturb(self._own.number, self.units), codec.levels)
+        self._units = codec.encode(self._release(indices))
+        return Share(protection.perturb(self._own.number, self._units), codec.levels)
 
     def _release(self, indices: IntArray) -> Released:
         """What leaves the client; a network-free protection gets no way to the network."""
@@ -191,7 +212,7 @@ class VoteClient:
         return self.opinion
 
 
-class VoteServer:
+class VoteServer(RecordingHalf):
     """Sums of votes, and the method's rule."""
 
     def __init__(self, rule: Method, setting: Setting) -> None:
@@ -200,10 +221,10 @@ class VoteServer:
         self._rule, self._setting = rule, setting
         self._terms = _Terms(rule, setting)
 
-    @property
-    def most_released(self) -> int:
-        """The most often that clients were asked about any proxy."""
-        return self._terms.draws.most_released
+    def report(self) -> ServerReport:
+        """How much of the round teaches, and how often any proxy was asked about."""
+        kept = 0.0 if self.ensemble is None else float(self.ensemble.kept.mean())
+        return ServerReport(kept, most_released=self._terms.draws.most_released)
 
     def round(self, index: int) -> ServerTurn:
         """Ask for votes, and send what the rule makes of their sum."""

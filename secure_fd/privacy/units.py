@@ -114,6 +114,19 @@ class Guarantee:
         return {**plain, **lists, "unit": str(self.unit), "holds": self.holds}
 
 
+def weakest(claims: Sequence[Guarantee]) -> Guarantee:
+    """The claim that promises least, the first of equals: void before any epsilon, then the larger.
+
+    Of equal epsilons the one that costs more at larger units, then the one that covers less.
+    """
+    return max(claims, key=_weakness)
+
+
+def _weakness(claim: Guarantee) -> tuple[object, ...]:
+    larger = tuple(composed.epsilon for composed in claim.composes_to)
+    return not claim.holds, claim.epsilon, claim.delta, larger, len(claim.not_covered)
+
+
 def figure(epsilon: float) -> str:
     """Format an epsilon: rounded up, never down, to two decimals or, from 100, a whole number.
 

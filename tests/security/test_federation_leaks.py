@@ -19,6 +19,7 @@ from secure_fd.knowledge import WEIGHED_LEVELS, WordArray
 from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import VoteClient
 from secure_fd.protection.base import Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordUnit
@@ -186,7 +187,9 @@ def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
     [first, *_] = made.transcript.distillation
     assert first.uploads is not None
     chosen = verdict(digits, 1)
-    opinion = made.opinion(1)
+    half = made.clients[1].half
+    assert isinstance(half, VoteClient)
+    opinion = half.opinion
     assert isinstance(opinion, WeighedVotes)
     client = digits.clients[1]
     private: list[object] = [
