@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -76,23 +76,16 @@ class AttackResult:
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, strings and lists; without the images."""
+        made = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "images"}
+        roc = self.roc and {"fpr": self.roc.fpr.tolist(), "tpr": self.roc.tpr.tolist()}
         return {
-            "name": self.name,
-            "title": self.title,
+            **made,
             "figure": float(self.figure),
-            "figure_name": self.figure_name,
-            "unit": self.unit,
             "interval": [float(end) for end in self.interval],
             "control": float(self.control),
-            "control_name": self.control_name,
-            "queries": self.queries,
-            "n_members": self.n_members,
-            "n_non_members": self.n_non_members,
             "caveats": list(self.caveats),
             "details": {name: float(value) for name, value in self.details.items()},
-            "roc": None
-            if self.roc is None
-            else {"fpr": self.roc.fpr.tolist(), "tpr": self.roc.tpr.tolist()},
+            "roc": roc,
         }
 
     @classmethod
@@ -256,26 +249,6 @@ def _joined(parts: Sequence[NDArray[ScalarT] | None]) -> NDArray[ScalarT] | None
     return np.concatenate(known) if len(known) == len(parts) else None
 
 
-class Titled(Protocol):
-    """What a report says of an attack beside its figures."""
-
-    @property
-    def name(self) -> str:
-        """The word of the command line and the report."""
-
-    @property
-    def title(self) -> str:
-        """A few words for a table."""
-
-    @property
-    def figure_name(self) -> str:
-        """What the figure is."""
-
-    @property
-    def control_name(self) -> str:
-        """The same figure without access."""
-
-
 @dataclass(frozen=True, slots=True)
 class Words:
     """Name and title of a form of an attack.
@@ -319,6 +292,10 @@ class Attack(ABC, Generic[EstimateT, TruthT]):
     @abstractmethod
     def score(self, estimate: EstimateT, truth: TruthT, seed: int) -> AttackResult:
         """The figure beside its control: the only place that meets the truth."""
+
+
+Titled = Words | Attack[Any, Any]
+"""What a report says of an attack beside its figures: the attack's words, or those of a form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

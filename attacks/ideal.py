@@ -445,11 +445,8 @@ class _Ideal(Attack[Images, InversionTruth]):
     belongs to the evaluator.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    figure_name: ClassVar[str] = "Δ PSNR"
-    control_name: ClassVar[str] = "Δ of the public-only target"
-    needs: ClassVar[tuple[frozenset[Capability], ...]]
+    figure_name = "Δ PSNR"
+    control_name = "Δ of the public-only target"
 
     prior: Prior
     settings: IdealSettings

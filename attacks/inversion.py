@@ -10,7 +10,7 @@ is the paper's, the lowest cross-entropy; the code published with it keeps the l
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import ClassVar, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import torch
@@ -507,11 +507,11 @@ class ModelInversion(Attack[Images, InversionTruth]):
     comparison is then one of access, not of attacks.
     """
 
-    name: ClassVar[str] = "inversion"
-    title: ClassVar[str] = "Model inversion with a public prior"
-    figure_name: ClassVar[str] = "Δ PSNR"
-    control_name: ClassVar[str] = "Δ of the public-only target"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
+    name = "inversion"
+    title = "Model inversion with a public prior"
+    figure_name = "Δ PSNR"
+    control_name = "Δ of the public-only target"
+    needs = (
         frozenset({Capability.GLOBAL_PARAMETERS, Capability.PUBLIC_PROXIES}),
         frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),
     )

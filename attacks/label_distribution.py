@@ -9,7 +9,6 @@ labels y. Classes that a client declares in public are known without any attack.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,11 +38,11 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     then count as zero.
     """
 
-    name: ClassVar[str] = "label-distribution"
-    title: ClassVar[str] = "Label distribution of each client"
-    figure_name: ClassVar[str] = "TV error (0: known)"
-    control_name: ClassVar[str] = "the same guess for every client, from the totals"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
+    name = "label-distribution"
+    title = "Label distribution of each client"
+    figure_name = "TV error (0: known)"
+    control_name = "the same guess for every client, from the totals"
+    needs = (
         frozenset({Capability.READ_SUMS}),
         *CLIENT_UPDATES,
     )
@@ -157,11 +156,11 @@ class Participation(Attack[Distributions, ArrayLike]):
     ridge: the weight of that mean, in rounds. debias: undoes a noise whose parameters are public.
     """
 
-    name: ClassVar[str] = "participation"
-    title: ClassVar[str] = "Label distribution from who took part"
-    figure_name: ClassVar[str] = "TV error (0: known)"
-    control_name: ClassVar[str] = "the same guess for every client, from the totals"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
+    name = "participation"
+    title = "Label distribution from who took part"
+    figure_name = "TV error (0: known)"
+    control_name = "the same guess for every client, from the totals"
+    needs = (frozenset({Capability.READ_SUMS}),)
 
     debias: Debias | None = None
     ridge: float = 0.5

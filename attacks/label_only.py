@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 import torch
@@ -441,13 +441,9 @@ class LabelAttack(Attack[Scores, BoolArray]):
     records, which saw no member. most: candidates that are attacked, drawn at random; None for all.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    figure_name: ClassVar[str] = "AUC"
-    control_name: ClassVar[str] = "AUC of the same attack on a model that saw no member"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.QUERY_FINAL_MODEL, Capability.LABELLED_PUBLIC}),
-    )
+    figure_name = "AUC"
+    control_name = "AUC of the same attack on a model that saw no member"
+    needs = (frozenset({Capability.QUERY_FINAL_MODEL, Capability.LABELLED_PUBLIC}),)
 
     candidates: Labelled
     calibrated: Calibrated
@@ -545,8 +541,8 @@ class LabelAttack(Attack[Scores, BoolArray]):
 class LabelOnly(LabelAttack):
     """Robustness to rotation and translation, read by an attack model."""
 
-    name: ClassVar[str] = "label-only"
-    title: ClassVar[str] = "Label-only membership: augmentation"
+    name = "label-only"
+    title = "Label-only membership: augmentation"
 
     @classmethod
     def calibrate(cls, shadows: Shadows, seed: int) -> Calibrated:
@@ -558,8 +554,8 @@ class LabelOnly(LabelAttack):
 class LabelOnlyNoise(LabelAttack):
     """Robustness to Gaussian noise."""
 
-    name: ClassVar[str] = "label-only-noise"
-    title: ClassVar[str] = "Label-only membership: Gaussian noise"
+    name = "label-only-noise"
+    title = "Label-only membership: Gaussian noise"
 
     @classmethod
     def calibrate(cls, shadows: Shadows, seed: int) -> Calibrated:
@@ -571,8 +567,8 @@ class LabelOnlyNoise(LabelAttack):
 class LabelOnlyBoundary(LabelAttack):
     """L2 distance to the decision boundary, by HopSkipJump."""
 
-    name: ClassVar[str] = "label-only-boundary"
-    title: ClassVar[str] = "Label-only membership: boundary distance"
+    name = "label-only-boundary"
+    title = "Label-only membership: boundary distance"
 
     @classmethod
     def calibrate(cls, shadows: Shadows, seed: int) -> Calibrated:
@@ -590,8 +586,8 @@ class LabelOnlyBoundary(LabelAttack):
 class LabelOnlyGap(LabelAttack):
     """Right or wrong: the baseline."""
 
-    name: ClassVar[str] = "label-only-gap"
-    title: ClassVar[str] = "Label-only membership: gap"
+    name = "label-only-gap"
+    title = "Label-only membership: gap"
 
     @classmethod
     def calibrate(cls, shadows: Shadows, seed: int) -> Calibrated:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -212,13 +212,8 @@ class Shadows:
 class ShadowAttack(Attack[Scores, BoolArray]):
     """An attack on candidates of one client, or of all where it is None; see `shadowed`."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    figure_name: ClassVar[str] = "AUC"
-    control_name: ClassVar[str] = (
-        "AUC of the same scores, membership exchanged at random within pairs of runs"
-    )
-    needs: ClassVar[tuple[frozenset[Capability], ...]]
+    figure_name = "AUC"
+    control_name = "AUC of the same scores, membership exchanged at random within pairs of runs"
 
     candidates: Labelled
     client: int | None = None
@@ -317,9 +312,9 @@ class LiRA(ShadowAttack):
     variance a side serves all, as they advise below 64 shadows.
     """
 
-    name: ClassVar[str] = "lira"
-    title: ClassVar[str] = "Membership: LiRA, online"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.QUERY_SCORES}),)
+    name = "lira"
+    title = "Membership: LiRA, online"
+    needs = (frozenset({Capability.QUERY_SCORES}),)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N] phi of the deployed network: one query a candidate."""
@@ -336,8 +331,8 @@ class LiRA(ShadowAttack):
 class OfflineLiRA(LiRA):
     """Offline: only shadows without the candidate, which can be trained before it is known."""
 
-    name: ClassVar[str] = "lira-offline"
-    title: ClassVar[str] = "Membership: LiRA, offline"
+    name = "lira-offline"
+    title = "Membership: LiRA, offline"
 
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
         """One-sided; a guess of "member" is above the median of the shadows without it."""
@@ -348,11 +343,9 @@ class OfflineLiRA(LiRA):
 class UploadLiRA(LiRA):
     """On the parameters that a client sent: what a server without masks reads of FedAvg."""
 
-    name: ClassVar[str] = "lira-upload"
-    title: ClassVar[str] = "Membership: LiRA on a client's upload"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.CLIENT_PARAMETERS}),
-    )
+    name = "lira-upload"
+    title = "Membership: LiRA on a client's upload"
+    needs = (frozenset({Capability.CLIENT_PARAMETERS}),)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N] phi of the client's newest upload, which the attacker runs by itself."""
@@ -393,11 +386,9 @@ class RMIA(ShadowAttack):
     that the target knows as well as its references do, though not one that it never saw.
     """
 
-    name: ClassVar[str] = "rmia"
-    title: ClassVar[str] = "Membership: RMIA"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.QUERY_SCORES, Capability.LABELLED_PUBLIC}),
-    )
+    name = "rmia"
+    title = "Membership: RMIA"
+    needs = (frozenset({Capability.QUERY_SCORES, Capability.LABELLED_PUBLIC}),)
 
     references: int = 4
     gamma: float = 1.0
@@ -433,8 +424,8 @@ class RMIA(ShadowAttack):
 class LossThreshold(LiRA):
     """The baseline that treats all candidates alike (Yeom et al. 2018): phi falls with the loss."""
 
-    name: ClassVar[str] = "loss-threshold"
-    title: ClassVar[str] = "Membership: loss threshold"
+    name = "loss-threshold"
+    title = "Membership: loss threshold"
 
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
         """Above a threshold midway between the shadows' mean inside and their mean outside."""
@@ -459,11 +450,9 @@ class IndirectMembership(ShadowAttack):
     It reads the most telling votes in its view: the client's own, else the sum's, else ensembles.
     """
 
-    name: ClassVar[str] = "indirect"
-    title: ClassVar[str] = "Membership: votes on nearby proxies"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),
-    )
+    name = "indirect"
+    title = "Membership: votes on nearby proxies"
+    needs = (frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),)
 
     neighbours: IntArray = field(kw_only=True, repr=False)
 
@@ -505,11 +494,9 @@ class StudentLiRA(LiRA):
     by their lessons alone.
     """
 
-    name: ClassVar[str] = "lira-student"
-    title: ClassVar[str] = "Membership: LiRA on a distilled student"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),
-    )
+    name = "lira-student"
+    title = "Membership: LiRA on a distilled student"
+    needs = (frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),)
 
     training: Fit = field(default_factory=Fit)
 

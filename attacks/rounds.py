@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -50,11 +49,11 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
     dropped, and of several for one client and proxy the most frequent counts.
     """
 
-    name: ClassVar[str] = "differencing"
-    title: ClassVar[str] = "Votes from two sums that differ by one client"
-    figure_name: ClassVar[str] = "votes recovered, with their author"
-    control_name: ClassVar[str] = "votes of each sum given to its clients at random"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
+    name = "differencing"
+    title = "Votes from two sums that differ by one client"
+    figure_name = "votes recovered, with their author"
+    control_name = "votes of each sum given to its clients at random"
+    needs = (frozenset({Capability.READ_SUMS}),)
 
     def run(self, view: View, seed: int) -> Distributions:
         """The votes that differences show."""
@@ -193,13 +192,11 @@ class InconsistentProxies(Attack[Distributions, IntArray]):
     are bound to what the votes are about does not open then.
     """
 
-    name: ClassVar[str] = "inconsistent-proxies"
-    title: ClassVar[str] = "Different proxies to different clients"
-    figure_name: ClassVar[str] = "votes isolated"
-    control_name: ClassVar[str] = "votes of an honest sum given to clients at random"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.SPLIT_VIEWS, Capability.PUBLIC_PROXIES}),
-    )
+    name = "inconsistent-proxies"
+    title = "Different proxies to different clients"
+    figure_name = "votes isolated"
+    control_name = "votes of an honest sum given to clients at random"
+    needs = (frozenset({Capability.SPLIT_VIEWS, Capability.PUBLIC_PROXIES}),)
 
     probes: int = 100
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -236,11 +236,11 @@ class FlipRadius(Attack[Scores, BoolArray]):
     claim: whose game this is, for what it allows at most.
     """
 
-    name: ClassVar[str] = "selector-membership"
-    title: ClassVar[str] = "Membership from the selector's mask bits"
-    figure_name: ClassVar[str] = "AUC"
-    control_name: ClassVar[str] = "AUC of the same attack on a selector of public records"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
+    name = "selector-membership"
+    title = "Membership from the selector's mask bits"
+    figure_name = "AUC"
+    control_name = "AUC of the same attack on a selector of public records"
+    needs = (
         frozenset({
             Capability.INJECT_PROXIES,
             Capability.PUBLIC_PROXIES,
@@ -442,13 +442,11 @@ class Informed(Attack[Scores, BoolArray]):
     certainty; with it, the claim bounds what any such test can reach. claim: of this game.
     """
 
-    name: ClassVar[str] = "selector-informed"
-    title: ClassVar[str] = "Membership by one who knows all other records"
-    figure_name: ClassVar[str] = "AUC"
-    control_name: ClassVar[str] = "AUC of a coin"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.INJECT_PROXIES, Capability.PUBLIC_PROXIES}),
-    )
+    name = "selector-informed"
+    title = "Membership by one who knows all other records"
+    figure_name = "AUC"
+    control_name = "AUC of a coin"
+    needs = (frozenset({Capability.INJECT_PROXIES, Capability.PUBLIC_PROXIES}),)
 
     candidate: Tensor = field(repr=False)
     column: int

@@ -12,7 +12,6 @@ from there isolates one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -228,11 +227,11 @@ def joined(found: Sequence[Images]) -> Images:
 class Trilateration(Attack[Images, Originals]):
     """Rebuild one training image of class `column`; row: of the client, None for the sum."""
 
-    name: ClassVar[str] = "selector-reconstruction"
-    title: ClassVar[str] = "Reconstruction from the selector's mask bits"
-    figure_name: ClassVar[str] = "Δ PSNR"
-    control_name: ClassVar[str] = "Δ of the public images that the attack starts from"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
+    name = "selector-reconstruction"
+    title = "Reconstruction from the selector's mask bits"
+    figure_name = "Δ PSNR"
+    control_name = "Δ of the public images that the attack starts from"
+    needs = (
         frozenset({
             Capability.INJECT_PROXIES,
             Capability.PUBLIC_PROXIES,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -112,31 +112,6 @@ def _reference_set(private: Labelled, pool: Labelled, random: torch.Generator) -
     return pool.take(torch.cat(chosen))
 
 
-def score_updates(
-    attack: Attack[Images, UpdateTruth],
-    estimate: Images,
-    truth: UpdateTruth,
-    public: Public,
-    caveats: Sequence[str],
-    seed: int,
-) -> AttackResult:
-    """Δ with its interval; exactness, and the same figures for every control."""
-    originals = truth.originals(estimate.groups)
-    found, others = originals.matches(estimate), originals.matches(truth.control)
-    alone = ("the interval is over records of one update",) if len(found) == 1 else ()
-    return score_images(
-        attack,
-        estimate,
-        originals,
-        substream(seed, "delta"),
-        controls={"control": truth.control, **_without_access(estimate, truth, public)},
-        against="control",
-        details=_exactness(found) | _certainty(estimate, originals),
-        caveats=(*caveats, *alone),
-        shown=_pictures(found, others),
-    )
-
-
 def _joined(records: Mapping[int, Labelled], clients: Sequence[int]) -> Tensor:
     return torch.cat([records[client].images for client in clients])
 
@@ -200,85 +175,85 @@ _HALF_A_GREY = 0.5 / GREYS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AnalyticInversion(Attack[Images, UpdateTruth]):
-    """The closed form on every readable client's update."""
+class _Inversion(Attack[Images, UpdateTruth]):
+    """recipe: how clients train, which is public."""
 
-    name: ClassVar[str] = "gradient-analytic"
-    title: ClassVar[str] = "Closed-form inversion of a client's update"
-    figure_name: ClassVar[str] = "Δ PSNR"
-    control_name: ClassVar[str] = "Δ of the same attack on updates made of held-out records"
+    figure_name = "Δ PSNR"
+    control_name = "Δ of the same attack on updates made of held-out records"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
+    also: ClassVar[tuple[str, ...]] = ()
 
     public: Public
     recipe: Recipe
 
     @classmethod
-    def prepare(cls, public: Public, recipe: Recipe) -> Self:
-        """recipe: how clients train, which is public."""
-        return cls(public, recipe)
+    def prepare(cls, public: Public, *settings: Any, **named: Any) -> Self:  # noqa: ANN401 - as the base
+        """The recipe, and the settings of a search."""
+        return cls(public, *settings, **named)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader must know of the attack."""
+        return (_ON_RECORDS, _PADDED, *([_STEPS] if self.recipe.steps > 1 else []), *self.also)
+
+    def score(self, estimate: Images, truth: UpdateTruth, seed: int) -> AttackResult:
+        """Δ with its interval; exactness, and the same figures for every control."""
+        originals = truth.originals(estimate.groups)
+        found, others = originals.matches(estimate), originals.matches(truth.control)
+        alone = ("the interval is over records of one update",) if len(found) == 1 else ()
+        without = _without_access(estimate, truth, self.public)
+        return score_images(
+            self,
+            estimate,
+            originals,
+            substream(seed, "delta"),
+            controls={"control": truth.control, **without},
+            against="control",
+            details=_exactness(found) | _certainty(estimate, originals),
+            caveats=(*self.caveats, *alone),
+            shown=_pictures(found, others),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnalyticInversion(_Inversion):
+    """The closed form on every readable client's update."""
+
+    name = "gradient-analytic"
+    title = "Closed-form inversion of a client's update"
 
     def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
         """One image a record. MissingCapabilityError where the first layer is no linear one."""
         view.require_any(*self.needs)
         return _closed_form(self.public, client_updates(view, self.recipe))
 
-    def score(self, estimate: Images, truth: UpdateTruth, seed: int) -> AttackResult:
-        """See `score_updates`."""
-        caveats = _closed_form_caveats(self.recipe)
-        return score_updates(self, estimate, truth, self.public, caveats, seed)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MeanInversion(Attack[Images, UpdateTruth]):
+class MeanInversion(_Inversion):
     """The closed form on the cohort's mean update, which masks do not hide.
 
     Whoever holds the global model can run it, a curious client included.
     """
 
-    name: ClassVar[str] = "gradient-mean"
-    title: ClassVar[str] = "Closed-form inversion of the mean update"
-    figure_name: ClassVar[str] = "Δ PSNR"
-    control_name: ClassVar[str] = "Δ of the same attack on updates made of held-out records"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (MEAN_UPDATE,)
-
-    public: Public
-    recipe: Recipe
-
-    @classmethod
-    def prepare(cls, public: Public, recipe: Recipe) -> Self:
-        """recipe: how clients train, which is public."""
-        return cls(public, recipe)
+    name = "gradient-mean"
+    title = "Closed-form inversion of the mean update"
+    needs = (MEAN_UPDATE,)
+    also = ("finds records of the cohort; a match does not say whose they are",)
 
     def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
         """One image a record of the cohort; whose it is, stays unknown."""
         view.require_any(*self.needs)
         return _closed_form(self.public, mean_update(view, self.recipe))
 
-    def score(self, estimate: Images, truth: UpdateTruth, seed: int) -> AttackResult:
-        """See `score_updates`."""
-        whose = "finds records of the cohort; a match does not say whose they are"
-        caveats = (*_closed_form_caveats(self.recipe), whose)
-        return score_updates(self, estimate, truth, self.public, caveats, seed)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OptimisedInversion(Attack[Images, UpdateTruth]):
+class OptimisedInversion(_Inversion):
     """Gradient matching on every readable client's update, for any architecture."""
 
-    name: ClassVar[str] = "gradient-optimised"
-    title: ClassVar[str] = "Gradient matching of a client's update"
-    figure_name: ClassVar[str] = "Δ PSNR"
-    control_name: ClassVar[str] = "Δ of the same attack on updates made of held-out records"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
+    name = "gradient-optimised"
+    title = "Gradient matching of a client's update"
 
-    public: Public
-    recipe: Recipe
     settings: Search = field(default_factory=Search)
-
-    @classmethod
-    def prepare(cls, public: Public, recipe: Recipe, settings: Search | None = None) -> Self:
-        """recipe: how clients train, which is public."""
-        return cls(public, recipe, settings or Search())
 
     def run(self, view: View, seed: int) -> Images:
         """One image a record, with labels that the update itself gives away."""
@@ -289,14 +264,14 @@ class OptimisedInversion(Attack[Images, UpdateTruth]):
         images = search(self.public, updates, labels, self.recipe, self.settings, chance)
         return Images(images.flatten(0, 1), _groups(updates))
 
-    def score(self, estimate: Images, truth: UpdateTruth, seed: int) -> AttackResult:
-        """See `score_updates`."""
-        caveats = (
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What the search and its start add to the figure."""
+        return (
             _ON_RECORDS,
             "a search that stops early, or has few restarts, understates the leak",
             "starts from the public class mean: raw PSNR is not its merit alone",
         )
-        return score_updates(self, estimate, truth, self.public, caveats, seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,11 +281,11 @@ class UpdateInversion(Attack[Images, Mapping[int, Tensor]]):
     public: its architecture starts with a fully connected layer.
     """
 
-    name: ClassVar[str] = "update-inversion"
-    title: ClassVar[str] = "Inversion of one update: one step on one record"
-    figure_name: ClassVar[str] = "PSNR of one step on one record"
-    control_name: ClassVar[str] = "the public mean image, from no update"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
+    name = "update-inversion"
+    title = "Inversion of one update: one step on one record"
+    figure_name = "PSNR of one step on one record"
+    control_name = "the public mean image, from no update"
+    needs = CLIENT_UPDATES
 
     public: Public
 
@@ -372,7 +347,3 @@ def _closed_form(public: Public, updates: Updates) -> Images:
 def _padded(found: Found, average: Tensor, records: int) -> Tensor:
     missing = records - len(found.images)
     return torch.cat([found.images, average.expand(missing, *average.shape)])
-
-
-def _closed_form_caveats(recipe: Recipe) -> Sequence[str]:
-    return (_ON_RECORDS, _PADDED, *([_STEPS] if recipe.steps > 1 else []))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -258,13 +258,11 @@ class Attribution(Attack[Distributions, Holders]):
     words all the same, as if they were votes: if masks hide, it finds one order among K!.
     """
 
-    name: ClassVar[str] = "attribution"
-    title: ClassVar[str] = "Which client holds which class"
-    figure_name: ClassVar[str] = "clients given their class"
-    control_name: ClassVar[str] = "the same classes in random order"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.READ_SUMS, Capability.READ_PAYLOADS}),
-    )
+    name = "attribution"
+    title = "Which client holds which class"
+    figure_name = "clients given their class"
+    control_name = "the same classes in random order"
+    needs = (frozenset({Capability.READ_SUMS, Capability.READ_PAYLOADS}),)
 
     def run(self, view: View, seed: int) -> Distributions:
         """The assignment of most evidence; equal ones are told apart at random."""
@@ -355,13 +353,11 @@ def _authors(found: IntArray, said: Sequence[Said]) -> float:
 class Collusion(Attack[Distributions, Sequence[Said]]):
     """The honest clients' votes, given to them at random; exact where one of them is left."""
 
-    name: ClassVar[str] = "collusion"
-    title: ClassVar[str] = "Honest clients' votes, with clients on the server's side"
-    figure_name: ClassVar[str] = "honest votes with their author"
-    control_name: ClassVar[str] = "the same without colluders"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.READ_SUMS, Capability.COLLUDE}),
-    )
+    name = "collusion"
+    title = "Honest clients' votes, with clients on the server's side"
+    figure_name = "honest votes with their author"
+    control_name = "the same without colluders"
+    needs = (frozenset({Capability.READ_SUMS, Capability.COLLUDE}),)
 
     def run(self, view: View, seed: int) -> Distributions:
         """What the colluders' uploads leave of every sum."""
@@ -440,11 +436,11 @@ def _caveats(least: int, *, readable: bool) -> tuple[str, ...]:
 class SingleContributor(Attack[Distributions, Sequence[Said]]):
     """Every proxy whose count is one vote, or less where votes have weights."""
 
-    name: ClassVar[str] = "single-contributor"
-    title: ClassVar[str] = "Votes read from sums of one"
-    figure_name: ClassVar[str] = "votes read, author unknown"
-    control_name: ClassVar[str] = "the public labels of the same proxies"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
+    name = "single-contributor"
+    title = "Votes read from sums of one"
+    figure_name = "votes read, author unknown"
+    control_name = "the public labels of the same proxies"
+    needs = (frozenset({Capability.READ_SUMS}),)
 
     def run(self, view: View, seed: int) -> Distributions:
         """The votes that stand alone."""

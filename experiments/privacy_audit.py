@@ -108,7 +108,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 
 def _tasks(settings: Settings, units: Sequence[str], kinds: Sequence[str]) -> list[Cell]:
-    from attacks.audit.registry import AUDITS, MUTATIONS
+    from attacks.audit.audits import AUDITS, MUTATIONS
 
     base = Cell(
         audit="",
@@ -151,7 +151,7 @@ def prepare(_data_dir: Path | None, _cells: Sequence[Cell], _progress: Progress)
 
 def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
     """Carry out one audit; a twin lives in this process for as long as its cell does."""
-    from attacks.audit.registry import AUDITS, MUTATIONS
+    from attacks.audit.audits import AUDITS, MUTATIONS
     from attacks.audit.setting import Setting
     from secure_fd.privacy.samplers import SeededRandom
 
@@ -254,7 +254,7 @@ class Verdicts:
 
 def verdicts(results: Results) -> Verdicts:
     """Rows in the registry's order, mutations in theirs."""
-    from attacks.audit.registry import AUDITS, MUTATIONS
+    from attacks.audit.audits import AUDITS, MUTATIONS
 
     found = {result.cell: finding_of(result) for result in results.cells}
     rows = []

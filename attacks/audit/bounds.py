@@ -70,35 +70,6 @@ class Finding:
         if not math.isfinite(self.claimed):
             raise LocalError(f"{self.name}: a claim of {self.claimed} cannot be audited")
 
-    @classmethod
-    def of(
-        cls,
-        proof: Proof,
-        kind: Kind,
-        unit: PrivacyUnit,
-        name: str,
-        claimed: float,
-        delta: float,
-        miss: float,
-        assumes: str = "",
-        also: tuple[tuple[str, float], ...] = (),
-    ) -> "Finding":
-        """What a proof says of a claim."""
-        return cls(
-            kind,
-            unit,
-            name,
-            claimed,
-            delta,
-            proof.bound,
-            proof.ceiling,
-            miss,
-            proof.attack,
-            proof.trials,
-            assumes,
-            also,
-        )
-
     @property
     def verdict(self) -> Verdict:
         """Refuted where more was proved than claimed; no verdict where that could not have been."""

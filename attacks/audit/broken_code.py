@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.audit.client import Fleet
 from attacks.audit.setting import replaced
 from secure_fd import private_training
 from secure_fd.knowledge import FloatArray, IntArray
@@ -231,9 +230,9 @@ def seed_shared_between_answers() -> AbstractContextManager[None]:
     return replaced(response, "words", same)
 
 
-def seed_shared_between_rounds() -> AbstractContextManager[None]:
-    """The audited fleet's second round carries the noise of its first."""
-    sampler = _repeating(discrete_gaussian, Fleet().present)
+def seed_shared_between_rounds(clients: int) -> AbstractContextManager[None]:
+    """The second round of so many clients carries the noise of the first."""
+    sampler = _repeating(discrete_gaussian, clients)
     return replaced(release, "discrete_gaussian", sampler)
 
 

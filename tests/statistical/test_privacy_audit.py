@@ -6,11 +6,13 @@ It must also reach 0.6 of the claim where the mechanism itself is seen: one that
 audit. Each mutation must be caught at these sizes, which is the power check.
 """
 
+from dataclasses import replace
+
 import pytest
 
+from attacks.audit.audits import AUDITS, MUTATIONS, Mutation
 from attacks.audit.bounds import Finding, Verdict
 from attacks.audit.broken_code import SILENT
-from attacks.audit.registry import AUDITS, MUTATIONS, Mutation
 from attacks.audit.setting import Setting
 from secure_fd.privacy.samplers import SeededRandom
 
@@ -31,7 +33,7 @@ SHARP = ("record", "record-replaced", "label", "client")
 def audited(audit: str, seed: int) -> Finding:
     miss = MISS.get(audit, 1e-5)
     setting = Setting(CLAIM, miss=miss, size=SIZES.get(audit, 1.0), random=SeededRandom(seed))
-    return AUDITS[audit].run(setting)
+    return replace(AUDITS[audit].find(setting), blind=False)
 
 
 @pytest.mark.parametrize("audit", SIZES)

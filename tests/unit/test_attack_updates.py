@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attacks.base import AttackResult, Labelled, seeded
 from attacks.base import Images as Guesses
-from attacks.base import Labelled, seeded
 from attacks.images import CEILING, match, psnr
 from attacks.updates import (
     Mismatch,
@@ -34,7 +34,6 @@ from attacks.updates_attack import (
     UpdateTruth,
     distinct,
     references,
-    score_updates,
 )
 from attacks.view import Public, View, client_view, server_view
 from secure_fd.data.federated import ClientData
@@ -305,7 +304,8 @@ def test_the_search_finds_one_record_from_its_gradient() -> None:
     assert torch.equal(found, again)
 
 
-# The score
+def scored(estimate: Guesses, truth: UpdateTruth) -> AttackResult:
+    return AnalyticInversion.prepare(public(), Recipe(batch=1)).score(estimate, truth, 0)
 
 
 def truth_of(count: int, control: Guesses | None = None) -> UpdateTruth:
@@ -337,7 +337,7 @@ def test_guesses_are_matched_whatever_their_order() -> None:
 def test_an_oracle_is_exact_and_sure() -> None:
     truth = truth_of(4)
     exact = guess_at([truth.private[k].images for k in range(3)], certain=4)
-    result = score_updates(AnalyticInversion, exact, truth, public(), (), 0)
+    result = scored(exact, truth)
     assert result.details["share_exact"] == 1.0
     assert result.details["max_abs_error"] == 0.0
     assert result.details["certain"] == result.details["certain_and_right"] == 12
@@ -349,7 +349,7 @@ def test_an_oracle_is_exact_and_sure() -> None:
 def test_a_wrong_claim_of_certainty_shows() -> None:
     truth = truth_of(4)
     wrong = guess_at([records(4, 70 + k).images for k in range(3)], certain=4)
-    result = score_updates(AnalyticInversion, wrong, truth, public(), (), 0)
+    result = scored(wrong, truth)
     assert (result.details["certain"], result.details["certain_and_right"]) == (12, 0)
     assert result.details["share_exact"] == 0
 
@@ -368,9 +368,7 @@ def test_guesses_without_access_have_a_fair_delta() -> None:
             blind = [records(4, 9000 + 10 * seed + k).images for k in range(3)]
             near = [(1 - share) * b + share * private[k].images for k, b in enumerate(blind)]
             truth = UpdateTruth(private, held_out, guess_at(blind))
-            deltas.append(
-                score_updates(AnalyticInversion, guess_at(near), truth, public(), (), 0).figure
-            )
+            deltas.append(scored(guess_at(near), truth).figure)
         return float(np.mean(deltas) / (np.std(deltas, ddof=1) / 20**0.5))
 
     assert abs(mean_over_error(0.0)) < 3

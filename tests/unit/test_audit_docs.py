@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attacks.audit.registry import AUDITS, MUTATIONS
+from attacks.audit.audits import AUDITS, MUTATIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 

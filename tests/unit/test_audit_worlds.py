@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from attacks.audit import audits
 from attacks.audit import bounds as worlds
-from attacks.audit import client
 from attacks.audit.bounds import (
     Attack,
     Finding,
@@ -141,11 +141,11 @@ def test_a_missing_or_void_guarantee_is_a_failure() -> None:
 
 def test_stacked_shares_are_those_of_the_unit() -> None:
     """The twin's scale follows the number of proxies, which stacking multiplies."""
-    plan = client.Fleet().plan().with_noise(1.0)
-    assert client._stacked(plan, 7).proxies == 7 * plan.proxies
+    plan = audits.Fleet().plan().with_noise(1.0)
+    assert audits._stacked(plan, 7).proxies == 7 * plan.proxies
     growing = property(lambda self: self.proxies)
     with replaced(ClientPlan, "scale", growing), pytest.raises(LocalError, match="stacked shares"):
-        client._stacked(plan, 7)
+        audits._stacked(plan, 7)
 
 
 def test_a_stand_in_for_masks_sums_nothing() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from attacks.audit.audits import AUDITS, MUTATIONS
 from attacks.audit.bounds import Finding, Kind, Verdict
-from attacks.audit.registry import AUDITS, MUTATIONS
 from experiments.privacy_audit import (
     STUDY,
     Cell,

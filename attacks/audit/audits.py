@@ -1,0 +1,703 @@
+"""Every audit of a printed epsilon, by unit, and the mutations that the audits must catch.
+
+An audit builds trials of the real code with and without one unit's data, lets an attacker guess
+which is which, and proves a bound on epsilon from the guesses (`attacks.audit.bounds`).
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import cast
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from torch import Tensor, nn
+
+from attacks.audit import broken_code
+from attacks.audit.bounds import (
+    Finding,
+    Kind,
+    Proof,
+    Shape,
+    Worlds,
+    bold,
+    by_inclusion,
+    gaussian_shape,
+    printed,
+    prove,
+    prove_named,
+    prove_one_run,
+    prove_shaped,
+    sampled_shape,
+    symbol_bound,
+)
+from attacks.audit.broken_code import Twin
+from attacks.audit.setting import Setting, masked_unit, replaced
+from secure_fd.data.images import Images
+from secure_fd.errors import LocalError
+from secure_fd.knowledge import (
+    Contribution,
+    FloatArray,
+    IntArray,
+    KnowledgeCodec,
+    Released,
+    one_hot,
+)
+from secure_fd.privacy import release as record_release
+from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.guarantees import record_guarantee
+from secure_fd.privacy.plans import ClientPlan, RecordPlan, TrainingPlan
+from secure_fd.privacy.release import UNIT, ClientShares, NoisyClassMeans
+from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
+from secure_fd.privacy.samplers import Random
+from secure_fd.privacy.units import Guarantee, PrivacyUnit
+from secure_fd.private_training import PrivateSGD, PrivateTrainer
+from secure_fd.protection import record as record_unit
+from secure_fd.protection.client import ClientUnit
+from secure_fd.protection.label import LabelLedger, LabelUnit
+from secure_fd.selection.density import (
+    FourierFeatures,
+    ProxyReference,
+    PublicFeatures,
+    RatioSolver,
+    ReferenceSettings,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an audit shows. claimed: epsilon at `delta` as printed. also: further figures."""
+
+    title: str
+    proof: Proof
+    claimed: float
+    delta: float
+    also: tuple[tuple[str, float], ...] = ()
+
+
+def _shaped(
+    title: str, worlds: Worlds, claimed: float, setting: Setting, shape: Shape | None = None
+) -> Shown:
+    """By the claimed shape of the noise, Gaussian by default; without a shape beside it."""
+    delta = setting.delta
+    proof, also = prove_shaped(worlds, shape or gaussian_shape(delta), delta, setting.miss)
+    return Shown(title, proof, claimed, delta, also)
+
+
+def _each_a_trial(
+    title: str, scores: FloatArray, included: FloatArray, claimed: float, setting: Setting
+) -> Shown:
+    """Canaries [m] of one run as trials: right noise has each of them on its own."""
+    worlds = by_inclusion("score", scores, included)
+    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
+    return Shown(f"{title}, each a trial", proof, claimed, setting.delta)
+
+
+KNOWN = 3
+"""Records beside the audited one, all with the same feature: a wrong divisor moves them most."""
+_RELEASES = 40_000
+_MEANS, _FEATURES = 200, 50
+
+
+def class_means(setting: Setting) -> Shown:
+    """One record, opposite to all others, present or zeroed out, in the release itself."""
+    worlds = Worlds(
+        ("shift", "off the grid", "difference of two clients"),
+        _released(0.0, setting),
+        _released(-1.0, setting),
+    )
+    claimed = printed(_release(_rows(-1.0), setting).guarantee).epsilon
+    return _shaped("class means", worlds, claimed, setting)
+
+
+def replace_one(setting: Setting) -> Shown:
+    """One record replaced by its opposite, against what is printed for that relation."""
+    worlds = Worlds(("shift",), _released(1.0, setting)[:, :1], _released(-1.0, setting)[:, :1])
+    claim = printed(_release(_rows(1.0), setting).guarantee)
+    return _shaped("class means, replace-one", worlds, _replaced(claim), setting)
+
+
+def _replaced(claim: Guarantee) -> float:
+    """The epsilon that is printed for replace-one neighbours, read as a reader would."""
+    found = re.search(r"for replace-one neighbours .* epsilon ([\d.,]+)$", "\n".join(claim.caveats))
+    if found is None:
+        raise LocalError("the claim names no epsilon for replace-one neighbours")
+    return float(found[1].replace(",", ""))
+
+
+def record_canaries(setting: Setting) -> Shown:
+    """Thousands of records with features of their own, each there by a coin, in one release.
+
+    Never fewer than a full audit has: fewer could not refute the claim, were all guesses right.
+    """
+    setting = replace(setting, size=max(1.0, setting.size))
+    scores, included, noise = _canary_records(setting)
+    plan, delta = RecordPlan(n_records=len(scores), noise=noise), setting.one_run_delta
+    claimed = epsilon(plan, delta)
+    guesses = bold(len(scores), 1 / noise, delta, setting.miss, claimed)
+    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
+    return Shown("canary features", proof, claimed, delta)
+
+
+def record_trials(setting: Setting) -> Shown:
+    """The same canaries, each a trial of its own."""
+    scores, included, _ = _canary_records(setting)
+    claimed = printed(_release(_rows(1.0), setting).guarantee).epsilon
+    return _each_a_trial("canary features", scores, included, claimed, setting)
+
+
+def _canary_records(setting: Setting) -> tuple[FloatArray, FloatArray, float]:
+    """Scores and inclusion [m] of canaries in one release, and its noise multiplier."""
+    classes = max(4, round(_MEANS * min(1.0, setting.size)))
+    included = setting.coins(classes * _FEATURES)
+    released = record_release.release_class_means(
+        np.tile(np.eye(_FEATURES), (classes, 1)) * included[:, None],
+        np.repeat(np.arange(classes), _FEATURES),
+        classes,
+        epsilon=setting.epsilon,
+        delta=setting.delta,
+        random=setting.random,
+    )
+    return released.means.ravel() * len(included), included, released.noise_multiplier
+
+
+def _rows(feature: float) -> FloatArray:
+    rows = np.ones((KNOWN + 1, 1))
+    rows[-1] = feature
+    return rows
+
+
+def _release(rows: FloatArray, setting: Setting, random: Random = os.urandom) -> NoisyClassMeans:
+    labels = np.zeros(len(rows), dtype=np.int64)
+    return record_release.release_class_means(
+        rows, labels, 1, epsilon=setting.epsilon, delta=setting.delta, random=random
+    )
+
+
+def _released(feature: float, setting: Setting) -> FloatArray:
+    """[N, 3] statistics of so many releases of a client, each beside one of a client all known."""
+    own, known = _rows(feature), _rows(0.0)
+    # The claim is the same each time, and takes longer than the release.
+    with replaced(record_release, "record_guarantee", cache(record_guarantee)):
+        means = np.array([
+            [_release(rows, setting, setting.random).means[0, 0] for rows in (own, known)]
+            for _ in range(setting.trials(_RELEASES))
+        ])  # fmt: skip
+    sums = means * (KNOWN + 1)
+    units = sums[:, 0] * UNIT
+    return np.stack([sums[:, 0], np.abs(units - np.rint(units)), sums[:, 0] - sums[:, 1]], axis=1)
+
+
+_FEDERATIONS = 2000
+_PROXIES = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]]).reshape(4, 1, 1, 2)
+
+
+def record_votes(setting: Setting) -> Shown:
+    """Votes read off the release: two classes of one record each, one there or zeroed out.
+
+    The claim must hold under every public feature map of norm one, so this audit brings its own:
+    two pixels, taken as they are. Then one record decides a vote, if anything but the noisy means
+    can.
+    """
+    with (
+        replaced(record_unit, "shared_reference", _pixels_as_features),
+        replaced(record_release, "record_guarantee", cache(record_guarantee)),
+    ):
+        worlds = Worlds(
+            tuple(f"vote on proxy {x} for class {c}" for x in range(len(_PROXIES)) for c in (0, 1)),
+            _votes(0.0, setting),
+            _votes(1.0, setting),
+        )
+        claimed = printed(_record_unit(1.0, setting, os.urandom).guarantee()).epsilon
+    return _shaped("votes read off the release", worlds, claimed, setting)
+
+
+def _record_unit(feature: float, setting: Setting, random: Random) -> record_unit.RecordUnit:
+    pixels = torch.tensor([[0.5, 0.0], [feature, 0.0]]).reshape(2, 1, 1, 2)
+    unit = record_unit.RecordUnit(setting.epsilon, setting.delta, random=random)
+    unit.prepare(_PROXIES, 2, [Images(pixels, torch.arange(2))])
+    return unit
+
+
+def _votes(feature: float, setting: Setting) -> FloatArray:
+    """[N, 8] the vote for each class about each proxy, in N federations."""
+    asked = np.arange(len(_PROXIES))
+    rows = []
+    for _ in range(setting.trials(_FEDERATIONS)):
+        released = _record_unit(feature, setting, setting.random).release(0, asked)
+        rows.append((released.weights[:, None] * released.predictions).ravel())
+    return np.array(rows)
+
+
+def _pixels_as_features(
+    _proxies: object, settings: ReferenceSettings
+) -> tuple[ProxyReference, RatioSolver]:
+    """The auditor's public map, in place of the one that is fitted on proxies."""
+
+    def flat(pixels: Tensor) -> Tensor:
+        return pixels.reshape(len(pixels), -1)
+
+    def same(inputs: Tensor) -> FloatArray:
+        return np.asarray(inputs.double().numpy())
+
+    features = same(flat(_PROXIES))
+    made = ProxyReference(
+        cast(PublicFeatures, flat),
+        cast(FourierFeatures, same),
+        features,
+        features.T @ features / len(features),
+        settings,
+    )
+    return made, made.solver()
+
+
+STEPS = 10
+_SHARE = 10  # a batch expects one record in ten
+_TRAINED, _RUNS = 1000, 20
+_WORST_CASES = 1500
+_RATE = 1e-6
+_BRIGHT = 1e3  # a gradient is far above the clip, and the weights hardly move
+
+
+def canary_gradients(setting: Setting) -> Shown:
+    """Records with a pixel of their own, each there by a coin, in runs of the real trainer."""
+    runs = max(4, round(_RUNS * setting.size))
+    scored = [_canary_run(setting) for _ in range(runs)]
+    scores, included = (np.concatenate(part) for part in zip(*scored, strict=True))
+    worlds = by_inclusion("likelihood", scores, included)
+    return _sampled("DP-SGD, canary gradients", _TRAINED, worlds, setting)
+
+
+def one_against_rest(setting: Setting) -> Shown:
+    """One record against nine opposite ones, a batch of one: fixed batch sizes would show it."""
+    worlds = Worlds(
+        ("likelihood, batches of a fixed size", "sum"),
+        _worst_cases(0.0, setting),
+        _worst_cases(1.0, setting),
+    )
+    return _sampled("DP-SGD, one against the rest", _SHARE, worlds, setting)
+
+
+def _sampled(title: str, records: int, worlds: Worlds, setting: Setting) -> Shown:
+    trainer = _trainer(torch.zeros(records, 1, 1, 1), torch.zeros(records), setting, os.urandom)
+    shape = sampled_shape(1 / _SHARE, STEPS, setting.delta)
+    return _shaped(title, worlds, printed(trainer.guarantee()).epsilon, setting, shape)
+
+
+def _canary_run(setting: Setting) -> tuple[FloatArray, FloatArray]:
+    """Scores and inclusion [m]: the likelihood ratio of every step's noisy gradient, added up."""
+    included = setting.coins(_TRAINED)
+    pixels = torch.from_numpy(np.diag(included) * _BRIGHT).float().reshape(-1, 1, 1, _TRAINED)
+    trainer = _trainer(pixels, torch.ones(_TRAINED), setting, setting.random)
+    noise = _noise(_TRAINED, setting)
+    q, seen = 1 / _SHARE, _steps(trainer, _TRAINED // _SHARE)
+    likelihoods = np.log1p(q * np.expm1((2 * seen - 1) / (2 * noise**2)))
+    return likelihoods.sum(axis=0), included
+
+
+def _worst_cases(marked: float, setting: Setting) -> FloatArray:
+    """[N, 2] statistics of N runs; the last record is marked: 1 is there, 0 zeroed out."""
+    pixels = torch.full((_SHARE, 1, 1, 1), _BRIGHT)
+    pixels[-1] *= marked
+    labels = torch.zeros(_SHARE)
+    labels[-1] = 1
+    trainer = _trainer(pixels, labels, setting, setting.random)
+    runs = [_steps(trainer, 1)[:, 0] for _ in range(setting.trials(_WORST_CASES))]
+    return _looks(np.array(runs), _noise(_SHARE, setting))
+
+
+def _noise(records: int, setting: Setting) -> float:
+    plan = TrainingPlan(records, records // _SHARE, STEPS)
+    return calibrate(setting.epsilon, setting.delta, plan)
+
+
+def _looks(seen: FloatArray, noise: float) -> FloatArray:
+    """[N, 2] of steps [N, T]: what tells most were every batch one record, and the plain sum.
+
+    Each step is then -1, but for one: 1 where the marked record is there, 0 where it is not.
+    """
+    shift = (seen + 1) / noise**2
+    there = logsumexp(2 * shift - 2 / noise**2, axis=1)
+    zeroed = logsumexp(shift - 1 / (2 * noise**2), axis=1)
+    return np.stack([there - zeroed, seen.sum(axis=1)], axis=1)
+
+
+def _trainer(pixels: Tensor, labels: Tensor, setting: Setting, random: Random) -> PrivateTrainer:
+    """Of a network of two weights a pixel, without bias: a record's gradient has one direction.
+
+    (1, -1) / sqrt 2 at the record's own pixel, with the sign of its label, clipped to norm one. So
+    the weights before and after a step show that pixel's noisy sum of gradients.
+    """
+    linear = nn.Linear(pixels.shape[-1], 2, bias=False)
+    nn.init.zeros_(linear.weight)
+    terms = PrivateSGD(
+        setting.epsilon, setting.delta, STEPS, learning_rate=_RATE, batch=len(pixels) // _SHARE
+    )
+    records = Images(pixels, labels.long())
+    network = nn.Sequential(nn.Flatten(), linear)
+    return PrivateTrainer(network, records, terms, torch.device("cpu"), random)
+
+
+def _steps(trainer: PrivateTrainer, batch: int) -> FloatArray:
+    """[T, pixels] one run from zero weights: each step's sum of gradients, in units of the clip."""
+    (weight,) = trainer.model.parameters()
+    with torch.no_grad():
+        weight.zero_()
+    path = [np.zeros(tuple(weight.shape))]
+    for _ in range(STEPS):
+        trainer.local_steps(1)
+        path.append(weight.detach().double().numpy().copy())
+    moved = np.diff(np.array(path), axis=0) * (-batch / _RATE)
+    return np.asarray((moved[:, 0] - moved[:, 1]) / math.sqrt(2))
+
+
+_CLASSES = 10
+_ANSWERS = 200_000
+_ASKED = 50_000
+_PRACTICE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Two truths of one answer, by a client that answers over an alphabet."""
+
+    name: str
+    alphabet: Alphabet
+    truths: tuple[int, int]
+
+
+_FULL = Alphabet.full(_CLASSES)
+_CASES = (
+    _Case("a class or abstain", _FULL, (3, _FULL.abstain)),
+    _Case("two classes", _FULL, (3, 7)),
+    _Case("two declared classes", Alphabet(_CLASSES, (2, 5)), (2, 5)),
+    _Case("a declared class or abstain", Alphabet(_CLASSES, (2, 5)), (2, _FULL.abstain)),
+)
+_VIEWS = {"two rounds": (0, 1), "beside a known client": (0, 2)}
+
+
+def answers(setting: Setting) -> Shown:
+    """One answer with either of two truths, asked for in two rounds, and beside a known client.
+
+    The bound is the largest of all cases and views, each with its part of `miss`.
+    """
+    bounds, part = [], setting.miss / (len(_CASES) * len(_VIEWS))
+    for case in _CASES:
+        worlds = [_answers(case, truth, setting) for truth in case.truths]
+        for view, columns in _VIEWS.items():
+            codes = [_joined(world[:, list(columns)]) for world in worlds]
+            bounds.append((*_symbols(codes, part), f"{case.name}, {view}"))
+    trials = 2 * len(_CASES) * setting.trials(_ANSWERS)
+    return Shown("answers", Proof(*max(bounds), trials), _label_claim(setting), 0.0)
+
+
+def label_canaries(setting: Setting) -> Shown:
+    """Every answer of one client is a canary: its truth is one of two classes, by a coin.
+
+    A guess follows the answer where it names exactly one of the two.
+    """
+    included = setting.coins(setting.trials(_ASKED))
+    proof = prove_named(_answered(included, setting), included, setting.miss)
+    return Shown("every answer a canary", proof, _label_claim(setting), 0.0)
+
+
+def _answered(included: FloatArray, setting: Setting) -> FloatArray:
+    """[m] class 0's votes less class 1's, of a client whose truths are 0 where included, else 1."""
+    truths = one_hot(np.where(included == 1, 0, 1), 2)
+    unit = LabelUnit(setting.epsilon, setting.delta, random=setting.random)
+    records = Images(torch.zeros(2, 1, 1, 1), torch.arange(2))
+    unit.prepare(torch.zeros(len(included), 1, 1, 1), 2, [records])
+    released = unit.release(
+        0, np.arange(len(included)), lambda asked: Contribution(np.ones(len(asked)), truths[asked])
+    )
+    votes = released.weights[:, None] * released.predictions
+    return np.asarray(votes[:, 0] - votes[:, 1])
+
+
+def _label_claim(setting: Setting) -> float:
+    """What a ledger prints after one answer, with noise of the operating system."""
+    ledger = _ledger(_CASES[0], setting)
+    ledger.release(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), os.urandom)
+    return printed(ledger.guarantee(setting.delta)).epsilon
+
+
+def _answers(case: _Case, truth: int, setting: Setting) -> IntArray:
+    """[N, 3] codes: the client's answers in two rounds, and those of one whose truth is known."""
+    count = setting.trials(_ANSWERS)
+    indices = np.arange(count)
+    own, known = (np.full(count, symbol) for symbol in (truth, case.truths[0]))
+    ledger, accomplice = _ledger(case, setting, count), _ledger(case, setting, count)
+    seen = [
+        asked.release(indices, symbols, setting.random)
+        for asked, symbols in ((ledger, own), (accomplice, known), (ledger, own))
+    ]
+    return np.stack([_codes(seen[i]) for i in (0, 2, 1)], axis=1)
+
+
+def _ledger(case: _Case, setting: Setting, proxies: int = 1) -> LabelLedger:
+    mechanism = RandomizedResponse(setting.epsilon, _CLASSES + 1)
+    return LabelLedger(mechanism, case.alphabet, proxies)
+
+
+def _codes(named: BoolArray) -> IntArray:
+    """[N] one integer for each set of named classes [N, C]."""
+    return np.asarray(named @ (1 << np.arange(named.shape[1], dtype=np.int64)))
+
+
+def _joined(codes: IntArray) -> IntArray:
+    """[N] one integer a row [N, 2]."""
+    return np.asarray(codes[:, 0] << _CLASSES | codes[:, 1])
+
+
+def _symbols(worlds: list[IntArray], miss: float) -> tuple[float, float]:
+    """The bound of two worlds' codes, and the one had they shared none.
+
+    The alphabet is what appeared in practice, and one symbol for the rest: it must not follow
+    from the counts of the proof.
+    """
+    cut = round(_PRACTICE * len(worlds[0]))
+    known = np.unique(np.concatenate([world[:cut] for world in worlds]))
+    first, second = (_counted(world[cut:], known) for world in worlds)
+    apart, beside = (len(worlds[0]) - cut) * np.eye(2, len(known) + 1, dtype=np.int64)
+    return symbol_bound(first, second, miss)[0], symbol_bound(apart, beside, miss)[0]
+
+
+def _counted(codes: IntArray, known: IntArray) -> IntArray:
+    place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    symbol = np.where(known[place] == codes, place, len(known))
+    return np.bincount(symbol, minlength=len(known) + 1).astype(np.int64)
+
+
+_ROUNDS, _FLEET_PROXIES, _FLEET_CLASSES = 2, 2, 2
+_SUMS = 40_000
+_CANARIES, _CANARY_PROXIES, _CANARY_CLASSES = 3000, 40, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Ten clients, of whom three are gone from every sum and one tells the server its share."""
+
+    clients: int = 10
+    absent: int = 3
+    corrupt: int = 1
+
+    @property
+    def present(self) -> int:
+        """Clients in every sum."""
+        return self.clients - self.absent
+
+    def plan(self) -> ClientPlan:
+        """A few proxies and two rounds, so that a mistake between rounds shows."""
+        return ClientPlan(
+            clients=self.clients,
+            proxies=_FLEET_PROXIES,
+            rounds=_ROUNDS,
+            classes=_FLEET_CLASSES,
+            absent=self.absent,
+            corrupt=self.corrupt,
+        )
+
+
+def sum_of_shares(setting: Setting) -> Shown:
+    """One client votes throughout or abstains throughout; the colluder's share is subtracted."""
+    fleet = Fleet()
+    worlds = Worlds(
+        ("votes", "difference of two rounds"),
+        _sums(fleet, setting, votes=False),
+        _sums(fleet, setting, votes=True),
+    )
+    return _shaped("sum of shares", worlds, _client_claim(fleet.plan(), setting), setting)
+
+
+def client_trials(setting: Setting) -> Shown:
+    """A fleet of canaries, each included by a coin, with votes of its own, each a trial."""
+    scores, included, plan = _canary_clients(setting)
+    claimed = _client_claim(plan, setting)
+    return _each_a_trial("canary clients", scores, included, claimed, setting)
+
+
+def _client_claim(plan: ClientPlan, setting: Setting) -> float:
+    """What a client unit prints after all rounds, with noise of the operating system."""
+    unit = masked_unit(setting, plan, os.urandom)
+    for _ in range(plan.rounds):
+        unit.perturb(0, np.zeros(plan.proxies * plan.classes, dtype=np.uint64))
+    return printed(unit.guarantee()).epsilon
+
+
+def _sums(fleet: Fleet, setting: Setting, *, votes: bool) -> FloatArray:
+    """[N, 2] statistics of N independent sums a round: noise is drawn entry by entry.
+
+    The audited client votes for class r in round r, so that noise which two rounds share would
+    cancel in their difference while the votes stay.
+    """
+    count = setting.trials(_SUMS)
+    unit = masked_unit(setting, fleet.plan(), setting.random)
+    rounds = []
+    for index in range(_ROUNDS):
+        named = one_hot(np.full(_FLEET_PROXIES, index % _FLEET_CLASSES), _FLEET_CLASSES)
+        spoken = _units(unit, np.full(_FLEET_PROXIES, float(votes)), named)
+        shares = ClientShares(_stacked(unit.plan, count), setting.random)
+        total = _colluders_sum(shares, fleet, np.tile(spoken, count))
+        rounds.append(total.reshape(count, _FLEET_PROXIES, _FLEET_CLASSES))
+    said = sum(made[:, :, r % _FLEET_CLASSES].sum(axis=1) for r, made in enumerate(rounds))
+    apart = (rounds[0] - rounds[1])[:, :, 0].sum(axis=1)
+    return np.stack([said, apart], axis=1).astype(np.float64)
+
+
+def _units(unit: ClientUnit, weights: FloatArray, named: FloatArray) -> IntArray:
+    codec = KnowledgeCodec(named.shape[1], unit.levels(1))
+    return codec.encode(Released(weights, named)).astype(np.int64)
+
+
+def _stacked(plan: ClientPlan, count: int) -> ClientPlan:
+    """Many independent sums side by side, in shares of the same scale and variance.
+
+    Raises LocalError where the shares of the plan would not be those that the unit itself draws.
+    """
+    wide = replace(plan, proxies=count * plan.proxies, noise=plan.noise / math.sqrt(count))
+    alike = math.isclose(wide.share_variance, plan.share_variance, rel_tol=1e-9)
+    if wide.scale != plan.scale or not alike:
+        raise LocalError(
+            f"stacked shares have scale {wide.scale} and variance {wide.share_variance}, "
+            f"the unit's {plan.scale} and {plan.share_variance}"
+        )
+    return wide
+
+
+def _colluders_sum(shares: ClientShares, fleet: Fleet, spoken: IntArray) -> IntArray:
+    """A round's sum of the clients that are there, less the colluders' own inputs.
+
+    Client 0 is audited; the last `corrupt` of those present collude; all others abstain.
+    """
+    total = np.zeros(len(spoken), dtype=np.int64)
+    for client in range(fleet.present):
+        units = spoken if client == 0 else np.zeros_like(spoken)
+        share = shares.perturb(units.astype(np.uint64))
+        total += share
+        if client >= fleet.present - fleet.corrupt:
+            total -= share
+    return total
+
+
+def _canary_clients(setting: Setting) -> tuple[FloatArray, FloatArray, ClientPlan]:
+    """Scores and inclusion [m] of canary clients with random votes in one sum, and the plan."""
+    count = max(100, round(_CANARIES * min(1.0, setting.size)))
+    plan = ClientPlan(
+        clients=count, proxies=_CANARY_PROXIES, rounds=1, classes=_CANARY_CLASSES
+    )  # fmt: skip
+    unit = masked_unit(setting, plan, setting.random)
+    included = setting.coins(count)
+    votes = setting.generator().integers(0, _CANARY_CLASSES, (count, _CANARY_PROXIES))
+    total = _canary_sum(unit, votes, included)
+    scores = np.array([total[np.arange(_CANARY_PROXIES), row].sum() for row in votes])
+    return scores / unit.levels(1), included, unit.plan
+
+
+def _canary_sum(unit: ClientUnit, votes: IntArray, included: FloatArray) -> FloatArray:
+    """[proxies, classes] what the server sees, centred: each class's total is about the same."""
+    total = np.zeros(votes.shape[1] * _CANARY_CLASSES, dtype=np.int64)
+    for client, row in enumerate(votes):
+        weights = np.full(len(row), included[client])
+        units = _units(unit, weights, one_hot(row, _CANARY_CLASSES))
+        total += unit.perturb(client, units.astype(np.uint64)).astype(np.int64)
+    sums = total.reshape(-1, _CANARY_CLASSES).astype(np.float64)
+    return np.asarray(sums - sums.mean(axis=1, keepdims=True))
+
+
+GAUSSIAN = "noise of Gaussian shape"
+SAMPLED = "Gaussian steps on Poisson batches"
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """show: carries the audit out. half: the twin with half the noise,
+    which measures the audit's power. assumes: what the bound needs of the mechanism's shape.
+    blind: whether it would miss even a twin without any noise: then it finds other mistakes, and
+    says nothing of the claim unless it refutes it.
+    """
+
+    name: str
+    kind: Kind
+    unit: PrivacyUnit
+    show: Callable[[Setting], Shown]
+    half: Twin
+    assumes: str = ""
+    blind: bool = False
+
+    def find(self, setting: Setting) -> Finding:
+        """Run it; a blind audit that refutes nothing has the verdict that it cannot tell."""
+        shown = self.show(setting)
+        return Finding(
+            kind=self.kind,
+            unit=self.unit,
+            name=shown.title,
+            claimed=shown.claimed,
+            delta=shown.delta,
+            bound=shown.proof.bound,
+            ceiling=shown.proof.ceiling,
+            miss=setting.miss,
+            attack=shown.proof.attack,
+            trials=shown.proof.trials,
+            assumes=self.assumes,
+            also=shown.also,
+            blind=self.blind,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A twin that the audit of this name must catch, with this share of its full trials."""
+
+    name: str
+    audit: str
+    twin: Twin
+    size: float = 0.15
+
+
+_SEEN, _ONE = Kind.MECHANISM, Kind.ONE_RUN
+_RECORD, _LABEL, _CLIENT = PrivacyUnit.RECORD, PrivacyUnit.LABEL, PrivacyUnit.CLIENT
+_MEANS_TWIN, _SHARES_TWIN = broken_code.half_record_noise, broken_code.half_client_noise
+_STEPS_TWIN, _LABEL_TWIN = broken_code.half_training_noise, broken_code.half_label_noise
+
+AUDITS = {
+    audit.name: audit
+    for audit in (
+        Audit("record", _SEEN, _RECORD, class_means, _MEANS_TWIN, GAUSSIAN),
+        Audit("record-replaced", _SEEN, _RECORD, replace_one, _MEANS_TWIN, GAUSSIAN),
+        Audit("record-votes", _SEEN, _RECORD, record_votes, _MEANS_TWIN, GAUSSIAN),
+        Audit("dp-sgd", _SEEN, _RECORD, canary_gradients, _STEPS_TWIN, SAMPLED),
+        Audit("dp-sgd-batches", _SEEN, _RECORD, one_against_rest, _STEPS_TWIN, SAMPLED, blind=True),
+        Audit("label", _SEEN, _LABEL, answers, _LABEL_TWIN),
+        Audit("client", _SEEN, _CLIENT, sum_of_shares, _SHARES_TWIN, GAUSSIAN),
+        Audit("record-canaries", _ONE, _RECORD, record_canaries, _MEANS_TWIN),
+        Audit("record-trials", _ONE, _RECORD, record_trials, _MEANS_TWIN, GAUSSIAN),
+        Audit("label-canaries", _ONE, _LABEL, label_canaries, _LABEL_TWIN),
+        Audit("client-trials", _ONE, _CLIENT, client_trials, _SHARES_TWIN, GAUSSIAN),
+    )
+}
+"""By name, in the table's order."""
+
+_ROUNDS_TWIN = partial(broken_code.seed_shared_between_rounds, Fleet().present)
+
+MUTATIONS = (
+    Mutation("half the noise, record", "record", broken_code.half_record_noise),
+    Mutation("half the noise, DP-SGD", "dp-sgd", broken_code.half_training_noise),
+    Mutation("half the noise, label", "label", broken_code.half_label_noise),
+    Mutation("half the noise, client", "client", broken_code.half_client_noise),
+    Mutation("abstention unprotected", "label", broken_code.abstention_unprotected),
+    Mutation("fresh noise each round", "label", broken_code.fresh_noise_every_round),
+    Mutation("replace-one as add-one", "record-replaced", broken_code.replace_one_as_add_one),
+    Mutation("noise per client", "client", broken_code.noise_per_client),
+    Mutation("noise after argmax", "record-votes", broken_code.noise_after_argmax),
+    Mutation("seed shared, releases", "record", broken_code.seed_shared_between_clients),
+    Mutation("seed shared, answers", "label", broken_code.seed_shared_between_answers),
+    Mutation("seed shared, rounds", "client", _ROUNDS_TWIN),
+    Mutation("true contributors divide", "record", broken_code.true_contributors_divide),
+    Mutation("shuffled as Poisson", "dp-sgd-batches", broken_code.shuffled_batches, 1.0),
+    Mutation("dropouts ignored", "client", broken_code.dropouts_ignored, 1.0),
+)
+"""Each must be caught; the audit's own code, unpatched, must pass."""
