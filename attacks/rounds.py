@@ -32,7 +32,7 @@ from attacks.votes import (
     require_same_rounds,
     summed,
 )
-from secure_fd.aggregation.masked import Meter, set_up
+from secure_fd.aggregation.masked import set_up
 from secure_fd.crypto.primitives import IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import IntArray, UnitArray, WordArray
@@ -281,7 +281,7 @@ class SplitCohort(SecretHolder):
         self._server = Server(session)
         self._clients = {k: Client(k, key, session, random=random) for k, key in identities.items()}
         self._index = -1
-        set_up(self._server, self._clients, Meter(), {})
+        set_up(self._server, self._clients)
 
     def ask(
         self,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.masked import Meter, set_up
+from secure_fd.aggregation.masked import set_up
 from secure_fd.crypto.primitives import IdentityKey, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import IntArray, WordArray
@@ -55,9 +55,10 @@ class Cohort:
         if enrolled:
             self.enrol()
 
-    def enrol(self) -> None:
-        """A set-up of all clients, or another one."""
-        self.group: Group = set_up(self.server, self.clients, Meter(), {})
+    def enrol(self, members: Collection[int] | None = None) -> None:
+        """A set-up of these clients, by default of all, or another one."""
+        chosen = self.clients if members is None else {k: self.clients[k] for k in members}
+        self.group: Group = set_up(self.server, chosen)[0]
 
     def open(self, terms: RoundTerms, values: Values | None = None) -> "Round":
         """A round with values loaded: zeros where none are given."""

@@ -20,7 +20,6 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from secure_fd.aggregation.masked import Meter, set_up
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState
@@ -167,8 +166,8 @@ class Federation(RuleBasedStateMachine):
     @rule(members=st.just(frozenset(range(N))) | st.frozensets(clients, min_size=N - 1))
     def agree_anew(self, members: frozenset[int]) -> None:
         """Another set-up in the same session, of all clients or all but one."""
-        chosen = {k: self.cohort.clients[k] for k in sorted(members)}
-        self.group = set_up(self.cohort.server, chosen, Meter(), {})
+        self.cohort.enrol(sorted(members))
+        self.group = self.cohort.group
         self.members, self.inputs = members, set()
         self.setups += 1
 

@@ -1,20 +1,18 @@
 """Twins of a mechanism: the real code with one thing replaced, for as long as a block lasts."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.aggregation.base import Stage, SumResult
-from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import FloatArray, IntArray, UnitArray
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.samplers import Random, words
 from secure_fd.protection.client import ClientUnit
-from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 
 
 @contextmanager
@@ -89,25 +87,6 @@ class StandInForMasks:
     guarantee: ClassVar[str] = "none: the auditor adds up what clients send"
     hides: ClassVar[bool] = True
     caveats: ClassVar[tuple[str, ...]] = ()
-
-    def draw(self, round_index: int, population: int, count: int) -> IntArray | None:
-        """Clients have no say."""
-        del round_index, population, count
-        return None
-
-    def sum(
-        self,
-        round_index: int,
-        vectors: Mapping[int, UnitArray],
-        bound: int,
-        *,
-        subject: bytes = b"",
-        dropouts: Mapping[int, Stage] | None = None,
-        noise: NoiseTerms = NO_NOISE,
-    ) -> SumResult:
-        """Raises LocalError: there are no masks here."""
-        del round_index, vectors, bound, subject, dropouts, noise
-        raise LocalError("a stand-in for masks sums nothing")
 
 
 def masked_unit(setting: Setting, plan: ClientPlan, random: Random) -> ClientUnit:

@@ -17,15 +17,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from secure_fd.aggregation import bfv
-from secure_fd.aggregation.base import (
-    Stage,
-    SumResult,
-    Traffic,
-    VoidRoundError,
-    absences,
-    agreed_length,
-    uploaders,
-)
+from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto.primitives import SERVER, WORD, RandomBytes, SecretHolder, draw, fields
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.exchange import Kind, Sum, read_header
@@ -33,7 +25,6 @@ from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.session import (
     NO_NOISE,
-    NoiseTerms,
     Place,
     RoundCounter,
     RoundTerms,
@@ -50,7 +41,6 @@ MAX_CIPHERTEXTS: Final = 1024
 """72 MiB a message."""
 _LABEL: Final = b"secure-fd homomorphic sum"
 _NONCE_BYTES: Final = 32
-_STAGES: Final = 2
 
 
 class SlotLayout(LaneLayout):
@@ -365,50 +355,3 @@ class HomomorphicSum(SecretHolder):
     def setup_traffic(self) -> Traffic:
         """Nothing: keys are handed out where the server cannot read."""
         return Traffic({}, {}, 0)
-
-    def draw(self, round_index: int, population: int, count: int) -> None:
-        """None: the clients draw nothing together."""
-
-    def sum(
-        self,
-        round_index: int,
-        vectors: Mapping[int, UnitArray],
-        bound: int,
-        *,
-        subject: bytes = b"",
-        dropouts: Mapping[int, Stage] | None = None,
-        noise: NoiseTerms = NO_NOISE,
-    ) -> SumResult:
-        """See SecureSum.sum. round_index must grow; a round that fails is spent.
-
-        Void with fewer inputs than 3 or a majority of the cohort, and where no key holder is left
-        to decrypt. PeerError where the sum is not what it should be, ConfigurationError for any
-        noise, which an encrypted sum does not carry.
-        """
-        length = agreed_length(vectors, self.n_clients)
-        missing = absences(vectors, self.n_clients, dropouts)
-        terms = RoundTerms(round_index, length, bound, subject, noise)
-        self._server.open(terms)
-        senders = uploaders(missing, self.n_clients)
-        outbound = {k: self._clients[k].load(terms, vectors[k]) for k in senders}
-        up, down = (dict.fromkeys(range(self.n_clients), 0) for _ in range(2))
-        while self._server.busy:
-            for k, sent in outbound.items():
-                for message in sent:
-                    up[k] += len(message)
-                    self._server.receive(k, message)
-            try:
-                relayed = self._server.advance()
-            except MissingClientError as error:
-                traffic = Traffic(up, down, _STAGES)
-                why = f"round {round_index} is void: {error}"
-                raise VoidRoundError(why, missing, traffic) from None
-            for k, message in relayed.items():
-                down[k] += len(message)
-            there = {k: message for k, message in relayed.items() if k not in missing}
-            outbound = {k: self._clients[k].receive(message) for k, message in there.items()}
-        if self._server.result is None:
-            raise LocalError("the sum ended without a result")
-        total, survivors = self._server.result.total, self._server.result.survivors
-        traffic = Traffic(up, down, _STAGES)
-        return SumResult(total, traffic, {}, False, survivors, missing)

@@ -1,20 +1,13 @@
-"""Carries messages between the real parties in one process, and counts what a network would."""
+"""The masked sum: both halves over the protocol's own machines, and a set-up in one process."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
-from secure_fd.aggregation.base import (
-    Stage,
-    SumResult,
-    Traffic,
-    VoidRoundError,
-    absences,
-    agreed_length,
-)
+from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto.primitives import (
     WORD,
     IdentityKey,
@@ -24,22 +17,20 @@ from secure_fd.crypto.primitives import (
     insecure_bytes,
     kem_available,
 )
-from secure_fd.crypto.public import draw_indices, public_nonces
-from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
+from secure_fd.crypto.public import public_nonces
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
-from secure_fd.knowledge import IntArray, UnitArray, WordArray
+from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.client import Client, ClientRound
 from secure_fd.secagg.graph import COMPLETE_BELOW
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.session import (
     HEADER_BYTES,
     MIN_COHORT,
-    NO_NOISE,
     SESSION_BYTES,
     Floors,
     Group,
     MessageType,
-    NoiseTerms,
     Roster,
     RoundTerms,
     Session,
@@ -52,129 +43,55 @@ _STAGES: Final = {
     ServerState.CONSISTENCY: Stage.CONSISTENCY,
     ServerState.UNMASK: Stage.UNMASK,
 }
-_ORDER: Final = tuple(Stage)
 _PREPARE: Final = MessageType.PREPARE.to_bytes(2, "big")
 
 
-@dataclass(slots=True)
-class Meter:
-    """Bytes by client, and the stages in which any client sent something."""
-
-    up: dict[int, int] = field(default_factory=dict)
-    down: dict[int, int] = field(default_factory=dict)
-    stages: int = 0
-
-    def sent(self, client: int, message: bytes) -> None:
-        """Count a client's message."""
-        self.up[client] = self.up.get(client, 0) + len(message)
-
-    def received(self, client: int, message: bytes) -> None:
-        """Count a message to a client."""
-        self.down[client] = self.down.get(client, 0) + len(message)
-
-    def read(self) -> Traffic:
-        """What was counted, and start again from nothing."""
-        traffic = Traffic(dict(self.up), dict(self.down), self.stages)
-        self.up, self.down, self.stages = {}, {}, 0
-        return traffic
-
-
 def set_up(
-    server: Server, clients: Mapping[int, Client], meter: Meter, nonces: Mapping[int, bytes]
-) -> Group:
-    """One set-up of all these clients. nonces: parts in the joint seed that are not drawn."""
-    collected = server.open_setup()
-    setups = {k: client.open_setup(nonces.get(k)) for k, client in clients.items()}
+    server: Server, clients: Mapping[int, Client], nonces: Mapping[int, bytes] | None = None
+) -> tuple[Group, Traffic]:
+    """One set-up of all these clients in this process, and what it moved.
+
+    nonces: parts in the joint seed that are not drawn.
+    """
+    collected, given = server.open_setup(), nonces or {}
+    setups = {k: client.open_setup(given.get(k)) for k, client in clients.items()}
     outbound: dict[int, bytes | None] = {k: machine.start() for k, machine in setups.items()}
+    up, down, stages = dict.fromkeys(clients, 0), dict.fromkeys(clients, 0), 0
     while collected.stage is not SetupStage.DONE:
         for k, message in outbound.items():
             if message is not None:
-                meter.sent(k, message)
+                up[k] += len(message)
                 collected.receive(k, message)
-        meter.stages += 1
+        stages += 1
         inbound = collected.advance()
         for k, answer in inbound.items():
-            meter.received(k, answer)
+            down[k] += len(answer)
         outbound = {k: setups[k].receive(answer) for k, answer in inbound.items()}
     server.enrol(collected)
     for k, client in clients.items():
         client.enrol(setups[k])
-    return collected.group
-
-
-@dataclass(slots=True)
-class Conversation:
-    """One round between a server and its clients, some of which fall silent on the way.
-
-    silent: by client, the first stage that it does not answer. Messages are handed over one by
-    one, so at most one masked input exists at a time. payloads: what the server read of each
-    client's words, where keep_payloads asks for that.
-    """
-
-    server: ServerRound
-    clients: Mapping[int, ClientRound]
-    silent: Mapping[int, Stage]
-    meter: Meter
-    keep_payloads: bool = True
-    payloads: dict[int, WordArray] = field(default_factory=dict, repr=False)
-    missing: dict[int, Stage] = field(default_factory=dict)
-    _spoken: set[ServerState] = field(default_factory=set)
-
-    def run(self) -> None:
-        """Carry messages until the server has the sum; VoidRoundError where too few are left."""
-        wanted = set(self.server.waiting)
-        for k, client in self.clients.items():
-            # What the server has from the last round's inputs it does not ask for again.
-            if self._answers(k) and (message := client.start()) is not None and k in wanted:
-                self._deliver(k, message)
-        while not self.server.finished:
-            for k, message in self._advance().items():
-                self.meter.received(k, message)
-                if self._answers(k):
-                    self._deliver(k, self.clients[k].receive(message))
-
-    def _answers(self, client: int) -> bool:
-        limit = self.silent.get(client)
-        return limit is None or _ORDER.index(_STAGES[self.server.state]) < _ORDER.index(limit)
-
-    def _deliver(self, client: int, message: bytes) -> None:
-        self.meter.sent(client, message)
-        self._spoken.add(self.server.state)
-        if self.server.state is ServerState.INPUT and self.keep_payloads:
-            words = np.frombuffer(message, WORD, self.server.scope.words, HEADER_BYTES)
-            self.payloads[client] = words.astype(np.uint64, copy=False)
-        self.server.receive(client, message)
-
-    def _advance(self) -> Mapping[int, bytes]:
-        stage = _STAGES[self.server.state]
-        self.meter.stages += self.server.state in self._spoken
-        for client in self.server.waiting:
-            self.missing.setdefault(client, stage)
-        try:
-            return self.server.advance()
-        except MissingClientError as error:
-            raise VoidRoundError(str(error), dict(self.missing), self.meter.read()) from None
+    return collected.group, Traffic(up, down, stages)
 
 
 class MaskedClient(SecretHolder):
     """A client's half of the masked sum: set-up, then one round after another.
 
-    enrolled: the set-up was made already. nonce: its part in the joint seed, drawn by default.
+    client: enrolled already, or it joins the set-up. nonce: its part in the joint seed, drawn by
+    default.
     """
 
     __slots__ = ("_client", "_machine", "_nonce")
 
-    def __init__(
-        self, client: Client, *, enrolled: bool = False, nonce: bytes | None = None
-    ) -> None:
+    def __init__(self, client: Client, nonce: bytes | None = None) -> None:
         self._client, self._nonce = client, nonce
         self._machine: ClientSetup | ClientRound | None = None
-        if not enrolled:
-            self._machine = client.open_setup(nonce)
 
     def start(self) -> list[bytes]:
         """The first message of the set-up, where it was not made yet."""
-        return [self._machine.start()] if isinstance(self._machine, ClientSetup) else []
+        if self._client.enrolled:
+            return []
+        self._machine = self._client.open_setup(self._nonce)
+        return [self._machine.start()]
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         """Open the round and prepare its masks."""
@@ -195,17 +112,18 @@ class MaskedClient(SecretHolder):
 
 
 class MaskedServer:
-    """The server's half of the masked sum, over the protocol's own machines."""
+    """The server's half of the masked sum.
+
+    server: enrolled already, or it begins with a set-up. keep_payloads: keep the words of inputs.
+    """
 
     readable = False
 
-    def __init__(
-        self, server: Server, *, keep_payloads: bool = True, enrolled: bool = False
-    ) -> None:
+    def __init__(self, server: Server, *, keep_payloads: bool = True) -> None:
         self._server, self._keep = server, keep_payloads
-        self._setup = None if enrolled else server.open_setup()
+        self._setup = None if server.enrolled else server.open_setup()
         self._round: ServerRound | None = None
-        self.busy = not enrolled
+        self.busy = not server.enrolled
         self.stage = Stage.PREPARE
         self.result: Sum | None = None
         self.payloads: dict[int, WordArray] = {}
@@ -284,11 +202,11 @@ class MaskedSum(SecretHolder):
         "_clients",
         "_group",
         "_identities",
-        "_meter",
         "_public_seed",
         "_random",
         "_server",
         "_terms",
+        "_traffic",
         "caveats",
         "keep_payloads",
         "n_clients",
@@ -326,7 +244,6 @@ class MaskedSum(SecretHolder):
         )
         self._public_seed = public_seed
         self._identities = {k: IdentityKey.generate(self._random) for k in range(n_clients)}
-        self._meter = Meter()
         self.rekey(range(n_clients))
 
     def rekey(self, members: Sequence[int]) -> None:
@@ -355,7 +272,7 @@ class MaskedSum(SecretHolder):
         nonces = {}
         if self._public_seed is not None:
             nonces = dict(enumerate(public_nonces(self._public_seed, self.n_clients)))
-        self._group = set_up(self._server, self._clients, self._meter, nonces)
+        self._group, self._traffic = set_up(self._server, self._clients, nonces)
 
     @property
     def session(self) -> bytes:
@@ -369,57 +286,20 @@ class MaskedSum(SecretHolder):
 
     def client(self, number: int) -> "MaskedClient":
         """The half of client `number`, enrolled."""
-        return MaskedClient(self._clients[number], enrolled=True)
+        return MaskedClient(self._clients[number])
 
     def server(self) -> "MaskedServer":
         """The server's half, enrolled."""
-        return MaskedServer(self._server, keep_payloads=self.keep_payloads, enrolled=True)
+        return MaskedServer(self._server, keep_payloads=self.keep_payloads)
 
     def setup_traffic(self) -> Traffic:
-        """What the set-up moved; the next sum does not count it again."""
-        return self._meter.read()
+        """What the set-up moved."""
+        return self._traffic
 
     @property
     def guarantee(self) -> str:
         """See SecureSum; it names thresholds and key agreement."""
         return masked_guarantee(self._group, self._public_seed)
-
-    def draw(self, round_index: int, population: int, count: int) -> IntArray:
-        """See SecureSum.draw: from a nonce of every client, committed to before any was seen."""
-        return draw_indices(self._group.seed, round_index, population, count)
-
-    def sum(
-        self,
-        round_index: int,
-        vectors: Mapping[int, UnitArray],
-        bound: int,
-        *,
-        subject: bytes = b"",
-        dropouts: Mapping[int, Stage] | None = None,
-        noise: NoiseTerms = NO_NOISE,
-    ) -> SumResult:
-        """See SecureSum.sum. round_index must grow; a round that fails is spent.
-
-        The first sum's traffic includes the set-up.
-        """
-        length = agreed_length(vectors, self.n_clients)
-        silent = absences(vectors, self.n_clients, dropouts)
-        terms = RoundTerms(round_index, length, bound, subject, noise)
-        clients = {k: c.open_round(terms) for k, c in self._clients.items() if k in vectors}
-        for k, client in clients.items():
-            client.load(vectors[k])
-        server = self._server.open_round(terms)
-        talk = Conversation(server, clients, silent, self._meter, self.keep_payloads)
-        talk.run()
-        outside = {k: Stage.PREPARE for k in range(self.n_clients) if k not in self._clients}
-        return SumResult(
-            total=server.total,
-            traffic=self._meter.read(),
-            payloads=talk.payloads,
-            readable=False,
-            survivors=server.survivors,
-            missing=dict(sorted((talk.missing | outside).items())),
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -355,6 +355,11 @@ class Client(SecretHolder):
             self.number, self._identity, self.session, self.floors, self._random, nonce
         )
 
+    @property
+    def enrolled(self) -> bool:
+        """Whether a set-up is in use."""
+        return self._enrolment is not None
+
     def enrol(self, setup: ClientSetup) -> None:
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
         self._enrolment, self._prepared, self._unconfirmed = setup.enrolment, None, None

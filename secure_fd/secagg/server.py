@@ -310,6 +310,11 @@ class Server:
         """Begin a set-up."""
         return ServerSetup(self.session)
 
+    @property
+    def enrolled(self) -> bool:
+        """Whether a set-up is in use."""
+        return self._routes is not None
+
     def enrol(self, setup: ServerSetup) -> None:
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
         self._routes, self._prepared = Routes(setup.group), (0, {})

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from secure_fd.aggregation.base import Dropouts, PlainSum, Stage, VoidRoundError
-from secure_fd.errors import ConfigurationError, LocalError, MissingClientError
+from secure_fd.aggregation.base import Dropouts, PlainSum, Stage
+from secure_fd.errors import ConfigurationError
+from tests.summing import summed
 
-EARLY, LATE = (Stage.PREPARE, Stage.INPUT), (Stage.CONSISTENCY, Stage.UNMASK)
+EARLY = (Stage.PREPARE, Stage.INPUT)
 
 
 @given(
@@ -30,38 +31,12 @@ def test_a_plain_sum_is_exact_over_the_survivors(
     given_ = {k: vector for k, vector in vectors.items() if k not in absent}
     lost = {k for k, stage in plan.items() if stage in EARLY} | absent
     left = tuple(k for k in everyone if k not in lost)
-    expected_missing = dict(sorted({**plan, **dict.fromkeys(absent, Stage.PREPARE)}.items()))
-    if not left:
-        with pytest.raises(VoidRoundError, match="round 7") as ended:
-            PlainSum(n_clients).sum(7, given_, bound, dropouts=plan)
-        assert ended.value.missing == expected_missing
-        return
-    result = PlainSum(n_clients).sum(7, given_, bound, dropouts=plan)
-    assert result.survivors == left
-    assert dict(result.missing) == expected_missing
-    assert result.total.tolist() == sum(vectors[k] for k in left).tolist()  # type: ignore[union-attr]
-    assert set(result.payloads) == set(result.traffic.up) == set(left)
-
-
-def test_who_is_silent_only_after_its_input_is_in_the_sum() -> None:
-    vectors = {k: np.array([10**k], dtype=np.uint64) for k in range(4)}
-    for k, stage in enumerate(Stage):
-        result = PlainSum(4).sum(0, vectors, 1000, dropouts={k: stage})
-        assert (k in result.survivors) is (stage in LATE)
-        assert result.missing == {k: stage}
-
-
-def test_a_round_that_nobody_answers_is_void_and_no_other_error() -> None:
-    with pytest.raises(VoidRoundError) as ended:
-        PlainSum(3).sum(0, {}, 1)
-    assert ended.value.missing == dict.fromkeys(range(3), Stage.PREPARE)
-    assert sum(ended.value.traffic.up.values()) == 0
-    assert isinstance(ended.value, MissingClientError)
-
-
-def test_a_dropout_of_a_stranger_is_refused() -> None:
-    with pytest.raises(LocalError, match=r"clients \[3\] are not of the cohort 0 to 2"):
-        PlainSum(3).sum(0, {0: np.ones(1, dtype=np.uint64)}, 1, dropouts={3: Stage.INPUT})
+    result = summed(PlainSum(n_clients), 7, given_, bound, dropouts=plan)
+    assert bool(result.void) is not bool(left)
+    assert set(result.payloads) == set(result.up) == set(left)
+    if left:
+        assert result.survivors == left
+        assert result.total.tolist() == sum(vectors[k] for k in left).tolist()  # type: ignore[union-attr]
 
 
 # The plan.

@@ -29,6 +29,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.recipes import SGD
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.transcript import DistillationRound, Transcript
+from tests.summing import summed
 
 C, M = 4, 12
 CODEC = KnowledgeCodec(C, 1)
@@ -55,8 +56,8 @@ def run(aggregation: SecureSum, rounds: int = 2) -> Transcript:
     history = Transcript(len(LABELS))
     answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
     for index in range(rounds):
-        sent = aggregation.sum(index, votes(), 1)
-        uploads = {k: votes()[k] for k in sent.survivors} if sent.readable else None
+        sent = summed(aggregation, index, votes(), 1)
+        uploads = {k: votes()[k] for k in sent.survivors} if sent.server.readable else None
         history.distillation.append(
             DistillationRound(
                 index,

@@ -40,6 +40,7 @@ from secure_fd.knowledge import (
 from secure_fd.protection.label import LabelUnit
 from secure_fd.transcript import DistillationRound, Transcript
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
+from tests.summing import summed
 
 K, C, M = 4, 4, 12
 
@@ -66,7 +67,7 @@ def right_clients() -> int:
     answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
     said = (Said(np.arange(M), *[{k: np.full(M, k) for k in range(K)}] * 2),)
     for session in range(SESSIONS):
-        sent = MaskedSum(K, hybrid=False).sum(0, vectors, 1)
+        sent = summed(MaskedSum(K, hybrid=False), 0, vectors, 1)
         history = Transcript(K)
         history.distillation.append(
             DistillationRound(

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from secure_fd.aggregation.masked import Meter, set_up
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import Purpose, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
@@ -129,7 +128,7 @@ def test_a_new_set_up_takes_nothing_that_an_earlier_one_sealed() -> None:
     cohort = Cohort(4)
     old = Stage.opened(cohort)
     old_shares = old.relayed()
-    cohort.group = set_up(cohort.server, cohort.clients, Meter(), {})
+    cohort.enrol()
     stage = Stage.opened(cohort, LATER)
     with pytest.raises(PeerError, match="client 1's shares for client 0 does not open"):
         stage.tell(stage.relayed() | {1: old_shares[1]})
@@ -139,7 +138,7 @@ def test_a_new_set_up_takes_nothing_that_an_earlier_one_sealed() -> None:
 def test_a_round_of_an_earlier_set_up_ends_where_a_new_one_is_in_use() -> None:
     cohort = Cohort(4)
     stage = Stage.opened(cohort)
-    set_up(cohort.server, cohort.clients, Meter(), {})
+    cohort.enrol()
     with pytest.raises(LocalError, match="round 4 belongs to a set-up that client 0 left"):
         stage.tell(stage.relayed())
     assert_dead(stage.machines[0])
@@ -151,7 +150,7 @@ def test_what_was_prepared_is_dropped_with_its_set_up() -> None:
     cohort.open(RoundTerms(3, 4, 4)).finish()
     kept = [client._prepared for client in cohort.clients.values()]
     assert all(prepared is not None and prepared.index == 4 for prepared in kept)
-    set_up(cohort.server, cohort.clients, Meter(), {})
+    cohort.enrol()
     assert all(client._prepared is None for client in cohort.clients.values())
     assert (cohort.open(RoundTerms(4, 4, 4)).finish() == 0).all()
 
@@ -159,10 +158,10 @@ def test_what_was_prepared_is_dropped_with_its_set_up() -> None:
 def test_a_set_up_of_the_same_clients_has_another_view_seed_and_pair_secrets() -> None:
     cohort = Cohort(4)
     before = cohort.clients[0]._enrolment
-    after_group = set_up(cohort.server, cohort.clients, Meter(), {})
+    cohort.enrol()
     after = cohort.clients[0]._enrolment
     assert before is not None
     assert after is not None
-    assert before.group.view != after_group.view
-    assert before.group.seed != after_group.seed
+    assert before.group.view != cohort.group.view
+    assert before.group.seed != cohort.group.seed
     assert before.channels[1].pair_secret(3) != after.channels[1].pair_secret(3)

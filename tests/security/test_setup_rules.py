@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.aggregation.masked import Meter, set_up
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import graph, messages
 from secure_fd.secagg.messages import Member
@@ -129,7 +128,7 @@ def read_0_among_its_own(n: int, corrupt: tuple[int, ...]) -> LyingServer:
     """The server says that only client 0 and those it has corrupted have joined."""
     cohort = Cohort(n, enrolled=False)
     cohort.clients = {k: cohort.clients[k] for k in (0, *corrupt)}
-    cohort.group = set_up(cohort.server, cohort.clients, Meter(), {})
+    cohort.enrol()
     server = LyingServer(cohort, corrupt)
     everybody = cohort.group.members
     server.run({0: Told(everybody, everybody)})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from secure_fd.aggregation.base import Stage, SumResult
+from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released
 from secure_fd.privacy.response import (
@@ -21,6 +21,7 @@ from secure_fd.privacy.response import (
 )
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protection.label import LabelLedger
+from tests.summing import Summed, summed
 
 FALSE_ALARM = 1e-6
 SIX_SIGMA = 6.0  # 2e-9 for one normal value
@@ -97,7 +98,7 @@ M, LOST = 8_000, {1: Stage.PREPARE, 4: Stage.INPUT, 5: Stage.UNMASK}
 """Of ten clients, 1 and 4 are not in the sum; 5 fell silent too late to be out of it."""
 
 
-def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, SumResult]:
+def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, Summed]:
     """[M, C] answers that hold a class, of who survived; and [C] what the survivors meant.
 
     Each client has a weight and a soft label of its own, all go through the ledger, the codec and
@@ -116,7 +117,7 @@ def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, 
         assert np.array_equal(vectors[k].reshape(M, 4), named)
     absent = vectors.pop(1)
     assert absent.any()
-    result = MaskedSum(10, insecure_seed=9).sum(0, vectors, codec.levels, dropouts=LOST)
+    result = summed(MaskedSum(10, insecure_seed=9), 0, vectors, codec.levels, dropouts=LOST)
     named_in_all = codec.decode(result.total, len(result.survivors)).total * codec.levels
     return np.rint(named_in_all), np.sum([meant[k] for k in result.survivors], axis=0), result
 
@@ -126,7 +127,7 @@ def test_under_masks_and_dropouts_debiasing_is_unbiased() -> None:
     mechanism = RandomizedResponse(2.0, 5)
     sums, meant, result = masked_sums(mechanism)
     assert result.survivors == (0, 2, 3, 5, 6, 7, 8, 9)
-    assert not result.readable
+    assert not result.server.readable
     assert within_six_errors(mechanism.debias(sums, 8), meant).all()
     assert not within_six_errors(mechanism.debias(sums, 10), meant).any()
 

@@ -21,7 +21,7 @@ from attacks.audit.bounds import (
     prove,
     prove_one_run,
 )
-from attacks.audit.setting import Setting, StandInForMasks, masked_unit, replaced
+from attacks.audit.setting import Setting, masked_unit, replaced
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.samplers import SeededRandom
@@ -146,11 +146,6 @@ def test_stacked_shares_are_those_of_the_unit() -> None:
     growing = property(lambda self: self.proxies)
     with replaced(ClientPlan, "scale", growing), pytest.raises(LocalError, match="stacked shares"):
         audits._stacked(plan, 7)
-
-
-def test_a_stand_in_for_masks_sums_nothing() -> None:
-    with pytest.raises(LocalError, match="sums nothing"):
-        StandInForMasks(3).sum(0, {}, 1)
 
 
 class Owner:

@@ -1,0 +1,92 @@
+"""One round of any secure sum over its own halves, with clients that fall silent on the way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from secure_fd.aggregation.base import SecureSum, Stage, SumClient, SumServer
+from secure_fd.errors import MissingClientError
+from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
+
+ORDER = list(Stage)
+
+
+@dataclass
+class Summed:
+    """How a round ended. void: why there is no sum. missing: as the server noticed it.
+
+    up, down: bytes by client. stages: in which any message arrived that was asked for.
+    """
+
+    server: SumServer
+    clients: dict[int, SumClient]
+    silent: Mapping[int, Stage]
+    void: str = ""
+    stages: int = 0
+    up: dict[int, int] = field(default_factory=dict)
+    down: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> UnitArray:
+        assert self.server.result is not None, self.void
+        return self.server.result.total
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        assert self.server.result is not None, self.void
+        return self.server.result.survivors
+
+    @property
+    def missing(self) -> dict[int, Stage]:
+        return dict(sorted(self.server.missing.items()))
+
+    @property
+    def payloads(self) -> dict[int, WordArray]:
+        return self.server.payloads
+
+    def run(self, terms: RoundTerms, vectors: Mapping[int, UnitArray]) -> None:
+        outbound = {k: client.load(terms, vectors[k]) for k, client in self.clients.items()}
+        relayed = self.server.open(terms)
+        self._deliver({k: sent for k, sent in outbound.items() if self._answers(k)})
+        while self.server.busy:
+            self._hand(relayed)
+            try:
+                relayed = self.server.advance()
+            except MissingClientError as error:
+                self.void = str(error)
+
+    def _answers(self, client: int) -> bool:
+        limit = self.silent.get(client)
+        return limit is None or ORDER.index(self.server.stage) < ORDER.index(limit)
+
+    def _hand(self, relayed: Mapping[int, bytes]) -> None:
+        for k, message in relayed.items():
+            self.down[k] = self.down.get(k, 0) + len(message)
+        there = {k: data for k, data in relayed.items() if k in self.clients and self._answers(k)}
+        self._deliver({k: self.clients[k].receive(data) for k, data in there.items()})
+
+    def _deliver(self, outbound: Mapping[int, list[bytes]]) -> None:
+        before = self.server.waiting
+        for k, sent in sorted(outbound.items()):
+            for message in sent:
+                self.up[k] = self.up.get(k, 0) + len(message)
+                self.server.receive(k, message)
+        self.stages += self.server.waiting != before
+
+
+def summed(
+    method: SecureSum,
+    index: int,
+    vectors: Mapping[int, UnitArray],
+    bound: int,
+    *,
+    subject: bytes = b"",
+    dropouts: Mapping[int, Stage] | None = None,
+    noise: NoiseTerms = NO_NOISE,
+) -> Summed:
+    """A client without a vector never begins. dropouts: the stage from which on one is silent."""
+    clients = {k: method.client(k) for k in vectors}
+    made = Summed(method.server(), clients, dropouts or {})
+    length = next((len(vector) for vector in vectors.values()), 1)
+    made.run(RoundTerms(index, length, bound, subject, noise), vectors)
+    return made
