@@ -4,22 +4,31 @@ python experiments/attack_suite.py --quick
 """
 
 import difflib
-import os
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from attacks.registry import load
-from experiments.cli import command, data_folder, exit_status
-from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON
-from experiments.scenes import SCENES, Job
+from attacks import registry
+from experiments.leakage import stored
+from experiments.provenance import PRIVACY_LIBRARIES
+from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON, working_folder
+from experiments.scenes import OWN, SCENES, Job, load
+from experiments.study import Progress, Result, Results, Study, at_least, main
+from experiments.tables import Table
 from secure_fd.errors import ConfigurationError
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
 _SEEDS = 3
+_METHODS = tuple(
+    f"secure_fd.methods.{name}"
+    for name in ("fedavg:FedAvg", "fedmd:FedMD", "selective_fd:SelectiveFD")
+)
+"""Loaded by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +64,62 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Settings that were found to be allowed, with everything that follows from them."""
+class Cell:
+    """One protocol row of one scene under one seed, with all its attacks; the rest is its job's."""
 
-    settings: Settings
-    job: Job
-    scenes: tuple[str, ...]
-    seeds: tuple[int, ...]
+    scene: str
+    row: str
+    seed: int
+    dataset: str
+    epsilon: float
+    delta: float
+    quick: bool
+    own: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{self.scene}: {self.row}, seed {self.seed}"
+
+    def job(self, data_dir: Path | None = None) -> Job:
+        """What its scene is given."""
+        return Job(self.dataset, data_dir, self.epsilon, self.delta, self.quick, self.own)
 
 
-def plan(settings: Settings, environment_dir: str | None) -> Plan:
-    """Check every setting. Raises ConfigurationError, one sentence, at the first that fails."""
+def cells(settings: Settings) -> tuple[Cell, ...]:
+    """Every row of every scene and seed, seed by seed.
+
+    Raises ConfigurationError, one sentence, for the first setting that is not allowed.
+    """
     _known("dataset", settings.dataset, DATASETS)
-    for name in ("seeds", "workers"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise ConfigurationError(name, value, "use 1 or more")
+    at_least(1, seeds=settings.seeds)
     if not LEAST_EPSILON <= settings.dp_eps <= MOST_EPSILON:
         allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}"
         raise ConfigurationError("dp_eps", settings.dp_eps, allowed)
     if not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
-    if settings.out.exists() and not settings.out.is_dir():
-        raise ConfigurationError("out", str(settings.out), "it must be a folder")
-    folder = data_folder(settings.data_dir, environment_dir)
+    own, scenes = _own(settings.attacks), _scenes(settings.scenes)
     count = settings.seeds or (1 if settings.quick else _SEEDS)
-    own = tuple(part.strip() for part in settings.attacks.split(",") if part.strip())
-    for name in own:
+    base = Cell(
+        "", "", 0, settings.dataset, settings.dp_eps, settings.dp_delta, settings.quick
+    )  # fmt: skip
+    return tuple(
+        replace(base, scene=name, row=row, seed=seed, own=own if name == OWN else ())
+        for seed in range(FIRST_SEED, FIRST_SEED + count)
+        for name in scenes
+        for row in load(name).rows(base.job())
+    )
+
+
+def _own(text: str) -> tuple[str, ...]:
+    """Attacks of one's own, loaded once to see that they can be."""
+    named = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in named:
         if ":" not in name:
             raise ConfigurationError("attacks", name, "use package.module:Name")
-        load(name)
-    job = Job(settings.dataset, folder, settings.dp_eps, settings.dp_delta, settings.quick, own)
-    seeds = tuple(range(FIRST_SEED, FIRST_SEED + count))
-    return Plan(settings, job, _scenes(settings.scenes), seeds)
+        working_folder()
+        registry.load(name)
+    return named
 
 
 def _scenes(text: str) -> tuple[str, ...]:
@@ -106,34 +138,73 @@ def _known(field: str, value: str, allowed: tuple[str, ...], also: str = "") -> 
         raise ConfigurationError(field, value, f"use {also}one of {', '.join(allowed)}{hint}")
 
 
-def main() -> int:
-    """Parse, run what is missing, save, show; returns the exit status."""
-    settings = tyro.cli(Settings, prog="attack_suite.py")
-    kept = "finished rows are kept; run the same again to go on"
-    return exit_status(
-        lambda: _attack(plan(settings, os.environ.get("SECURE_FD_DATA"))), interrupted=kept
-    )
+def group(cell: Cell) -> Hashable:
+    """Rows of one scene and seed share a preparation."""
+    return replace(cell, row="")
 
 
-def _attack(checked: Plan) -> int:
-    # Heavy imports come after the checks, so that --help and mistakes answer at once.
-    from experiments.suite import Store, cells, collected, run_missing
-    from experiments.suite_page import print_table, write_report
-    from secure_fd.data.sources import load
+def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> Any:  # noqa: ANN401 - the scene's own
+    """What the rows of a scene and seed share."""
+    first = cells[0]
+    return load(first.scene).prepare(first.job(data_dir), first.seed, progress)
 
-    load(checked.job.dataset, checked.job.data_dir)  # what is not there is told before any work
-    out = checked.settings.out
-    store = Store(out / "cells", checked.job)
-    wanted = cells(checked)
-    print(f"{len(wanted)} rows of {len(checked.scenes)} scenes, into {out}", file=sys.stderr)
-    run_missing(checked, store)
-    repeat = command("attack_suite.py", sys.argv[1:])
-    results, images = collected(checked, store, repeat)
-    path = write_report(results, images, out)
-    print_table(results)
-    print(f"\nreport: {path}")
-    return 0
 
+def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - the scene's own
+    """Train a row and attack it. Of a curve, the points are kept at which seeds are averaged."""
+    from attacks.statistics import mean_roc
+
+    start = time.process_time()
+    found = load(cell.scene).run(cell.job(data_dir), cell.row, cell.seed, made, progress)
+    thinned = {
+        name: result
+        if isinstance(result, str) or result.roc is None
+        else replace(result, roc=mean_roc([result.roc]))
+        for name, result in found.items()
+    }
+    figures, pictures = stored(thinned)
+    seconds = time.process_time() - start
+    return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
+
+
+def roots(cell: Cell) -> tuple[str, ...]:
+    """The definitions that a cell's figures come from."""
+    scene = load(cell.scene)
+    played = (scene.prepare, scene.run)
+    return (*(f"{part.__module__}:{part.__name__}" for part in played), *_METHODS)
+
+
+def _shown(results: Results) -> list[Table | str]:
+    from experiments.suite_page import tables
+
+    return tables(results)
+
+
+def _report(results: Results, folder: Path) -> None:
+    from experiments.suite_page import write_report
+
+    print(f"report: {write_report(results, folder)}")
+
+
+_COSTS = {"selector": 400, "membership": 200, "figure8": 200, "extraction": 200}
+"""Of a row, in a hundredth of the shortest; the costliest scenes begin."""
+
+STUDY = Study(
+    name="attack_suite",
+    script="attack_suite.py",
+    about="Every attack against every protocol where its capabilities exist.",
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=group,
+    prepare=prepare,
+    measure=measure,
+    roots=roots,
+    shown=_shown,
+    image_set=lambda cell: cell.dataset,
+    cost=lambda cell: _COSTS.get(cell.scene, 100),
+    report=_report,
+    libraries=PRIVACY_LIBRARIES,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("experiments.attack_suite"))

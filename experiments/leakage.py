@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -163,14 +163,20 @@ class Measured:
         return self.every[0]
 
     @property
-    def figure(self) -> float:
-        """The mean."""
-        return _over([found.figure for found in self.every]).value
+    def mean(self) -> "OverSeeds":
+        """The mean figure; of one seed, with the attack's own interval."""
+        found = _over([figure.figure for figure in self.every])
+        return replace(found, interval=found.interval or self.first.interval)
 
     @property
-    def interval(self) -> Interval:
-        """Of the mean; of one seed, the attack's own."""
-        return _over([found.figure for found in self.every]).interval or self.first.interval
+    def figure(self) -> float:
+        """The mean."""
+        return self.mean.value
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the mean."""
+        return self.mean.interval
 
     @property
     def control(self) -> float:

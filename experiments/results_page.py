@@ -16,6 +16,9 @@ from experiments.page import updated
 from experiments.study import load, read_results
 from experiments.tables import markdown
 
+ELSEWHERE = ("attack_suite",)
+"""Studies whose figures have a page of their own: docs/attacks.md."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -34,7 +37,7 @@ def _sections(folder: Path) -> Iterator[tuple[str, str]]:
     for module in STUDIES:
         study = load(module)
         path = folder / f"{study.name}.json"
-        if path.exists():
+        if path.exists() and study.name not in ELSEWHERE:
             found = read_results(study, path)
             source = f"`{' '.join(found.command)}` ([{path.name}]({folder.name}/{path.name}))"
             stale = stale_line(study, found)

@@ -133,7 +133,7 @@ def new_table(title: str, columns: Iterable[str], left: int = 1) -> Table:
 def rendered(parts: Iterable[Table | str], width: int = _PAGE) -> str:
     """Tables and sentences as plain text, one below the other."""
     out = io.StringIO()
-    console = Console(file=out, width=width, highlight=False)
+    console = Console(file=out, width=width, highlight=False, markup=False)
     for part in parts:
         console.print(part if isinstance(part, str) else boxed(part))
     return out.getvalue()

@@ -6,7 +6,7 @@ its protocol rows one by one, so that a suite which was interrupted goes on row 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
@@ -38,12 +38,6 @@ class Job:
     quick: bool = False
     own: tuple[str, ...] = ()
 
-    def settings(self) -> dict[str, object]:
-        """Everything that a figure may depend on; paths stay on the machine that has them."""
-        job = {field.name: getattr(self, field.name) for field in fields(self)}
-        del job["data_dir"]
-        return {name: value for name, value in job.items() if name != "own" or value}
-
 
 @dataclass(frozen=True, slots=True)
 class Scene(Generic[Prepared]):
@@ -72,7 +66,9 @@ SCENES: Mapping[str, str] = {
     "updates": "experiments.scenes.updates:SCENE",
     "selector": "experiments.scenes.selector:SCENE",
 }
-"""Name -> module:scene, the longest first: so the workers end at about the same time."""
+"""Name -> module:scene."""
+OWN = "federation"
+"""The scene on whose rows attacks of one's own run."""
 
 
 def load(name: str) -> Scene[Any]:

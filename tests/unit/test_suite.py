@@ -1,0 +1,246 @@
+"""The attack suite: what its command line refuses, its cells, and how its results are shown.
+
+UPDATE_GOLDENS=1 writes the goldens anew, to be read in the diff.
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from leakage_sample import MISSING, findings, inversion, leakage, membership
+from test_report import HOSTILE, Page, same
+
+from attacks.base import AttackResult
+from attacks.view import THREATS, Capability
+from experiments import suite_page as text
+from experiments.attack_suite import STUDY, Cell, Settings, cells, group
+from experiments.leakage import AttackFigure, Leakage, Measured, stored, together
+from experiments.scenes import OWN, SCENES, Job
+from experiments.study import Result, Results, gathered
+from experiments.suite_page import drawings, literal_and_excess, render, seen, write_report
+from experiments.tables import rendered
+from secure_fd.errors import ConfigurationError
+
+SEEDS = (10, 11, 12)
+ROWS = {
+    "fedavg": "fedavg", "hard": "selective-fd-hard", "masked": "selective-fd-hard-masks"
+}  # fmt: skip
+"""Row of the sample -> row of the scene whose findings they stand for."""
+
+
+def sample(seeds: tuple[int, ...] = SEEDS) -> Results:
+    """Invented findings on three rows of one scene; the others were not run."""
+    made = []
+    for (row, seed), found in findings(seeds).items():
+        cell = Cell("membership", ROWS[row], seed, "mnist5k", 4.0, 1e-5, quick=False)
+        figures, pictures = stored(found)
+        made.append(Result(cell, {}, 60.0, attacks=figures, pictures=pictures))
+    return replace(
+        gathered(STUDY, made, Settings()),
+        created="2025-01-31T12:00:00+00:00",
+        command=["python", "experiments/attack_suite.py", "--scenes", "all"],
+        versions={"secure-fd": "0.1.0", "torch": "2.13.0"},
+        machine={"cpus": 2},
+    )
+
+
+# The command line.
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"dataset": "mnits"}, "did you mean mnist"),
+        ({"scenes": "selektor"}, "did you mean selector"),
+        ({"scenes": "selector,"}, "use all, or one of"),
+        ({"seeds": 0}, "use 1 or more"),
+        ({"dp_eps": 0.0}, "from 0.01 to 50"),
+        ({"dp_eps": float("inf")}, "from 0.01 to 50"),
+        ({"dp_delta": 1.0}, "between 0 and 1"),
+        ({"attacks": "lira"}, "package.module:Name"),
+        ({"attacks": "no.such:Attack"}, "a class that exists"),
+    ],
+)
+def test_a_mistake_is_named(changed: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        cells(replace(Settings(), **changed))  # type: ignore[arg-type]
+
+
+def test_cells_are_rows_of_scenes_seed_by_seed() -> None:
+    chosen = cells(Settings(scenes="selector,figure8", quick=True))
+    assert list(dict.fromkeys(cell.scene for cell in chosen)) == ["figure8", "selector"]
+    assert {cell.seed for cell in chosen} == {10}
+    every = cells(Settings())
+    assert tuple(dict.fromkeys(cell.scene for cell in every)) == tuple(SCENES)
+    assert {cell.seed for cell in every} == set(SEEDS)
+    assert len({group(cell) for cell in every}) == len(SCENES) * len(SEEDS)
+    assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
+
+
+def test_an_attack_of_ones_own_is_of_one_scene_alone() -> None:
+    own = "examples.own_attack:LargestClass"
+    for cell in cells(Settings(attacks=own)):
+        assert cell.job().own == ((own,) if cell.scene == OWN else ())
+
+
+def test_what_a_figure_depends_on_names_its_cell_and_its_evidence() -> None:
+    one, *_ = chosen = cells(Settings(quick=True))
+    others = [replace(one, epsilon=1.0), replace(one, delta=1e-6), replace(one, dataset="mnist")]
+    assert len({one, *others, replace(one, quick=False), *chosen}) == 4 + len(chosen)
+    assert one.job(Path("elsewhere")) == replace(one.job(), data_dir=Path("elsewhere"))
+    assert len({STUDY.key(cell) for cell in chosen}) == len(SCENES)
+
+
+# The terminal, the page and the figures.
+
+
+def test_the_terminal() -> None:
+    shown = rendered(text.tables(sample()))
+    assert max(map(len, shown.splitlines())) <= 150
+    same("suite.txt", shown)
+
+
+def test_the_page() -> None:
+    body = re.sub(r"<style>.*?</style>", "", render(sample(), {}), flags=re.DOTALL)
+    same("suite.html", body)
+
+
+def test_the_figures() -> None:
+    [scene] = seen(sample())
+    same("suite_figures.txt", "\n".join(f"{d.name}: {d.alt}" for d in drawings(scene)))
+
+
+def test_one_seed_and_seeds_that_lack_a_figure_are_said() -> None:
+    assert "with one seed" in render(sample((10,)), {})
+    given = sample()
+    first = replace(given.cells[1], attacks={"lira": MISSING})
+    page = render(replace(given, cells=(given.cells[0], first, *given.cells[2:])), {})
+    assert "2 of 3 seeds" in page
+
+
+def test_the_page_with_figures_is_whole_accessible_and_fetches_nothing(tmp_path: Path) -> None:
+    for stale in (tmp_path / "plots" / "old.png", tmp_path / "images" / "updates.npz"):
+        stale.parent.mkdir()
+        stale.write_bytes(b"")
+    page = write_report(sample(), tmp_path).read_text(encoding="utf-8")
+    assert {p.name for p in (tmp_path / "images").iterdir()} == {"membership.npz"}
+    with np.load(tmp_path / "images" / "membership.npz", allow_pickle=False) as kept:
+        assert "inversion/fedavg/attack" in kept.files
+    parsed = Page(page)
+    assert parsed.open == []
+    assert len(parsed.all("img")) == len(list((tmp_path / "plots").iterdir())) == 8
+    for _, attributes in parsed.tags:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("data:image/png;base64,", "#"))
+    assert "://" not in page
+    assert not parsed.all("script")
+    assert any("default-src 'none'" in (m.get("content") or "") for m in parsed.all("meta"))
+    assert parsed.all("html") == [{"lang": "en"}]
+    assert all(len(image.get("alt") or "") > 20 for image in parsed.all("img"))
+    assert all(header.get("scope") in {"row", "col"} for header in parsed.all("th"))
+    ids = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {(link["href"] or "").removeprefix("#") for link in parsed.all("a")}
+    targets |= {str(a["aria-labelledby"]) for _, a in parsed.tags if "aria-labelledby" in a}
+    assert targets <= set(ids)
+
+
+def test_page_shows_what_each_attacker_can_have() -> None:
+    page = render(sample((10,)), {})
+    table = page[page.index('id="threats"') : page.index('id="scene-membership"')]
+    for capability in Capability:
+        line = table[table.index(capability.value.replace("'", "&#39;")) :].split("</tr>")[0]
+        answers = re.findall(r"<td>(?:<span[^>]*>)?(yes|no)", line)
+        assert answers == ["yes" if capability in t.most else "no" for t in THREATS]
+
+
+def test_everything_on_the_page_is_escaped() -> None:
+    evil = replace(
+        membership(1.0, 10), title=HOSTILE, figure_name=HOSTILE, control_name=HOSTILE,
+        unit=HOSTILE, caveats=(HOSTILE,), details={HOSTILE: 1.0},
+    )  # fmt: skip
+    found, _ = stored({HOSTILE: evil, "other": f"not applicable: {HOSTILE}"})
+    cell = replace(sample((10,)).cells[0].cell, row=HOSTILE)
+    results = replace(
+        sample((10,)), command=[HOSTILE], settings={HOSTILE: HOSTILE},
+        cells=(Result(cell, {}, 1.0, attacks=found),),
+    )  # fmt: skip
+    parsed = Page(page := render(results, {}))
+    assert "<script" not in page
+    assert not parsed.all("script")
+    assert not parsed.all("img")
+    assert not any("onerror" in attributes for _, attributes in parsed.tags)
+    assert page.count("&lt;script&gt;") >= 12
+
+
+# What no golden shows.
+
+
+def test_an_error_below_its_control_is_a_leak() -> None:
+    result = replace(
+        membership(0.0, 1), figure_name="TV error (0: known)", figure=0.2, control=0.9, roc=None,
+        interval=(0.1, 0.3),
+    )  # fmt: skip
+    found = together([(10, AttackFigure.of(result))])
+    assert isinstance(found, Measured)
+    assert found.verdict == "below the control"
+    assert text.side(found) == "leaking more than the control"
+
+
+def test_caveats_name_rows_where_not_all_carry_them() -> None:
+    given = findings((10,))
+    lone = replace(membership(0.0, 10), caveats=("constant predictor",))
+    given["hard", 10] = {**given["hard", 10], "label-only": lone}
+    rows = {row: [(10, stored(found)[0])] for (row, _), found in given.items()}
+    known = text.caveats(Leakage({row: row for row in ROWS}, rows))
+    assert known["constant predictor"] == "label-only (hard)"
+    assert known["thresholds come from shadows"] == "label-only (fedavg, masked), lira"
+
+
+def test_nothing_measured_draws_nothing() -> None:
+    nothing = Leakage({"masked": "M"}, {"masked": [(10, {"lira": MISSING})]})
+    [scene] = seen(sample())
+    assert list(drawings(replace(scene, leakage=nothing, pictures={}))) == []
+
+
+def test_curves_are_drawn_from_the_lowest_rate_resolved() -> None:
+    [scene] = seen(sample())
+    roc = next(d for d in drawings(scene) if d.name == "roc-lira")
+    low, high = roc.figure.axes[0].get_xlim()
+    assert low == pytest.approx(0.005, rel=0.13)  # 200 non-members; a grid of 20 a decade
+    assert high == 1.0
+
+
+def test_controls_of_one_row_alone_do_not_stand_beside_the_excess() -> None:
+    result = inversion(0.0, 10)
+    route = replace(result, details={**result.details, "pool: A": 9.0, "pool: delta": 1})
+    given = leakage((10,))
+    routed = replace(given, found={**given.found, "hard": [(10, stored({"inversion": route})[0])]})
+    [drawn] = literal_and_excess(routed, "inversion", "T")
+    assert "control: black" in drawn.alt
+    assert "pool" not in drawn.alt
+
+
+def test_pictures_are_of_the_lowest_seed_and_name_what_is_shared() -> None:
+    [scene] = seen(sample())
+    made = scene.pictures["inversion"]
+    first = findings(SEEDS)["fedavg", 10]["inversion"]
+    assert isinstance(first, AttackResult)
+    assert first.images is not None
+    assert np.array_equal(made["fedavg"]["attack"], first.images["attack"])
+    labels = [label for label, _ in text.named_strips(scene.leakage.rows, made)]
+    assert labels == ["originals", "FedAvg", "Selective-FD hard", "black", "public class mean"]
+    hard = made["selective-fd-hard"]
+    own = {**made, "selective-fd-hard": {**hard, "black": 1 - hard["black"]}}
+    assert "FedAvg: black" in [label for label, _ in text.named_strips(scene.leakage.rows, own)]
+    odd = replace(sample().cells[0], pictures={"inversion/attack": np.zeros((3, 1, 14, 14))})
+    with pytest.raises(ConfigurationError, match="finite images"):
+        text.pictures_of({"fedavg": odd})
+
+
+def test_a_job_is_what_a_scene_is_given() -> None:
+    cell = Cell("selector", "kulsif", 10, "mnist", 2.0, 1e-6, quick=True)
+    assert cell.job() == Job("mnist", None, 2.0, 1e-6, quick=True)
