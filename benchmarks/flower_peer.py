@@ -22,7 +22,8 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_sums import Cell, Cost, Meter
+from secure_fd.transcript import Stopwatch
+from secure_sums import Cell, Cost
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # Read when flwr is imported.
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
@@ -59,7 +60,7 @@ def flower_round(cell: Cell, dropped: frozenset[int]) -> Cost:
     random.seed(cell.clients)  # The workflow shuffles its ring with the global generator.
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, _SERVER, 1
     workflow = SecAggPlusWorkflow(cell.shares, cell.threshold)
-    grid, strategy, whole = _Grid(cell, dropped), _Everyone(cell.clients), Meter()
+    grid, strategy, whole = _Grid(cell, dropped), _Everyone(cell.clients), Stopwatch()
     context = _server_context(strategy)
     with whole:
         workflow(cast(Grid, grid), context)
@@ -94,9 +95,9 @@ class _Grid:
         self._dropped = dropped
         self._contexts = [_context(number + 1) for number in range(cell.clients)]
         self.total = np.zeros(cell.words)
-        self.meters = [Meter() for _ in range(cell.clients)]
+        self.meters = [Stopwatch() for _ in range(cell.clients)]
         self.up_bytes = [0] * cell.clients
-        self.meter, self.training = Meter(), Meter()
+        self.meter, self.training = Stopwatch(), Stopwatch()
 
     def send_and_receive(self, messages: Iterable[Message], **_: object) -> list[Message]:
         """The replies of the clients that are still there."""

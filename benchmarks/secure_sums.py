@@ -1,4 +1,4 @@
-"""Machines of the benchmarks of secure sums: this package's rounds, their floor, their memory.
+"""Machines of the benchmarks of secure sums: the masked sum's halves, their floor, their memory.
 
 All sum 32-bit values and check every total. The clock is the CPU seconds of this process.
 
@@ -12,27 +12,24 @@ neighbours and m words of 32 bits:
            secret combined for each client; a survivor's self mask taken away; for a dropped
            client, one exchange and one keystream with each of its surviving neighbours
 
-`Rounds` drives this package's real machines in steady state: a session is set up once, and the
+`Rounds` drives the two halves of the masked sum in steady state: a session is set up once, and the
 secrets of a round came with the upload of the one before. Counted is all that a client and the
 server do between values and sum. Bytes are handed over one message at a time.
 
-`measure_memory` runs the server alone in a fresh process, with the clients at the other end of a
-pipe: the peak of its resident memory over the set-up, a round of all clients and a round in which
-a tenth drops out, less what the interpreter holds before. Linux only: the peak is VmHWM, which
-starts anew with each program.
+`measure_memory` runs the server's half alone in a fresh process, with `Rounds` at the other
+end of a pipe: the peak of its resident memory over the set-up, a round of all clients and a round
+in which a tenth drops out, less what the interpreter holds before. Linux only: the peak is VmHWM,
+which starts anew with each program.
 """
 
-import hashlib
-import json
 import os
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -41,14 +38,16 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES128
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
+from secure_fd.aggregation.masked import MaskedClient, MaskedServer
 from secure_fd.crypto.primitives import IdentityKey, insecure_bytes, kem_available
 from secure_fd.crypto.shamir import combine, draw_element, split, weights_at_zero
-from secure_fd.knowledge import WordArray
-from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.errors import ConfigurationError
+from secure_fd.exchange import Sum
+from secure_fd.secagg.client import Client
 from secure_fd.secagg.messages import NONCE_BYTES
-from secure_fd.secagg.server import Server, ServerRound, ServerState
+from secure_fd.secagg.server import Server
 from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
-from secure_fd.secagg.setup import ClientSetup, SetupStage
+from secure_fd.transcript import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,12 @@ class Cell:
     clients: int
     neighbours: int
     words: int
+
+    def __post_init__(self) -> None:
+        n, k = self.clients, self.neighbours
+        if not (n >= 10 and 9 <= k < n and self.words >= 1 and (k == n - 1 or k % 2 == 0)):
+            allowed = "use N >= 10, K = N - 1 or an even K from 10 to N - 2, and M >= 1"
+            raise ConfigurationError("cells", (n, k, self.words), allowed)
 
     @property
     def shares(self) -> int:
@@ -94,20 +99,6 @@ def tenth(cell: Cell) -> frozenset[int]:
     return frozenset(range(0, cell.clients, 10))
 
 
-@dataclass(slots=True)
-class Meter:
-    """Adds up the CPU seconds, of all threads, spent in its `with` blocks."""
-
-    seconds: float = 0.0
-    _start: float = 0.0
-
-    def __enter__(self) -> None:
-        self._start = time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.process_time() - self._start
-
-
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What one round took: CPU seconds and bytes.
@@ -118,9 +109,6 @@ class Cost:
     client_s: float
     server_s: float
     up_bytes: int
-
-
-# The floor.
 
 
 Words = NDArray[np.uint32]
@@ -151,7 +139,7 @@ def floor_round(cell: Cell, dropped: frozenset[int], values: Words, *, exchanges
     dropped: clients that share their secrets and send no vector. exchanges: 2 where channels
     are set up as well, 1 where they stand. Raises SystemExit where the total is wrong.
     """
-    opening, masking, server = Meter(), Meter(), Meter()
+    opening, masking, server = Stopwatch(), Stopwatch(), Stopwatch()
     parties = []
     for number in range(cell.clients):
         with opening:
@@ -241,9 +229,6 @@ def _lost_halves(number: int, root: int, alive: Iterable[_Client]) -> Iterator[S
         yield _stream(_exchange(key, peer.public[0]), number < peer.number)
 
 
-# Rounds of this package.
-
-
 LANE_BITS: Final = 32
 
 
@@ -259,143 +244,90 @@ def session(cell: Cell) -> Session:
     return Session(roster, b"benchmark", b"", b"", degree=cell.neighbours, hybrid=kem_available())
 
 
-def clients(cell: Cell, agreed: Session) -> dict[int, Client]:
-    """The clients, keys from the operating system. They accept the cell's number of neighbours,
-    which may be below what they would insist on themselves.
-    """
-    floors = Floors(degree=cell.neighbours)
-    return {k: Client(k, key, agreed, floors) for k, key in identities(cell).items()}
-
-
-def nonce(client: int) -> bytes:
-    """A client's part in the graph, fixed: with 20 neighbours of 100 and a tenth dropped, some
-    graphs leave a client with too few holders, and no run should fail by chance.
-    """
-    return client.to_bytes(NONCE_BYTES, "big")
-
-
 def terms(cell: Cell, index: int) -> RoundTerms:
     """Values as large as sums in 32 bits allow: two to a word, 4 bytes each on the wire."""
     return RoundTerms(index, cell.words, (2**LANE_BITS - 1) // cell.clients)
 
 
-def values(cell: Cell) -> WordArray:
-    """What every client sends: [m], from zero to the bound."""
-    bound = terms(cell, 0).bound
-    return np.random.default_rng(cell.clients).integers(0, bound + 1, cell.words, dtype=np.uint64)
-
-
-@dataclass(slots=True)
-class _Ledger:
-    """CPU seconds and bytes of each client, CPU seconds of the server."""
-
-    clients: list[Meter]
-    up: list[int]
-    server: Meter
-
-    @classmethod
-    def of(cls, count: int) -> "_Ledger":
-        return cls([Meter() for _ in range(count)], [0] * count, Meter())
-
-    def cost(self, dropped: frozenset[int]) -> Cost:
-        staying = [number for number in range(len(self.up)) if number not in dropped]
-        seconds = sum(self.clients[number].seconds for number in staying)
-        up_bytes = sum(self.up[number] for number in staying)
-        return Cost(seconds / len(staying), self.server.seconds, up_bytes // len(staying))
+def masked_server(cell: Cell) -> MaskedServer:
+    """The server's half, with the set-up before it."""
+    return MaskedServer(Server(session(cell)), keep_payloads=False)
 
 
 class Rounds:
-    """A session of a cell's clients. set_up: what opening it cost."""
+    """A session of a cell's clients, and a server here or elsewhere. set_up: what opening it cost.
 
-    def __init__(self, cell: Cell) -> None:
+    Clients accept the cell's number of neighbours, which may be below what they would insist on
+    themselves. Their parts in the graph are fixed: with 20 neighbours of 100 and a tenth dropped,
+    some graphs leave a client with too few holders, and no run should fail by chance.
+    """
+
+    def __init__(self, cell: Cell, server: "MaskedServer | RemoteServer | None" = None) -> None:
         self._cell, self._index = cell, 0
-        agreed = session(cell)
-        self._server, self._clients = Server(agreed), clients(cell, agreed)
-        self._values = values(cell)
-        self.set_up = self._set_up()
-
-    def _set_up(self) -> Cost:
-        ledger = _Ledger.of(self._cell.clients)
-        with ledger.server:
-            server = self._server.open_setup()
-        setups: dict[int, ClientSetup] = {}
-        outbound: dict[int, bytes | None] = {}
+        agreed, floors = session(cell), Floors(degree=cell.neighbours)
+        self._server = masked_server(cell) if server is None else server
+        self._clients = {
+            k: MaskedClient(Client(k, key, agreed, floors), k.to_bytes(NONCE_BYTES, "big"))
+            for k, key in identities(cell).items()
+        }
+        bound, generator = terms(cell, 0).bound, np.random.default_rng(cell.clients)
+        self._values = generator.integers(0, bound + 1, cell.words, dtype=np.uint64)
+        self._begin()
         for k, client in self._clients.items():
-            with ledger.clients[k]:
-                setups[k] = client.open_setup(nonce(k))
-                outbound[k] = setups[k].start()
-        while server.stage is not SetupStage.DONE:
-            for k, message in outbound.items():
-                if message is None:
-                    raise SystemExit(f"masked_rounds: client {k} fell silent in the set-up")
-                ledger.up[k] += len(message)
-                with ledger.server:
-                    server.receive(k, message)
-            with ledger.server:
-                inbound = server.advance()
-            for k, data in inbound.items():
-                with ledger.clients[k]:
-                    outbound[k] = setups[k].receive(data)
-        self._server.enrol(server)
-        for k, client in self._clients.items():
-            client.enrol(setups[k])
-        return ledger.cost(frozenset())
+            with self._watches[k]:
+                sent = client.start()
+            self._deliver(k, sent)
+        self.set_up = self._exchange({}, frozenset())
 
     def run(self, dropped: frozenset[int]) -> Cost:
         """One round. dropped: clients that send no input. SystemExit where the sum is wrong."""
-        ledger = _Ledger.of(self._cell.clients)
-        agreed = terms(self._cell, self._index)
-        self._index += 1
-        with ledger.server:
-            server = self._server.open_round(agreed)
-        machines: dict[int, ClientRound] = {}
+        self._begin()
+        agreed, self._index = terms(self._cell, self._index), self._index + 1
+        with self._watch:
+            relayed = self._server.open(agreed)
         for k, client in self._clients.items():
-            with ledger.clients[k]:
-                machines[k] = client.open_round(agreed)
-                message = machines[k].start()
-            if message is not None:
-                _deliver(server, k, message, ledger)
-        while not server.finished:
-            with ledger.server:
-                inbound = server.advance()
-            self._answer(server, machines, inbound, dropped, ledger)
-        if not np.array_equal(server.total, self._values * np.uint64(len(server.survivors))):
-            raise SystemExit("masked_rounds: the total is not the sum of the survivors' values")
-        if set(server.survivors) != set(machines) - dropped:
-            raise SystemExit("masked_rounds: others than the clients that stayed are in the sum")
-        return ledger.cost(dropped)
+            with self._watches[k]:
+                sent = client.load(agreed, self._values)
+            self._deliver(k, sent)
+        cost = self._exchange(relayed, dropped)
+        found, staying = self._server.result, sorted(set(self._clients) - dropped)
+        if found is None or list(found.survivors) != staying:
+            raise SystemExit("rounds: others than the clients that stayed are in the sum")
+        if not np.array_equal(found.total, self._values * np.uint64(len(staying))):
+            raise SystemExit("rounds: the total is not the sum of the survivors' values")
+        return cost
 
-    def _answer(
-        self,
-        server: ServerRound,
-        machines: Mapping[int, ClientRound],
-        inbound: Mapping[int, bytes],
-        dropped: frozenset[int],
-        ledger: _Ledger,
-    ) -> None:
-        for k, data in inbound.items():
-            if k in dropped:
-                continue
-            with ledger.clients[k]:
-                if server.state is ServerState.INPUT:
-                    machines[k].load(self._values)
-                message = machines[k].receive(data)
-            _deliver(server, k, message, ledger)
+    def _begin(self) -> None:
+        self._watch, self._up = Stopwatch(), [0] * self._cell.clients
+        self._watches = [Stopwatch() for _ in self._up]
 
+    def _exchange(self, relayed: Mapping[int, bytes], dropped: frozenset[int]) -> Cost:
+        """Carry bytes until the server has what it waits for."""
+        while True:
+            for k in relayed.keys() - dropped:
+                with self._watches[k]:
+                    sent = self._clients[k].receive(relayed[k])
+                self._deliver(k, sent)
+            if not self._server.busy:
+                break
+            with self._watch:
+                relayed = self._server.advance()
+        staying = [k for k in self._clients if k not in dropped]
+        seconds = sum(self._watches[k].seconds for k in staying)
+        up_bytes = sum(self._up[k] for k in staying)
+        return Cost(seconds / len(staying), self._watch.seconds, up_bytes // len(staying))
 
-def _deliver(server: ServerRound, client: int, message: bytes, ledger: _Ledger) -> None:
-    ledger.up[client] += len(message)
-    with ledger.server:
-        server.receive(client, message)
-
-
-# Memory of the server.
+    def _deliver(self, client: int, messages: Sequence[bytes]) -> None:
+        for data in messages:
+            self._up[client] += len(data)
+            with self._watch:
+                self._server.receive(client, data)
 
 
 ROUNDS: Final = 2
 _FRAME: Final = struct.Struct(">iQ")
-_END: Final = -1
-"""Stands where a client's number would: the stage is over."""
+_ADVANCE, _OPEN, _END, _SURVIVORS, _TOTAL, _REPORT = range(-1, -7, -1)
+"""Stand where a client's number would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,12 +342,6 @@ class Memory:
     interpreter_bytes: int
 
 
-class _Machine(Protocol):
-    def receive(self, sender: int, data: bytes) -> None: ...
-
-    def advance(self) -> Mapping[int, bytes]: ...
-
-
 def measure_memory(cell: Cell) -> Memory:
     """Start the server, play its clients, and ask it what it took."""
     command = [sys.executable, __file__, *map(str, (cell.clients, cell.neighbours, cell.words))]
@@ -423,97 +349,92 @@ def measure_memory(cell: Cell) -> Memory:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:  # noqa: S603 - itself
         if process.stdin is None or process.stdout is None:
             raise SystemExit("memory: the server's pipes did not open")
-        pipes = _Pipes(process.stdout, process.stdin)
-        agreed = session(cell)
-        parties = clients(cell, agreed)
-        _join(parties, pipes)
-        for index in range(ROUNDS):
-            _play(parties, cell, index, pipes)
-        report = json.loads(pipes.one())
-    return Memory(cell.clients, cell.neighbours, cell.words, **report, message_bytes=pipes.longest)
+        server = RemoteServer(process.stdout, process.stdin)
+        rounds = Rounds(cell, server)
+        for dropped in (frozenset[int](), tenth(cell))[:ROUNDS]:
+            rounds.run(dropped)
+        peak, base = server.report()
+    return Memory(cell.clients, cell.neighbours, cell.words, peak, server.longest, base)
 
 
-class _Pipes:
-    """Messages of a stage, then the mark of its end, one way at a time."""
+class RemoteServer:
+    """The server's half in another process: what `Rounds` asks of it, over pipes."""
 
     def __init__(self, inbound: IO[bytes], outbound: IO[bytes]) -> None:
         self._inbound, self._outbound = inbound, outbound
-        self.longest = 0
+        self.longest, self.busy = 0, True
+        self.result: Sum | None = None
 
-    def send(self, messages: Iterable[tuple[int, bytes]]) -> None:
-        for number, data in messages:
-            self._outbound.write(_FRAME.pack(number, len(data)))
-            self._outbound.write(data)
-            self.longest = max(self.longest, len(data))
-        self._outbound.write(_FRAME.pack(_END, 0))
+    def open(self, agreed: RoundTerms) -> Mapping[int, bytes]:
+        """Begin the round of this number, whose terms both ends know."""
+        self.result = None
+        return self._ask(_OPEN, agreed.index)
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Hand a message over."""
+        write(self._outbound, sender, data)
+        self.longest = max(self.longest, len(data))
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Close the stage."""
+        return self._ask(_ADVANCE)
+
+    def report(self) -> tuple[int, int]:
+        """Bytes at the peak, above what the interpreter held before; and those."""
+        peak, base = struct.unpack(">QQ", self._ask(_REPORT)[_REPORT])
+        return peak, base
+
+    def _ask(self, what: int, size: int = 0) -> dict[int, bytes]:
+        self._outbound.write(_FRAME.pack(what, size))
         self._outbound.flush()
-
-    def receive(self) -> Iterator[tuple[int, bytes]]:
-        """The messages up to the mark, each read when it is asked for."""
-        while (head := self._inbound.read(_FRAME.size)) != _FRAME.pack(_END, 0):
-            if len(head) < _FRAME.size:
-                raise SystemExit("memory: the other end is gone")
-            number, size = _FRAME.unpack(head)
-            yield number, self._inbound.read(size)
-
-    def one(self) -> bytes:
-        ((_, data),) = self.receive()
-        return data
+        found: dict[int, bytes] = {}
+        while (number_and_size := head(self._inbound))[0] != _END:
+            number, size = number_and_size
+            found[number] = self._inbound.read(size)
+        self.busy = bool(number_and_size[1])
+        if _TOTAL in found:
+            survivors = np.frombuffer(found.pop(_SURVIVORS), np.int64)
+            total = np.frombuffer(found.pop(_TOTAL), np.uint64)
+            self.result = Sum(total, tuple(survivors.tolist()))
+        return found
 
 
-def _join(parties: Mapping[int, Client], pipes: _Pipes) -> None:
-    setups = {k: client.open_setup(nonce(k)) for k, client in parties.items()}
-    outbound = [(k, setup.start()) for k, setup in setups.items()]
-    while outbound:
-        pipes.send(outbound)
-        replies = [(k, setups[k].receive(data)) for k, data in pipes.receive()]
-        outbound = [(k, reply) for k, reply in replies if reply is not None]
-    for k, client in parties.items():
-        client.enrol(setups[k])
+def write(stream: IO[bytes], number: int, data: bytes | memoryview) -> None:
+    """One frame: a client's number, or what else it is, and the data."""
+    stream.write(_FRAME.pack(number, len(data)))
+    stream.write(data)
 
 
-def _play(parties: Mapping[int, Client], cell: Cell, index: int, pipes: _Pipes) -> None:
-    """One round of the clients; in every round but the first, a tenth sends no input."""
-    agreed, sent = terms(cell, index), values(cell)
-    dropped = tenth(cell) if index else frozenset[int]()
-    machines = {k: client.open_round(agreed) for k, client in parties.items()}
-    started = [(k, machine.start()) for k, machine in machines.items()]
-    pipes.send((k, message) for k, message in started if message is not None)
-    while inbound := [(k, data) for k, data in pipes.receive() if k not in dropped]:
-        pipes.send((k, _answer(machines[k], data, sent)) for k, data in inbound)
-    expected = sent * np.uint64(cell.clients - len(dropped))
-    if pipes.one() != hashlib.sha256(expected.data).digest():
-        raise SystemExit("memory: the total is not the sum of the survivors' values")
-
-
-def _answer(machine: ClientRound, data: bytes, sent: WordArray) -> bytes:
-    if machine.state is ClientState.PREPARED:
-        machine.load(sent)
-    return machine.receive(data)
+def head(stream: IO[bytes]) -> tuple[int, int]:
+    """The number and the size of the next frame; SystemExit at the end of the stream."""
+    data = stream.read(_FRAME.size)
+    if len(data) < _FRAME.size:
+        raise SystemExit("memory: the other end is gone")
+    number, size = _FRAME.unpack(data)
+    return number, size
 
 
 def _serve(cell: Cell) -> None:
     """The server's process: every message comes in over stdin, every answer leaves over stdout."""
-    base = _resident("VmRSS")
-    pipes, server = _Pipes(sys.stdin.buffer, sys.stdout.buffer), Server(session(cell))
-    setup = server.open_setup()
-    while setup.stage is not SetupStage.DONE:
-        _serve_stage(setup, pipes)
-    server.enrol(setup)
-    for index in range(ROUNDS):
-        collected = server.open_round(terms(cell, index))
-        while not collected.finished:
-            _serve_stage(collected, pipes)
-        pipes.send([(0, hashlib.sha256(collected.total.data).digest())])
-    report = {"peak_bytes": _resident("VmHWM") - base, "interpreter_bytes": base}
-    pipes.send([(0, json.dumps(report).encode())])
-
-
-def _serve_stage(machine: _Machine, pipes: _Pipes) -> None:
-    for number, data in pipes.receive():
-        machine.receive(number, data)
-        del data  # Or the next message would be read while this one is still held.
-    pipes.send(machine.advance().items())
+    base, inbound, outbound = _resident("VmRSS"), sys.stdin.buffer, sys.stdout.buffer
+    server, number = masked_server(cell), 0
+    while number != _REPORT:
+        number, size = head(inbound)
+        if number >= 0:
+            server.receive(number, inbound.read(size))
+            continue
+        relayed = server.advance() if number == _ADVANCE else {}
+        if number == _OPEN:
+            relayed = server.open(terms(cell, size))
+        for client, data in relayed.items():
+            write(outbound, client, data)
+        if number == _ADVANCE and server.result is not None:
+            write(outbound, _SURVIVORS, np.array(server.result.survivors, np.int64).tobytes())
+            write(outbound, _TOTAL, server.result.total.view(np.uint8).data)
+        if number == _REPORT:
+            write(outbound, _REPORT, struct.pack(">QQ", _resident("VmHWM") - base, base))
+        outbound.write(_FRAME.pack(_END, server.busy))
+        outbound.flush()
 
 
 def _resident(field: str) -> int:
