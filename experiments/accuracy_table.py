@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from experiments import plots
-from experiments.papers import published
-from experiments.papers.cells import METHODS, UNLABELLED, Cell
-from experiments.papers.paper import HOSPITALS, PAPER_SETS, Grid, paper_study
-from experiments.papers.published import GAINS_FIG_4, known_percent, method_title, selector_title
+from experiments import plots, published
+from experiments.grid import HOSPITALS, PAPER_SETS, Grid, paper_study
 from experiments.plots import Bar
+from experiments.published import GAINS_FIG_4, known_percent, method_title, selector_title
+from experiments.rows import Cell, unlabelled
 from experiments.study import Result, Results, grouped, main, moments, percent, seeds_of
 from experiments.tables import Table, new_table
 from secure_fd.recipes import IMAGE_SETS
@@ -21,6 +20,7 @@ from secure_fd.recipes import IMAGE_SETS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+METHODS = ("independent", "fedmd", "feded", "ds-fl", "fkd", "pls", "fedavg", "selective-fd")
 LABELS = ("hard", "soft")
 SELECTORS = ("kulsif", "ratio")
 """The paper's client selector, and ours."""
@@ -31,7 +31,7 @@ Row = tuple[str, str]
 def vary(cell: Cell) -> Iterator[Cell]:
     """Every method, with hard and soft labels where it shares labels."""
     for method in METHODS:
-        for labels in ("",) if method in UNLABELLED else LABELS:
+        for labels in ("",) if unlabelled(method) else LABELS:
             for selector in SELECTORS if method == "selective-fd" else ("",):
                 yield replace(cell, method=method, labels=labels, selector=selector)
 
@@ -87,7 +87,7 @@ def _shown(panel: Panel) -> Iterator[Table | str]:
 
 def named(method: str, labels: str) -> str:
     """The labels of a cell in a column; a method without labels is the same in both."""
-    return "" if method in UNLABELLED else labels
+    return "" if unlabelled(method) else labels
 
 
 def gains(panel: Panel, labels: str) -> dict[str, float]:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from experiments.grid import Grid, paper_study
 from experiments.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
-from experiments.papers.cells import PROXY_LABELS, Cell
-from experiments.papers.paper import Grid, paper_study
 from experiments.plots import Line, Lines, drawn
+from experiments.rows import PROXY_LABELS, Cell
 from experiments.study import Result, Results, grouped, main, measure, over, percent
 from experiments.tables import Table, new_table
 
@@ -47,7 +47,7 @@ def _lines(found: Sequence[Result]) -> Mapping[str, Mapping[float, Sequence[Resu
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and labelling: a row an alpha."""
     made: list[Table | str] = []
-    for where, found in grouped(results.cells, lambda cell: cell.group.place).items():
+    for where, found in grouped(results.cells, lambda cell: cell.place).items():
         for method, by_alpha in _lines(found).items():
             title = f"{where}, {_TITLES[method]}: error, and Theorem 2 in l1 distances (delta .05)"
             columns = ("alpha", "error, %", *TERMS.values(), BOUND, TEST_LOSS, TAUGHT)
@@ -68,7 +68,7 @@ def tables(results: Results) -> list[Table | str]:
 def figure(results: Results) -> "Figure":
     """Error against alpha, as in the paper; beside it the terms under labels by selection."""
     panels = []
-    for where, found in grouped(results.cells, lambda cell: cell.group.place).items():
+    for where, found in grouped(results.cells, lambda cell: cell.place).items():
         lines = _lines(found)
         shown = {_TITLES[name]: over(line, error) for name, line in lines.items()}
         panels.append(Lines(where, "alpha", "test error", shown))

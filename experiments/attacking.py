@@ -37,7 +37,8 @@ def attack_row(
 
 def run_of(terms: Terms, row: RowRun) -> Run:
     """A row as attacks take it."""
-    data, method = data_of(terms, row.seed), method_of(terms, row.spec)
+    data = data_of(terms, row.seed)
+    method = method_of(terms.run(row.spec, row.seed), data)
     return Run(
         data,
         row.transcript,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.grid import PAPER_SETS, Grid, paper_study
 from experiments.measures import RESNET_DOWN, RESNET_UP
-from experiments.papers.cells import Cell
-from experiments.papers.paper import PAPER_SETS, Grid, paper_study
-from experiments.papers.published import method_title
 from experiments.plots import Line, Lines, drawn
+from experiments.published import method_title
+from experiments.rows import Cell
 from experiments.study import Point, Result, Results, grouped, main, moments, percent
 from experiments.tables import NONE, Table, human_bytes, new_table
 from secure_fd.recipes import IMAGE_SETS
@@ -33,11 +33,11 @@ PAPER_MODEL = "mlp-1024-1024"
 
 def vary(cell: Cell) -> Iterator[Cell]:
     """Selective-FD under masks with hard and with soft labels, and FedAvg in clear."""
-    base = replace(cell, every=min(EVERY, max(1, cell.rounds // 2)), masked=True)
+    base = replace(cell, every=min(EVERY, max(1, cell.rounds // 2)), secure="masks")
     for labels in ("hard", "soft"):
         yield replace(base, method="selective-fd", labels=labels, selector="ratio")
     features = cell.image_set.endswith("_features")
-    yield replace(base, method="fedavg", masked=False, model="" if features else PAPER_MODEL)
+    yield replace(base, method="fedavg", secure="", model="" if features else PAPER_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def ways(results: Results) -> Mapping[str, list[Way]]:
 def _way(found: "Sequence[Result]") -> Way:
 
     cell = found[0].cell
-    name = f"{method_title(cell.method)} {cell.labels}".strip() + (", masks" if cell.masked else "")
+    name = f"{method_title(cell.method)} {cell.labels}".strip() + (", masks" if cell.secure else "")
     if RESNET_UP in found[0].figures:
         up, down = found[0].figures[RESNET_UP], found[0].figures[RESNET_DOWN]
         return Way(f"{name}, ResNet-18", found, up, down, (up + down) * cell.rounds + down)

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from experiments import published
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
-from experiments.papers import published
 from experiments.plots import INK, MUTED, PAPER, SMALL, line_style, new_figure, plain, titled
-from experiments.rows import LEAST_EPSILON, MOST_EPSILON
+from experiments.rows import FLEET, LEAST_EPSILON, MOST_EPSILON, Cell, Privacy
 from experiments.study import (
     Progress,
     Result,
     Results,
     Study,
     at_least,
+    grouped,
     main,
     moments,
     percent,
@@ -38,232 +39,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.runs import WarmUp
+    from experiments.runs import Prepared
     from secure_fd.fleet import FleetVotes
 
-UNITS = ("none", "record", "label", "client")
-ALPHABETS = ("", "full", "declared")
-DELTA = 1e-5
+Epsilon = float | None
 _CLIENTS = 10
-_MOST_ROUNDS = 40
-_QUICK_ROUNDS = 4
-_QUICK_WARMUP = 25
-_FLEETS = (100, 1_000, 10_000)
-_QUICK_FLEETS = (100, 300)
+_MOST_ROUNDS, _QUICK_ROUNDS, _QUICK_WARMUP = 40, 4, 25
+_FLEETS, _QUICK_FLEETS = (100, 1_000, 10_000), (100, 300)
 _FEW = (4.0, None)
 """The epsilons of the studies that ask one question of several image sets or splits."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetTerms:
-    """A fleet's one round. absent, corrupt: shares of the clients that its noise provides for.
-
-    sample_rate: below 1 in stored cells that sampled clients; every new cell asks all. most:
-    proxies asked at most. steps: of the student.
-    """
-
-    absent: float = 0.1
-    corrupt: float = 0.1
-    sample_rate: float = 1.0
-    most: int = 2048
-    steps: int = 1500
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """epsilon: None is infinite. fleet: None for a federation of few clients, which has a schedule.
-
-    unit "none" is hard labels without protection; a record unit without noise keeps its own,
-    network-free votes, so that the price of noise and that of asking no network stand apart.
-    """
-
-    image_set: str
-    split: str
-    unit: str
-    alphabet: str
-    epsilon: float | None
-    delta: float
-    clients: int
-    seed: int
-    rounds: int
-    schedule: Schedule | None
-    fleet: FleetTerms | None
-
-    def __post_init__(self) -> None:
-        if self.image_set not in IMAGE_SETS:
-            raise ConfigurationError("image_set", self.image_set, f"use {', '.join(IMAGE_SETS)}")
-        for name, value, allowed in (
-            ("unit", self.unit, UNITS),
-            ("alphabet", self.alphabet, ALPHABETS),
-        ):
-            if value not in allowed:
-                raise ConfigurationError(name, value, f"use one of {', '.join(allowed)}")
-        if (self.schedule is None) == (self.fleet is None):
-            raise ConfigurationError("fleet", self.fleet, "a cell has a schedule or a fleet")
-
-    @property
-    def group(self) -> "Cell":
-        """What its preparation depends on: the warm-up, or the votes, that cells share."""
-        fleet = None if self.fleet is None else replace(self.fleet, sample_rate=1.0)
-        return replace(self, unit="none", alphabet="", epsilon=None, fleet=fleet)
-
-    @property
-    def place(self) -> str:
-        """Image set and split, as a reader names them."""
-        return f"{IMAGE_SETS[self.image_set].title}, {self.split}"
-
-    @property
-    def line(self) -> str:
-        """What stays the same while epsilon and the seed change."""
-        if self.fleet is not None:
-            coin = f", sampled at {self.fleet.sample_rate:g}" if self.fleet.sample_rate < 1 else ""
-            return f"client unit, {self.clients:,} clients{coin}"
-        classes = {"": "", "full": ", all classes", "declared": ", declared classes"}
-        if self.unit == "none":
-            return "no protection"
-        return f"{self.unit} unit{classes[self.alphabet]}"
-
-    @property
-    def label(self) -> str:
-        """Names the cell while it runs."""
-        epsilon = "inf" if self.epsilon is None else f"{self.epsilon:g}"
-        return f"{self.place}: {self.line}, epsilon {epsilon}, seed {self.seed}"
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """What the command line chose."""
-
-    epsilons: tuple[float | None, ...]
-    seeds: tuple[int, ...]
-    rounds: int | None
-    quick: bool
-
-
-def cells_of(study: str, grid: Grid) -> tuple[Cell, ...]:
-    """The cells of a study, or of all of them; what two studies share is there once.
-
-    Raises ConfigurationError where a study has none of the epsilons.
-    """
-    if study != "all" and study not in STUDIES:
-        raise ConfigurationError("study", study, f"use one of {', '.join(STUDIES)}, all")
-    chosen = list(STUDIES) if study == "all" else [study]
-    made = [cell for name in chosen for cell in STUDIES[name](grid)]
-    if not made:
-        raise ConfigurationError("epsilons", _listed(grid.epsilons), f"study {study} has 4 and inf")
-    return tuple(dict.fromkeys(made))
-
-
-def _strong(grid: Grid) -> Iterator[Cell]:
-    for seed in grid.seeds:
-        yield from _federated(grid, seed, "mnist", "strong", grid.epsilons)
-
-
-def _small(grid: Grid) -> Iterator[Cell]:
-    for seed in grid.seeds:
-        yield from _federated(grid, seed, "mnist5k", "strong", grid.epsilons)
-        base = _base(grid, seed, "mnist5k", "strong")
-        if None in grid.epsilons:  # the price of asking no network, told apart from that of noise
-            yield replace(base, unit="record", epsilon=None)
-        if 4.0 in grid.epsilons:
-            yield replace(base, unit="label", alphabet="full", epsilon=4.0)
-
-
-def _splits(grid: Grid) -> Iterator[Cell]:
-    for split in ("weak", "iid"):
-        for seed in grid.seeds:
-            yield from _record(grid, seed, "mnist", split, _few(grid))
-
-
-def _fashion(grid: Grid) -> Iterator[Cell]:
-    for seed in grid.seeds:
-        yield from _record(grid, seed, "fashion_mnist", "strong", _few(grid))
-
-
-def _fleet(grid: Grid) -> Iterator[Cell]:
-    """Fleets of every size, the largest under every seed."""
-    sizes = _QUICK_FLEETS if grid.quick else _FLEETS
-    terms = FleetTerms(most=256, steps=100) if grid.quick else FleetTerms()
-    for split in ("strong", "iid"):
-        for seed in grid.seeds:
-            for clients in sizes if seed == grid.seeds[0] else sizes[-1:]:
-                base = Cell(
-                    image_set="mnist5k" if grid.quick else "mnist",
-                    split=split,
-                    unit="client",
-                    alphabet="",
-                    epsilon=None,
-                    delta=DELTA,
-                    clients=clients,
-                    seed=seed,
-                    rounds=1,
-                    schedule=None,
-                    fleet=terms,
-                )
-                yield from (replace(base, epsilon=epsilon) for epsilon in grid.epsilons)
-
-
-STUDIES = {
-    "strong": _strong,
-    "splits": _splits,
-    "small": _small,
-    "fashion": _fashion,
-    "fleet": _fleet,
+_PLACES = {
+    "strong": (("mnist", "strong"),),
+    "splits": (("mnist", "weak"), ("mnist", "iid")),
+    "small": (("mnist5k", "strong"),),
+    "fashion": (("fashion_mnist", "strong"),),
 }
-"""By name; each makes its cells of a grid."""
-
-
-def _federated(
-    grid: Grid, seed: int, image_set: str, split: str, epsilons: Sequence[float | None]
-) -> Iterator[Cell]:
-    """No protection and the record unit, and the label unit over declared classes."""
-    yield from _record(grid, seed, image_set, split, epsilons)
-    base = _base(grid, seed, image_set, split)
-    for epsilon in epsilons:
-        if epsilon is not None:  # without noise it is the row without protection
-            yield replace(base, unit="label", alphabet="declared", epsilon=epsilon)
-
-
-def _record(
-    grid: Grid, seed: int, image_set: str, split: str, epsilons: Sequence[float | None]
-) -> Iterator[Cell]:
-    base = _base(grid, seed, image_set, split)
-    if None in epsilons:
-        yield base
-    for epsilon in epsilons:
-        if epsilon is not None:
-            yield replace(base, unit="record", epsilon=epsilon)
-
-
-def _base(grid: Grid, seed: int, image_set: str, split: str) -> Cell:
-    steps = schedule(image_set, split)
-    rounds = min(_MOST_ROUNDS, IMAGE_SETS[image_set].rounds)
-    if grid.quick:
-        steps, rounds = replace(steps, warmup_steps=_QUICK_WARMUP), _QUICK_ROUNDS
-    return Cell(
-        image_set=image_set,
-        split=split,
-        unit="none",
-        alphabet="",
-        epsilon=None,
-        delta=DELTA,
-        clients=_CLIENTS,
-        seed=seed,
-        rounds=grid.rounds or rounds,
-        schedule=steps,
-        fleet=None,
-    )
-
-
-def _few(grid: Grid) -> tuple[float | None, ...]:
-    return tuple(epsilon for epsilon in grid.epsilons if epsilon in _FEW)
-
-
-def _listed(epsilons: Sequence[float | None]) -> str:
-    return ",".join("inf" if epsilon is None else f"{epsilon:g}" for epsilon in epsilons)
-
-
-# The command line.
+"""Image sets and splits by study."""
+STUDIES = (*_PLACES, FLEET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,14 +87,31 @@ class Settings:
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
-    """The cells that a command line asks for; ConfigurationError for a value not allowed."""
+    """The cells that a command line asks for; what two studies share is there once.
+
+    Raises ConfigurationError for a value that is not allowed, or where no cell is left.
+    """
     at_least(1, rounds=settings.rounds)
     epsilons = tuple(dict.fromkeys(map(_epsilon, settings.epsilons.split(","))))
     seeds = whole_numbers("seeds", settings.seeds)
-    return cells_of(settings.study, Grid(epsilons, seeds, settings.rounds, settings.quick))
+    if settings.study not in (*STUDIES, "all"):
+        allowed = f"use one of {', '.join(STUDIES)}, all"
+        raise ConfigurationError("study", settings.study, allowed)
+    made: dict[Cell, None] = {}
+    for study in STUDIES if settings.study == "all" else (settings.study,):
+        if study == FLEET:
+            made |= dict.fromkeys(_fleets_of(settings, seeds, epsilons))
+        for place in _PLACES.get(study, ()):
+            for seed in seeds:
+                base = _base(settings, *place, seed)
+                made |= dict.fromkeys(_federations(study, base, epsilons))
+    if not made:
+        allowed = f"study {settings.study} has 4 and inf"
+        raise ConfigurationError("epsilons", settings.epsilons, allowed)
+    return tuple(made)
 
 
-def _epsilon(text: str) -> float | None:
+def _epsilon(text: str) -> Epsilon:
     try:
         value = float(text)
     except ValueError:
@@ -315,41 +124,121 @@ def _epsilon(text: str) -> float | None:
     return value
 
 
+def _base(settings: Settings, image_set: str, split: str, seed: int) -> Cell:
+    """Hard labels without protection, which every unit changes."""
+    steps, rounds = schedule(image_set, split), min(_MOST_ROUNDS, IMAGE_SETS[image_set].rounds)
+    if settings.quick:
+        steps, rounds = replace(steps, warmup_steps=_QUICK_WARMUP), _QUICK_ROUNDS
+    return Cell(
+        image_set=image_set,
+        split=split,
+        method="selective-fd",
+        labels="hard",
+        selector="ratio",
+        variant="",
+        seed=seed,
+        rounds=settings.rounds or rounds,
+        schedule=steps,
+        clients=_CLIENTS,
+    )
+
+
+def _federations(study: str, base: Cell, epsilons: Sequence[Epsilon]) -> Iterator[Cell]:
+    """No protection and the record unit; in two studies, the label unit over declared classes.
+
+    A record unit without noise keeps its own, network-free votes, so that the price of noise and
+    that of asking no network stand apart.
+    """
+    whole = study in ("strong", "small")
+    chosen = [epsilon for epsilon in epsilons if whole or epsilon in _FEW]
+    finite = [epsilon for epsilon in chosen if epsilon is not None]
+    if None in chosen:
+        yield base
+    yield from (replace(base, privacy=Privacy("record", epsilon)) for epsilon in finite)
+    if whole:  # without noise the label unit is the row without protection
+        declared = (Privacy("label", epsilon, alphabet="declared") for epsilon in finite)
+        yield from (replace(base, privacy=privacy) for privacy in declared)
+    if study == "small" and None in chosen:
+        yield replace(base, privacy=Privacy("record", None))
+    if study == "small" and 4.0 in chosen:
+        yield replace(base, privacy=Privacy("label", 4.0, alphabet="full"))
+
+
+def _fleets_of(
+    settings: Settings, seeds: Sequence[int], epsilons: Sequence[Epsilon]
+) -> Iterator[Cell]:
+    """Fleets of every size, the largest under every seed; a tenth of the clients is away."""
+    sizes = _QUICK_FLEETS if settings.quick else _FLEETS
+    steps, asked = (100, 256) if settings.quick else (1500, 2048)
+    for split in ("strong", "iid"):
+        for seed in seeds:
+            for clients in sizes if seed == seeds[0] else sizes[-1:]:
+                base = Cell(
+                    image_set="mnist5k" if settings.quick else "mnist",
+                    split=split,
+                    method=FLEET,
+                    labels="hard",
+                    selector="",
+                    variant="",
+                    seed=seed,
+                    rounds=1,
+                    schedule=Schedule(0, 0, steps, asked),
+                    clients=clients,
+                    drop=0.1,
+                )
+                for epsilon in epsilons:
+                    yield replace(base, privacy=Privacy("client", epsilon, small_fleet=True))
+
+
 # What a cell runs.
+
+
+def group(cell: Cell) -> Cell:
+    """What a preparation depends on: the warm-up, or the votes, that cells share."""
+    if cell.privacy is None:
+        return cell
+    return replace(
+        cell, variant="", privacy=Privacy("client", None) if cell.method == FLEET else None
+    )
 
 
 def prepare(
     data_dir: Path | None, cells: Sequence[Cell], progress: Progress
-) -> "WarmUp | FleetVotes":
+) -> "Prepared | FleetVotes":
     """What cells of a group share: a warm-up, or the votes of a fleet."""
-    from experiments import private_cells
+    from experiments import fleets, runs
 
-    first = cells[0].group
-    make = private_cells.warm_up if first.fleet is None else private_cells.fleet_votes
-    return make(data_dir, first, progress)
+    if cells[0].method == FLEET:
+        return fleets.fleet_votes(data_dir, cells[0], progress)
+    return runs.prepare(data_dir, cells, progress, one_by_one=True)
 
 
 def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - of `prepare`
     """Run and test one cell."""
-    from experiments import private_cells
+    from experiments import fleets, runs
 
-    run = private_cells.run_federation if cell.fleet is None else private_cells.run_fleet
+    run = fleets.run_fleet if cell.method == FLEET else runs.run_private
     return run(data_dir, cell, made, progress)
 
 
-_CELLS = "experiments.private_cells"
+_FLEET_ROOTS = ("experiments.fleets:fleet_votes", "experiments.fleets:run_fleet")
+_ROOTS = (
+    *("experiments.runs:prepare", "experiments.runs:run_private"),
+    *("experiments.runs:selective", "experiments.runs:ratio"),
+    "secure_fd.methods.selective_fd:SelectiveFD",
+)
 _UNITS = {
-    "none": ("secure_fd.protection.base:NoProtection",),
-    "label": ("secure_fd.protection.label:LabelUnit",),
-    "record": ("secure_fd.protection.record:RecordUnit",),
+    "label": "secure_fd.protection.label:LabelUnit",
+    "record": "secure_fd.protection.record:RecordUnit",
 }
 
 
 def roots(cell: Cell) -> tuple[str, ...]:
     """The definitions that a cell's figures come from."""
-    if cell.fleet is not None:
-        return f"{_CELLS}:fleet_votes", f"{_CELLS}:run_fleet"
-    return f"{_CELLS}:warm_up", f"{_CELLS}:run_federation", *_UNITS[cell.unit]
+    if cell.method == FLEET:
+        return _FLEET_ROOTS
+    unit = "" if cell.privacy is None else cell.privacy.unit
+    return *_ROOTS, _UNITS.get(unit, "secure_fd.protection.base:NoProtection")
 
 
 # Tables and figure.
@@ -364,47 +253,53 @@ _FLEET_COLUMNS = {
     "units in a vote": ("scale", "{:.0f}"),
     "bits in a lane": ("bits", "{:.0f}"),
 }
-
-Epsilon = float | None
 _Line = Mapping[Epsilon, list[Result]]
 _PANEL = (5.6, 4.4)
 """Width and height of a panel, in inches."""
 
 
+def line(cell: Cell) -> str:
+    """What stays the same while epsilon and the seed change."""
+    if cell.privacy is None:
+        return "no protection"
+    if cell.method == FLEET:
+        return f"client unit, {cell.clients:,} clients{', ' * bool(cell.variant)}{cell.variant}"
+    classes = {"": "", "full": ", all classes", "declared": ", declared classes"}
+    return f"{cell.privacy.unit} unit{classes[cell.privacy.alphabet]}"
+
+
+def epsilon_of(cell: Cell) -> Epsilon:
+    """Infinite is None."""
+    return None if cell.privacy is None else cell.privacy.epsilon
+
+
 def lines(results: Results) -> dict[tuple[str, str], dict[Epsilon, list[Result]]]:
     """By place and line, then by epsilon in ascending order, infinite last: one result a seed."""
-    found: dict[tuple[str, str], dict[Epsilon, list[Result]]] = {}
-    ordered = sorted(results.cells, key=lambda r: _order(r.cell.epsilon))
-    for result in sorted(ordered, key=lambda r: _first_place(results, r)):
-        line = found.setdefault((result.cell.place, result.cell.line), {})
-        line.setdefault(result.cell.epsilon, []).append(result)
-    return found
-
-
-def _first_place(results: Results, result: Result) -> int:
-    """Where the line of a result begins in the results: lines keep the order of the studies."""
-    key = (result.cell.place, result.cell.line)
-    return next(i for i, r in enumerate(results.cells) if (r.cell.place, r.cell.line) == key)
+    found = grouped(results.cells, lambda cell: (cell.place, line(cell)))
+    return {
+        key: dict(sorted(grouped(of, epsilon_of).items(), key=lambda item: _order(item[0])))
+        for key, of in found.items()
+    }
 
 
 def tables(results: Results) -> list[Table | str]:
     """Accuracy by unit and epsilon; of fleets also what their figures rest on."""
-    fleets = any(result.cell.fleet is not None for result in results.cells)
+    fleets = any(result.cell.method == FLEET for result in results.cells)
     return [_accuracies(results), *([_fleets(results)] if fleets else [])]
 
 
 def _accuracies(results: Results) -> Table:
-    epsilons = sorted({result.cell.epsilon for result in results.cells}, key=_order)
+    epsilons = sorted({epsilon_of(result.cell) for result in results.cells}, key=_order)
     table = new_table(
         "Test accuracy after the last round, %: mean ± deviation over seeds",
         ("image set, split", "unit", *(f"ε = {_epsilon_text(e)}" for e in epsilons), "published"),
         left=2,
     )
-    for (place, line), by_epsilon in lines(results).items():
+    for (place, name), by_epsilon in lines(results).items():
         known = _published(next(iter(by_epsilon.values()))[0].cell)
         shown = [percent(by_epsilon.get(epsilon, [])) for epsilon in epsilons]
-        last = f"{known:.1f}" if known is not None and line == "no protection" else ""
-        table.add_row(place, line, *shown, last)
+        last = f"{known:.1f}" if known is not None and name == "no protection" else ""
+        table.add_row(place, name, *shown, last)
     return table
 
 
@@ -413,22 +308,19 @@ def _fleets(results: Results) -> Table:
     headings = (heading for heading, _ in _FLEET_COLUMNS.values())
     title = "Fleets: right labels, and noise in votes; means over seeds"
     table = new_table(title, (*first, *headings, "up, a client"), left=4)
-    for (place, line), by_epsilon in lines(results).items():
-        for epsilon, found in by_epsilon.items():
-            if found[0].cell.fleet is not None:
-                figures = [
-                    mean_of(found, n, form.format) for n, (_, form) in _FLEET_COLUMNS.items()
-                ]
-                short = line.removeprefix("client unit, ").replace(" clients", "")
-                sent = mean_of(found, BYTES_UP, human_bytes)
-                table.add_row(place, short, _epsilon_text(epsilon), percent(found), *figures, sent)
+    for (place, name), by_epsilon in lines(results).items():
+        short = name.removeprefix("client unit, ").replace(" clients", "")
+        for epsilon, found in by_epsilon.items() if short != name else ():
+            figures = [mean_of(found, n, form.format) for n, (_, form) in _FLEET_COLUMNS.items()]
+            sent = mean_of(found, BYTES_UP, human_bytes)
+            table.add_row(place, short, _epsilon_text(epsilon), percent(found), *figures, sent)
     return table
 
 
 def _published(cell: Cell) -> float | None:
     """Of Selective-FD with hard labels and without differential privacy, in percent."""
     known = published.accuracy(cell.image_set, cell.split, "selective-fd", "hard")
-    return None if known is None or cell.fleet is not None else known[0]
+    return None if known is None or cell.method == FLEET else known[0]
 
 
 def _epsilon_text(epsilon: Epsilon) -> str:
@@ -442,9 +334,9 @@ def _order(epsilon: Epsilon) -> float:
 def figure(results: Results) -> "Figure | None":
     """Every panel that has a line of two epsilons or more, side by side."""
     panels: dict[tuple[str, bool], dict[str, _Line]] = {}
-    for (place, name), line in lines(results).items():
-        fleet = next(iter(line.values()))[0].cell.fleet is not None
-        panels.setdefault((place, fleet), {})[name] = line
+    for (place, name), of in lines(results).items():
+        fleet = next(iter(of.values()))[0].cell.method == FLEET
+        panels.setdefault((place, fleet), {})[name] = of
     shown = {key: panel for key, panel in panels.items() if max(map(len, panel.values())) > 1}
     if not shown:
         return None
@@ -494,7 +386,7 @@ STUDY = Study(
     settings=Settings,
     cell=Cell,
     cells=cells,
-    group=lambda cell: cell.group,
+    group=group,
     prepare=prepare,
     measure=measure,
     roots=roots,

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from experiments.papers.cells import Cell
-from experiments.papers.paper import Grid, paper_study
-from experiments.papers.published import method_title
+from experiments.grid import Grid, paper_study
 from experiments.plots import Lines, drawn
+from experiments.published import method_title
+from experiments.rows import Cell
 from experiments.study import Result, Results, grouped, main, over, percent
 from experiments.tables import Table, new_table
 from secure_fd.data.partition import parse_split

@@ -4,7 +4,6 @@ Libraries are imported where a measure needs them: tables and command lines use 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.definitions import dispatched
+from experiments.results import SINGLE
 
 if TYPE_CHECKING:
-    from experiments.papers.build import Prepared, Runner
-    from experiments.papers.cells import Cell
-    from experiments.papers.theorem import FixedLabels, Lesson, Terms
+    from experiments.rows import Cell
+    from experiments.runs import Prepared, Runner
     from secure_fd.data.federated import FederatedData
     from secure_fd.data.images import Images
     from secure_fd.federation import Federation
@@ -61,18 +60,23 @@ TERMS = {
     "misleading": "misleading knowledge",
     "ambiguous": "ambiguous knowledge",
 }
-"""Theorem 2's terms as they are added up, by the field of `theorem.Terms`: means over clients."""
+"""Theorem 2's terms as they are added up, by the field of `Terms`: means over clients."""
 TEST_LOSS = "l1 test loss"
 BOUND = "sum"
 """Of all terms: as its distances are estimated from below, so is the bound."""
 TAUGHT = "proxies that teach"
 """As a share of all."""
 
+LAST_ROUND = {
+    "kept proxies": KEPT_LAST,
+    "right labels among kept": RIGHT_LAST,
+    "selector AUROC": AUROC_CLASS,
+}
+"""Names of `diagnose`, as the comparison has them, where studies have more exact ones."""
+
 FEATURES = "_features"
 """How the names of image sets end that clients see through a frozen network."""
 _MOST_VALIDATED = 2000
-_SEED = 7
-"""Of the networks that tell samples apart; no client has it."""
 BoolArray = NDArray[np.bool_]
 
 
@@ -87,16 +91,15 @@ def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, floa
 @dispatched
 def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
     """What runs of some methods alone have."""
-    from experiments.papers.theorem import FixedLabels
-    from secure_fd.federation import Federation
+    from experiments.fixed_labels import FixedLabels, of_bound
     from secure_fd.methods.votes import ProxyVotes
 
     if cell.method == "fedavg":
         return of_messages(made.data)
     if isinstance(runner, FixedLabels):
-        return of_bound(runner, made)
-    if isinstance(runner, Federation) and isinstance(runner.method, ProxyVotes):
-        return of_distillation(cell, runner, made)
+        return of_bound(runner, made.data)
+    if isinstance(runner.method, ProxyVotes):
+        return of_distillation(runner, made)
     return {}
 
 
@@ -139,12 +142,12 @@ def _validation(data: "Same[FederatedData]") -> "Images":
 # Distillation: labels and selectors.
 
 
-def of_distillation(cell: "Cell", runner: "Federation", made: "Prepared") -> dict[str, float]:
+def of_distillation(runner: "Federation", made: "Prepared") -> dict[str, float]:
     """How right kept labels were, over all rounds, and how well selectors scored proxies."""
     truth = made.data.proxies.labels.numpy()
     return {
         **_labels(runner.transcript.distillation, truth),
-        **_selectors(cell, runner, made, truth),
+        **_selectors(runner, made, truth),
     }
 
 
@@ -163,14 +166,12 @@ def _labels(rounds: "Sequence[DistillationRound]", truth: "IntArray") -> dict[st
     return found
 
 
-def _selectors(
-    cell: "Cell", runner: "Federation", made: "Prepared", truth: "IntArray"
-) -> dict[str, float]:
+def _selectors(runner: "Federation", made: "Prepared", truth: "IntArray") -> dict[str, float]:
     from secure_fd.selection.density import Same
 
     right = _warm_predictions(Same(made)) == truth
     own, correct = [], []
-    for k, scores in _scores(cell, runner, made):
+    for k, scores in _scores(runner, made):
         own += auroc(np.isin(truth, made.data.clients[k].classes), scores)
         correct += auroc(right[k], scores)
     found = {}
@@ -182,18 +183,17 @@ def _selectors(
 
 
 def _scores(
-    cell: "Cell", runner: "Federation", made: "Prepared"
+    runner: "Federation", made: "Prepared | None" = None
 ) -> "Iterator[tuple[int, FloatArray]]":
-    """Clients and their selectors' scores [P]; those that a network gives are of the warm-up."""
-    from experiments.papers.build import method_of
+    """Clients and their selectors' scores [P]; with `made`, a network's are of the warm-up."""
     from secure_fd.methods.selective_fd import SelectiveByNetwork
 
-    method = method_of(cell, made.data)
-    if isinstance(method, SelectiveByNetwork):
+    method = getattr(runner.method, "rule", None)
+    if made is not None and isinstance(method, SelectiveByNetwork):
         for k, network in enumerate(made.networks()):
             yield k, method.scores(network, made.data.proxies.pixels)
         return
-    for k in range(len(made.data.clients)):
+    for k in range(len(runner.models)):
         scores = runner.selector_scores(k)
         if scores is not None:
             yield k, scores
@@ -207,7 +207,7 @@ def auroc(positive: BoolArray, scores: "FloatArray") -> list[float]:
     >>> auroc(np.array([True, True]), np.array([0.9, 0.1]))
     []
     """
-    from sklearn.metrics import roc_auc_score
+    from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
 
     return [float(roc_auc_score(positive, scores))] if 0 < positive.sum() < len(positive) else []
 
@@ -221,53 +221,25 @@ def _warm_predictions(made: "Same[Prepared]") -> "IntArray":
     return np.stack([predicted_labels(m, pixels).numpy() for m in made.one.networks()])
 
 
-# Theorem 2, where the labels of proxies are fixed.
+def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
+    """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any.
 
-
-def of_bound(runner: "FixedLabels", made: "Prepared") -> dict[str, float]:
-    """Every term, their sum and the loss that the sum bounds, all as l1 distances up to 2."""
-    every = [_terms(runner, made, k) for k in range(len(made.data.clients))]
-    found = {
-        name: float(np.mean([asdict(terms)[term] for terms in every]))
-        for term, name in TERMS.items()
-    }
-    found[BOUND] = float(np.mean([terms.bound for terms in every]))
-    found[TEST_LOSS] = 2 * (1 - float(np.mean(runner.accuracies(made.data.test))))
-    found[TAUGHT] = len(runner.lesson.truth) / len(made.data.proxies)
+    Nothing where no round gave an ensemble.
+    """
+    if not runner.transcript.distillation:
+        return {}
+    truth = data.proxies.labels.numpy()
+    last = runner.transcript.distillation[-1].ensemble
+    kept = last.kept
+    found = {"kept proxies": float(kept.mean())}
+    if kept.any():
+        right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
+        found["right labels among kept"] = float(right.mean())
+    found[SINGLE] = runner.single_contributors
+    found["most releases of a proxy"] = float(runner.most_released)
+    own: list[float] = []
+    for k, scores in _scores(runner):
+        own += auroc(np.isin(truth, data.clients[k].classes), scores)
+    if own:
+        found["selector AUROC"] = float(np.mean(own))
     return found
-
-
-def _terms(runner: "FixedLabels", made: "Prepared", client: int) -> "Terms":
-    from experiments.papers.build import architectures
-    from experiments.papers.theorem import Terms, empirical_risk, knowledge_losses, numerical
-    from secure_fd.selection.density import Same
-
-    alpha, lesson, train = runner.alpha, runner.lesson, made.data.clients[client].train
-    taught = lesson.targets.double().numpy()
-    misleading, ambiguous = knowledge_losses(taught, lesson.truth.numpy())
-    name = architectures(made.data.name, client + 1)[client]
-    return Terms(
-        empirical=empirical_risk(runner.models[client], train, lesson.pixels, taught, alpha),
-        numerical=numerical(alpha, len(train), len(lesson.truth)),
-        local_distance=alpha * _local_distance(Same(made), client, name),
-        proxy_distance=(1 - alpha) * _proxy_distance(Same(made), Same(lesson), name),
-        misleading=(1 - alpha) * misleading,
-        ambiguous=(1 - alpha) * ambiguous,
-    )
-
-
-@lru_cache(maxsize=32)
-def _local_distance(made: "Same[Prepared]", client: int, architecture: str) -> float:
-    from experiments.papers.theorem import distance
-
-    data = made.one.data
-    local = data.clients[client].train.pixels
-    return distance(local, data.test.pixels, architecture, data.n_classes, _SEED)
-
-
-@lru_cache(maxsize=32)
-def _proxy_distance(made: "Same[Prepared]", lesson: "Same[Lesson]", architecture: str) -> float:
-    from experiments.papers.theorem import distance
-
-    data = made.one.data
-    return distance(lesson.one.pixels, data.test.pixels, architecture, data.n_classes, _SEED)

@@ -8,11 +8,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from experiments.grid import (
+    PAPER_SETS,
+    WARMUP,
+    Grid,
+    baseline_rounds,
+    baselines,
+    in_rounds,
+    on_its_recipe,
+    paper_study,
+)
 from experiments.measures import AUROC_CLASS, COVERED, KEPT_ALL, RIGHT_ALL
-from experiments.papers import recipes
-from experiments.papers.cells import WARMUP, Cell, on_its_recipe
-from experiments.papers.paper import PAPER_SETS, Grid, paper_study
 from experiments.plots import Dots, dotted
+from experiments.rows import Cell
 from experiments.study import Result, Results, grouped, main, measure, moments, percent
 from experiments.tables import NONE, Table, new_table
 from experiments.thresholds import DEFAULT_CLIENT
@@ -40,14 +48,14 @@ def _records_apart(cell: Cell) -> Cell:
 
 def _as_baselines(cell: Cell) -> Cell:
     """Their steps; and their rounds where ours takes one."""
-    count = recipes.baseline_rounds(cell.image_set) if cell.rounds == 1 else cell.rounds
-    return replace(cell, schedule=recipes.baselines(cell.image_set, cell.split), rounds=count)
+    count = baseline_rounds(cell.image_set) if cell.rounds == 1 else cell.rounds
+    return replace(cell, schedule=baselines(cell.image_set, cell.split), rounds=count)
 
 
 def _many_rounds(cell: Cell) -> Cell:
     if cell.rounds > 1:
         return cell
-    schedule, count = recipes.in_rounds(cell.image_set, cell.schedule)
+    schedule, count = in_rounds(cell.image_set, cell.schedule)
     return replace(cell, schedule=schedule, rounds=count)
 
 
@@ -72,7 +80,7 @@ _CHANGES: Mapping[str, Change] = {
     "classes by both": lambda cell: replace(cell, class_by="both"),
     "no selector": _no_selector,
 }
-"""What a variant changes of a cell; all others are of the method and its selector (see `build`)."""
+"""What a variant changes of a cell; all others are of the method and its selector (see `runs`)."""
 _OF_SOFT, _OF_HARD = "sharpness 1", "true labels"
 _STRONG = (
     *("counted votes", "counted votes of all classes", "quantile threshold", _OF_SOFT),
@@ -118,7 +126,7 @@ def _variants(split: str) -> tuple[str, ...]:
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and kind of labels: a row a variant, the default first."""
     made: list[Table | str] = []
-    key = grouped(results.cells, lambda cell: (cell.group.place, cell.labels))
+    key = grouped(results.cells, lambda cell: (cell.place, cell.labels))
     for (where, labels), found in key.items():
         title = f"{where}, {labels} labels: the default, and what it loses or gains"
         columns = ("variant", "accuracy, %", "points", *_FIGURES)

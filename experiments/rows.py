@@ -1,6 +1,6 @@
-"""A row of a comparison: which method runs, what it shares, and on which terms.
+"""One run: everything that a trained cell of a study, or a row of the comparison, depends on.
 
-Names and numbers only: nothing here imports tensors.
+Names and numbers only: nothing here imports tensors. `experiments.runs` makes the run.
 """
 
 import sys
@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from secure_fd.data.partition import Split
+from secure_fd.data.partition import Split, check_clients, parse_split
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
-from secure_fd.recipes import Schedule
+from secure_fd.recipes import IMAGE_SETS, SGD, Schedule
 
 Labels = Literal["soft", "hard"]
 Secure = Literal["masks", "he"]
@@ -19,10 +20,47 @@ Unit = Literal["label", "record", "client"]
 Selector = Literal["proxy-ratio", "kulsif"]
 
 FIRST_SEED = 10
-"""Seeds below were looked at while defaults were chosen; results should not come from them."""
+"""Seeds below were looked at while defaults were chosen; results should not come from them.
+
+Seed 10 is no fresh one in the IID split: docs/results.md says what it made us look for.
+"""
 # Below, no noise suffices for DP-SGD's accountant; above, samplers are not exact enough for it, and
 # it promises nothing.
 LEAST_EPSILON, MOST_EPSILON = 0.01, 50.0
+PROXY_LABELS = ("true-labels", "selected-labels")
+"""The two trainings of the paper's Fig. 10; what labels the proxies is the method."""
+FLEET = "fleet"
+"""One noisy sum over a fleet's votes, and a student that it teaches."""
+BY_NETWORK = ("confidence", "energy")
+"""Selectors that have no estimator of their own."""
+COUNTED = "counted votes"
+VARIANTS = (
+    *("", COUNTED, "counted votes of all classes", "quantile threshold", "sharpness 1"),
+    *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
+    *("no momentum", "warm-up", "no warm-up", "records apart", "the baselines' schedule"),
+    *("classes by both", "many rounds", "constant warm-up", "no smoothing", "no selector"),
+    *("selector refitted", "true labels"),
+)
+"""What an ablation changes; "" is the default. `runs` and `method_ablation` give them meaning."""
+SAMPLED = "sampled at 0.25"
+"""Stored cells of fleets that asked a quarter of the clients; every new cell asks all."""
+_ALLOWED = {
+    "image_set": tuple(IMAGE_SETS),
+    "labels": ("", "soft", "hard"),
+    "selector": ("", "ratio", "kulsif", *BY_NETWORK),
+    "variant": (*VARIANTS, SAMPLED),
+    "class_by": ("both", "network"),
+    "secure": ("", "masks", "he"),
+}
+
+
+def unlabelled(method: str) -> bool:
+    """Whether nobody shares a label in a method; one of the user's own decides for itself.
+
+    >>> unlabelled("fedavg"), unlabelled("fedmd"), unlabelled("true-labels")
+    (True, False, True)
+    """
+    return method != FLEET and (method not in METHODS or not METHODS[method].labels)
 
 
 def method_class(kind: str) -> Any:  # noqa: ANN401 - a class of any method
@@ -45,6 +83,143 @@ def working_folder() -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Privacy:
+    """unit: label, record or client. epsilon: None is infinite: the unit's votes without noise.
+
+    alphabet: of the label unit, the classes that a noisy label may name: "full" or "declared".
+    """
+
+    unit: str
+    epsilon: float | None
+    delta: float = 1e-5
+    alphabet: str = ""
+    small_fleet: bool = False
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("unit", ("label", "record", "client")),
+            ("alphabet", ("", "full", "declared")),
+        ):
+            _check(name, getattr(self, name), allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What cells share: data, warm-up, and the selectors that are fitted once a process."""
+
+    image_set: str
+    split: str
+    seed: int
+    clients: int
+    warm_up: Schedule
+
+    @property
+    def steps(self) -> int:
+        """Of the warm-up, those of every network counted."""
+        return self.clients * self.warm_up.warmup_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run. split: as `parse_split` reads it. method: of `METHODS`, or package.module:Name.
+
+    quantile: tau_client, and None for the selector's own threshold. server_threshold: tau_server,
+    and None for the method's own. class_by: who names the class of a weighed vote (see
+    `SelectiveFD`). secure: "" sums in clear. drop: chance that a client falls silent in a round; of
+    a fleet, the share that is away. releases: how often a client answers one proxy in all; None:
+    once a round. model: FedAvg's architecture, "" for the image set's own. every: rounds between
+    two points of the curve; 0 for a few points. alpha: weight of the local loss, where proxies
+    have fixed labels (Fig. 10).
+    """
+
+    image_set: str
+    split: str
+    method: str
+    labels: str
+    selector: str
+    variant: str
+    seed: int
+    rounds: int
+    schedule: Schedule
+    clients: int
+    quantile: float | None = None
+    server_threshold: float | None = None
+    class_by: str = "both"
+    secure: str = ""
+    privacy: Privacy | None = None
+    drop: float = 0.0
+    releases: int | None = None
+    model: str = ""
+    every: int = 0
+    alpha: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in _ALLOWED.items():
+            _check(name, getattr(self, name), allowed)
+        if ":" not in self.method:
+            _check("method", self.method, (*METHODS, *PROXY_LABELS, FLEET))
+        if (self.labels == "") != unlabelled(self.method):
+            raise ConfigurationError("labels", self.labels, f"not with the method {self.method}")
+        if (self.selector == "") == (self.method in ("selective-fd", "selected-labels")):
+            raise ConfigurationError("selector", self.selector, "it goes with Selective-FD alone")
+        if (self.alpha is None) == (self.method in PROXY_LABELS):
+            raise ConfigurationError("alpha", self.alpha, "it goes with fixed proxy labels alone")
+        if self.rounds < 1:
+            raise ConfigurationError("rounds", self.rounds, "use 1 or more")
+        if self.method != FLEET:
+            classes = IMAGE_SETS[self.image_set].n_classes
+            check_clients(parse_split(self.split), self.clients, classes)
+
+    @property
+    def group(self) -> Group:
+        """What the warm-up depends on: of the schedule, its steps, views and local optimiser."""
+        chosen, own = self.schedule, self.schedule.sgd
+        momentum = own.momentum if chosen.warmup_steps else 0.0
+        sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=momentum)
+        alone = Schedule(
+            warmup_steps=chosen.warmup_steps,
+            anneal_warmup=chosen.anneal_warmup,
+            augment=chosen.augment,
+            sgd=sgd,
+        )
+        return Group(self.image_set, self.split, self.seed, self.clients, alone)
+
+    @property
+    def place(self) -> str:
+        """Image set and split, as a reader names them."""
+        return f"{IMAGE_SETS[self.image_set].title}, {self.split}"
+
+    @property
+    def steps(self) -> int:
+        """Of all rounds, those of every network counted."""
+        return self.clients * self.rounds * self.schedule.fedavg_steps
+
+    @property
+    def line(self) -> str:
+        """What stays the same from seed to seed, apart from the place."""
+        parts = [self.method, self.labels, self.selector, self.variant, self.model, self.secure]
+        numbers = {"tau client": self.quantile, "tau server": self.server_threshold}
+        numbers |= {"alpha": self.alpha}
+        parts += [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
+        if self.privacy is not None:
+            epsilon = "inf" if self.privacy.epsilon is None else f"{self.privacy.epsilon:g}"
+            parts += [f"{self.privacy.unit} unit", self.privacy.alphabet, f"epsilon {epsilon}"]
+        parts += [f"of {self.clients} clients"] if self.method == FLEET else []
+        return " ".join(part for part in parts if part)
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{self.place}: {self.line}, seed {self.seed}"
+
+
+def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        shown = ", ".join(map(repr, allowed))
+        raise ConfigurationError(name, value, f"use one of {shown}")
+
+
+@dataclass(frozen=True, slots=True)
 class Attacks:
     """Attacks by name, or as package.module:Name. quick: small ones, for a look."""
 
@@ -53,31 +228,8 @@ class Attacks:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What all rows of one table share: data, steps, the selector, privacy and faults.
-
-    epsilon: None where no noise is added. delta: of the record and client units, and of what the
-    label unit composes to. releases: how often a client answers one proxy; None: once a round.
-    """
-
-    dataset: str
-    split: Split
-    clients: int
-    rounds: int
-    schedule: Schedule
-    data_dir: Path | None = None
-    selector: Selector = "proxy-ratio"
-    epsilon: float | None = None
-    delta: float = 1e-5
-    label_alphabet: Literal["full", "declared"] = "full"
-    small_fleet: bool = False
-    drop: float = 0.0
-    releases: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RowSpec:
-    """One row. kind: a name of `METHODS`, or package.module:Name.
+    """What tells a row of a table from the others. kind: of `METHODS`, or package.module:Name.
 
     secure: how sums are protected. unit: privacy unit, at the terms' epsilon.
 
@@ -101,7 +253,7 @@ class RowSpec:
     def key(self) -> str:
         """Identifies the row in files."""
         parts: list[str] = [self.kind.rpartition(":")[2].lower() if self.own else self.kind]
-        if not self.own and METHODS[self.kind].labels:
+        if not unlabelled(self.kind):
             parts.append(self.labels)
         if self.secure is not None:
             parts.append(self.secure)
@@ -128,8 +280,8 @@ class RowSpec:
             return "Density-ratio heads"
         if self.own:
             return self.kind.rpartition(":")[2]
-        known = METHODS[self.kind]
-        return f"{known.title} {self.labels}" if known.labels else known.title
+        known = METHODS[self.kind].title
+        return known if unlabelled(self.kind) else f"{known} {self.labels}"
 
 
 def title(spec: RowSpec, epsilon: float | None) -> str:
@@ -141,3 +293,62 @@ def title(spec: RowSpec, epsilon: float | None) -> str:
     if spec.unit is None or epsilon is not None:
         return spec.label
     return f"{replace(spec, unit=None).label}, DP {spec.unit} unit off"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all rows of one table share: data, steps, the selector, privacy and faults.
+
+    epsilon: None where no noise is added. delta: of the record and client units, and of what the
+    label unit composes to. releases: how often a client answers one proxy; None: once a round.
+    """
+
+    dataset: str
+    split: Split
+    clients: int
+    rounds: int
+    schedule: Schedule
+    data_dir: Path | None = None
+    selector: Selector = "proxy-ratio"
+    epsilon: float | None = None
+    delta: float = 1e-5
+    label_alphabet: Literal["full", "declared"] = "full"
+    small_fleet: bool = False
+    drop: float = 0.0
+    releases: int | None = None
+
+    def run(self, spec: RowSpec, seed: int) -> Cell:
+        """The run of one row.
+
+        The label unit makes one symbol noisy, and the client unit's noise drowns all but whole
+        votes: there, and by the paper's selector, votes are counted, and must be unanimous.
+
+        >>> terms = Terms("digits", Split("iid"), 3, 2, Schedule(), epsilon=4.0)
+        >>> terms.run(RowSpec("selective-fd", unit="label"), seed=0).line
+        'selective-fd hard ratio counted votes tau server 1 label unit full epsilon 4'
+        """
+        ours, private = spec.kind == "selective-fd", spec.unit is not None and self.epsilon
+        noisy = bool(private) and spec.unit in ("label", "client")
+        counted = ours and (noisy or self.selector == "kulsif")
+        selector = "kulsif" if self.selector == "kulsif" else "ratio"
+        return Cell(
+            image_set=self.dataset,
+            split=self.split.name,
+            method=spec.kind,
+            labels="" if unlabelled(spec.kind) else spec.labels,
+            selector=selector if ours else "",
+            variant=COUNTED if counted else "",
+            seed=seed,
+            rounds=self.rounds,
+            schedule=self.schedule,
+            clients=self.clients,
+            server_threshold=1.0 if counted else None,
+            secure=spec.secure or "",
+            privacy=self._privacy(spec.unit) if spec.unit is not None and private else None,
+            drop=0.0 if spec.kind == "independent" else self.drop,
+            releases=self.releases,
+        )
+
+    def _privacy(self, unit: Unit) -> Privacy:
+        alphabet = self.label_alphabet if unit == "label" else ""
+        return Privacy(unit, self.epsilon, self.delta, alphabet, self.small_fleet)

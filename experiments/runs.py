@@ -1,36 +1,53 @@
-"""The one way to a run: from a row's specification to what tables and attacks need.
+"""The one way to a run: data, warm-up, method, sum and protection of a cell become a federation.
 
-data = data_of(terms, seed)
-warm = warm_up(terms, seed, progress)
-made = run_row(terms, RowSpec("selective-fd", "hard", "masks"), seed, warm, progress)
+made = prepare(data_dir, [cell], progress)                          # what cells of a group share
+found = run_cell(data_dir, cell, made, progress)                    # for a study
+row = run_row(terms, RowSpec("selective-fd"), seed, warm, progress)  # for a table with attacks
 """
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
-from experiments.results import SINGLE
-from experiments.rows import RowSpec, Terms, method_class
-from secure_fd import models
-from secure_fd.aggregation.base import Dropouts, PlainSum, SecureSum
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.crypto.public import proxy_commitment
-from secure_fd.data.federated import FederatedData, federate
+from experiments.definitions import dispatched
+from experiments.fixed_labels import FixedLabels, Lesson
+from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
+from experiments.rows import (
+    BY_NETWORK,
+    COUNTED,
+    PROXY_LABELS,
+    Cell,
+    Group,
+    RowSpec,
+    Terms,
+    method_class,
+)
+from experiments.study import Point, Progress, Result
+from experiments.variants import refitted, taught_truth
+from secure_fd import cohort, models
+from secure_fd.aggregation.base import Dropouts, SecureSum
+from secure_fd.cohort import OnSteps
+from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
-from secure_fd.data.partition import Split
+from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.federation import AnyMethod, Federation, participants_of
-from secure_fd.messages import proxy_pixels
+from secure_fd.errors import ConfigurationError
+from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
+from secure_fd.knowledge import one_hot
+from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.methods.registry import METHODS
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.feded import FedED
+from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
@@ -40,12 +57,448 @@ from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import image_set
-from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
+from secure_fd.selection.client import (
+    ClientSelector,
+    KulsifSelector,
+    ProxyRatioSelector,
+    Selection,
+)
+from secure_fd.selection.density import Same
+from secure_fd.simulation import architectures, fresh_networks, secure_sum
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
 
-Progress = Callable[[int], None]
-_CURVE_POINTS = 6
+_POINTS = 6
+"""Points of a curve where a cell does not say how many rounds lie between them."""
+_MOST_TESTED = 2000
+"""Test images of a point before the last one: enough for a curve, at a fifth of the time."""
+
+
+# Data and warm-up.
+
+
+@lru_cache(maxsize=2)
+def federated_data(
+    name: str, data_dir: Path | None, split: Split, clients: int, seed: int
+) -> FederatedData:
+    """The data of one seed, read once a process."""
+    return federate(load(name, data_dir), split, clients, seed)
+
+
+def data_of(terms: Terms, seed: int) -> FederatedData:
+    """The data of one seed."""
+    return federated_data(terms.dataset, terms.data_dir, terms.split, terms.clients, seed)
+
+
+def check_data(terms: Terms, seed: int) -> None:
+    """Load the data of a seed and check what only the data can tell.
+
+    Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
+    publish one of them outright.
+    """
+    largest = max(len(c.train) + len(c.validation) for c in data_of(terms, seed).clients)
+    if terms.epsilon is not None and terms.delta * largest >= 1:
+        raise ConfigurationError(
+            "dp_delta", terms.delta, f"use less than 1 / {largest}, one over the records"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What the cells of a group share. warm: every client's parameters after the warm-up."""
+
+    data: FederatedData
+    warm: tuple[Float32Array, ...] = field(repr=False)
+
+    def networks(self) -> list[nn.Module]:
+        """Fresh networks of all clients, as they were after the warm-up."""
+        names = architectures(self.data.name, len(self.data.clients))
+        pairs = zip(names, self.warm, strict=True)
+        return [network(name, self.data.n_classes, flat) for name, flat in pairs]
+
+    def participants(self) -> list[Participant]:
+        """The clients with these networks."""
+        return participants_of(self.networks(), self.data.clients)
+
+
+def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
+    """A network with these parameters."""
+    made = models.build(name, n_classes, 0)
+    models.load_flat(made, torch.from_numpy(flat.copy()))
+    return made
+
+
+def prepare(
+    data_dir: Path | None,
+    cells: Sequence[Cell],
+    progress: Progress,
+    *,
+    one_by_one: bool = False,
+) -> Prepared:
+    """The data and the warm-up that cells of a group share; FedAvg alone needs no warm-up."""
+    group = cells[0].group
+    split = parse_split(group.split)
+    data = federated_data(group.image_set, data_dir, split, group.clients, group.seed)
+    if all(cell.method == "fedavg" for cell in cells):
+        return Prepared(data, ())
+    steps = Steps(progress, group.steps)
+    return Prepared(data, warmed_up(data, group, steps.add, one_by_one=one_by_one))
+
+
+def warmed_up(
+    data: FederatedData, group: Group, on_steps: OnSteps, *, one_by_one: bool = False
+) -> tuple[Float32Array, ...]:
+    """Every client's parameters after the steps of the warm-up, alone.
+
+    one_by_one: clients train one after another on the batches that their rounds would draw, as in
+    the comparison; by default equal networks train side by side, on batches of the warm-up's own.
+    """
+    networks = fresh_networks(data, group.seed)
+    train, device = [client.train for client in data.clients], default_device()
+    seeds = [1000 * group.seed + k for k in range(group.clients)]
+    if one_by_one:
+        for made, images, seed in zip(networks, train, seeds, strict=True):
+            trainer = Trainer(made, images, group.warm_up.sgd, seed, device)
+            trainer.local_steps(group.warm_up.warmup_steps)
+            on_steps(group.warm_up.warmup_steps)
+    else:
+        cohort.warm_up(networks, train, group.warm_up, seeds, device, on_steps)
+    return tuple(models.flatten(made).cpu().numpy() for made in networks)
+
+
+# Method, sum and protection.
+
+
+def federation(
+    cell: Cell,
+    made: Prepared,
+    on_steps: OnSteps | None = None,
+    protection: Protection | None = None,
+) -> Federation:
+    """The run of a cell, which goes on from the warm-up; FedAvg starts from one fresh model.
+
+    protection: in the place of the cell's own.
+    """
+    data, method = made.data, method_of(cell, made.data)
+    average = isinstance(method, FedAvg)
+    if average or cell.method == "independent":
+        protection = NoProtection()  # DP-SGD is the method's own
+    return Federation(
+        participants_of(shared(cell, data), data.clients) if average else made.participants(),
+        data.proxies.pixels,
+        method,
+        aggregation=sum_of(cell, data),
+        protection=protection or protection_of(cell),
+        schedule=replace(cell.schedule, warmup_steps=0),
+        dropouts=Dropouts(cell.drop, cell.seed),
+        releases_per_pair=cell.releases,
+        proxies_bytes=data.proxy_message_bytes,
+        seed=cell.seed,
+        on_steps=on_steps,
+    )
+
+
+def shared(cell: Cell, data: FederatedData) -> list[nn.Module]:
+    """One fresh network for all clients, from one start."""
+    name = cell.model or architectures(data.name, 1)[0]
+    return [models.build(name, data.n_classes, cell.seed) for _ in data.clients]
+
+
+@dispatched
+def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
+    """What the clients of a cell share, and what its server does."""
+    if cell.method == "fedavg":
+        return fedavg(cell)
+    if cell.method == "feded":
+        return feded(cell, data)
+    if cell.method == "selective-fd":
+        return by_network(cell) if cell.selector in BY_NETWORK else varied(cell, data)
+    kind = method_class(cell.method)
+    made: AnyMethod = kind(cell.labels) if cell.labels else kind()
+    return made
+
+
+def fedavg(cell: Cell) -> FedAvg:
+    """FedAvg, with DP-SGD at a finite epsilon."""
+    if cell.privacy is None or cell.privacy.epsilon is None:
+        return FedAvg()
+    steps = cell.rounds * cell.schedule.fedavg_steps
+    return FedAvg(PrivateSGD(cell.privacy.epsilon, cell.privacy.delta, steps))
+
+
+def feded(cell: Cell, data: FederatedData) -> FedED:
+    """The central network is that of the first client, and learns as long as a client does."""
+    name = architectures(data.name, 1)[0]
+    return FedED(
+        cast(Labels, cell.labels),
+        data.proxies.pixels,
+        models.build(name, data.n_classes, cell.seed),
+        sgd=cell.schedule.sgd,
+        steps=cell.schedule.proxy_steps,
+        warmup=cell.schedule.warmup_steps,
+        remember=cell.schedule.remember,
+        seed=cell.seed,
+    )
+
+
+def by_network(cell: Cell) -> SelectiveByNetwork:
+    """Selective-FD with a selector that reads the client's own network (Fig. 5)."""
+    given: dict[str, Any] = {"quantile": cell.quantile, "server_threshold": cell.server_threshold}
+    given = {name: value for name, value in given.items() if value is not None}
+    selector = cast(Literal["confidence", "energy"], cell.selector)
+    return SelectiveByNetwork(cast(Labels, cell.labels), selector, **given)
+
+
+@dispatched
+def varied(cell: Cell, data: FederatedData) -> Method:
+    """Selective-FD, or what an ablation makes of it."""
+    made = selective(cell)
+    if cell.variant == "true labels":
+        return taught_truth(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
+    return refitted(made) if cell.variant == "selector refitted" else made
+
+
+def selective(cell: Cell) -> SelectiveFD:
+    """Selective-FD at the cell's thresholds; the paper's selector counts votes."""
+    changed: dict[str, Any] = dict(_CHANGES.get(cell.variant, {}))
+    if cell.selector == "kulsif" or cell.quantile is not None:
+        changed.setdefault("votes", "counted")
+    if cell.server_threshold is not None:
+        changed["server_threshold"] = cell.server_threshold
+    class_by = cast(ClassBy, cell.class_by)
+    return SelectiveFD(cast(Labels, cell.labels), selector_of(cell), class_by=class_by, **changed)
+
+
+_CHANGES: Mapping[str, Mapping[str, Any]] = {
+    COUNTED: {"votes": "counted"},
+    "counted votes of all classes": {"votes": "counted", "own_classes": False},
+    "sharpness 1": {"sharpness": 1.0},
+    "ratio alone": {"asks_network": False},
+}
+"""What a variant changes of the method; the cell itself has all else (see `method_ablation`)."""
+
+
+@dispatched
+def selector_of(cell: Cell) -> ClientSelector:
+    """The client selector, at the cell's tau_client where it has one."""
+    return kulsif(cell) if cell.selector == "kulsif" else ratio(cell)
+
+
+def kulsif(cell: Cell) -> ClientSelector:
+    """The paper's."""
+    return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
+
+
+def ratio(cell: Cell) -> ClientSelector:
+    """The density ratio to the proxies."""
+    if cell.quantile is None:
+        return ProxyRatioSelector()
+    return ProxyRatioSelector("quantile", cell.quantile)
+
+
+class _Kulsif(KulsifSelector):
+    """Fitted once a process for every client: the cells of a group share the selections."""
+
+    __slots__ = ()
+
+    def select(self, client: ClientData, proxies: Tensor) -> Selection:
+        """The selection among the proxies."""
+        return _selection(self, Same(client), Same(proxies))
+
+
+@lru_cache(maxsize=32)
+def _selection(
+    selector: KulsifSelector, client: Same[ClientData], proxies: Same[Tensor]
+) -> Selection:
+    return KulsifSelector.select(selector, client.one, proxies.one)
+
+
+def sum_of(cell: Cell, data: FederatedData) -> SecureSum:
+    """How the server of a cell sums; every client agrees on all that the cell says.
+
+    Rows with and without masks are about the same proxies, so that masks alone differ. The client
+    unit counts on a graph that cannot be foreseen.
+    """
+    unforeseen = cell.privacy is not None and cell.privacy.unit == "client"
+    seed = None if unforeseen else cell.seed
+    secure = cast(Literal["masks", "he"], cell.secure) if cell.secure else None
+    return secure_sum(secure, data, seed, repr(cell).encode())
+
+
+@dispatched
+def protection_of(cell: Cell) -> Protection:
+    """What stands before the wire; at an infinite epsilon, a unit's votes without noise."""
+    if cell.privacy is None:
+        return NoProtection()
+    chosen = cell.privacy
+    epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
+    if chosen.unit == "record":
+        return RecordUnit(epsilon, chosen.delta)
+    if chosen.unit == "label":
+        alphabet: Literal["full", "declared"]
+        alphabet = "declared" if chosen.alphabet == "declared" else "full"
+        return LabelUnit(epsilon, chosen.delta, alphabet)
+    return client_unit(cell, epsilon, chosen.delta, small_fleet=chosen.small_fleet)
+
+
+def client_unit(cell: Cell, epsilon: float, delta: float, *, small_fleet: bool) -> ClientUnit:
+    """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
+    votes = ClientPlan(
+        clients=cell.clients,
+        proxies=cell.schedule.proxies_per_round,
+        rounds=cell.rounds,
+        classes=image_set(cell.image_set).n_classes,
+        absent=cell.clients // 3,
+        corrupt=cell.clients // 10,
+    )
+    return ClientUnit(epsilon, delta, votes, small_fleet=small_fleet)
+
+
+# Learning from proxies whose labels never change (Fig. 10).
+
+
+def fixed_labels(cell: Cell, made: Prepared) -> FixedLabels:
+    """Clients that learn from proxies whose labels never change."""
+    lesson, alpha = _lesson(cell, made), cell.alpha or 0.0
+    return FixedLabels(made.participants(), lesson, alpha, cell.schedule, cell.seed)
+
+
+def _lesson(cell: Cell, made: Prepared) -> Lesson:
+    """Proxies with their true labels, or those that the selection mechanism keeps and labels."""
+    proxies = made.data.proxies
+    if cell.method == "true-labels":
+        targets = functional.one_hot(proxies.labels, made.data.n_classes).float()
+        return Lesson(proxies.pixels, targets, proxies.labels)
+    return _selected(Same(made), replace(cell, method="selective-fd", labels="soft", alpha=None))
+
+
+@lru_cache(maxsize=1)
+def _selected(made: Same[Prepared], cell: Cell) -> Lesson:
+    """One round about all proxies, in which nobody learns: the ensemble is the labelling."""
+    proxies = made.one.data.proxies
+    once = replace(cell.schedule, local_steps=0, proxy_steps=0, proxies_per_round=len(proxies))
+    run = federation(replace(cell, schedule=once), made.one)
+    run.fit(1)
+    ensemble = run.transcript.distillation[-1].ensemble
+    kept = torch.from_numpy(ensemble.indices[ensemble.kept])
+    targets = torch.from_numpy(ensemble.predictions[ensemble.kept]).float()
+    return Lesson(proxies.pixels[kept], targets, proxies.labels[kept])
+
+
+# A cell of a study.
+
+Runner = Federation | FixedLabels
+
+
+@dataclass(slots=True)
+class Steps:
+    """Training steps of all networks of a cell or warm-up, told in percent of `total`.
+
+    >>> told = []
+    >>> steps = Steps(told.append, total=50)
+    >>> steps.add(25)
+    >>> steps.reach(20)
+    >>> told
+    [50]
+    """
+
+    tell: Callable[[int], None]
+    total: int
+    taken: int = 0
+
+    def add(self, more: int) -> None:
+        """So many more are done."""
+        self.reach(self.taken + more)
+
+    def reach(self, taken: int) -> None:
+        """So many are done in all, or were passed over."""
+        if taken > self.taken:
+            self.taken = taken
+            self.tell(100 * taken // max(1, self.total))
+
+
+@dispatched
+def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
+    """The run of a cell. on_steps: called with the training steps that are done."""
+    if cell.method in PROXY_LABELS:
+        return fixed_labels(cell, made)
+    return federation(cell, made, on_steps)
+
+
+def run_cell(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progress) -> Result:  # noqa: ARG001 - the data is prepared
+    """Train, test and measure one cell."""
+    start, steps = time.process_time(), Steps(progress, cell.steps)
+    runner, test = runner_of(cell, made, steps.add), made.data.test
+    points, some = [], spread(test, _MOST_TESTED)
+    for done, tested in _tested(runner, cell, some, test):
+        moved = runner.transcript
+        if moved.parameters:
+            del moved.parameters[:-1]  # a large model every round fills the memory
+        if tested:
+            points.append(Point(done, _mean(tested), _mean(moved.up), _mean(moved.down)))
+        steps.reach(cell.steps * done // cell.rounds)
+    figures = {ACCURACY: points[-1].accuracy, **measured(cell, runner, made)}
+    seconds = time.process_time() - start
+    return Result(cell, figures, seconds, tuple(tested), tuple(points))
+
+
+def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progress) -> Result:  # noqa: ARG001 - the data is prepared
+    """Train and test one cell, and say what it promises.
+
+    Sums are in clear: masks change no bit of them.
+    """
+    start, runner = time.process_time(), federation(cell, made)
+    for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
+        progress(100 * done // cell.rounds)
+    accuracies, last = runner.accuracies(made.data.test), diagnose(runner, made.data)
+    figures = {
+        ACCURACY: _mean(accuracies),
+        **{LAST_ROUND.get(name, name): value for name, value in last.items()},
+        BYTES_UP: _mean(runner.transcript.up),
+    }
+    claim = runner.guarantee()
+    return Result(
+        cell=cell,
+        figures=figures,
+        seconds=time.process_time() - start,
+        per_client=tuple(accuracies),
+        notes={
+            "guarantee": promise(runner.aggregation, claim),
+            "privacy": None if claim is None else claim.to_json(),
+        },
+    )
+
+
+def _tested(
+    runner: Runner, cell: Cell, some: Images, test: Images
+) -> Iterator[tuple[int, list[float]]]:
+    """Run all rounds; each with the accuracies at a few of them, on the whole test set at last."""
+    every = cell.every or max(1, cell.rounds // _POINTS)
+    for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
+        if done == cell.rounds:
+            yield done, runner.accuracies(test)
+        else:
+            yield done, [] if done % every else runner.accuracies(some)
+
+
+def _mean(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
+    return float(np.mean(values))
+
+
+def spread(images: Images, most: int) -> Images:
+    """At most so many images, evenly spaced: published test sets are not in random order."""
+    if len(images) <= most:
+        return images
+    return images[torch.from_numpy(np.linspace(0, len(images) - 1, most).astype(np.int64))]
+
+
+def promise(aggregation: SecureSum, claim: Guarantee | None) -> str:
+    """What a run promises: of its sum, and of its privacy unit."""
+    said = claim.sentence() if claim else "No differential privacy: no noise is added."
+    return f"{aggregation.guarantee} {said}"
+
+
+# A row of the comparison.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +507,18 @@ class WarmUp:
 
     parameters: tuple[Float32Array, ...] = field(repr=False)
     seconds: float
+
+
+def warm_up(terms: Terms, seed: int, progress: Progress) -> WarmUp:
+    """Train every client alone for the schedule's warm-up steps. progress: of clients."""
+    start, group = time.process_time(), terms.run(RowSpec("independent"), seed).group
+    clients = count(1)
+
+    def one_more(_: int) -> None:
+        progress(next(clients))
+
+    parameters = warmed_up(data_of(terms, seed), group, one_more, one_by_one=True)
+    return WarmUp(parameters, time.process_time() - start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,47 +550,6 @@ class RowRun:
     declared_classes: Mapping[int, tuple[int, ...]]
 
 
-@lru_cache(maxsize=2)
-def federated_data(
-    name: str, data_dir: Path | None, split: Split, clients: int, seed: int
-) -> FederatedData:
-    """The data of one seed, read once a process."""
-    return federate(load(name, data_dir), split, clients, seed)
-
-
-def data_of(terms: Terms, seed: int) -> FederatedData:
-    """The data of one seed."""
-    return federated_data(terms.dataset, terms.data_dir, terms.split, terms.clients, seed)
-
-
-def check_data(terms: Terms, seed: int) -> None:
-    """Load the data of a seed and check what only the data can tell.
-
-    Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
-    publish one of them outright.
-    """
-    largest = max(len(c.train) + len(c.validation) for c in data_of(terms, seed).clients)
-    if terms.epsilon is not None and terms.delta * largest >= 1:
-        raise ConfigurationError(
-            "dp_delta", terms.delta, f"use less than 1 / {largest}, one over the records"
-        )
-
-
-def warm_up(terms: Terms, seed: int, progress: Progress) -> WarmUp:
-    """Train every client alone for the schedule's warm-up steps."""
-    start = time.process_time()
-    data, device = data_of(terms, seed), default_device()
-    made = []
-    for k, client in enumerate(data.clients):
-        network = models.build(models.heterogeneous(k), data.n_classes, 100 * seed + k)
-        Trainer(network, client.train, terms.schedule.sgd, 1000 * seed + k, device).local_steps(
-            terms.schedule.warmup_steps
-        )
-        made.append(models.flatten(network).cpu().numpy())
-        progress(k + 1)
-    return WarmUp(tuple(made), time.process_time() - start)
-
-
 def run_row(
     terms: Terms,
     spec: RowSpec,
@@ -136,219 +560,50 @@ def run_row(
 ) -> RowRun:
     """Train one row.
 
-    warm: the networks that it goes on from; without it, and for FedAvg, one fresh network for all.
-    chosen: the protection, where it is not what the terms give the row.
+    warm: the networks that it goes on from, None for FedAvg, which begins anew. chosen: the
+    protection, where it is not what the terms give the row. progress: of rounds.
     """
-    start = time.process_time()
-    data = data_of(terms, seed)
+    start, cell = time.process_time(), terms.run(spec, seed)
     if spec.kind == "fedavg":
         warm = None
-    names, networks = _networks(data, seed, warm)
-    aggregation = None if spec.kind == "independent" else _aggregation(terms, spec, data, seed)
-    runner = _federation(terms, spec, seed, data, networks, aggregation, chosen)
-    curve = _curve(runner, terms.rounds, data.test, progress)
-    claim = None if aggregation is None else runner.guarantee()
-    final = _final(runner, spec)
+    made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
+    test, runner = made.data.test, federation(cell, made, protection=chosen)
+    curve = []
+    for done, tested in _tested(runner, cell, test, test):
+        if tested:
+            moved = _mean(runner.transcript.up + runner.transcript.down)
+            curve.append((done, _mean(tested), moved))
+        progress(done)
+    alone, unit = spec.kind == "independent", runner.protection
+    claim = None if alone else runner.guarantee()
     return RowRun(
         spec=spec,
         seed=seed,
-        accuracies=tuple(runner.accuracies(data.test)),
-        curve=curve,
+        accuracies=tuple(tested),
+        curve=tuple(curve),
         transcript=runner.transcript,
         seconds=time.process_time() - start + (0.0 if warm is None else warm.seconds),
-        aggregation=None if aggregation is None else aggregation.name,
-        aggregation_seconds=0.0 if aggregation is None else runner.aggregation_time.seconds,
-        guarantee=_sentence(aggregation, claim),
+        aggregation=None if alone else runner.aggregation.name,
+        aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
+        guarantee=_NOTHING if alone else promise(runner.aggregation, claim),
         privacy=claim,
-        insecure=() if aggregation is None else tuple(aggregation.caveats),
-        diagnostics=diagnose(runner, data),
-        networks=tuple(zip(names, final, strict=True)),
+        insecure=() if alone else tuple(runner.aggregation.caveats),
+        diagnostics=diagnose(runner, made.data),
+        networks=_deployed(runner, made.data),
         queryable=spec.kind == "fedavg" or spec.unit != "record" or terms.epsilon is None,
-        response=_response(runner),
-        declared_classes=runner.protection.declared_classes,
+        response=unit.mechanism if isinstance(unit, LabelUnit) else None,
+        declared_classes=unit.declared_classes,
     )
 
 
-def _networks(
-    data: FederatedData, seed: int, warm: WarmUp | None
-) -> tuple[list[str], list[nn.Module]]:
-    """Architectures and networks by client: after the warm-up, or one start for all."""
-    clients = range(len(data.clients))
-    if warm is None:
-        fresh = [models.build(models.SHARED, data.n_classes, seed) for _ in clients]
-        return [models.SHARED for _ in clients], fresh
-    names = [models.heterogeneous(k) for k in clients]
-    pairs = zip(names, warm.parameters, strict=True)
-    return names, [network(name, data.n_classes, flat) for name, flat in pairs]
+_NOTHING = "Nothing of a client crosses the boundary."
 
 
-def _federation(
-    terms: Terms,
-    spec: RowSpec,
-    seed: int,
-    data: FederatedData,
-    networks: list[nn.Module],
-    aggregation: SecureSum | None,
-    chosen: Protection | None,
-) -> Federation:
-    participants = participants_of(networks, data.clients)
-    method, warmed = method_of(terms, spec), replace(terms.schedule, warmup_steps=0)
-    if aggregation is None:
-        return Federation(participants, None, method, schedule=warmed, seed=seed)
-    dropouts = Dropouts(terms.drop, seed)
-    if spec.kind == "fedavg":
-        return Federation(
-            participants, None, method, schedule=terms.schedule, dropouts=dropouts, seed=seed
-        )
-    return Federation(
-        participants,
-        data.proxies.pixels,
-        method,
-        aggregation=aggregation,
-        protection=chosen or protection_for(terms, spec),
-        schedule=warmed,
-        dropouts=dropouts,
-        releases_per_pair=terms.releases,
-        seed=seed,
-    )
-
-
-def _final(runner: Federation, spec: RowSpec) -> list[Float32Array]:
-    """The parameters that clients deploy after the last round."""
-    if spec.kind == "fedavg":
-        return [np.asarray(runner.global_parameters) for _ in runner.models]
-    return [models.flatten(model).cpu().numpy() for model in runner.models]
-
-
-def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
-    """A network with these parameters."""
-    made = models.build(name, n_classes, 0)
-    models.load_flat(made, torch.from_numpy(flat.copy()))
-    return made
-
-
-def method_of(terms: Terms, spec: RowSpec) -> AnyMethod:
-    """The method of a row: what clients share, and what the server does."""
-    if spec.kind == "fedavg":
-        private = spec.unit is not None and terms.epsilon is not None
-        return FedAvg(_private_sgd(terms) if private else None)
-    if spec.kind == "selective-fd":
-        return _selective_fd(terms, spec)
-    made: AnyMethod = method_class(spec.kind)(
-        *([spec.labels] if spec.kind in METHODS and METHODS[spec.kind].labels else [])
-    )
-    return made
-
-
-def _private_sgd(terms: Terms) -> PrivateSGD:
-    if terms.epsilon is None:
-        raise LocalError("DP-SGD needs an epsilon")
-    return PrivateSGD(terms.epsilon, terms.delta, terms.rounds * terms.schedule.fedavg_steps)
-
-
-def _selective_fd(terms: Terms, spec: RowSpec) -> SelectiveFD:
-    selector = KulsifSelector() if terms.selector == "kulsif" else ProxyRatioSelector()
-    # The label unit makes one symbol noisy, and the client unit's noise drowns all but whole votes.
-    noisy = spec.unit in ("label", "client") and terms.epsilon is not None
-    if noisy or terms.selector == "kulsif":
-        return SelectiveFD(spec.labels, selector, server_threshold=1.0, votes="counted")
-    return SelectiveFD(spec.labels, selector)
-
-
-def protection_for(terms: Terms, spec: RowSpec) -> Protection:
-    """The protection of a row; none where no epsilon was asked for, or an infinite one."""
-    if spec.unit is None or terms.epsilon is None:
-        return NoProtection()
-    if spec.unit == "label":
-        return LabelUnit(terms.epsilon, terms.delta, terms.label_alphabet)
-    if spec.unit == "client":
-        return _client_unit(terms, terms.epsilon)
-    return RecordUnit(terms.epsilon, terms.delta)
-
-
-def _client_unit(terms: Terms, epsilon: float) -> ClientUnit:
-    """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
-    clients = terms.clients
-    votes = ClientPlan(
-        clients=clients,
-        proxies=terms.schedule.proxies_per_round,
-        rounds=terms.rounds,
-        classes=image_set(terms.dataset).n_classes,
-        absent=clients // 3,
-        corrupt=clients // 10,
-    )
-    delta, small = terms.delta, terms.small_fleet
-    return ClientUnit(epsilon, delta, votes, small_fleet=small)
-
-
-def _aggregation(terms: Terms, spec: RowSpec, data: FederatedData, seed: int) -> SecureSum:
-    clients = len(data.clients)
-    if spec.secure is None:
-        return PlainSum(clients)
-    privacy = (spec.unit, terms.epsilon, terms.delta, terms.label_alphabet)
-    rounds = (terms.schedule, terms.rounds, terms.releases)
-    agreed = repr((data.n_classes, spec.labels, terms.selector, rounds, privacy)).encode()
-    proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))
-    if spec.secure == "he":
-        from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
-
-        return HomomorphicSum(clients, configuration=agreed, proxies=proxies)
-    # Rows with and without masks are about the same proxies, so that masks alone differ. The client
-    # unit counts on a graph that cannot be foreseen.
-    public = None if spec.unit == "client" else seed
-    return MaskedSum(clients, public_seed=public, configuration=agreed, proxies=proxies)
-
-
-def _response(runner: Federation) -> RandomizedResponse | None:
-    unit = runner.protection
-    return unit.mechanism if isinstance(unit, LabelUnit) else None
-
-
-def _sentence(aggregation: SecureSum | None, privacy: Guarantee | None) -> str:
-    if aggregation is None:
-        return "Nothing of a client crosses the boundary."
-    promised = privacy.sentence() if privacy else "No differential privacy: no noise is added."
-    return f"{aggregation.guarantee} {promised}"
-
-
-def _curve(
-    runner: Federation, count: int, test: Images, progress: Progress
-) -> tuple[tuple[int, float, float], ...]:
-    """Run all rounds; mean accuracy and bytes both ways a client at a few of them."""
-    every = max(1, count // _CURVE_POINTS)
-    points = []
-    for done, _ in enumerate(runner.rounds(count), start=1):
-        if done % every == 0 or done == count:
-            moved = float((runner.transcript.up + runner.transcript.down).mean())
-            points.append((done, float(np.mean(runner.accuracies(test))), moved))
-        progress(done)
-    return tuple(points)
-
-
-def diagnose(runner: Federation, data: FederatedData) -> dict[str, float]:
-    """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any.
-
-    Nothing where no round gave an ensemble.
-    """
-    if not runner.transcript.distillation:
-        return {}
-    from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
-
-    truth = data.proxies.labels.numpy()
-    last = runner.transcript.distillation[-1].ensemble
-    kept = last.kept
-    found = {"kept proxies": float(kept.mean())}
-    if kept.any():
-        right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
-        found["right labels among kept"] = float(right.mean())
-    found[SINGLE] = runner.single_contributors
-    found["most releases of a proxy"] = float(runner.most_released)
-    aurocs = [
-        roc_auc_score(inside, scores)
-        for k, client in enumerate(data.clients)
-        if (scores := runner.selector_scores(k)) is not None
-        and 0 < (inside := np.isin(truth, client.classes)).sum() < len(inside)
-    ]
-    if aurocs:
-        found["selector AUROC"] = float(np.mean(aurocs))
-    return found
+def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:
+    """Architecture and parameters that each client deploys after the last round."""
+    known = runner.global_parameters
+    names = architectures(data.name, len(data.clients), shared=known is not None)
+    if known is not None:
+        return tuple((name, np.asarray(known)) for name in names)
+    flat = [models.flatten(model).cpu().numpy() for model in runner.models]
+    return tuple(zip(names, flat, strict=True))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments import published
+from experiments.grid import PAPER_SETS, Grid, paper_study
 from experiments.measures import AUROC_CLASS, OVER_CLIENTS
-from experiments.papers import published
-from experiments.papers.cells import Cell
-from experiments.papers.paper import PAPER_SETS, Grid, paper_study
-from experiments.papers.published import known_percent, selector_title
 from experiments.plots import Bar, Bars, drawn
+from experiments.published import known_percent, selector_title
+from experiments.rows import Cell
 from experiments.study import Result, Results, grouped, main, measure, moments, percent
 from experiments.tables import Table, new_table
 from secure_fd.recipes import IMAGE_SETS

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from experiments import published
+from experiments.grid import PAPER_SETS, WARMUP, Grid, paper_study
 from experiments.measures import KEPT_ALL, RIGHT_ALL
-from experiments.papers import published
-from experiments.papers.cells import WARMUP, Cell
-from experiments.papers.paper import PAPER_SETS, Grid, paper_study
-from experiments.papers.published import known_percent
 from experiments.plots import Lines, drawn
+from experiments.published import known_percent
+from experiments.rows import Cell
 from experiments.study import Result, Results, grouped, main, measure, over, percent
 from experiments.tables import Table, new_table
 from secure_fd.recipes import IMAGE_SETS

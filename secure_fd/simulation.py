@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import nn
 
 from secure_fd import models, recipes
 from secure_fd.aggregation.base import Dropouts, PlainSum, SecureSum
@@ -18,7 +19,13 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import AnyMethod, Federation, Participant, recipe_of
+from secure_fd.federation import (
+    AnyMethod,
+    Federation,
+    Participant,
+    participants_of,
+    recipe_of,
+)
 from secure_fd.learner import effective_classes
 from secure_fd.messages import proxy_pixels
 from secure_fd.methods.fedavg import FedAvg
@@ -133,11 +140,9 @@ def simulate(
     [0]
     """
     made = data if isinstance(data, FederatedData) else _named(data, split, clients, seed, data_dir)
-    names = _architectures(made, shared=_averages(method))
-    people = [
-        Participant(models.build(name, made.n_classes, 100 * seed + k), client)
-        for k, (name, client) in enumerate(zip(names, made.clients, strict=True))
-    ]
+    shared = _averages(method)
+    names = architectures(made.name, len(made.clients), shared=shared)
+    people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
     chosen = _method(method, labels, unit, epsilon)
     steps = _recipe(recipe, chosen, made, people)
     if isinstance(chosen, FedAvg) and unit == "record" and not math.isinf(epsilon):
@@ -150,7 +155,7 @@ def simulate(
         people,
         made.proxies.pixels,
         chosen,
-        aggregation=_sum(secure, made, seed),
+        aggregation=secure_sum(secure, made, seed),
         protection=protection,
         schedule=steps.schedule,
         dropouts=Dropouts(drop, seed),
@@ -169,9 +174,20 @@ def _averages(method: str | AnyMethod) -> bool:
     return method == "fedavg" or isinstance(method, FedAvg)
 
 
-def _architectures(data: FederatedData, *, shared: bool) -> tuple[str, ...]:
-    known = models.architectures(data.name)
-    return tuple(known[0 if shared else k % len(known)] for k in range(len(data.clients)))
+def architectures(image_set: str, clients: int, *, shared: bool = False) -> tuple[str, ...]:
+    """Every client's architecture, as the paper's tables have them; shared: the first for all.
+
+    >>> architectures("mnist", 3)
+    ('cnn-5-5-50', 'cnn-5-5-50', 'cnn-3-3-128')
+    """
+    known = models.architectures(image_set)
+    return tuple(known[0 if shared else k % len(known)] for k in range(clients))
+
+
+def fresh_networks(data: FederatedData, seed: int, *, shared: bool = False) -> list[nn.Module]:
+    """Every client's network before training, each from a start of its own."""
+    names = architectures(data.name, len(data.clients), shared=shared)
+    return [models.build(name, data.n_classes, 100 * seed + k) for k, name in enumerate(names)]
 
 
 def _method(
@@ -220,15 +236,25 @@ def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:
     return LabelUnit(epsilon, delta) if unit == "label" else RecordUnit(epsilon, delta)
 
 
-def _sum(secure: Secure, data: FederatedData, seed: int) -> SecureSum:
+def secure_sum(
+    secure: Secure, data: FederatedData, seed: int | None, configuration: bytes = b""
+) -> SecureSum:
+    """How the server sums, under masks or encryption about these proxies, or in clear.
+
+    seed: of what is public in the masks' set-up; None: nobody foresees it. configuration: what all
+    clients agree on besides. Raises ConfigurationError for another name.
+
+    >>> secure_sum(None, simulate("digits", clients=3).data, seed=0).name
+    'plain'
+    """
     count = len(data.clients)
     if secure is None:
         return PlainSum(count)
     proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))
     if secure == "masks":
-        return MaskedSum(count, public_seed=seed, proxies=proxies)
+        return MaskedSum(count, public_seed=seed, configuration=configuration, proxies=proxies)
     if secure != "he":
         raise ConfigurationError("secure", secure, "use masks, he, or None")
     from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
 
-    return HomomorphicSum(count, proxies=proxies)
+    return HomomorphicSum(count, configuration=configuration, proxies=proxies)

@@ -4,7 +4,7 @@ The experimenter's side: attacks get these answers wrapped in an `attacks.view.O
 Answers pass through all that a round's would: the client's selector and network, the protection,
 the codec, and the sum.
 
-    protection = protection_for(terms, spec)
+    protection = protection_of(terms.run(spec, seed))
     made = run_row(terms, spec, seed, warm, progress, chosen=protection)
     votes = injection_oracle(terms, made, data, protection)      # images [N, 1, H, W] -> [N, R, C]
     votes = choice_oracle(terms, made, data, protection)         # the same, public proxies only
@@ -44,7 +44,7 @@ from experiments.runs import (
     data_of,
     method_of,
     network,
-    protection_for,
+    protection_of,
     run_row,
     warm_up,
 )
@@ -160,7 +160,7 @@ def _clients(
     terms: Terms, made: RowRun, data: FederatedData, protection: Protection, *, selecting: bool
 ) -> _Clients:
     """ConfigurationError for a row whose clients answer nothing, or only in a noisy sum."""
-    method = method_of(terms, made.spec)
+    method = method_of(terms.run(made.spec, made.seed), data)
     if not isinstance(method, FedMD | SelectiveFD) or isinstance(protection, ClientUnit):
         allowed = "use Selective-FD or FedMD, not the client unit"
         raise ConfigurationError("row", made.spec.key, allowed)
@@ -178,7 +178,7 @@ def _fresh(
     """A session about images that no ledger knows; other protections have no ledger."""
     if not isinstance(protection, LabelUnit):
         return protection
-    session = protection_for(terms, spec)
+    session = protection_of(terms.run(spec, 0))
     records = [concatenate([c.train, c.validation]) for c in data.clients]
     session.prepare(images, data.n_classes, records)
     return session
@@ -286,7 +286,7 @@ def _attacked(job: Job, row: _Row, seed: int, ready: Arsenal) -> tuple[View, Row
     """The malicious server's view of a trained row, with oracles that its clients answer."""
     settled, spec = _plan(job, row.selector), row.spec
     data = data_of(settled, seed)
-    protection = protection_for(settled, spec)
+    protection = protection_of(settled.run(spec, seed))
     ours = spec.secure is None and row.selector == "proxy-ratio"
     made = (
         ready.runs[spec.labels]

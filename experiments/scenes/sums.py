@@ -188,14 +188,14 @@ def _lying(terms: Terms, scored: _Scored, data: FederatedData) -> SplitViews:
     made, n_clients = scored.made, len(data.clients)
     return SplitViews(
         votes=_votes_of_each(terms, scored, data),
-        levels=scored.recorder.levels(_levels(terms, made.spec)),
+        levels=scored.recorder.levels(_levels(terms, made.spec, data)),
         decoy=torch.zeros(data.proxies.pixels.shape[1:]),
         cohort=None if made.spec.secure is None else SplitCohort(n_clients),
     )
 
 
-def _levels(terms: Terms, spec: RowSpec) -> int:
-    method = runs.method_of(terms, spec)
+def _levels(terms: Terms, spec: RowSpec, data: FederatedData) -> int:
+    method = runs.method_of(terms.run(spec, 0), data)
     if not isinstance(method, FedMD | SelectiveFD):
         raise LocalError(f"{spec.key}: clients cast no votes")
     return method.levels

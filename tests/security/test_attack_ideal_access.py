@@ -34,7 +34,7 @@ from attacks.view import (
 )
 from experiments.privacy_compare import Settings, plan
 from experiments.rows import RowSpec, Terms
-from experiments.runs import RowRun, WarmUp, data_of, protection_for, run_row, warm_up
+from experiments.runs import RowRun, WarmUp, data_of, protection_of, run_row, warm_up
 from experiments.scenes.extraction import choice_oracle, injection_oracle, unanimous_labels
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble
@@ -304,7 +304,7 @@ def trained(spec: RowSpec, selector: str = "proxy-ratio") -> Trained:
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
     chosen = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms  # type: ignore[arg-type]
-    protection = protection_for(chosen, spec)
+    protection = protection_of(chosen.run(spec, 0))
     made = run_row(chosen, spec, 0, warmed(), lambda _: None, chosen=protection)
     return Trained(chosen, made, protection)
 

@@ -15,10 +15,12 @@ from attacks import on_run
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
 from experiments import attacking, comparison, runs
+from experiments.measures import diagnose
 from experiments.privacy_compare import Plan, Settings, plan
 from experiments.results import load_results, save_results
 from experiments.rows import Attacks, RowSpec, Terms
-from experiments.runs import RowRun, WarmUp, diagnose
+from experiments.runs import RowRun, WarmUp
+from secure_fd import simulation
 from secure_fd.aggregation.base import Dropouts, Stage
 from secure_fd.crypto.public import proxy_commitment
 from secure_fd.data.images import Images
@@ -219,13 +221,13 @@ def test_a_row_whose_every_round_was_void_is_still_a_row(warm: WarmUp, arsenal: 
 
 def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bytes] = []
-    monkeypatch.setattr(runs, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
+    monkeypatch.setattr(simulation, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
     data = runs.data_of(planned(None), 0)
     changed = data.proxies.pixels.clone()
     changed[-1, 0, 14, 14] = 1 - changed[-1, 0, 14, 14]
     altered = replace(data, proxies=Images(changed, data.proxies.labels))
     for held in (data, data, altered):
-        runs._aggregation(planned(None), MASKED, held, 0)
+        runs.sum_of(planned(None).run(MASKED, 0), held)
     assert given[0] == given[1] == proxy_commitment(proxy_pixels(data.proxies.pixels))
     assert given[0] != given[2]
 

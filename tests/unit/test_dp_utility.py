@@ -1,64 +1,56 @@
 """Accuracy against epsilon: which cells each part has, and what one cell carries."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments.dp_utility import DELTA, STUDIES, Cell, FleetTerms, Grid, lines
+from experiments.dp_utility import STUDIES, Settings, group, lines, measure, prepare
 from experiments.dp_utility import STUDY as DP_UTILITY
-from experiments.dp_utility import cells_of as cells
+from experiments.dp_utility import cells as cells_of
 from experiments.evidence import COMMITTED
+from experiments.fleets import fleet_votes
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
-from experiments.private_cells import fleet_votes, run_federation, run_fleet, warm_up
-from experiments.runs import WarmUp
+from experiments.rows import FLEET, Cell, Privacy
 from experiments.study import Result, read_results
 from secure_fd.errors import LocalError
-from secure_fd.fleet import FleetVotes
 from secure_fd.recipes import Schedule
-
-GRID = Grid((1.0, 2.0, 4.0, 8.0, None), (10, 11, 12), None, quick=False)
-
-
-def units(study: str, image_set: str, split: str) -> set[tuple[str, str, float | None]]:
-    made = [c for c in cells(study, replace(GRID, seeds=(10,))) if not c.fleet]
-    return {
-        (c.unit, c.alphabet, c.epsilon)
-        for c in made
-        if (c.image_set, c.split) == (image_set, split)
-    }
-
 
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 PRICED = {
-    ("none", "", None),
-    *(("record", "", epsilon) for epsilon in EPSILONS),
-    *(("label", "declared", epsilon) for epsilon in EPSILONS),
+    None,
+    *(Privacy("record", epsilon) for epsilon in EPSILONS),
+    *(Privacy("label", epsilon, alphabet="declared") for epsilon in EPSILONS),
 }
+EXTRA = {Privacy("record", None), Privacy("label", 4.0, alphabet="full")}
+ONE_QUESTION = {None, Privacy("record", 4.0)}
 
 
-def test_strong_splits_have_every_epsilon_of_both_units() -> None:
-    assert units("strong", "mnist", "strong") == PRICED
-    assert units("small", "mnist5k", "strong") == PRICED | {
-        ("record", "", None),
-        ("label", "full", 4.0),
-    }
+def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of the settings
+    return cells_of(Settings(study=study, **chosen))
 
 
 @pytest.mark.parametrize(
-    ("study", "place"),
+    ("study", "places", "units"),
     [
-        ("splits", ("mnist", "weak")),
-        ("splits", ("mnist", "iid")),
-        ("fashion", ("fashion_mnist", "strong")),
+        ("strong", {("mnist", "strong")}, PRICED),
+        ("small", {("mnist5k", "strong")}, PRICED | EXTRA),
+        ("splits", {("mnist", "weak"), ("mnist", "iid")}, ONE_QUESTION),
+        ("fashion", {("fashion_mnist", "strong")}, ONE_QUESTION),
     ],
 )
-def test_other_studies_ask_one_question(study: str, place: tuple[str, str]) -> None:
-    assert units(study, *place) == {("none", "", None), ("record", "", 4.0)}
+def test_every_study_has_its_units_and_epsilons(
+    study: str, places: set[tuple[str, str]], units: set[Privacy | None]
+) -> None:
+    made = cells(study, seeds="10")
+    assert {(c.image_set, c.split) for c in made} == places
+    assert {c.privacy for c in made} == units
+    assert len(made) == len(places) * len(units)
 
 
 def test_every_fleet_has_every_epsilon() -> None:
-    made = cells("fleet", GRID)
+    made = cells(FLEET)
     assert {(c.clients, c.split) for c in made} == {
         (clients, split) for clients in (100, 1_000, 10_000) for split in ("strong", "iid")
     }
@@ -67,29 +59,34 @@ def test_every_fleet_has_every_epsilon() -> None:
 
 
 def test_all_studies_share_cells_and_groups_share_preparations() -> None:
-    made = cells("all", GRID)
+    made = cells("all")
     assert len(set(made)) == len(made)
-    assert set(made) == {cell for study in STUDIES for cell in cells(study, GRID)}
-    federations = {c.group for c in made if not c.fleet}
+    assert set(made) == {cell for study in STUDIES for cell in cells(study)}
+    federations = {group(c) for c in made if c.method != FLEET}
     assert len(federations) == 5 * 3  # MNIST strong, weak and iid, MNIST-5k, Fashion; three seeds
-    assert len({c.group for c in made if c.fleet}) == (2 + 3) * 2
+    assert len({group(c) for c in made if c.method == FLEET}) == (2 + 3) * 2
 
 
-NONE = Cell(
+PLAIN = Cell(
     image_set="digits",
     split="strong",
-    unit="none",
-    alphabet="",
-    epsilon=None,
-    delta=DELTA,
-    clients=3,
+    method="selective-fd",
+    labels="hard",
+    selector="ratio",
+    variant="",
     seed=1,
     rounds=1,
     schedule=Schedule(warmup_steps=2, proxy_steps=2, proxies_per_round=32),
-    fleet=None,
+    clients=3,
 )
-FLEET = replace(
-    NONE, unit="client", clients=300, schedule=None, fleet=FleetTerms(most=120, steps=40)
+FLEET_CELL = replace(
+    PLAIN,
+    method=FLEET,
+    selector="",
+    clients=300,
+    schedule=Schedule(0, 0, 40, 120),
+    drop=0.1,
+    privacy=Privacy("client", None, small_fleet=True),
 )
 
 
@@ -102,55 +99,48 @@ def silent(_: int) -> None:
     """Nobody watches."""
 
 
-# Federations.
+def run(cell: Cell, made: object) -> Result:
+    return measure(None, cell, made, silent)
 
 
 @pytest.fixture(scope="module")
-def warm() -> WarmUp:
-    return warm_up(None, NONE, silent)
+def warm() -> object:
+    return prepare(None, [PLAIN], silent)
 
 
 @pytest.mark.parametrize(
-    ("unit", "alphabet", "epsilon"),
-    [("none", "", None), ("record", "", None), ("record", "", 4.0), ("label", "declared", 4.0)],
+    "privacy",
+    [None, Privacy("record", 4.0), Privacy("label", 4.0, alphabet="declared")],
 )
 def test_a_cell_carries_the_promise_of_its_unit_and_no_other(
-    warm: WarmUp, unit: str, alphabet: str, epsilon: float | None
+    warm: object, privacy: Privacy | None
 ) -> None:
-    cell = replace(NONE, unit=unit, alphabet=alphabet, epsilon=epsilon)
-    told: list[int] = []
-    made = run_federation(None, cell, warm, told.append)
+    cell, told = replace(PLAIN, privacy=privacy), list[int]()
+    made = measure(None, cell, warm, told.append)
     assert made.cell == cell
     assert told == [100]
     assert len(made.per_client) == 3
     assert made.accuracy == np.mean(made.per_client)
-    privacy = privacy_of(made)
-    assert privacy.get("holds", False) == (epsilon is not None)
-    if epsilon is not None:
-        assert privacy["unit"] == unit
-        assert privacy["epsilon"] <= 4.0 + 1e-9  # type: ignore[operator]
+    promised = privacy_of(made)
+    assert promised.get("holds", False) == (privacy is not None)
+    if privacy is not None:
+        assert promised["unit"] == privacy.unit
+        assert promised["epsilon"] <= 4.0 + 1e-9  # type: ignore[operator]
 
 
-def test_the_record_unit_without_noise_asks_no_network(warm: WarmUp) -> None:
+def test_the_record_unit_without_noise_asks_no_network_and_promises_nothing(warm: object) -> None:
     """Its votes come from the head, so they are not those of the row without protection."""
-    plain = run_federation(None, NONE, warm, silent)
-    head = run_federation(None, replace(NONE, unit="record"), warm, silent)
-    again = run_federation(None, replace(NONE, unit="record"), warm, silent)
+    without = replace(PLAIN, privacy=Privacy("record", None))
+    plain, head, again = run(PLAIN, warm), run(without, warm), run(without, warm)
     assert head.figures[BYTES_UP] > plain.figures[BYTES_UP]
     assert head.per_client == again.per_client
+    assert not privacy_of(head).get("holds", False)
 
 
-# Fleets.
-
-
-@pytest.fixture(scope="module")
-def votes() -> FleetVotes:
-    return fleet_votes(None, FLEET.group, silent)
-
-
-def test_a_fleet_pays_for_noise_and_says_what_it_released(votes: FleetVotes) -> None:
-    clean = run_fleet(None, FLEET, votes, silent)
-    noisy = run_fleet(None, replace(FLEET, epsilon=4.0), votes, silent)
+def test_a_fleet_pays_for_noise_and_says_what_it_released() -> None:
+    votes = prepare(None, [FLEET_CELL], silent)
+    clean = run(FLEET_CELL, votes)
+    noisy = run(replace(FLEET_CELL, privacy=Privacy("client", 4.0, small_fleet=True)), votes)
     assert clean.notes["privacy"] is None
     # Added up in clear, a simulation has no claim of its own; under masks it would be this one.
     assert (privacy_of(noisy)["unit"], privacy_of(noisy)["holds"]) == ("client", False)
@@ -167,24 +157,16 @@ def test_a_fleet_pays_for_noise_and_says_what_it_released(votes: FleetVotes) -> 
     assert clean.figures[BYTES_UP] == 8 * -(-1200 // (64 // 9))
 
 
-def test_each_kind_of_cell_needs_its_own_terms(warm: WarmUp) -> None:
-    with pytest.raises(LocalError, match="no federation"):
-        run_federation(None, FLEET, warm, silent)
-    with pytest.raises(LocalError, match="no fleet"):
-        fleet_votes(None, NONE, silent)
+def test_a_fleet_without_a_unit_is_refused() -> None:
+    votes = fleet_votes(None, FLEET_CELL, silent)
+    with pytest.raises(LocalError, match="needs a client unit"):
+        run(replace(FLEET_CELL, privacy=None), votes)
 
 
-# Tables.
-
-
-def test_lines_are_in_the_order_of_epsilon_whatever_the_order_of_cells() -> None:
+def test_lines_are_in_the_order_of_epsilon_and_a_figure_needs_two() -> None:
     found = read_results(DP_UTILITY, COMMITTED / "dp_utility.json")
     backwards = replace(found, cells=found.cells[::-1])
     for line in lines(backwards).values():
         assert list(line) == sorted(line, key=lambda e: np.inf if e is None else e)
-
-
-def test_a_figure_needs_two_epsilons_to_compare() -> None:
-    found = read_results(DP_UTILITY, COMMITTED / "dp_utility.json")
     assert DP_UTILITY.figure(found) is not None
     assert DP_UTILITY.figure(replace(found, cells=found.cells[:1])) is None

@@ -8,7 +8,17 @@ import pytest
 import torch
 
 from experiments import method_ablation
+from experiments.accuracy_table import METHODS
 from experiments.definitions import Code, Place
+from experiments.fixed_labels import (
+    FixedLabels,
+    Lesson,
+    Terms,
+    distance,
+    knowledge_losses,
+    numerical,
+)
+from experiments.grid import default_cell, roots
 from experiments.measures import (
     AUROC_CLASS,
     AUROC_RIGHT,
@@ -19,18 +29,8 @@ from experiments.measures import (
     TEST_LOSS,
     VALIDATION,
 )
-from experiments.papers.build import Prepared, method_of, runner_of
-from experiments.papers.cells import METHODS, UNLABELLED, Cell, default_cell
-from experiments.papers.paper import roots
-from experiments.papers.run import prepare, run_cell, spread
-from experiments.papers.theorem import (
-    FixedLabels,
-    Lesson,
-    Terms,
-    distance,
-    knowledge_losses,
-    numerical,
-)
+from experiments.rows import Cell, unlabelled
+from experiments.runs import Prepared, method_of, prepare, run_cell, runner_of, spread
 from experiments.study import Result
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
@@ -58,7 +58,7 @@ def made() -> Prepared:
 
 
 def cell_of(method: str) -> Cell:
-    labels = "" if method in UNLABELLED else "soft"
+    labels = "" if unlabelled(method) else "soft"
     return replace(
         BASE, method=method, labels=labels, selector="ratio" if method == "selective-fd" else ""
     )
@@ -94,8 +94,8 @@ def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(made: Prep
 
 
 def test_masks_change_bytes_and_nothing_else(made: Prepared) -> None:
-    clear = run(replace(HARD, masked=True), made)
-    hidden = run(replace(HARD, masked=True), made)
+    clear = run(replace(HARD, secure="masks"), made)
+    hidden = run(replace(HARD, secure="masks"), made)
     open_sum = run(HARD, made)
     assert clear.per_client == hidden.per_client
     assert hidden.curve[-1].up > open_sum.curve[-1].up
@@ -130,7 +130,7 @@ def test_a_cells_roots_reach_the_method_that_it_runs(made: Prepared, method: str
     runner = runner_of(cell, made)
     assert isinstance(runner, Federation)
     used: list[object] = [runner, runner.method, getattr(runner.method, "method", None)]
-    if method not in UNLABELLED:
+    if not unlabelled(method):
         used.append(method_of(cell, made.data))
     places = {Place(type(one).__module__, type(one).__qualname__) for one in used if one}
     assert places <= set(Code().reached(roots(cell)))
@@ -194,7 +194,7 @@ def test_theorem_2_in_numbers_worked_out_by_hand() -> None:
 def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     dark, also_dark = torch.rand(2, 300, 1, 28, 28, generator=generator) * 0.3
-    monkeypatch.setattr("experiments.papers.theorem._STEPS", 40)
+    monkeypatch.setattr("experiments.fixed_labels._STEPS", 40)
     assert distance(dark, dark + 0.6, "cnn-5-5-50", 10, 0) > 1.9
     assert distance(dark, also_dark, "cnn-5-5-50", 10, 0) < 0.5
 
@@ -202,7 +202,7 @@ def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch: pytest.M
 def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(
     made: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.papers.theorem._STEPS", 5)
+    monkeypatch.setattr("experiments.fixed_labels._STEPS", 5)
     exact = run(alpha_cell("true-labels", 0.25), made)
     chosen = run(alpha_cell("selected-labels", 0.25), made)
     for name in ("misleading", "ambiguous"):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from experiments import accuracy_table, communication
+from experiments.grid import Settings
 from experiments.measures import RESNET_DOWN, RESNET_UP
-from experiments.papers.cells import Cell
-from experiments.papers.paper import Settings
-from experiments.papers.published import ACCURACY
+from experiments.published import ACCURACY
+from experiments.rows import Cell
 from experiments.study import Point, Result, Results, Study, gathered
 from experiments.tables import Table
 

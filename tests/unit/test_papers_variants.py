@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.grid import default_cell
 from experiments.measures import AUROC_CLASS, KEPT_ALL, RIGHT_ALL
-from experiments.papers.build import Prepared, method_of
-from experiments.papers.cells import default_cell
-from experiments.papers.run import prepare, run_cell
-from experiments.papers.variants import Refitted, _before_last, _seen
+from experiments.runs import Prepared, method_of, prepare, run_cell
+from experiments.variants import Refitted, before_last, seen
 from secure_fd.models import flatten
 from secure_fd.recipes import Schedule
 
@@ -49,7 +48,7 @@ def test_a_selector_is_refitted_when_it_is_time(made: Prepared) -> None:
     opinions = [method.opinion_of_network(client, proxies, asked, network) for _ in range(4)]
     assert opinions[0] is opinions[1] is not opinions[2]
     assert opinions[2] is opinions[3]
-    usual = method.inner.opinion(client, proxies).scores
+    usual = method.opinion(client, proxies).scores
     first, second = opinions[0].scores, opinions[2].scores
     assert usual is not None
     assert first is not None
@@ -71,10 +70,10 @@ def test_clients_do_not_share_their_selectors(made: Prepared) -> None:
 def test_what_the_last_layer_sees_is_scaled_once_for_records_and_proxies(made: Prepared) -> None:
     network, client = made.networks()[0], made.data.clients[0]
     pixels = made.data.proxies.pixels
-    before, parameters = _before_last(network, pixels), flatten(network)
+    before, parameters = before_last(network, pixels), flatten(network)
     last = list(network.children())[-1]
     torch.testing.assert_close(last(before.flatten(1)), network(pixels))
-    records, proxies = _seen(network, client, pixels)
+    records, proxies = seen(network, client, pixels)
     largest = max(float(part.max()) for part in (records.train.pixels, proxies))
     assert largest == pytest.approx(1.0)
     torch.testing.assert_close(proxies * before.max() / proxies.max(), before)

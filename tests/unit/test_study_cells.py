@@ -10,11 +10,10 @@ import pytest
 from experiments import method_ablation
 from experiments.alpha import ALPHAS
 from experiments.evidence import STUDIES as MODULES
+from experiments.grid import Settings, baselines, default_cell
 from experiments.heterogeneity import BETAS
-from experiments.papers import recipes
-from experiments.papers.cells import VARIANTS, Cell, default_cell
-from experiments.papers.paper import Settings
-from experiments.papers.published import ACCURACY
+from experiments.published import ACCURACY
+from experiments.rows import VARIANTS, Cell
 from experiments.study import Store, Study, load
 from experiments.thresholds import CLIENT, SERVER
 from secure_fd.errors import ConfigurationError
@@ -89,7 +88,7 @@ def test_the_iid_ablation_has_what_its_recipe_has_alone() -> None:
         "many rounds": (40, many),
         "no smoothing": (1, replace(schedule, sgd=replace(schedule.sgd, smoothing=0.0))),
         "no views": (1, replace(schedule, augment="none")),
-        "the baselines' schedule": (25, recipes.baselines("mnist", "iid")),
+        "the baselines' schedule": (25, baselines("mnist", "iid")),
         "classes by both": (1, schedule),
         "no selector": (1, schedule),
         "true labels": (1, schedule),
@@ -110,7 +109,7 @@ def test_baselines_have_their_own_schedule_and_rounds() -> None:
     by_method = {c.method: c for c in cells("accuracy", **place)}
     ours, theirs = by_method["selective-fd"], by_method["fedmd"]
     assert (ours.rounds, theirs.rounds) == (50, 25)
-    assert theirs.schedule == recipes.baselines("mnist", "strong")
+    assert theirs.schedule == baselines("mnist", "strong")
     assert theirs.schedule.sgd == SGD(0.1, distillation_batch=128)
     assert ours.schedule.anneal_over == ours.rounds
     for rounds in (2, 7):

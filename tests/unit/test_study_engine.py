@@ -13,7 +13,8 @@ import pytest
 
 from experiments import study as engine
 from experiments.evidence import STUDIES as MODULES
-from experiments.papers.cells import VARIANTS, Cell, default_cell
+from experiments.grid import default_cell
+from experiments.rows import VARIANTS, Cell, Privacy
 from experiments.study import (
     Point,
     Result,
@@ -55,7 +56,10 @@ def others() -> list[Cell]:
         replace(hard, labels="soft"),
         replace(hard, selector="kulsif"),
         replace(hard, variant=VARIANTS[1]),
-        replace(hard, masked=True),
+        replace(hard, secure="masks"),
+        replace(hard, privacy=Privacy("record", 4.0)),
+        replace(hard, privacy=Privacy("record", None)),
+        replace(hard, drop=0.1),
         replace(hard, quantile=0.5),
         replace(hard, server_threshold=0.5),
         replace(CELL, method="true-labels", alpha=0.5),

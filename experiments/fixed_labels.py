@@ -10,18 +10,23 @@ that both lambdas are 0, as the paper assumes in its study of alpha.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from experiments.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
 from secure_fd import models
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.federation import Participant
 from secure_fd.knowledge import FloatArray, IntArray, one_hot
 from secure_fd.recipes import SGD, Schedule
+from secure_fd.selection.density import Same
+from secure_fd.simulation import architectures
 from secure_fd.training import Trainer, accuracy, default_device, predict, predicted_labels
 from secure_fd.transcript import Transcript
 
@@ -29,6 +34,8 @@ DELTA = 0.05
 _STEPS = 300
 _MOST = 2000
 """Images of each side that a distance is estimated from."""
+_SEED = 7
+"""Of the networks that tell samples apart; no client has it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,14 +147,7 @@ class Terms:
     @property
     def bound(self) -> float:
         """The right-hand side; above 2 it says nothing, as no l1 distance is larger."""
-        return (
-            self.empirical
-            + self.numerical
-            + self.local_distance
-            + self.proxy_distance
-            + self.misleading
-            + self.ambiguous
-        )
+        return float(sum(getattr(self, term) for term in TERMS))
 
 
 def numerical(alpha: float, m_local: int, m_proxy: int, delta: float = DELTA) -> float:
@@ -203,3 +203,39 @@ def distance(near: Tensor, far: Tensor, architecture: str, n_classes: int, seed:
 def _halves(sample: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     drawn = sample[torch.randperm(len(sample), generator=generator)[:_MOST]]
     return drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
+
+
+def of_bound(run: FixedLabels, data: FederatedData) -> dict[str, float]:
+    """Every term, their sum and the loss that the sum bounds, all as l1 distances up to 2."""
+    every = [_terms(run, data, k) for k in range(len(data.clients))]
+    found = {
+        name: float(np.mean([getattr(terms, term) for terms in every]))
+        for term, name in TERMS.items()
+    }
+    found[BOUND] = float(np.mean([terms.bound for terms in every]))
+    found[TEST_LOSS] = 2 * (1 - float(np.mean(run.accuracies(data.test))))
+    found[TAUGHT] = len(run.lesson.truth) / len(data.proxies)
+    return found
+
+
+def _terms(run: FixedLabels, data: FederatedData, client: int) -> Terms:
+    alpha, lesson, train = run.alpha, run.lesson, data.clients[client].train
+    taught = lesson.targets.double().numpy()
+    misleading, ambiguous = knowledge_losses(taught, lesson.truth.numpy())
+    name = architectures(data.name, client + 1)[client]
+    apart = partial(_distance, data=Same(data), architecture=name)
+    return Terms(
+        empirical=empirical_risk(run.models[client], train, lesson.pixels, taught, alpha),
+        numerical=numerical(alpha, len(train), len(lesson.truth)),
+        local_distance=alpha * apart(Same(train.pixels)),
+        proxy_distance=(1 - alpha) * apart(Same(lesson.pixels)),
+        misleading=(1 - alpha) * misleading,
+        ambiguous=(1 - alpha) * ambiguous,
+    )
+
+
+@lru_cache(maxsize=64)
+def _distance(sample: Same[Tensor], data: Same[FederatedData], architecture: str) -> float:
+    """Of a sample to the test images."""
+    test, classes = data.one.test.pixels, data.one.n_classes
+    return distance(sample.one, test, architecture, classes, _SEED)

@@ -1,6 +1,7 @@
 """Methods that only an ablation runs: Selective-FD told the truth, or with selectors refitted."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import ByNetwork, Labels, Opinion
+from secure_fd.methods.base import ByNetwork, Opinion
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.density import Same
 
@@ -17,45 +18,10 @@ _BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Around:
-    """A method that does as `inner` does."""
-
-    inner: SelectiveFD
-
-    @property
-    def name(self) -> str:
-        """The inner method's."""
-        return self.inner.name
-
-    @property
-    def labels(self) -> Labels:
-        """The inner method's."""
-        return self.inner.labels
-
-    @property
-    def levels(self) -> int:
-        """The inner method's."""
-        return self.inner.levels
-
-    @property
-    def revisits(self) -> bool:
-        """The inner method's."""
-        return self.inner.revisits
-
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
-        """The inner method's."""
-        return self.inner.opinion(client, proxies)
-
-    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
-        """The inner method's."""
-        return self.inner.ensemble(indices, sums)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrueLabels(Around):
+class TrueLabels(SelectiveFD):
     """Clients answer, and are taught the truth [P, C] instead: what perfect labels would give."""
 
-    truth: FloatArray = field(repr=False)
+    truth: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:  # noqa: ARG002 - nobody's vote counts
         """The truth about all proxies that were asked."""
@@ -63,7 +29,7 @@ class TrueLabels(Around):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Refitted(Around, ByNetwork):
+class Refitted(SelectiveFD, ByNetwork):
     """Each client's selector is fitted anew every so many rounds, on its network's features.
 
     They are what its last layer sees. Until the first time the selector is the usual one, on public
@@ -92,17 +58,31 @@ class Refitted(Around, ByNetwork):
         key = Same(network)
         rounds = self._asked.get(key, 0)
         if rounds == 0:
-            self._opinions[key] = self.inner.opinion(client, proxies)
+            self._opinions[key] = self.opinion(client, proxies)
         elif rounds % self.every == 0:
-            self._opinions[key] = self.inner.opinion(*_seen(network, client, proxies))
+            self._opinions[key] = self.opinion(*seen(network, client, proxies))
         self._asked[key] = rounds + 1
         return self._opinions[key]
 
 
-def _seen(network: nn.Module, client: ClientData, proxies: Tensor) -> tuple[ClientData, Tensor]:
+def taught_truth(made: SelectiveFD, truth: FloatArray) -> TrueLabels:
+    """The same method, told the truth [P, C]."""
+    return TrueLabels(**_settings(made), truth=truth)
+
+
+def refitted(made: SelectiveFD) -> Refitted:
+    """The same method, its selectors refitted."""
+    return Refitted(**_settings(made))
+
+
+def _settings(made: SelectiveFD) -> dict[str, Any]:
+    return {each.name: getattr(made, each.name) for each in fields(made)}
+
+
+def seen(network: nn.Module, client: ClientData, proxies: Tensor) -> tuple[ClientData, Tensor]:
     """Records and proxies as the network's last layer sees them, [N, d, 1, 1] scaled to [0, 1]."""
     parts = [
-        _before_last(network, pixels)
+        before_last(network, pixels)
         for pixels in (client.train.pixels, client.validation.pixels, proxies)
     ]
     scale = max(float(part.max()) for part in parts if len(part)) or 1.0
@@ -116,7 +96,7 @@ def _seen(network: nn.Module, client: ClientData, proxies: Tensor) -> tuple[Clie
 
 
 @torch.no_grad()
-def _before_last(network: nn.Module, pixels: Tensor) -> Tensor:
+def before_last(network: nn.Module, pixels: Tensor) -> Tensor:
     """[N, d, 1, 1], after the last ReLU."""
     layers = nn.Sequential(*list(network.children())[:-1])
     parts = [layers(part) for part in torch.split(pixels, _BATCH)]

@@ -9,6 +9,7 @@ for the two gains of Fig. 4.
 from collections.abc import Iterator, Mapping
 
 from experiments.tables import NONE
+from secure_fd.methods.registry import METHODS
 
 Published = tuple[float, float]
 _SETS = ("mnist", "fashion_mnist", "cifar10_features")
@@ -73,16 +74,6 @@ def accuracy(image_set: str, split: str, method: str, labels: str) -> Published 
 
 # As tables name methods and show published numbers.
 
-_TITLES = {
-    "independent": "Independent",
-    "fedmd": "FedMD",
-    "feded": "FedED",
-    "ds-fl": "DS-FL",
-    "fkd": "FKD",
-    "pls": "PLS",
-    "fedavg": "FedAvg",
-    "selective-fd": "Selective-FD",
-}
 _SELECTORS = {
     "ratio": "ratio to proxies",
     "kulsif": "KuLSIF",
@@ -93,7 +84,7 @@ _SELECTORS = {
 
 def method_title(method: str, selector: str = "") -> str:
     """A method as a reader names it, with its client selector."""
-    return _TITLES[method] + (f", {selector_title(selector)}" if selector else "")
+    return METHODS[method].title + (f", {selector_title(selector)}" if selector else "")
 
 
 def selector_title(selector: str) -> str:

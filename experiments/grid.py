@@ -1,0 +1,325 @@
+"""The grids of the paper's studies: what a command line chooses, and the recipe of each cell.
+
+Baselines take plain SGD at .1, constant, on images as they are. The difference between rows is
+therefore one of method and schedule together; an ablation gives Selective-FD the baselines'.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from experiments.rows import BY_NETWORK, FIRST_SEED, PROXY_LABELS, Cell
+from experiments.study import (
+    Progress,
+    Result,
+    Results,
+    Study,
+    at_least,
+    listed,
+    seeds_of,
+    whole_numbers,
+)
+from experiments.tables import Table
+from secure_fd.data.partition import parse_split
+from secure_fd.errors import ConfigurationError
+from secure_fd.methods.registry import METHODS
+from secure_fd.recipes import IMAGE_SETS, Recipe, Schedule, ours, schedule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.runs import Prepared
+
+PAPER_SETS = ("mnist", "fashion_mnist", "cifar10_features")
+QUICK_SET = "digits"
+HOSPITALS = "hospitals"
+"""The split of chest X-rays, and of nothing else."""
+WARMUP = 200
+"""Steps of the paper's warm-up."""
+_BASELINE_ROUNDS = {"mnist": 25, "fashion_mnist": 25, "cifar10_features": 40, "chest_xray": 25}
+_OTHER_ROUNDS = 30
+_BATCH = 128
+_MANY = 40
+_ONE_CLASS = ("strong", HOSPITALS)
+_QUICK_ROUNDS = 2
+_QUICK_STEPS = 20
+_QUICK_CLIENTS = 3
+_CLIENTS = {"chest_xray": 4}
+_MOST_CLIENTS = 10
+
+
+# Recipes, by image set and split.
+
+
+def our_recipe(image_set: str, split: str, rounds: int | None = None) -> Recipe:
+    """Rounds and schedule of Selective-FD; rounds: in the place of the recipe's own.
+
+    >>> our_recipe("mnist", "strong").rounds
+    50
+    """
+    known = IMAGE_SETS[image_set]
+    held = _classes_held(split, known.n_classes)
+    return ours(known.n_classes, known.proxies, held, image_set=image_set, rounds=rounds)
+
+
+def _classes_held(split: str, n_classes: int) -> float:
+    """How many classes a client holds, as if evenly; a Dirichlet split goes from one to all."""
+    chosen = parse_split(split)
+    if chosen.kind == "dirichlet":
+        return 1 + (n_classes - 1) * chosen.beta / (1 + chosen.beta)
+    return {"strong": 1, HOSPITALS: 1, "weak": 2}.get(chosen.kind, n_classes)
+
+
+def baseline_rounds(image_set: str) -> int:
+    """Rounds of the baselines, the same in every split."""
+    return _BASELINE_ROUNDS.get(image_set, _OTHER_ROUNDS)
+
+
+def baselines(image_set: str, split: str) -> Schedule:
+    """The paper's steps and rate: 200 of warm-up, then 1 local and 10 proxy steps a round (IID 5
+    and 6). Batches of 128 and memory are those of Selective-FD here, and proxies a round those of
+    its non-IID splits.
+    """
+    steps = schedule(image_set, parse_split(split).kind)
+    sgd = replace(steps.sgd, distillation_batch=_BATCH)
+    return replace(steps, proxies_per_round=_proxies_per_round(image_set), sgd=sgd)
+
+
+def in_rounds(image_set: str, schedule: Schedule) -> tuple[Schedule, int]:
+    """The steps of one long round divided over many, each of which asks about some proxies."""
+    divided = replace(
+        schedule,
+        proxy_steps=max(1, schedule.proxy_steps // _MANY),
+        proxies_per_round=_proxies_per_round(image_set),
+        anneal_over=_MANY,
+    )
+    return divided, _MANY
+
+
+def _proxies_per_round(image_set: str) -> int:
+    """Where clients hold some classes each."""
+    return our_recipe(image_set, "strong").schedule.proxies_per_round
+
+
+# Cells.
+
+
+def default_cell(
+    image_set: str, split: str, seed: int, rounds: int | None = None, *, quick: bool = False
+) -> Cell:
+    """Independent learning at Selective-FD's schedule: what a study's cells vary."""
+    count = rounds or (_QUICK_ROUNDS if quick else our_recipe(image_set, split).rounds)
+    steps = our_recipe(image_set, split, count).schedule
+    clients = _CLIENTS.get(image_set, _MOST_CLIENTS)
+    if quick:
+        alone, taught = min(_QUICK_STEPS, steps.warmup_steps), min(_QUICK_STEPS, steps.proxy_steps)
+        steps = replace(steps, warmup_steps=alone, proxy_steps=taught)
+        clients = clients if split == HOSPITALS else _QUICK_CLIENTS
+    return Cell(
+        image_set=image_set,
+        split=split,
+        method="independent",
+        labels="",
+        selector="",
+        variant="",
+        seed=seed,
+        rounds=count,
+        schedule=steps,
+        clients=clients,
+    )
+
+
+def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
+    """The cell on the schedule of its method, the paper's for baselines, and their rounds.
+
+    Selectors that read a network, and votes that a network alone divides between a client's
+    classes, need one that has learnt something.
+    """
+    divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
+    if not cell.schedule.warmup_steps and (cell.selector in BY_NETWORK or divides):
+        count = _QUICK_STEPS if quick else WARMUP
+        return replace(cell, schedule=replace(cell.schedule, warmup_steps=count))
+    if cell.variant:
+        return cell
+    if cell.method == "selective-fd":
+        return replace(cell, class_by="network") if _networks_name_classes(cell) else cell
+    steps = baselines(cell.image_set, cell.split)
+    if quick:
+        return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_STEPS))
+    if cell.every:  # bytes are compared over all rounds
+        return replace(cell, schedule=steps)
+    return replace(cell, schedule=steps, rounds=rounds or baseline_rounds(cell.image_set))
+
+
+def _networks_name_classes(cell: Cell) -> bool:
+    """Whether networks alone name classes: where all are held, and votes weigh."""
+    weighed = cell.selector == "ratio" and cell.quantile is None
+    return weighed and parse_split(cell.split).kind == "iid"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    image_sets: str | None = None
+    """Image sets, with commas; by default those of the paper."""
+    splits: str | None = None
+    """Splits, with commas; by default all of the study's."""
+    methods: str | None = None
+    """Methods, with commas; by default all of the study's."""
+    seeds: str | None = None
+    """Seeds of data and training, with commas; by default the study's, from 10 on."""
+    rounds: int | None = None
+    """Rounds of every cell; by default what the image set needs."""
+    data_dir: Annotated[
+        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
+    ] = None
+    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
+    out: Path | None = None
+    """Folder of the results, and of the cells of all studies that are done; by default runs/papers,
+    and runs/papers-quick for a quick look."""
+    workers: int = 2
+    """Processes that share the work."""
+    quick: bool = False
+    """A minute's look at a bundled set: three clients, two rounds. Figures mean nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The axes of a study. image_sets, splits: what is run by default. methods: what may be named.
+
+    vary: from a default cell of one place and seed, the study's cells there. repeated: splits that
+    are run under three seeds by default. rounds: of every cell, where the recipes have more.
+    """
+
+    image_sets: tuple[str, ...]
+    splits: tuple[str, ...]
+    methods: tuple[str, ...]
+    vary: Callable[[Cell], Iterator[Cell]]
+    repeated: tuple[str, ...] = ()
+    rounds: int | None = None
+
+    def cells(self, settings: Settings) -> tuple[Cell, ...]:
+        """The cells that a command line asks for, each once.
+
+        Raises ConfigurationError for a value that is not allowed, or where no cell is left.
+        """
+        at_least(1, rounds=settings.rounds)
+        quick = settings.quick
+        sets = listed("image_sets", settings.image_sets, tuple(IMAGE_SETS))
+        splits = listed("splits", settings.splits, self.splits) or self.splits
+        methods = listed("methods", settings.methods, self.methods)
+        seeds = None if settings.seeds is None else whole_numbers("seeds", settings.seeds)
+        rounds = settings.rounds or (None if quick else self.rounds)
+        made = dict.fromkeys(
+            on_its_recipe(cell, quick=quick, rounds=rounds)
+            for image_set in sets or ((QUICK_SET,) if quick else self.image_sets)
+            for split in splits
+            if (split == HOSPITALS) == (image_set == "chest_xray")
+            for seed in seeds or self._seeds(split, quick=quick)
+            for cell in self.vary(default_cell(image_set, split, seed, rounds, quick=quick))
+            if methods is None or cell.method in methods
+        )
+        if not made:
+            raise ConfigurationError("splits", list(splits), "the image sets have no such cells")
+        return tuple(made)
+
+    def _seeds(self, split: str, *, quick: bool) -> range:
+        return range(FIRST_SEED, FIRST_SEED + (3 if split in self.repeated and not quick else 1))
+
+
+# Studies.
+
+
+def paper_study(
+    name: str,
+    script: str,
+    about: str,
+    grid: Grid,
+    tables: Callable[[Results], Sequence[Table | str]],
+    figure: "Callable[[Results], Figure | None]",
+) -> Study:
+    """A study of the paper's: grid says its cells, tables and figure show its results."""
+    return Study(
+        name=name,
+        script=script,
+        about=f"{about} {Settings.__doc__}",
+        settings=Settings,
+        cell=Cell,
+        cells=grid.cells,
+        group=lambda cell: cell.group,
+        prepare=prepare,
+        measure=measure,
+        roots=roots,
+        shown=partial(_shown, tables),
+        figure=figure,
+        cost=lambda cell: max(100, cell.steps),
+        out=_out,
+    )
+
+
+def _shown(
+    tables: Callable[[Results], Sequence[Table | str]], results: Results
+) -> list[Table | str]:
+    """The tables, and the seeds that they are of."""
+    return [*tables(results), f"Seeds of all cells: {seeds_of(results.cells)}."]
+
+
+def _out(settings: Settings) -> Path:
+    return settings.out or Path("runs/papers-quick" if settings.quick else "runs/papers")
+
+
+def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> "Prepared":
+    """What cells of a group share."""
+    from experiments import runs
+
+    return runs.prepare(data_dir, cells, progress)
+
+
+def measure(data_dir: Path | None, cell: Cell, made: "Prepared", progress: Progress) -> Result:
+    """Train, test and measure one cell."""
+    from experiments import runs
+
+    return runs.run_cell(data_dir, cell, made, progress)
+
+
+_RUNS, _MEASURES = "experiments.runs", "experiments.measures"
+_VOTES = f"{_MEASURES}:of_distillation"
+_OURS = (f"{_RUNS}:selective", METHODS["selective-fd"].home)
+_ALSO = {
+    **dict.fromkeys(("independent", "fkd", "pls"), ()),
+    "fedavg": (f"{_RUNS}:fedavg", f"{_MEASURES}:of_messages"),
+    "feded": (f"{_RUNS}:feded", _VOTES),
+    "selective-fd": (_VOTES, *_OURS),
+}
+_SELECTORS = {
+    "": (),
+    "ratio": (f"{_RUNS}:ratio",),
+    "kulsif": (f"{_RUNS}:kulsif",),
+    **dict.fromkeys(BY_NETWORK, (f"{_RUNS}:by_network",)),
+}
+_VARIANTS = {
+    "true labels": ("experiments.variants:taught_truth",),
+    "selector refitted": ("experiments.variants:refitted",),
+}
+
+
+def roots(cell: Cell) -> tuple[str, ...]:
+    """The definitions that a cell's figures come from, where the code chooses by name."""
+    chosen: tuple[str, ...]
+    if cell.method in PROXY_LABELS:
+        chosen = (f"{_RUNS}:fixed_labels", "experiments.fixed_labels:of_bound", *_OURS)
+    else:
+        chosen = (f"{_RUNS}:federation", METHODS[cell.method].home)
+        chosen += _ALSO.get(cell.method, (_VOTES,))
+    return (
+        f"{_RUNS}:prepare",
+        f"{_RUNS}:run_cell",
+        *chosen,
+        *_SELECTORS[cell.selector],
+        *_VARIANTS.get(cell.variant, ()),
+    )
