@@ -1,1 +1,86 @@
-"""What an attacker can learn from a transcript, with controls."""
+"""The attacks by name. Names cost no import; `load` imports the one attack that is asked for."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from secure_fd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from attacks.base import Attack
+
+ATTACKS: Mapping[str, str] = {
+    "label-distribution": "attacks.label_distribution:LabelDistribution",
+    "attribution": "attacks.votes:Attribution",
+    "single-contributor": "attacks.votes:SingleContributor",
+    "collusion": "attacks.votes:Collusion",
+    "differencing": "attacks.rounds:Differencing",
+    "participation": "attacks.label_distribution:Participation",
+    "inconsistent-proxies": "attacks.rounds:InconsistentProxies",
+    "inversion": "attacks.inversion:ModelInversion",
+    "ideal-k1": "attacks.ideal:IdealK1",
+    "ideal-k2": "attacks.ideal:IdealK2",
+    "ideal-k3": "attacks.ideal:IdealK3",
+    "update-inversion": "attacks.updates_attack:UpdateInversion",
+    "gradient-analytic": "attacks.updates_attack:AnalyticInversion",
+    "gradient-mean": "attacks.updates_attack:MeanInversion",
+    "gradient-optimised": "attacks.updates_attack:OptimisedInversion",
+    "selector-reconstruction": "attacks.trilateration:Trilateration",
+    "selector-membership": "attacks.selector:FlipRadius",
+    "selector-informed": "attacks.selector:Informed",
+    "lira": "attacks.membership:LiRA",
+    "lira-offline": "attacks.membership:OfflineLiRA",
+    "loss-threshold": "attacks.membership:LossThreshold",
+    "rmia": "attacks.membership:RMIA",
+    "lira-upload": "attacks.membership:UploadLiRA",
+    "lira-student": "attacks.membership:StudentLiRA",
+    "indirect": "attacks.membership:IndirectMembership",
+    "label-only": "attacks.label_only:LabelOnly",
+    "label-only-noise": "attacks.label_only:LabelOnlyNoise",
+    "label-only-boundary": "attacks.label_only:LabelOnlyBoundary",
+    "label-only-gap": "attacks.label_only:LabelOnlyGap",
+}
+"""Name -> module:Class. The comparison runs those of `COMPARED`, the suite all of them."""
+
+COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion")
+"""Attacks that the comparison runs on each of its rows, in the order of its columns."""
+
+_PARTS = ("prepare", "run", "score", "name", "title", "needs")
+
+
+def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
+    """The class of an attack by its name here, or of one's own as package.module:Name.
+
+    Raises ConfigurationError, about `field`, for an unknown name, a module that cannot be imported,
+    or a class that lacks a part of the interface.
+
+    >>> load("lira").title
+    'Membership: LiRA, online'
+    """
+    place = ATTACKS.get(name, name)
+    module, colon, cls = place.partition(":")
+    if not colon:
+        known = f"use one of {', '.join(ATTACKS)}, or package.module:Name for one of your own"
+        raise ConfigurationError(field, name, known)
+    try:
+        found = getattr(import_module(module), cls)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(field, name, f"use a class that exists ({error})") from error
+    lacking = [part for part in _PARTS if not hasattr(found, part)]
+    if lacking:
+        raise ConfigurationError(field, name, f"give the class {', '.join(lacking)}")
+    return cast("type[Attack[Any, Any]]", found)
+
+
+def markdown_table() -> str:
+    """The table of docs/attacks.md: every attack with what it needs, its figure and its control."""
+    lines = ["| name | attack | needs | figure | control |", "|---|---|---|---|---|"]
+    for name in ATTACKS:
+        kind = load(name)
+        needs = "; or ".join(
+            ", ".join(sorted(capability.value for capability in each)) for each in kind.needs
+        )
+        lines.append(
+            f"| `{name}` | {kind.title} | {needs} | {kind.figure_name} | {kind.control_name} |"
+        )
+    return "\n".join(lines)

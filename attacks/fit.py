@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attacks.base import substream
-from attacks.view import Capability, LabelFunction, View
+from attacks.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.models import flatten, load_flat
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""
@@ -49,6 +50,21 @@ def fit(factory: Factory, images: Tensor, targets: Tensor, settings: Fit, seed: 
                 loss = cross_entropy(model(images[batch]), targets[batch])
                 torch.autograd.backward(loss)
                 optimizer.step()
+    return model.eval()
+
+
+def network(public: Public, parameters: Tensor) -> nn.Module:
+    """The shared architecture at parameters [m], in evaluation mode.
+
+    Raises LocalError where their number is not the architecture's.
+    """
+    model = public.architecture(0)  # every weight is overwritten
+    expected = flatten(model).numel()
+    if parameters.numel() != expected:
+        raise LocalError(
+            f"parameters: {parameters.numel()} values, but the architecture has {expected}"
+        )
+    load_flat(model, parameters)
     return model.eval()
 
 

@@ -12,17 +12,14 @@ from torch.nn.functional import cross_entropy, log_softmax, pad
 from attacks.base import Attack, AttackResult, Images, seeded, substream
 from attacks.fit import UNTAUGHT, Fit, fit, kept_answers, label_function, predict
 from attacks.inversion import (
-    PUBLIC_TARGET,
-    RANDOM_TARGET,
     InversionSettings,
     InversionTruth,
     Prior,
-    accuracy_details,
+    control_of,
     inversion_controls,
     invert,
-    words_against,
+    score_inversion,
 )
-from attacks.scoring import score_images
 from attacks.view import Capability, LabelFunction, Oracle, Public, View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 
@@ -497,24 +494,12 @@ class _Ideal(Attack[Images, InversionTruth]):
 
     def score(self, estimate: Images, truth: InversionTruth, seed: int) -> AttackResult:
         """Δ through the public prior, with its interval; the other routes and controls beside."""
-        against = PUBLIC_TARGET if PUBLIC_TARGET in self.controls else RANDOM_TARGET
-        every = {**estimate.others, **self.controls}
-        details = accuracy_details("", estimate, truth.evaluator)
-        for name, made in every.items():
-            details |= accuracy_details(f"{name}: ", made, truth.evaluator)
-        if estimate.network is not None:
-            details |= student_details(estimate.network, truth, self.teacher)
-        shown = {"attack": estimate, against: self.controls[against], **estimate.others}
-        return score_images(
-            words_against(self, against),
-            estimate,
-            truth.originals,
-            substream(seed, "leakage"),
-            controls=every,
-            against=against,
-            details=details,
-            shown={name: made.images for name, made in shown.items()},
-        )
+        known = self.controls
+        stolen = estimate.network
+        details = {} if stolen is None else student_details(stolen, truth, self.teacher)
+        against = control_of(known)
+        shown = {"attack": estimate, against: known[against], **estimate.others}
+        return score_inversion(self, estimate, truth, seed, known, details, shown)
 
     @abstractmethod
     def _steal(self, view: View, seed: int) -> Theft:

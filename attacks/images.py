@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from attacks.base import FloatArray, ImageArray, Images
-from attacks.statistics import Interval, Rate, mean
+from attacks.statistics import Rate, mean
 from secure_fd.errors import LocalError
 
 WINDOW = 7
@@ -190,45 +190,6 @@ def closeness(images: Tensor, private: Tensor, held_out: Tensor) -> Closeness:
     return Closeness(psnr(images, private), psnr(images, held_out), psnr(images, center)[:, 0])
 
 
-@dataclass(frozen=True, slots=True)
-class Leakage:
-    """Means over all reconstructions, in dB, and how surprising Δ would be without leakage.
-
-    a: best PSNR to a private image. a_held_out: to a held-out one. d: PSNR to the class mean.
-    pairs: PSNR to every private image of the class, averaged, a third reading of "the PSNR".
-    delta: a - a_held_out. Intervals, a's too, are bootstraps over reconstructions.
-    p_value: the chance of so large a Δ if private and held-out images were exchanged at random;
-    it covers the choice of images, which the interval does not.
-    """
-
-    a: float
-    a_held_out: float
-    d: float
-    pairs: float
-    delta: Rate
-    a_interval: Interval
-    p_value: float
-
-
-def leakage(classes: list[Closeness], seed: int) -> Leakage:
-    """Δ and its companions over the reconstructions of every class."""
-    a = np.concatenate([c.private.max(axis=1) for c in classes])
-    held_out = np.concatenate([c.held_out.max(axis=1) for c in classes])
-    delta = mean(a - held_out, seed)
-    totals = np.stack([_shuffled_total(c, seed + i) for i, c in enumerate(classes)])
-    shuffled = totals.sum(axis=0) / len(a)
-    as_large = int((shuffled >= delta.value - 1e-12).sum())
-    return Leakage(
-        a=float(a.mean()),
-        a_held_out=float(held_out.mean()),
-        d=float(np.concatenate([c.to_mean for c in classes]).mean()),
-        pairs=float(np.concatenate([c.private.mean(axis=1) for c in classes]).mean()),
-        delta=delta,
-        a_interval=mean(a, seed).interval,
-        p_value=(1 + as_large) / (1 + SHUFFLES),
-    )
-
-
 def _shuffled_total(close: Closeness, seed: int) -> FloatArray:
     """[SHUFFLES] sums of A - A_H over the class, private and held-out images exchanged at random.
 
@@ -337,21 +298,32 @@ def compare(found: Images, truth: Originals, seed: int) -> Comparison | None:
 
 
 def _nearest(found: Images, truth: Originals, seed: int) -> Comparison:
-    close = leakage(truth.closeness(found), seed)
-    low, high = close.delta.interval
-    count = len(found.images)
-    bounds = {"delta_low": low, "delta_high": high} if count > 1 else {}
+    """delta_p_value: the chance of so large a Δ if private and held-out images were exchanged.
+
+    It covers the choice of images; the intervals, bootstraps over reconstructions, do not.
+    mean_psnr: to every private image of the group, averaged, a third reading of "the PSNR".
+    """
+    close = truth.closeness(found)
+    best, other = (
+        np.concatenate([side.max(axis=1) for side in sides])
+        for sides in ([c.private for c in close], [c.held_out for c in close])
+    )
+    excess = mean(best - other, seed)
+    totals = np.sum([_shuffled_total(c, seed + i) for i, c in enumerate(close)], axis=0)
+    as_large = int((totals / len(best) >= excess.value - 1e-12).sum())
+    a, count = float(best.mean()), len(found.images)
+    low, high = excess.interval
     details = {
         "reconstructions": float(count),
-        "A": close.a,
-        "A_H": close.a_held_out,
-        "D": close.d,
-        "mean_psnr": close.pairs,
-        "delta": close.delta.value,
-        **bounds,
-        "delta_p_value": close.p_value,
+        "A": a,
+        "A_H": float(other.mean()),
+        "D": float(np.concatenate([c.to_mean for c in close]).mean()),
+        "mean_psnr": float(np.concatenate([c.private.mean(axis=1) for c in close]).mean()),
+        "delta": excess.value,
+        **({"delta_low": low, "delta_high": high} if count > 1 else {}),
+        "delta_p_value": (1 + as_large) / (1 + SHUFFLES),
     }
-    return Comparison(Rate(close.a, close.a_interval), close.delta, details)
+    return Comparison(Rate(a, mean(best, seed).interval), excess, details)
 
 
 def _matched(found: Images, truth: Originals, seed: int) -> Comparison:

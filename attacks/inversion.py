@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from attacks.base import (
     Attack,
@@ -30,7 +29,7 @@ from attacks.base import (
     seeded,
     substream,
 )
-from attacks.fit import Chooser, Fit, HiddenFeatures, distil_student, fit, label_function
+from attacks.fit import Chooser, Fit, HiddenFeatures, distil_student, fit, label_function, network
 from attacks.images import (
     Features,
     Originals,
@@ -46,7 +45,7 @@ from attacks.images import (
 from attacks.scoring import score_images
 from attacks.statistics import Rate, proportion
 from attacks.view import Capability, LabelFunction, Public, View
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 SMALLEST_SIDE = 16
 """Below it the critic's instance norm would see single pixels."""
@@ -198,9 +197,9 @@ def train_prior(
             trainer.step_generator()
             if progress is not None:
                 progress(done / total)
-    for network in (trainer.generator, trainer.critic):
-        network.zero_grad()
-        network.requires_grad_(False).eval()
+    for trained in (trainer.generator, trainer.critic):
+        trained.zero_grad()
+        trained.requires_grad_(False).eval()
     return Prior(settings, trainer.generator, trainer.critic)
 
 
@@ -547,7 +546,8 @@ class ModelInversion(Attack[Images, InversionTruth]):
         """Imagess of every class from the strongest target that the view holds."""
         view.require_any(*self.needs)
         if Capability.GLOBAL_PARAMETERS in view.capabilities:
-            target, words = _global_model(view), "global model"
+            parameters = torch.from_numpy(view.global_parameters().copy())
+            target, words = network(view.public, parameters), "global model"
         else:
             lesson = substream(seed, "student")
             target, words = distil_student(view, self.training, lesson), "student of ensembles"
@@ -563,29 +563,45 @@ class ModelInversion(Attack[Images, InversionTruth]):
 
         `beyond_pixels` for the attack and the controls that invert a network alone.
         """
-        against = PUBLIC_TARGET if PUBLIC_TARGET in self.controls else RANDOM_TARGET
-        details = accuracy_details("", estimate, truth.evaluator)
-        for name, control in self.controls.items():
-            details |= accuracy_details(f"{name}: ", control, truth.evaluator)
-        details |= beyond_pixels("", estimate, truth)
-        for name in {against, RANDOM_TARGET}:
-            details |= beyond_pixels(f"{name}: ", self.controls[name], truth)
-        return score_images(
-            words_against(self, against),
-            estimate,
-            truth.originals,
-            substream(seed, "leakage"),
-            controls=self.controls,
-            against=against,
-            details=details,
-            caveats=_CAVEATS,
-            shown=gallery(estimate, self.controls),
-        )
+        known = self.controls
+        details = beyond_pixels("", estimate, truth)
+        for name in {control_of(known), RANDOM_TARGET}:
+            details |= beyond_pixels(f"{name}: ", known[name], truth)
+        shown = {"attack": estimate, **known}
+        return score_inversion(self, estimate, truth, seed, known, details, shown, _CAVEATS)
 
 
-def words_against(attack: Titled, against: str) -> Words:
-    """The attack's words, with the control that there is."""
-    return Words(attack.name, attack.title, attack.figure_name, f"Δ of the {against}")
+def control_of(controls: Mapping[str, Images]) -> str:
+    """The control that a figure stands beside: the strongest that consults no client."""
+    return PUBLIC_TARGET if PUBLIC_TARGET in controls else RANDOM_TARGET
+
+
+def score_inversion(
+    attack: Titled,
+    estimate: Images,
+    truth: InversionTruth,
+    seed: int,
+    controls: Mapping[str, Images],
+    details: Mapping[str, float],
+    shown: Mapping[str, Images],
+    caveats: tuple[str, ...] = (),
+) -> AttackResult:
+    """Δ with its interval; attack accuracy of the estimate, of its other routes and of controls."""
+    against, every = control_of(controls), {**estimate.others, **controls}
+    right = accuracy_details("", estimate, truth.evaluator)
+    for name, made in every.items():
+        right |= accuracy_details(f"{name}: ", made, truth.evaluator)
+    return score_images(
+        Words(attack.name, attack.title, attack.figure_name, f"Δ of the {against}"),
+        estimate,
+        truth.originals,
+        substream(seed, "leakage"),
+        controls=every,
+        against=against,
+        details={**right, **details},
+        caveats=caveats,
+        shown={name: made.images for name, made in shown.items()},
+    )
 
 
 _CAVEATS = (
@@ -593,19 +609,6 @@ _CAVEATS = (
     "attack accuracy and D speak of classes, not of records",
     "the interval covers the reconstructions drawn; the p-value covers the images compared",
 )
-
-
-def _global_model(view: View) -> nn.Module:
-    """The shared architecture with the newest global parameters."""
-    model = view.public.architecture(0)  # every weight is overwritten
-    flat = torch.from_numpy(np.array(view.global_parameters(), dtype=np.float32))
-    expected = parameters_to_vector(model.parameters()).numel()
-    if flat.numel() != expected:
-        raise LocalError(
-            f"global parameters: {flat.numel()} values, but the architecture has {expected}"
-        )
-    vector_to_parameters(flat, model.parameters())
-    return model.eval()
 
 
 def accuracy_details(prefix: str, found: Images, evaluator: LabelFunction) -> dict[str, float]:
@@ -653,11 +656,6 @@ def beyond_pixels(prefix: str, found: Images, truth: InversionTruth) -> dict[str
     return {f"{prefix}{name}": value for name, value in means.items()}
 
 
-def gallery(found: Images, controls: Mapping[str, Images]) -> dict[str, Tensor]:
-    """The reconstructions and those of every control, by name."""
-    return {"attack": found.images, **{name: made.images for name, made in controls.items()}}
-
-
 RAW_PSNR: Final = "raw-psnr"
 
 
@@ -700,10 +698,8 @@ def _one_a_class_beside_originals(
     near = psnr(shown.images, truth.private.images)
     near[(shown.groups[:, None] != truth.private.labels).numpy()] = -1.0  # below any PSNR
     originals = Images(truth.private.images[torch.from_numpy(near.argmax(axis=1))], shown.groups)
-    return gallery(
-        shown,
-        {"originals": originals, **{name: _one_a_class(made) for name, made in controls.items()}},
-    )
+    others = {name: _one_a_class(made).images for name, made in controls.items()}
+    return {"attack": shown.images, "originals": originals.images, **others}
 
 
 def _one_a_class(made: Images) -> Images:

@@ -259,15 +259,6 @@ class NoiseRobustness:
         return records * (1 + self.samples)
 
 
-def calibrate_noise(shadows: Shadows, seed: int) -> Calibrated:
-    """The sigma whose area on the shadows is largest; that area is therefore flattered a little."""
-    known = shadows.settings
-    tried = [
-        calibrate(NoiseRobustness(sigma, known.samples), shadows, seed) for sigma in known.sigmas
-    ]
-    return max(tried, key=lambda found: found.shadow_auc)
-
-
 BitArray = NDArray[np.uint8]
 
 
@@ -326,22 +317,6 @@ def still_right(ask: LabelFunction, records: Labelled, rotation: int, shift: int
     images = records.pixels()
     answers = [ask(transform(images, theta)) for theta in augmentations(rotation, shift)]
     return (torch.stack(answers, dim=1) == records.labels[:, None]).numpy().astype(np.uint8)
-
-
-def calibrate_augmentation(shadows: Shadows, seed: int) -> Calibrated:
-    """Learn to read on the shadows; threshold and area are of records that the folds held out."""
-    known = shadows.settings
-    vectors = _vectors(shadows)
-    bits, labels, member = vectors
-    learn: Learn = _one_reader
-    held = _held_out(learn, *vectors)
-    found = area(held[member], held[~member], seed)
-    by_class = _held_out(_readers_by_class, *vectors)
-    other = area(by_class[member], by_class[~member], seed)
-    if other.value > found.interval[1]:
-        learn, held, found = _readers_by_class, by_class, other
-    probe = Augmentation(known.rotation, known.shift, learn(bits, labels, member))
-    return Calibrated(probe, best_threshold(held[member], held[~member]), found.value)
 
 
 def _vectors(shadows: Shadows) -> tuple[BitArray, IntArray, BoolArray]:
@@ -546,8 +521,19 @@ class LabelOnly(LabelAttack):
 
     @classmethod
     def calibrate(cls, shadows: Shadows, seed: int) -> Calibrated:
-        """Learn to read the answers on the shadows."""
-        return calibrate_augmentation(shadows, seed)
+        """Learn to read on the shadows; threshold and area are of records that folds held out."""
+        known = shadows.settings
+        vectors = _vectors(shadows)
+        bits, labels, member = vectors
+        learn: Learn = _one_reader
+        held = _held_out(learn, *vectors)
+        found = area(held[member], held[~member], seed)
+        by_class = _held_out(_readers_by_class, *vectors)
+        other = area(by_class[member], by_class[~member], seed)
+        if other.value > found.interval[1]:
+            learn, held, found = _readers_by_class, by_class, other
+        probe = Augmentation(known.rotation, known.shift, learn(bits, labels, member))
+        return Calibrated(probe, best_threshold(held[member], held[~member]), found.value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -559,8 +545,11 @@ class LabelOnlyNoise(LabelAttack):
 
     @classmethod
     def calibrate(cls, shadows: Shadows, seed: int) -> Calibrated:
-        """Choose sigma and threshold on the shadows."""
-        return calibrate_noise(shadows, seed)
+        """The sigma whose area on the shadows is largest; that area is flattered a little."""
+        known = shadows.settings
+        probes = [NoiseRobustness(sigma, known.samples) for sigma in known.sigmas]
+        tried = [calibrate(probe, shadows, seed) for probe in probes]
+        return max(tried, key=lambda found: found.shadow_auc)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

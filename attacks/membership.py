@@ -11,12 +11,11 @@ from scipy.linalg import solve
 from torch import Tensor
 
 from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
-from attacks.fit import Fit, distil_student
+from attacks.fit import Fit, distil_student, network
 from attacks.scoring import score_scores
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
-from secure_fd.models import load_flat
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.training import predict
 
@@ -350,9 +349,9 @@ class UploadLiRA(LiRA):
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N] phi of the client's newest upload, which the attacker runs by itself."""
         view.require_any(*self.needs)
-        network = view.public.architecture(0)
-        load_flat(network, torch.from_numpy(view.client_parameters()[self.owner].copy()))
-        return confidence(predict(network, self.candidates.images), self.candidates.labels)
+        parameters = torch.from_numpy(view.client_parameters()[self.owner].copy())
+        sent = network(view.public, parameters)
+        return confidence(predict(sent, self.candidates.images), self.candidates.labels)
 
 
 def _variances(shadows: Shadows) -> tuple[float, float]:

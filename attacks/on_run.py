@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import fit
+from attacks import COMPARED, fit, load
 from attacks import inversion as gmi
 from attacks.base import (
     Attack,
@@ -30,7 +30,6 @@ from attacks.base import (
 from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
-from attacks.registry import COMPARED, load
 from attacks.updates import Recipe
 from attacks.updates_attack import UpdateInversion
 from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view

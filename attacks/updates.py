@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,12 +13,11 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cosine_similarity, cross_entropy, softmax
 
 from attacks.base import FloatArray, Labelled
-from attacks.fit import predict
+from attacks.fit import network, predict
 from attacks.view import Capability, Public, View
 from attacks.votes import read_unmasked
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import ParameterCodec
-from secure_fd.models import flatten, load_flat
 from secure_fd.transcript import Float32Array
 
 
@@ -277,19 +277,6 @@ def mean_update(view: View, recipe: Recipe) -> Updates:
     return _updates(_before(view), end, (tuple(range(view.public.n_clients)),), recipe)
 
 
-def network(public: Public, start: Tensor) -> nn.Module:
-    """The shared architecture at parameters [m], in evaluation mode.
-
-    Raises LocalError where their number is not the architecture's.
-    """
-    model = public.architecture(0)  # every weight is overwritten
-    expected = flatten(model).numel()
-    if start.numel() != expected:
-        raise LocalError(f"update: {start.numel()} values, but the architecture has {expected}")
-    load_flat(model, start)
-    return model.eval()
-
-
 def _unmasked(view: View, recipe: Recipe) -> dict[int, Float32Array]:
     """By client, the parameters of each payload of the newest round that nothing masks."""
     newest, n_clients = view.models[-1], view.public.n_clients
@@ -390,6 +377,7 @@ def _apportion(shares: FloatArray, records: int) -> Tensor:
     return torch.from_numpy(np.repeat(np.arange(len(given)), counts))
 
 
+_Parameters = dict[str, Tensor]
 _RELATIVE = 1e-3
 _ABSOLUTE = 4e-6
 """Of an entry of a gradient: fixed point and float32, divided by a learning rate near 0.1."""
@@ -415,8 +403,10 @@ def check_explained(
 
     trained: by client, its records [recipe.records] in the order of its local steps.
     """
+    model = network(public, updates.start)
     for clients, gradient in zip(updates.clients, updates.gradients, strict=True):
-        made = [_gradient(public, updates.start, recipe, trained[k]) for k in clients]
+        own = [trained[k] for k in clients]
+        made = [unrolled(model, recipe, each.images, each.labels).double() for each in own]
         apart = (torch.stack(made).mean(dim=0) - gradient).norm()
         allowed = _RELATIVE * gradient.norm() + _ABSOLUTE * len(gradient) ** 0.5
         if apart > allowed:
@@ -426,28 +416,23 @@ def check_explained(
             )
 
 
-def _gradient(public: Public, start: Tensor, recipe: Recipe, trained: Labelled) -> Tensor:
-    """[m] sum of the gradients of one client's local steps, in float64."""
-    model = network(public, start)
-    here = {name: value.detach() for name, value in model.named_parameters()}
-    total = torch.zeros(len(start), dtype=torch.float64)
-    steps = torch.split(torch.arange(recipe.records), recipe.batch)
-    for batch in steps:
-        held = {name: value.requires_grad_() for name, value in here.items()}
-        logits = functional_call(model, held, (trained.images[batch],))
-        slopes = torch.autograd.grad(
-            cross_entropy(logits, trained.labels[batch]), list(held.values())
-        )
-        total += torch.cat([slope.flatten() for slope in slopes]).double()
-        here = {
-            name: (value - recipe.learning_rate * slope).detach()
-            for (name, value), slope in zip(held.items(), slopes, strict=True)
-        }
-    return total
+def unrolled(model: nn.Module, recipe: Recipe, images: Tensor, labels: Tensor) -> Tensor:
+    """[m] sum of the gradients of one client's local steps on images [records, C, H, W]."""
+
+    def loss(parameters: _Parameters, pixels: Tensor, classes: Tensor) -> Tensor:
+        return cross_entropy(functional_call(model, parameters, (pixels,)), classes)
+
+    here: _Parameters = {name: p.detach() for name, p in model.named_parameters()}
+    slopes = []
+    each = (torch.split(side, recipe.batch) for side in (images, labels))
+    for pixels, classes in zip(*each, strict=True):
+        slope = grad(loss)(here, pixels, classes)
+        here = {name: value - recipe.learning_rate * slope[name] for name, value in here.items()}
+        slopes.append(torch.cat([part.flatten() for part in slope.values()]))
+    return torch.stack(slopes).sum(dim=0)
 
 
 _DECAY_AT = (3 / 8, 5 / 8, 7 / 8)
-_Parameters = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,7 +514,6 @@ class Mismatch:
         tv: float,
     ) -> None:
         self._model, self._labels, self._wanted, self._recipe = model, labels, wanted, recipe
-        self._start = {name: p.detach() for name, p in model.named_parameters()}
         self._tv, self.black, self.white = tv, black, white
 
     def images(self, given: Tensor) -> Tensor:
@@ -538,27 +522,10 @@ class Mismatch:
 
     def __call__(self, given: Tensor) -> Tensor:
         """[A] losses."""
-        moved = vmap(self._update)(self.images(given), self._labels)
+        steps = partial(unrolled, self._model, self._recipe)
+        moved = vmap(steps)(self.images(given), self._labels)
         apart = 1 - cosine_similarity(moved, self._wanted, dim=1)
         return apart + self._tv * _total_variation(given)
-
-    def _update(self, images: Tensor, labels: Tensor) -> Tensor:
-        """[m] sum of the gradients of a client's local steps on images [records, 1, H, W]."""
-        rate, here = self._recipe.learning_rate, self._start
-        batches = zip(
-            torch.split(images, self._recipe.batch),
-            torch.split(labels, self._recipe.batch),
-            strict=True,
-        )
-        slopes = []
-        for pixels, classes in batches:
-            slope = grad(self._loss)(here, pixels, classes)
-            here = {name: value - rate * slope[name] for name, value in here.items()}
-            slopes.append(torch.cat([part.flatten() for part in slope.values()]))
-        return torch.stack(slopes).sum(dim=0)
-
-    def _loss(self, parameters: _Parameters, pixels: Tensor, classes: Tensor) -> Tensor:
-        return cross_entropy(functional_call(self._model, parameters, (pixels,)), classes)
 
 
 def _minimise(mismatch: Mismatch, given: Tensor, settings: Search) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from attacks import registry
+from attacks import load as load_attack
 from experiments.leakage import stored
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON, working_folder
@@ -118,7 +118,7 @@ def _own(text: str) -> tuple[str, ...]:
         if ":" not in name:
             raise ConfigurationError("attacks", name, "use package.module:Name")
         working_folder()
-        registry.load(name)
+        load_attack(name)
     return named
 
 

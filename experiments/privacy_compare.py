@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attacks.registry import COMPARED, load
+from attacks import COMPARED, load
 from experiments.cli import command, data_folder, exit_status
 from experiments.rows import (
     FIRST_SEED,

@@ -1,19 +1,19 @@
 """One challenge of label-only membership: digits under wrong labels, which nobody guesses."""
 
-from functools import cache
+from functools import cache, partial
 
-import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from torch import nn
 
-from attacks.base import Challenge, Labelled, Scores, draw_challenge, match_classes, seeded
+from attacks.base import Challenge, Labelled, Scores, draw_challenge, match_classes
 from attacks.fit import Fit, fit, label_function
 from attacks.hop_skip_jump import HopSkipJump
 from attacks.label_only import LabelAttack, LabelOnlySettings, Shadows, train_shadows, variants
 from attacks.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
 from secure_fd.transcript import Transcript
+from tests import attack_games as games
 
+digits = partial(games.digits, 8)
+mlp = partial(games.perceptron, 64, 64, 10)
 SETTINGS = LabelOnlySettings(
     rotation=2,
     shift=1,
@@ -27,20 +27,6 @@ SETTINGS = LabelOnlySettings(
     attacked=None,
     calibration=100,
 )
-
-
-def mlp(seed: int) -> nn.Module:
-    return seeded(
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), seed
-    )
-
-
-@cache
-def digits() -> Labelled:
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.target))
-    images = torch.tensor(found.images[order] / 16, dtype=torch.float32)[:, None]
-    return Labelled(images, torch.tensor(found.target[order], dtype=torch.int64))
 
 
 @cache

@@ -660,23 +660,23 @@ class Mutation:
 
 _SEEN, _ONE = Kind.MECHANISM, Kind.ONE_RUN
 _RECORD, _LABEL, _CLIENT = PrivacyUnit.RECORD, PrivacyUnit.LABEL, PrivacyUnit.CLIENT
-_MEANS_TWIN, _SHARES_TWIN = broken_code.half_record_noise, broken_code.half_client_noise
-_STEPS_TWIN, _LABEL_TWIN = broken_code.half_training_noise, broken_code.half_label_noise
+_HALVED, _HALF_LABEL = broken_code.half_release_noise, broken_code.half_label_noise
+_HALF_STEPS = broken_code.half_training_noise
 
 AUDITS = {
     audit.name: audit
     for audit in (
-        Audit("record", _SEEN, _RECORD, class_means, _MEANS_TWIN, GAUSSIAN),
-        Audit("record-replaced", _SEEN, _RECORD, replace_one, _MEANS_TWIN, GAUSSIAN),
-        Audit("record-votes", _SEEN, _RECORD, record_votes, _MEANS_TWIN, GAUSSIAN),
-        Audit("dp-sgd", _SEEN, _RECORD, canary_gradients, _STEPS_TWIN, SAMPLED),
-        Audit("dp-sgd-batches", _SEEN, _RECORD, one_against_rest, _STEPS_TWIN, SAMPLED, blind=True),
-        Audit("label", _SEEN, _LABEL, answers, _LABEL_TWIN),
-        Audit("client", _SEEN, _CLIENT, sum_of_shares, _SHARES_TWIN, GAUSSIAN),
-        Audit("record-canaries", _ONE, _RECORD, record_canaries, _MEANS_TWIN),
-        Audit("record-trials", _ONE, _RECORD, record_trials, _MEANS_TWIN, GAUSSIAN),
-        Audit("label-canaries", _ONE, _LABEL, label_canaries, _LABEL_TWIN),
-        Audit("client-trials", _ONE, _CLIENT, client_trials, _SHARES_TWIN, GAUSSIAN),
+        Audit("record", _SEEN, _RECORD, class_means, _HALVED, GAUSSIAN),
+        Audit("record-replaced", _SEEN, _RECORD, replace_one, _HALVED, GAUSSIAN),
+        Audit("record-votes", _SEEN, _RECORD, record_votes, _HALVED, GAUSSIAN),
+        Audit("dp-sgd", _SEEN, _RECORD, canary_gradients, _HALF_STEPS, SAMPLED),
+        Audit("dp-sgd-batches", _SEEN, _RECORD, one_against_rest, _HALF_STEPS, SAMPLED, blind=True),
+        Audit("label", _SEEN, _LABEL, answers, _HALF_LABEL),
+        Audit("client", _SEEN, _CLIENT, sum_of_shares, _HALVED, GAUSSIAN),
+        Audit("record-canaries", _ONE, _RECORD, record_canaries, _HALVED),
+        Audit("record-trials", _ONE, _RECORD, record_trials, _HALVED, GAUSSIAN),
+        Audit("label-canaries", _ONE, _LABEL, label_canaries, _HALF_LABEL),
+        Audit("client-trials", _ONE, _CLIENT, client_trials, _HALVED, GAUSSIAN),
     )
 }
 """By name, in the table's order."""
@@ -684,10 +684,10 @@ AUDITS = {
 _ROUNDS_TWIN = partial(broken_code.seed_shared_between_rounds, Fleet().present)
 
 MUTATIONS = (
-    Mutation("half the noise, record", "record", broken_code.half_record_noise),
-    Mutation("half the noise, DP-SGD", "dp-sgd", broken_code.half_training_noise),
-    Mutation("half the noise, label", "label", broken_code.half_label_noise),
-    Mutation("half the noise, client", "client", broken_code.half_client_noise),
+    Mutation("half the noise, record", "record", _HALVED),
+    Mutation("half the noise, DP-SGD", "dp-sgd", _HALF_STEPS),
+    Mutation("half the noise, label", "label", _HALF_LABEL),
+    Mutation("half the noise, client", "client", _HALVED),
     Mutation("abstention unprotected", "label", broken_code.abstention_unprotected),
     Mutation("fresh noise each round", "label", broken_code.fresh_noise_every_round),
     Mutation("replace-one as add-one", "record-replaced", broken_code.replace_one_as_add_one),

@@ -35,19 +35,13 @@ def _scaled(sampler: Sampler, factor: float) -> Sampler:
     return sample
 
 
-def half_record_noise() -> AbstractContextManager[None]:
-    """Half the deviation in the record release."""
-    sampler = _scaled(discrete_gaussian, 0.5)
-    return replaced(release, "discrete_gaussian", sampler)
-
-
-def half_client_noise() -> AbstractContextManager[None]:
-    """Half the deviation in every client's share."""
+def half_release_noise() -> AbstractContextManager[None]:
+    """Half the deviation in the record release, and in every client's share."""
     return _shares(0.5)
 
 
 def _shares(factor: float) -> AbstractContextManager[None]:
-    """Shares at `factor` times their deviation."""
+    """Releases and shares at `factor` times their deviation."""
     return replaced(release, "discrete_gaussian", _scaled(discrete_gaussian, factor))
 
 
@@ -55,13 +49,8 @@ def _nothing(_spread: float, size: int, _random: Random) -> IntArray:
     return np.zeros(size, dtype=np.int64)
 
 
-def no_record_noise() -> AbstractContextManager[None]:
-    """The record release without noise."""
-    return replaced(release, "discrete_gaussian", _nothing)
-
-
-def no_client_noise() -> AbstractContextManager[None]:
-    """Shares without noise."""
+def no_release_noise() -> AbstractContextManager[None]:
+    """The record release and shares without noise."""
     return replaced(release, "discrete_gaussian", _nothing)
 
 
@@ -260,8 +249,7 @@ def shuffled_batches() -> AbstractContextManager[None]:
 
 
 SILENT: dict[Twin, Twin] = {
-    half_record_noise: no_record_noise,
-    half_client_noise: no_client_noise,
+    half_release_noise: no_release_noise,
     half_label_noise: no_label_noise,
     half_training_noise: no_training_noise,
 }

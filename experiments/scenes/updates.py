@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attacks.base import AttackResult, Labelled, substream
+from attacks.fit import network
 from attacks.on_run import labelled
 from attacks.updates import (
     QUICK,
@@ -17,7 +18,6 @@ from attacks.updates import (
     check_explained,
     client_updates,
     mean_update,
-    network,
     newest_draw,
 )
 from attacks.updates_attack import (

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.nn.functional import interpolate, one_hot
+from torch.nn.functional import one_hot
 
-from attacks.base import Images, Labelled, seeded
+from attacks.base import Images
 from attacks.fit import Fit, fit, label_function, predict
 from attacks.ideal import POOL, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import (
@@ -40,31 +39,13 @@ from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityEr
 from secure_fd.knowledge import Ensemble
 from secure_fd.knowledge import one_hot as rows_of
 from secure_fd.protection.base import Protection
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.transcript import Transcript
+from tests.attack_games import answered, linear, mlp, part
 
 SMALL = IdealSettings(epochs=4, batch=50, generator_steps=6, latent=16, channels=4, passes=4)
 SEARCH = InversionSettings(steps=15, restarts=1, per_class=2)
 TRAINING = Fit(epochs=8)
 EVERY = (IdealK1, IdealK2, IdealK3)
-
-
-def mlp(seed: int) -> nn.Module:
-    return seeded(
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(256, 48), nn.ReLU(), nn.Linear(48, 10)), seed
-    )
-
-
-@cache
-def digits() -> Labelled:
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.target))
-    small = torch.tensor(found.images[order] / 16, dtype=torch.float32)[:, None]
-    images = interpolate(small, size=16, mode="bilinear").clamp(0, 1)
-    return Labelled(images, torch.tensor(found.target[order], dtype=torch.int64))
-
-
-def part(start: int, stop: int) -> Labelled:
-    return digits().take(torch.arange(start, stop))
 
 
 @cache
@@ -117,10 +98,7 @@ def read(answer: AnswerFunction) -> Transcript:
     """A run whose one round asked about half of the proxies."""
     labels = answer(public().proxies[:300]).sum(dim=1).argmax(dim=1)
     ensemble = Ensemble(np.arange(300), rows_of(labels.numpy(), 10), np.ones(300, dtype=bool))
-    run = Transcript(3)
-    total = np.zeros(3000, dtype=np.uint64)
-    run.distillation.append(DistillationRound(0, np.arange(300), 1, None, {}, total, ensemble, ()))
-    return run
+    return answered(ensemble)
 
 
 def asking(answer: AnswerFunction, run: Transcript | None = None) -> View:
@@ -129,10 +107,15 @@ def asking(answer: AnswerFunction, run: Transcript | None = None) -> View:
     return server_view(run or Transcript(3), public(), oracles)
 
 
+@cache
+def warm(level: int) -> Images:
+    """What an attack finds that has read an honest round and may ask an honest teacher."""
+    return ready()[level].run(asking(honest, read(honest)), 0)
+
+
 def stolen(images: Tensor, classes: Tensor) -> Images:
     """An estimate whose reconstructions are these."""
-    made = ready()[0].run(server_view(read(honest), public()), 0)
-    return replace(made, images=images, groups=classes)
+    return replace(warm(0), images=images, groups=classes)
 
 
 def accuracy(found: Images) -> float:
@@ -180,8 +163,8 @@ def test_a_teacher_that_knows_is_stolen_and_one_that_guesses_is_not() -> None:
     """Power first: every level that can learn does; then chance, to 4 deviations (1 in 10^4)."""
     n = len(truth().held_out)
     chance = 0.1 + 4 * np.sqrt(0.09 / n)
-    for attack in ready():
-        assert accuracy(attack.run(asking(honest, read(honest)), 0)) > 0.6
+    for level, attack in enumerate(ready()):
+        assert accuracy(warm(level)) > 0.6
         null = attack.run(asking(guessing, read(guessing)), 0)
         assert accuracy(null) < chance + 0.04  # classes are a little unequal
         assert attack.score(null, truth(), 0).details["delta_p_value"] > 0.001
@@ -210,10 +193,10 @@ def test_cold_starts_ignore_what_was_read() -> None:
 
 
 def test_runs_repeat_with_the_seed() -> None:
-    for attack in ready():
-        one, two, other = (attack.run(asking(honest, read(honest)), s) for s in (5, 5, 6))
-        assert torch.equal(one.images, two.images)
-        assert not torch.equal(one.images, other.images)
+    for level, attack in enumerate(ready()):
+        again, other = (attack.run(asking(honest, read(honest)), seed) for seed in (0, 6))
+        assert torch.equal(warm(level).images, again.images)
+        assert not torch.equal(again.images, other.images)
 
 
 def test_copies_of_private_images_are_leakage_and_their_class_means_are_not() -> None:
@@ -255,8 +238,7 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies() -> None:
 
 def test_a_result_names_its_figure_control_size_and_routes() -> None:
     attack = replace(ready()[2], teacher=label_function(teacher()))
-    found = attack.run(asking(honest, read(honest)), 0)
-    result = attack.score(found, truth(), 0)
+    result = attack.score(warm(2), truth(), 0)
     assert (result.name, result.figure_name, result.unit) == ("ideal-k3", "Δ PSNR", "dB")
     assert result.control_name == f"Δ of the {PUBLIC_TARGET}"
     assert result.queries == SMALL.queries
@@ -371,7 +353,7 @@ def test_the_acceptance_rate_is_the_selectors() -> None:
     """The same attack with the selector in the way and with it off, its twin."""
     found = trained(HARD, "kulsif")
     data = data_of(found.terms, 0)
-    known = Public(data.proxies.pixels, 4, 10, wide, data.proxies.labels)
+    known = Public(data.proxies.pixels, 4, 10, partial(linear, 784, 10), data.proxies.labels)
     attack = replace(ready()[2], prior=large(), settings=replace(SMALL, epochs=1))
     rates = {}
     for selecting in (True, False):
@@ -433,10 +415,6 @@ def test_unanimous_labels_are_those_of_all_networks_whatever_protects_them() -> 
         open_votes = replace(found, made=replace(found.made, spec=HARD), protection=bare.protection)
         votes = open_votes.injected(proxies(), selecting=False)
         assert torch.equal(labels, votes.sum(dim=1).argmax(dim=1))
-
-
-def wide(seed: int) -> nn.Module:
-    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), seed)
 
 
 @cache

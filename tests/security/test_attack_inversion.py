@@ -6,12 +6,11 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, interpolate
+from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from attacks.base import Images, Labelled, seeded
+from attacks.base import Images
 from attacks.fit import Fit, distil_student, fit, predict
 from attacks.images import psnr
 from attacks.inversion import (
@@ -30,29 +29,11 @@ from attacks.inversion import (
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, one_hot
-from secure_fd.transcript import DistillationRound, ParameterRound, Transcript
+from secure_fd.transcript import ParameterRound, Transcript
+from tests.attack_games import answered, mlp, part
 
 TRAINING = Fit(epochs=10)
 SEARCH = InversionSettings(steps=60, restarts=2, per_class=1)
-
-
-def mlp(seed: int) -> nn.Module:
-    return seeded(
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(256, 48), nn.ReLU(), nn.Linear(48, 10)), seed
-    )
-
-
-@cache
-def digits() -> Labelled:
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.target))
-    small = torch.tensor(found.images[order] / 16, dtype=torch.float32)[:, None]
-    images = interpolate(small, size=16, mode="bilinear").clamp(0, 1)
-    return Labelled(images, torch.tensor(found.target[order], dtype=torch.int64))
-
-
-def part(start: int, stop: int) -> Labelled:
-    return digits().take(torch.arange(start, stop))
 
 
 @cache
@@ -90,16 +71,6 @@ def fedavg(parameters: np.ndarray) -> Transcript:
     return run
 
 
-def ensembles(*answers: Ensemble) -> Transcript:
-    run = Transcript(3)
-    for index, answer in enumerate(answers):
-        total = np.zeros(answer.predictions.size, dtype=np.uint64)
-        run.distillation.append(
-            DistillationRound(index, answer.indices, 1, None, {}, total, answer, (0, 1, 2))
-        )
-    return run
-
-
 def answer(labels: Tensor, kept: np.ndarray) -> Ensemble:
     return Ensemble(np.arange(len(labels)), one_hot(labels.numpy(), 10), kept)
 
@@ -125,7 +96,7 @@ def test_global_parameters_are_inverted_and_beat_a_random_target() -> None:
 
 def test_ensembles_are_inverted_through_a_student() -> None:
     taught = predict(target(), public().proxies).argmax(dim=1)
-    view = client_view(ensembles(answer(taught, np.ones(600, dtype=bool))), public())
+    view = client_view(answered(answer(taught, np.ones(600, dtype=bool))), public())
     estimate = attack().run(view, 0)
     assert estimate.target == "student of ensembles"
     result = attack().score(estimate, truth(), 0)
@@ -212,16 +183,16 @@ def test_a_student_learns_kept_answers_only_and_the_newest_of_each_proxy() -> No
     kept = np.arange(600) < 400
     first = answer(wrong, np.ones(600, dtype=bool))
     second = answer(right, kept)
-    student = distil_student(client_view(ensembles(first, second), public()), TRAINING, 0)
+    student = distil_student(client_view(answered(first, second), public()), TRAINING, 0)
     says = predict(student, public().proxies).argmax(dim=1)
     assert (says == right)[:400].float().mean() > 0.6
     ignored = answer(wrong, ~kept)
     half = Ensemble(ignored.indices, ignored.predictions, np.zeros(600, dtype=bool))
-    unpoisoned = distil_student(client_view(ensembles(second, half), public()), TRAINING, 0)
+    unpoisoned = distil_student(client_view(answered(second, half), public()), TRAINING, 0)
     says = predict(unpoisoned, public().proxies).argmax(dim=1)
     assert (says == right)[:400].float().mean() > 0.9
     with pytest.raises(MissingCapabilityError, match="kept for teaching"):
-        distil_student(client_view(ensembles(half), public()), TRAINING, 0)
+        distil_student(client_view(answered(half), public()), TRAINING, 0)
 
 
 def test_prior_is_seeded_bounded_and_reports_progress() -> None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from attacks.base import seeded
 from attacks.label_distribution import DECLARED, UNREADABLE, LabelDistribution
 from attacks.view import Public, View, client_view, server_view
 from secure_fd.aggregation.base import PlainSum, SecureSum
@@ -18,7 +18,6 @@ from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import (
-    Ensemble,
     FloatArray,
     KnowledgeCodec,
     Released,
@@ -28,7 +27,9 @@ from secure_fd.knowledge import (
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.recipes import SGD
 from secure_fd.secagg.packing import LaneLayout
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.transcript import Transcript
+from tests import attack_games as games
+from tests.attack_games import add_round
 from tests.summing import summed
 
 C, M = 4, 12
@@ -54,22 +55,11 @@ def votes() -> dict[int, WordArray]:
 def run(aggregation: SecureSum, rounds: int = 2) -> Transcript:
     """What the real sum puts on the wire, round after round."""
     history = Transcript(len(LABELS))
-    answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
     for index in range(rounds):
         sent = summed(aggregation, index, votes(), 1)
         uploads = {k: votes()[k] for k in sent.survivors} if sent.server.readable else None
-        history.distillation.append(
-            DistillationRound(
-                index,
-                np.arange(M),
-                1,
-                uploads,
-                sent.payloads,
-                sent.total,
-                answer,
-                sent.survivors,
-            )
-        )
+        seen = {"payloads": sent.payloads, "survivors": sent.survivors}
+        add_round(history, sent.total, C, uploads=uploads, **seen)
     return history
 
 
@@ -136,17 +126,14 @@ def test_an_attacker_who_knows_the_noise_undoes_it() -> None:
     q = (1 - p) / (C - 1)
     rng = np.random.default_rng(0)
     history = Transcript(len(LABELS))
-    answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
-    for index in range(rounds):
+    for _ in range(rounds):
         noisy = {}
         for k, classes in enumerate(LABELS):
             honest = rng.random(M) < p
             said = np.where(honest, classes, (classes + rng.integers(1, C, M)) % C)
             noisy[k] = CODEC.encode(Released(np.ones(M), one_hot(said, C)))
         total = np.stack(list(noisy.values())).sum(axis=0, dtype=np.uint64)
-        history.distillation.append(
-            DistillationRound(index, np.arange(M), 1, noisy, {}, total, answer, (0, 1, 2))
-        )
+        add_round(history, total, C, uploads=noisy)
     view = server_view(history, public())
     naive = ATTACK.score(ATTACK.run(view, 0), HISTOGRAMS, 0).figure
     knowing = LabelDistribution(debias=lambda votes, asked: (votes - asked * q) / (p - q))
@@ -169,15 +156,10 @@ def test_the_noise_of_survivors_alone_is_undone() -> None:
     expected = np.rint(scale * (q * M + (p - q) * true)).astype(np.uint64)
 
     def guess(survivors: tuple[int, ...]) -> FloatArray:
-        history = Transcript(len(LABELS))
         total = np.zeros((M, C), dtype=np.uint64)
         total[0] = expected.sum(axis=0)
-        answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
-        history.distillation.append(
-            DistillationRound(
-                0, np.arange(M), scale, None, {}, total.reshape(-1), answer, survivors
-            )
-        )
+        written = {"levels": scale, "survivors": survivors}
+        history = add_round(Transcript(len(LABELS)), total.reshape(-1), C, **written)
         knowing = LabelDistribution(debias=lambda votes, asked: (votes - asked * q) / (p - q))
         return knowing.run(server_view(history, public()), 0).guess
 
@@ -231,8 +213,7 @@ def records(classes: tuple[int, ...], seed: int) -> Images:
     return Images(pixels, labels)
 
 
-def linear(seed: int) -> nn.Module:
-    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, C)), seed)
+linear = partial(games.linear, SIDE * SIDE, C)
 
 
 def averaged(aggregation: SecureSum | None = None) -> View:

@@ -15,9 +15,10 @@ from secure_fd.aggregation.base import Dropouts
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
-from secure_fd.knowledge import Ensemble, KnowledgeCodec
+from secure_fd.knowledge import KnowledgeCodec
 from secure_fd.protection.record import RecordUnit
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.transcript import Transcript
+from tests.attack_games import add_round
 from tests.small_federation import federation, run
 
 
@@ -70,11 +71,9 @@ def share_found(data: FederatedData, records: Images, epsilon: float) -> float:
     levels = unit.levels(1)
     units = KnowledgeCodec(data.n_classes, levels).encode(unit.release(0, every))
     history = Transcript(2)
-    answer = Ensemble(every, np.full((len(every), 10), 0.1), np.ones(len(every), dtype=bool))
-    for index, survivors in enumerate([(0, 1), (1,)]):  # client 1 always abstains
-        total = units * np.uint64(0 in survivors)
-        history.distillation.append(
-            DistillationRound(index, every, levels, None, {}, total, answer, survivors)
+    for survivors in [(0, 1), (1,)]:  # client 1 always abstains
+        add_round(
+            history, units * np.uint64(0 in survivors), 10, levels=levels, survivors=survivors
         )
     view = server_view(history, public(len(every), 2))
     return float(Participation().run(view, 0).rows[0, 0])

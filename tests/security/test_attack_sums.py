@@ -30,15 +30,14 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.knowledge import (
     Contribution,
-    Ensemble,
     IntArray,
     KnowledgeCodec,
     Released,
-    WordArray,
     one_hot,
 )
 from secure_fd.protection.label import LabelUnit
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.transcript import Transcript
+from tests.attack_games import add_round
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
 from tests.summing import summed
 
@@ -64,16 +63,11 @@ def right_clients() -> int:
     """Over many sessions, the clients whose one class a server finds from its masked payloads."""
     codec, right = KnowledgeCodec(C, 1), 0
     vectors = {k: codec.encode(Released(np.ones(M), one_hot([k] * M, C))) for k in range(K)}
-    answer = Ensemble(np.arange(M), np.full((M, C), 1 / C), np.ones(M, dtype=bool))
     said = (Said(np.arange(M), *[{k: np.full(M, k) for k in range(K)}] * 2),)
     for session in range(SESSIONS):
         sent = summed(MaskedSum(K, hybrid=False), 0, vectors, 1)
-        history = Transcript(K)
-        history.distillation.append(
-            DistillationRound(
-                0, np.arange(M), 1, None, sent.payloads, sent.total, answer, sent.survivors
-            )
-        )
+        seen = {"payloads": sent.payloads, "survivors": sent.survivors}
+        history = add_round(Transcript(K), sent.total, C, **seen)
         estimate = Attribution().run(server_view(history, public()), session)
         right += round(K * Attribution().score(estimate, Holders(np.eye(K), said), session).figure)
     return right
@@ -187,7 +181,9 @@ def least_odds(epsilon: float) -> float:
         return Contribution(cast.astype(float), one_hot(np.zeros(len(indices), np.int64), C))
 
     units = KnowledgeCodec(C, 1).encode(unit.release(0, np.arange(PROXIES), answer))
-    estimate = SingleContributor().run(server_view(_one_round(units), public(PROXIES, 1)), 0)
+    estimate = SingleContributor().run(
+        server_view(add_round(Transcript(1), units, C, survivors=(0,)), public(PROXIES, 1)), 0
+    )
     read = estimate.rows[0] == 0
     true, false = int((read & (meant == 0)).sum()), int((read & (meant == ABSTAIN)).sum())
     least = beta.ppf(1e-4, true, false + 1)  # Clopper and Pearson's lower limit of true / both
@@ -196,13 +192,6 @@ def least_odds(epsilon: float) -> float:
 
 def _record() -> Images:
     return Images(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64))
-
-
-def _one_round(units: WordArray) -> Transcript:
-    history, every = Transcript(1), np.arange(PROXIES)
-    answer = Ensemble(every, np.full((PROXIES, C), 1 / C), np.ones(PROXIES, dtype=bool))
-    history.distillation.append(DistillationRound(0, every, 1, None, {}, units, answer, (0,)))
-    return history
 
 
 def test_a_vote_that_stands_alone_is_deniable_up_to_e_to_the_epsilon() -> None:

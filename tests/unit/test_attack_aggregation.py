@@ -11,11 +11,24 @@ from torch import Tensor, nn
 from attacks.base import ABSTAIN, NEVER
 from attacks.label_distribution import Participation
 from attacks.rounds import Differencing, InconsistentProxies
+from attacks.scoring import right_by_group
 from attacks.view import Capability, Oracle, Public, View, client_view, server_view
-from attacks.votes import Attribution, Collusion, Holders, Said, SingleContributor, assign, p_value
+from attacks.votes import (
+    Attribution,
+    Collusion,
+    Holders,
+    Said,
+    SingleContributor,
+    allot,
+    assign,
+    named,
+    newest,
+    p_value,
+)
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, one_hot
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.knowledge import FloatArray, IntArray, one_hot
+from secure_fd.transcript import Transcript
+from tests.attack_games import add_round
 
 K, C, P = 4, 3, 30
 Votes = Mapping[int, IntArray]
@@ -33,14 +46,11 @@ def units(classes: IntArray) -> FloatArray:
 def sums(rounds: Sequence[tuple[IntArray, Votes]], *, readable: bool = False) -> Transcript:
     """A transcript of hard votes: by round its proxies, and what each of its clients says."""
     history = Transcript(K)
-    for index, (proxies, said) in enumerate(rounds):
+    for proxies, said in rounds:
         uploads = {k: units(c).reshape(-1).astype(np.uint64) for k, c in said.items()}
         total = np.sum(list(uploads.values()), axis=0, dtype=np.uint64)
-        answer = Ensemble(proxies, np.full((len(proxies), C), 1 / C), np.ones(len(proxies), bool))
         clear = uploads if readable else None
-        history.distillation.append(
-            DistillationRound(index, proxies, 1, clear, {}, total, answer, tuple(said))
-        )
+        add_round(history, total, C, proxies=proxies, uploads=clear, survivors=tuple(said))
     return history
 
 
@@ -59,9 +69,6 @@ def own_class(rng: np.random.Generator, present: Sequence[int], m: int) -> Votes
 
 EVERY = np.arange(P)
 ALL = tuple(range(K))
-
-
-# Attribution.
 
 
 def test_evidence_is_followed_and_its_absence_gives_a_random_order() -> None:
@@ -96,9 +103,6 @@ def test_readable_votes_name_their_authors() -> None:
     assert result.control == pytest.approx(1 / C)
 
 
-# Single contributors.
-
-
 def test_a_vote_that_stands_alone_is_read_and_no_other() -> None:
     said = {0: np.array([0, 0, ABSTAIN, ABSTAIN]), 1: np.array([ABSTAIN, 1, 2, ABSTAIN])}
     rounds = [(np.arange(4), said)]
@@ -119,9 +123,6 @@ def test_sums_of_all_clients_show_no_vote_alone() -> None:
     result = attack.score(attack.run(server_view(sums(rounds), public()), 0), truth(rounds), 0)
     assert result.figure == 0.0
     assert any("no sum shows" in words for words in result.caveats)
-
-
-# Differencing.
 
 
 def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them() -> None:
@@ -156,9 +157,6 @@ def test_rounds_that_do_not_differ_by_one_client_leave_the_guess(second: Votes) 
     result = attack.score(estimate, truth(rounds), 0)
     assert result.figure == result.control
     assert any("nothing to subtract" in words for words in result.caveats)
-
-
-# Participation.
 
 
 def taken_part(rounds: int, away: float, seed: int = 0) -> list[tuple[IntArray, Votes]]:
@@ -212,9 +210,6 @@ def test_more_rounds_tell_more() -> None:
     assert details["error_after_60_sums"] < details["error_after_5_sums"]
 
 
-# Collusion.
-
-
 @pytest.mark.parametrize("readable", [False, True], ids=["masks", "clear"])
 @pytest.mark.parametrize("count", [0, 1, K - 1])
 def test_colluders_leave_the_sum_of_the_others(count: int, readable: bool) -> None:
@@ -230,9 +225,6 @@ def test_colluders_leave_the_sum_of_the_others(count: int, readable: bool) -> No
     assert (result.figure == 1.0) == exact
     if count == 0 and not readable:  # 450 votes; deviation of a share about .03
         assert result.figure == pytest.approx(result.control, abs=0.12)
-
-
-# Inconsistent proxies.
 
 
 def asked(answers: FloatArray) -> View:
@@ -258,7 +250,38 @@ def test_answers_of_another_shape_are_refused() -> None:
         InconsistentProxies(probes=P).run(asked(np.zeros((P, 1, C))), 0)
 
 
-# Views.
+def test_a_row_without_votes_names_nothing() -> None:
+    assert named(np.array([[0.0, 0.0], [0.2, 0.7]])).tolist() == [ABSTAIN, 1]
+
+
+def test_an_allotment_gives_every_vote_once_and_no_client_two() -> None:
+    rng = np.random.default_rng(0)
+    said = random_votes(rng, ALL)
+    total = sum(units(classes) for classes in said.values())
+    given = allot(np.asarray(total), ALL, rng)
+    np.testing.assert_array_equal(sum(units(c) for c in given.values()), total)
+
+
+def test_what_is_known_leaves_its_part_of_an_allotment_to_nobody_else() -> None:
+    rng = np.random.default_rng(0)
+    said = random_votes(rng, ALL)
+    total = np.asarray(sum(units(classes) for classes in said.values()))
+    known = {**dict.fromkeys(ALL, np.full(P, NEVER)), **{k: said[k] for k in ALL[1:]}}
+    given = allot(total, ALL, rng, known)
+    for k in ALL:  # all but one are known, so that the last one is
+        np.testing.assert_array_equal(given[k], said[k])
+
+
+def test_the_last_word_counts_and_absence_is_not_abstention() -> None:
+    first, last = np.array([0, 1]), np.array([1, 2])
+    table = newest([(first, {0: np.array([1, 1])}), (last, {0: np.array([ABSTAIN, 2])})], (2, 4))
+    assert table.tolist() == [[1, ABSTAIN, 2, NEVER], [NEVER] * 4]
+
+
+def test_clients_that_never_voted_are_in_no_average() -> None:
+    truth = np.array([[1, 2], [ABSTAIN, NEVER]])
+    assert right_by_group(np.array([[1, 1], [ABSTAIN, 0]]), truth).tolist() == [0.5]
+    assert right_by_group(truth, np.full((2, 2), ABSTAIN)).tolist() == [0.0]
 
 
 @pytest.mark.parametrize(

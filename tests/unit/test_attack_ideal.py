@@ -1,13 +1,13 @@
 """IDEAL's parts: the generator's loss, what answers teach, whom it asks, and how often."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.base import seeded
 from attacks.ideal import (
     DEFAULT,
     PUBLISHED,
@@ -27,29 +27,20 @@ from attacks.ideal import (
 from attacks.view import Oracle, Public, server_view
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Ensemble
-from secure_fd.transcript import DistillationRound, Transcript
+from tests.attack_games import answered, linear
 
 SMALL = IdealSettings(epochs=3, batch=8, generator_steps=4, latent=6, channels=2)
 IMAGES = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 NOTHING = empty_pool(IMAGES, 4)
 
 
-def network(seed: int) -> nn.Module:
-    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), seed)
+network = partial(linear, 64, 4)
 
 
 def by_brightness(images: Tensor) -> Tensor:
     """One client's votes [N, 1, 4]: the class is the brightest quarter of the rows."""
     rows = images.reshape(len(images), 4, -1).mean(dim=2)
     return nn.functional.one_hot(rows.argmax(dim=1), 4).double()[:, None]
-
-
-def transcript(*ensembles: Ensemble) -> Transcript:
-    run = Transcript(3)
-    for i, e in enumerate(ensembles):
-        total = np.zeros(e.predictions.size, dtype=np.uint64)
-        run.distillation.append(DistillationRound(i, e.indices, 1, None, {}, total, e, (0, 1, 2)))
-    return run
 
 
 def test_generator_loss_is_the_formula() -> None:
@@ -126,14 +117,14 @@ def test_overheard_keeps_the_newest_answer_that_may_teach() -> None:
     public = Public(IMAGES, 3, 4, network)
     first = Ensemble(np.array([7, 2]), np.eye(4)[[0, 1]], np.array([True, True]))
     second = Ensemble(np.array([2, 5]), np.eye(4)[[3, 3]], np.array([True, False]))
-    pool = from_ensembles(server_view(transcript(first, second), public))
+    pool = from_ensembles(server_view(answered(first, second), public))
     assert torch.equal(pool.images, IMAGES[[2, 7]])
     assert pool.targets.argmax(dim=1).tolist() == [3, 0]
     silent = Ensemble(np.array([1]), np.eye(4)[[0]], np.array([False]))
-    assert len(from_ensembles(server_view(transcript(silent), public))) == 0
+    assert len(from_ensembles(server_view(answered(silent), public))) == 0
     beyond = Ensemble(np.array([40]), np.eye(4)[[0]], np.array([True]))
     with pytest.raises(LocalError, match="proxy index 40 is not allowed; 40 proxies exist"):
-        from_ensembles(server_view(transcript(beyond), public))
+        from_ensembles(server_view(answered(beyond), public))
 
 
 def test_every_image_is_asked_once_and_the_budget_holds() -> None:

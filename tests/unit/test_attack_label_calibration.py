@@ -10,6 +10,7 @@ from attacks.base import Labelled, substream
 from attacks.fit import Fit
 from attacks.label_only import (
     Augmentation,
+    LabelOnly,
     LabelOnlyGap,
     LabelOnlySettings,
     NoiseRobustness,
@@ -17,7 +18,6 @@ from attacks.label_only import (
     Shadows,
     augmentations,
     calibrate,
-    calibrate_augmentation,
     train_shadows,
     transform,
 )
@@ -50,7 +50,7 @@ def coded(n: int, by_class: bool) -> Shadows:
 def test_classes_get_models_of_their_own_where_the_shadows_say_so(
     n: int, by_class: bool, models: int
 ) -> None:
-    found = calibrate_augmentation(coded(n, by_class), 0)
+    found = LabelOnly.calibrate(coded(n, by_class), 0)
     assert isinstance(found.probe, Augmentation)
     assert len(found.probe.reader.by_class) == models  # 12 a class leave 8 a fold: too few
     if models or not by_class:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attacks.base import Labelled, seeded
+from attacks.base import Labelled
 from attacks.fit import Fit
 from attacks.hop_skip_jump import HopSkipJump
 from attacks.inversion import InversionSettings as Search
@@ -22,9 +22,9 @@ from attacks.updates import Recipe
 from attacks.updates_attack import AnalyticInversion, OptimisedInversion
 from attacks.view import Capability, LabelOracle, Oracle, Public, outsider_view, server_view
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.knowledge import Ensemble
 from secure_fd.models import flatten
-from secure_fd.transcript import DistillationRound, ParameterRound, Transcript
+from secure_fd.transcript import ParameterRound, Transcript
+from tests.attack_games import add_round, perceptron
 
 SHAPES = {"colour": (3, 16, 16), "vectors": (24,)}
 every_shape = pytest.mark.parametrize("kind", SHAPES)
@@ -43,12 +43,7 @@ def records(kind: str, count: int, seed: int) -> Labelled:
 
 
 def network(kind: str, seed: int) -> nn.Module:
-    size = int(np.prod(SHAPES[kind]))
-
-    def made() -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(size, 32), nn.ReLU(), nn.Linear(32, CLASSES))
-
-    return seeded(made, seed)
+    return perceptron(int(np.prod(SHAPES[kind])), 32, CLASSES, seed)
 
 
 def public(kind: str) -> Public:
@@ -59,11 +54,8 @@ def public(kind: str) -> Public:
 @every_shape
 def test_votes_about_them_give_the_label_distribution(kind: str) -> None:
     votes = np.eye(CLASSES, dtype=np.uint64)[[0, 1, 1]].reshape(-1)
-    answer = Ensemble(np.arange(3), np.full((3, CLASSES), 1 / CLASSES), np.ones(3, dtype=bool))
-    history = Transcript(2)
-    history.distillation.append(
-        DistillationRound(0, np.arange(3), 1, {0: votes, 1: votes}, {}, 2 * votes, answer, (0, 1))
-    )
+    uploads = {0: votes, 1: votes}
+    history = add_round(Transcript(2), 2 * votes, CLASSES, uploads=uploads, survivors=(0, 1))
     estimate = LabelDistribution.prepare(public(kind)).run(server_view(history, public(kind)), 0)
     assert estimate.rows[0] == pytest.approx([1 / 3, 2 / 3, 0])
 

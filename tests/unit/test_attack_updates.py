@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from attacks.base import AttackResult, Labelled, seeded
 from attacks.base import Images as Guesses
+from attacks.fit import network
 from attacks.images import CEILING, match, psnr
 from attacks.updates import (
     Mismatch,
@@ -22,7 +23,6 @@ from attacks.updates import (
     infer_labels,
     invert_first_layer,
     mean_update,
-    network,
     newest_draw,
     on_grid,
     scaling_before,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attacks import ATTACKS, load, markdown_table
 from attacks.base import AttackResult, RocCurve
-from attacks.registry import ATTACKS, load, markdown_table
 from attacks.view import (
     Capability,
     LabelOracle,
@@ -26,8 +26,8 @@ from secure_fd.errors import (
     LocalError,
     MissingCapabilityError,
 )
-from secure_fd.knowledge import Ensemble
-from secure_fd.transcript import DistillationRound, ParameterRound, Transcript
+from secure_fd.transcript import ParameterRound, Transcript
+from tests.attack_games import add_round
 
 WORDS = {0: np.array([1, 0], dtype=np.uint64), 1: np.array([0, 1], dtype=np.uint64)}
 
@@ -44,13 +44,8 @@ def transcript(*, readable: bool, fedavg: bool = False) -> Transcript:
         mean = np.full(3, 0.5, dtype=np.float32)
         run.add_parameters(ParameterRound(0, weights if readable else None, WORDS, mean))
         return run
-    answer = Ensemble(np.array([0]), np.array([[0.5, 0.5]]), np.array([True]))
-    total = WORDS[0] + WORDS[1]
-    uploads = WORDS if readable else None
-    run.distillation.append(
-        DistillationRound(0, np.array([0]), 1, uploads, WORDS, total, answer, (0, 1))
-    )
-    return run
+    seen = {"uploads": WORDS if readable else None, "payloads": WORDS, "survivors": (0, 1)}
+    return add_round(run, WORDS[0] + WORDS[1], 2, **seen)
 
 
 def test_a_server_reads_uploads_only_where_nothing_masks_them() -> None:

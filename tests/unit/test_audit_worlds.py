@@ -95,7 +95,7 @@ def test_one_run_of_gaussian_noise_stays_below_and_a_leak_above() -> None:
 
 def test_bold_guesses_follow_the_claim() -> None:
     """The rarer half of N(0, 1) and N(mu, 1): boldness pays for weak signals among many."""
-    assert bold(5000, 0.864, 1e-9, 1e-5, 0.0) < bold(5000, 6.0, 1e-9, 1e-5, 0.0)
+    assert bold(1000, 0.864, 1e-9, 1e-5, 0.0) < bold(1000, 6.0, 1e-9, 1e-5, 0.0)
 
 
 def test_guesses_are_enough_to_refute_the_claim_or_the_best_there_are() -> None:

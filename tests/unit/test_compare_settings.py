@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tyro
 
-from attacks.registry import COMPARED
+from attacks import COMPARED
 from experiments.cli import command
 from experiments.privacy_compare import Plan, Settings, plan, row_specs
 from experiments.rows import RowSpec

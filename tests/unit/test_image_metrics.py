@@ -7,7 +7,19 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from attacks.images import class_coverage, coverage, feature_distance, knn_distance, psnr, ssim
+from attacks.base import Images
+from attacks.images import (
+    CEILING,
+    Originals,
+    class_coverage,
+    closeness,
+    compare,
+    coverage,
+    feature_distance,
+    knn_distance,
+    psnr,
+    ssim,
+)
 from secure_fd.errors import LocalError
 
 
@@ -67,6 +79,31 @@ def test_psnr_of_every_pair_is_scikit_images() -> None:
         [peak_signal_noise_ratio(y.numpy(), x.numpy(), data_range=1.0) for y in b] for x in a
     ]
     np.testing.assert_allclose(psnr(a, b), expected, atol=1e-10)
+
+
+def test_psnr_of_near_equal_images_is_not_lost_to_rounding() -> None:
+    image = pictures(0, 1, 1, 6, 6).double()
+    assert psnr(image, image + 1e-5)[0, 0] == pytest.approx(100.0, abs=1e-3)
+    assert psnr(image, image)[0, 0] == CEILING
+    with pytest.raises(LocalError, match="36 pixels"):
+        psnr(image, torch.zeros(1, 1, 5, 5))
+
+
+def test_unequal_references_are_refused() -> None:
+    made, few, more = (torch.rand(n, 1, 6, 6) for n in (1, 2, 3))
+    with pytest.raises(LocalError, match="3 private and 2 held-out"):
+        closeness(made, more, few)
+    with pytest.raises(LocalError, match="0 private"):
+        closeness(made, more[:0], few)
+
+
+def test_delta_of_the_class_mean_is_zero_though_d_is_perfect() -> None:
+    private, held_out = torch.rand(2, 50, 1, 6, 6, generator=torch.Generator().manual_seed(1))
+    blur = Images(private.mean(0, keepdim=True), torch.tensor([0]))
+    found = compare(blur, Originals({0: private}, {0: [held_out]}), 0)
+    assert found is not None
+    assert found.details["D"] > 100
+    assert abs(found.details["delta"]) < 0.5
 
 
 @pytest.mark.parametrize("k", [1, 3])

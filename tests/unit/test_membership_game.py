@@ -30,7 +30,8 @@ from attacks.statistics import rank, tpr_at_fpr
 from attacks.view import Capability, Oracle, Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import Ensemble, WordArray
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.transcript import Transcript
+from tests.attack_games import add_round
 
 
 def records(count: int, seed: int = 0) -> Labelled:
@@ -217,25 +218,22 @@ def test_nearest_is_by_distance_and_in_order() -> None:
 def transcript(masked: bool) -> Transcript:
     """Two clients that answer two proxies a round, with three units a vote; client 1 once."""
     made = Transcript(2)
-    for index, proxies in enumerate(([0, 1], [1, 2])):
+    for index, proxies in enumerate((np.array([0, 1]), np.array([1, 2]))):
         uploads = {0: np.zeros(20, dtype=np.uint64), 1: np.zeros(20, dtype=np.uint64)}
         uploads[0][[0, 11]] = 3  # class 0 for the first proxy, class 1 for the second
         uploads[1][[2, 12]] = 3
         present = (0, 1) if index == 0 else (0,)
         uploads = {k: uploads[k] for k in present}
         total: WordArray = np.stack(list(uploads.values())).sum(axis=0)
-        ensemble = Ensemble(np.array(proxies), np.full((2, 10), 0.1), np.array([True, False]))
-        made.distillation.append(
-            DistillationRound(
-                index,
-                np.array(proxies),
-                3,
-                None if masked else uploads,
-                {},
-                total,
-                ensemble,
-                present,
-            )
+        add_round(
+            made,
+            total,
+            10,
+            proxies=proxies,
+            levels=3,
+            uploads=None if masked else uploads,
+            answer=Ensemble(proxies, np.full((2, 10), 0.1), np.array([True, False])),
+            survivors=present,
         )
     return made
 

@@ -1,0 +1,88 @@
+"""Digits, networks and written transcripts that tests of attacks share."""
+
+from functools import cache, partial
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.functional import interpolate
+
+from attacks.base import Labelled, seeded
+from secure_fd.knowledge import Ensemble, IntArray, UnitArray
+from secure_fd.transcript import DistillationRound, Transcript
+
+
+def perceptron(inputs: int, hidden: int, classes: int, seed: int) -> nn.Module:
+    """One hidden layer; the weights follow from the seed."""
+
+    def layers() -> nn.Module:
+        first, last = nn.Linear(inputs, hidden), nn.Linear(hidden, classes)
+        return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
+
+    return seeded(layers, seed)
+
+
+def linear(inputs: int, classes: int, seed: int) -> nn.Module:
+    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes)), seed)
+
+
+mlp = partial(perceptron, 256, 48, 10)
+"""Seed -> a network of digits at 16 x 16 pixels."""
+
+
+@cache
+def digits(side: int = 16) -> Labelled:
+    """All 1,797 digits of scikit-learn in random order, enlarged to a side."""
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.target))
+    images = torch.tensor(found.images[order] / 16, dtype=torch.float32)[:, None]
+    if side != 8:
+        images = interpolate(images, size=side, mode="bilinear").clamp(0, 1)
+    return Labelled(images, torch.tensor(found.target[order], dtype=torch.int64))
+
+
+def part(start: int, stop: int) -> Labelled:
+    """Some of the enlarged digits."""
+    return digits().take(torch.arange(start, stop))
+
+
+def add_round(
+    history: Transcript,
+    total: UnitArray,
+    classes: int,
+    *,
+    proxies: IntArray | None = None,
+    levels: int = 1,
+    uploads: dict[int, UnitArray] | None = None,
+    payloads: dict[int, UnitArray] | None = None,
+    answer: Ensemble | None = None,
+    survivors: tuple[int, ...] = (0, 1, 2),
+) -> Transcript:
+    """Write one more round: its sum [m * C], and by default an ensemble that says nothing."""
+    indices = np.arange(len(total) // classes) if proxies is None else proxies
+    m = len(indices)
+    silent = Ensemble(indices, np.full((m, classes), 1 / classes), np.ones(m, dtype=bool))
+    history.distillation.append(
+        DistillationRound(
+            len(history.distillation),
+            indices,
+            levels,
+            uploads,
+            payloads or {},
+            total,
+            answer or silent,
+            survivors,
+        )
+    )
+    return history
+
+
+def answered(*ensembles: Ensemble) -> Transcript:
+    """Rounds of three clients of which nothing was seen but the ensembles."""
+    history = Transcript(3)
+    for answer in ensembles:
+        total = np.zeros(answer.predictions.size, dtype=np.uint64)
+        classes = answer.predictions.shape[1]
+        add_round(history, total, classes, proxies=answer.indices, answer=answer)
+    return history
