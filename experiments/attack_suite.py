@@ -17,7 +17,7 @@ from attacks import load as load_attack
 from experiments.leakage import stored
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON, working_folder
-from experiments.scenes import OWN, SCENES, Job, load
+from experiments.scenes import OWN, SCENES, Job, Turn, attacked, load
 from experiments.study import Progress, Result, Results, Study, at_least, main
 from experiments.tables import Table
 from secure_fd.errors import ConfigurationError
@@ -154,7 +154,8 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
     from attacks.statistics import mean_roc
 
     start = time.process_time()
-    found = load(cell.scene).run(cell.job(data_dir), cell.row, cell.seed, made, progress)
+    turn = Turn(cell.job(data_dir), cell.row, cell.seed, made, progress)
+    found = attacked(load(cell.scene), turn)
     thinned = {
         name: result
         if isinstance(result, str) or result.roc is None
@@ -169,8 +170,8 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
 def roots(cell: Cell) -> tuple[str, ...]:
     """The definitions that a cell's figures come from."""
     scene = load(cell.scene)
-    played = (scene.prepare, scene.run)
-    return (*(f"{part.__module__}:{part.__name__}" for part in played), *_METHODS)
+    parts = (attacked, scene.prepare, scene.attempts)
+    return (*(f"{part.__module__}:{part.__name__}" for part in parts), *_METHODS)
 
 
 def _shown(results: Results) -> list[Table | str]:

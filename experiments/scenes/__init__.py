@@ -1,26 +1,32 @@
 """A scene: protocols under one set-up, and every attack that can be measured there.
 
 Leakage is measured where it can show: label distributions where clients hold one class each,
-membership where local sets are small and mixed, updates where batches are small. Each scene runs
-its protocol rows one by one, so that a suite which was interrupted goes on row by row.
+membership where local sets are small and mixed, updates where batches are small. A scene states its
+rows, what they share, and which attacks each row meets; `attacked` runs them.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from secure_fd.errors import ConfigurationError
+from experiments.leakage import NOT_APPLICABLE
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 if TYPE_CHECKING:
-    from attacks.base import AttackResult
+    from attacks.base import Attack, AttackResult
+    from attacks.view import View
 
 Progress = Callable[[int], None]
 """Callback: percent of a task done, 0 to 100."""
+Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]]"
+"""Runs an attack: its result, first of several where it has more, or the reason not to run it."""
 Findings: TypeAlias = "Mapping[str, AttackResult | str]"
 """By attack, its result, or the sentence `not applicable: missing ...`."""
-Prepared = TypeVar("Prepared")
+Made = TypeVar("Made")
+_TRAINED = 60
+"""Percent of a row's progress that its training counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +45,32 @@ class Job:
     own: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn(Generic[Made]):
+    """One row under one seed. made: what the rows of a seed share. progress: of its training."""
+
+    job: Job
+    row: str
+    seed: int
+    made: Made = field(repr=False)
+    progress: Progress = field(default=lambda _: None, repr=False)
+
+
 @dataclass(frozen=True, slots=True)
-class Scene(Generic[Prepared]):
+class Scene(Generic[Made]):
     """One set-up and what is measured there: rows, and attacks on each of them.
 
     name: the word of the command line and the files. about: two sentences for the report. rows:
     key -> label of every protocol row, in the order of the table. prepare(job, seed, progress):
-    what all rows of a seed share. run(job, row, seed, prepared, progress): one row, attacked.
-    What `prepare` and `run` take and give is pickled: they run in workers.
+    what all rows of a seed share. attempts(turn): trains a row; attacks on it by name.
     """
 
     name: str
     title: str
     about: str
     rows: Callable[[Job], Mapping[str, str]] = field(repr=False)
-    prepare: Callable[[Job, int, Progress], Prepared] = field(repr=False)
-    run: Callable[[Job, str, int, Prepared, Progress], Findings] = field(repr=False)
+    prepare: Callable[[Job, int, Progress], Made] = field(repr=False)
+    attempts: Callable[[Turn[Made]], Mapping[str, Attempt]] = field(repr=False)
 
 
 SCENES: Mapping[str, str] = {
@@ -77,3 +93,38 @@ def load(name: str) -> Scene[Any]:
         raise ConfigurationError("scene", name, f"use one of {', '.join(SCENES)}")
     module, _, scene = SCENES[name].partition(":")
     return cast(Scene[Any], getattr(import_module(module), scene))
+
+
+def attacked(scene: Scene[Made], turn: Turn[Made]) -> Findings:
+    """Train a row and run every attack on it, or say which capability it lacks."""
+    training = replace(turn, progress=lambda done: turn.progress(_TRAINED * done // 100))
+    attempts = scene.attempts(training)
+    found: dict[str, AttackResult | str] = {}
+    for done, (name, attempt) in enumerate(attempts.items(), start=1):
+        try:
+            result = attempt()
+        except MissingCapabilityError as missing:
+            result = f"{NOT_APPLICABLE}{missing}"
+        first, *more = result if isinstance(result, tuple) else (result,)
+        found[name] = first
+        found |= {other.name: other for other in more}
+        turn.progress(_TRAINED + (100 - _TRAINED) * done // len(attempts))
+    return found
+
+
+def launched(attack: "Attack[Any, Any]", view: "View", truth: object, seed: int) -> "AttackResult":
+    """Run an attack on a view and score it."""
+    return attack.score(attack.run(view, seed), truth, seed)
+
+
+def noted(
+    result: "AttackResult",
+    details: Mapping[str, float] | None = None,
+    caveats: Sequence[str] = (),
+) -> "AttackResult":
+    """A result with further figures and caveats."""
+    return replace(
+        result,
+        details={**result.details, **(details or {})},
+        caveats=(*result.caveats, *caveats),
+    )

@@ -26,16 +26,7 @@ from attacks.base import AttackResult
 from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import InversionTruth, inversion_truth
 from attacks.on_run import labelled, public_of
-from attacks.view import (
-    AnswerFunction,
-    Capability,
-    LabelFunction,
-    Oracle,
-    Public,
-    View,
-    server_view,
-)
-from experiments.attacking import unless_missing
+from attacks.view import AnswerFunction, Capability, LabelFunction, Oracle, View, server_view
 from experiments.privacy_compare import Settings, plan
 from experiments.rows import RowSpec, Terms
 from experiments.runs import (
@@ -48,7 +39,7 @@ from experiments.runs import (
     run_row,
     warm_up,
 )
-from experiments.scenes import Findings, Job, Progress, Scene
+from experiments.scenes import Attempt, Job, Progress, Scene, Turn
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
@@ -86,14 +77,10 @@ def injection_oracle(
 
     def answer(images: Tensor) -> Tensor:
         session = _fresh(terms, made.spec, protection, images, data)
+        if isinstance(session, RecordUnit):
+            return clients.votes(session, lambda k: session.judge(k, images), debias=debias)
         indices = np.arange(len(images))
-
-        def release(client: int) -> Released:
-            if isinstance(session, RecordUnit):
-                return session.judge(client, images)
-            return _released(session, client, indices, lambda _: clients.answer(client, images))
-
-        return _votes(made.spec, data, session, release, clients.method.levels, debias=debias)
+        return clients.votes(session, clients.released(session, indices, images), debias=debias)
 
     return answer
 
@@ -118,12 +105,8 @@ def choice_oracle(
         found = [places.get(image.numpy().tobytes()) for image in images]
         if None in found:
             raise LocalError("images: one is not a public proxy, and only those may be chosen")
-        indices = np.array(found, dtype=np.int64)
-
-        def release(client: int) -> Released:
-            return _released(protection, client, indices, lambda _: clients.answer(client, images))
-
-        return _votes(made.spec, data, protection, release, clients.method.levels, debias=debias)
+        release = clients.released(protection, np.array(found, dtype=np.int64), images)
+        return clients.votes(protection, release, debias=debias)
 
     return answer
 
@@ -139,6 +122,7 @@ def unanimous_labels(terms: Terms, made: RowRun, data: FederatedData) -> LabelFu
 class _Clients:
     """Every client's network, trusted in full, and its selector where one stands in the way."""
 
+    spec: RowSpec
     method: FedMD | SelectiveFD
     data: FederatedData
     networks: tuple[nn.Module, ...]
@@ -155,6 +139,33 @@ class _Clients:
         predictions = predict(self.networks[client], images)
         return opinion.contribution(np.arange(len(images)), predictions, labels, trust=1.0)
 
+    def released(self, protection: Protection, indices: IntArray, images: Tensor) -> _Release:
+        """What a client lets go about one batch, known to the protection by these indices."""
+
+        def release(client: int) -> Released:
+            match protection:
+                case NetworkFree() as heads:
+                    return heads.release(client, indices)
+                case FromAnswers() as answers:
+                    return answers.release(client, indices, lambda _: self.answer(client, images))
+                case unknown:
+                    raise LocalError(f"a {unknown.name} protection releases nothing")
+
+        return release
+
+    def votes(self, protection: Protection, release: _Release, *, debias: bool) -> Tensor:
+        """[N, R, C] in votes, in the units that the codec would send."""
+        clients, n_classes = range(len(self.data.clients)), self.data.n_classes
+        codec = KnowledgeCodec(n_classes, protection.levels(self.method.levels))
+        sent = [codec.encode(release(k)).reshape(-1, n_classes) for k in clients]
+        votes: FloatArray = np.stack(sent, axis=1).astype(np.float64) / codec.levels
+        if debias:
+            total = votes.sum(axis=1)
+            votes = protection.debias(Sums(total.sum(axis=1), total), clients).total[:, None]
+        elif self.spec.secure is not None:
+            votes = votes.sum(axis=1, keepdims=True)
+        return torch.from_numpy(votes)
+
 
 def _clients(
     terms: Terms, made: RowRun, data: FederatedData, protection: Protection, *, selecting: bool
@@ -169,7 +180,7 @@ def _clients(
     if selecting and isinstance(method, SelectiveFD):
         kind = method.selector
         selectors = tuple(kind.fit(client, data.proxies.pixels) for client in data.clients)
-    return _Clients(method, data, networks, selectors)
+    return _Clients(made.spec, method, data, networks, selectors)
 
 
 def _fresh(
@@ -183,45 +194,6 @@ def _fresh(
     session.prepare(images, data.n_classes, records)
     return session
 
-
-def _released(
-    protection: Protection,
-    client: int,
-    indices: IntArray,
-    answer: Callable[[IntArray], Contribution],
-) -> Released:
-    match protection:
-        case NetworkFree() as heads:
-            return heads.release(client, indices)
-        case FromAnswers() as answers:
-            return answers.release(client, indices, answer)
-        case unknown:
-            raise LocalError(f"a {unknown.name} protection releases nothing")
-
-
-def _votes(
-    spec: RowSpec,
-    data: FederatedData,
-    protection: Protection,
-    release: _Release,
-    levels: int,
-    *,
-    debias: bool,
-) -> Tensor:
-    """[N, R, C] in votes, in the units that the codec would send."""
-    clients = range(len(data.clients))
-    codec = KnowledgeCodec(data.n_classes, protection.levels(levels))
-    sent = [codec.encode(release(k)).reshape(-1, data.n_classes) for k in clients]
-    votes: FloatArray = np.stack(sent, axis=1).astype(np.float64) / codec.levels
-    if debias:
-        total = votes.sum(axis=1)
-        votes = protection.debias(Sums(total.sum(axis=1), total), clients).total[:, None]
-    elif spec.secure is not None:
-        votes = votes.sum(axis=1, keepdims=True)
-    return torch.from_numpy(votes)
-
-
-Attack = IdealK1 | IdealK2 | IdealK3
 
 ROUNDS, QUICK_ROUNDS = 10, 2
 """Fewer than a comparison's: at 256 proxies a round nearly every proxy has been answered."""
@@ -266,69 +238,18 @@ _QUICK_ROWS = ("selective-fd-soft", "selective-fd-soft-open")
 class Arsenal:
     """What all rows of a seed share. runs: the rows without protection, by their kind of labels."""
 
-    attacks: tuple[Attack, ...]
+    attacks: tuple[IdealK1 | IdealK2 | IdealK3, ...]
     truth: InversionTruth
     warm: WarmUp = field(repr=False)
     runs: Mapping[str, RowRun] = field(repr=False)
 
 
-def _stolen(
-    attack: IdealK1 | IdealK2 | IdealK3,
-    view: View,
-    truth: InversionTruth,
-    seed: int,
-    teacher: LabelFunction,
-) -> AttackResult:
-    return replace(attack, teacher=teacher).score(attack.run(view, seed), truth, seed)
+def _rows(job: Job) -> Mapping[str, str]:
+    """Selective-FD under every protection, and with its selector off; a few where quick."""
+    return {key: _ROWS[key].label for key in (_QUICK_ROWS if job.quick else _ROWS)}
 
 
-def _attacked(job: Job, row: _Row, seed: int, ready: Arsenal) -> tuple[View, RowRun, Terms]:
-    """The malicious server's view of a trained row, with oracles that its clients answer."""
-    settled, spec = _plan(job, row.selector), row.spec
-    data = data_of(settled, seed)
-    protection = protection_of(settled.run(spec, seed))
-    ours = spec.secure is None and row.selector == "proxy-ratio"
-    made = (
-        ready.runs[spec.labels]
-        if ours
-        else run_row(settled, spec, seed, ready.warm, lambda _: None, chosen=protection)
-    )
-    noisy = not isinstance(protection, NoProtection)
-    makers = {
-        Capability.CHOOSE_INDICES: choice_oracle,
-        Capability.INJECT_PROXIES: injection_oracle,
-    }
-    oracles = {
-        capability: Oracle(
-            make(settled, made, data, protection, selecting=row.selecting, debias=noisy),
-            _settings(job).queries,
-        )
-        for capability, make in makers.items()
-    }
-    return server_view(made.transcript, public_of(data), oracles), made, settled
-
-
-def _attacks(
-    job: Job, public: Public, seed: int, progress: Callable[[float], None]
-) -> tuple[Attack, ...]:
-    """One prior and one set of controls for the three levels."""
-    lesson = fit.QUICK if job.quick else fit.Fit()
-    search = _QUICK_SEARCH if job.quick else _SEARCH
-    sizes = _QUICK_PRIOR if job.quick else gmi.PriorSettings()
-    trained = gmi.train_prior(public.proxies, sizes, seed, progress)
-    first = IdealK1.prepare(public, trained, seed, _settings(job), search, lesson)
-    others = (
-        level.prepare(public, trained, seed, _settings(job), search, lesson, first.controls)
-        for level in (IdealK2, IdealK3)
-    )
-    return first, *others
-
-
-def _settings(job: Job) -> IdealSettings:
-    return QUICK if job.quick else DEFAULT
-
-
-def _plan(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") -> Terms:
+def _terms(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") -> Terms:
     chosen = Settings(
         dataset=job.dataset,
         data_dir=job.data_dir,
@@ -342,19 +263,17 @@ def _plan(job: Job, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") 
     return plan(chosen, None).terms
 
 
-def _rows(job: Job) -> Mapping[str, str]:
-    """Selective-FD under every protection, and with its selector off; a few where quick."""
-    wanted = _QUICK_ROWS if job.quick else tuple(_ROWS)
-    return {key: _ROWS[key].label for key in wanted}
+def _theft(job: Job) -> IdealSettings:
+    return QUICK if job.quick else DEFAULT
 
 
 def _prepare(job: Job, seed: int, progress: Progress) -> Arsenal:
     """The warm-up, the unprotected runs, the public prior, controls and the truth."""
-    made = _plan(job)
-    data = data_of(made, seed)
-    warm = warm_up(made, seed, lambda k: progress(2 * k))
+    terms = _terms(job)
+    data = data_of(terms, seed)
+    warm = warm_up(terms, seed, lambda k: progress(2 * k))
     runs: dict[str, RowRun] = {
-        spec.labels: run_row(made, spec, seed, warm, lambda _: None)
+        spec.labels: run_row(terms, spec, seed, warm, lambda _: None)
         for spec in (_ROWS[key].spec for key in _rows(job))
         if spec.secure is None
     }
@@ -363,26 +282,64 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Arsenal:
     members = labelled(concatenate([c.train for c in data.clients]))
     lesson = fit.QUICK if job.quick else fit.Fit()
     truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
-    attacks = _attacks(job, public, seed, lambda share: progress(50 + int(40 * share)))
+    sizes = _QUICK_PRIOR if job.quick else gmi.PriorSettings()
+    trained = gmi.train_prior(
+        public.proxies, sizes, seed, lambda share: progress(50 + int(40 * share))
+    )
+    # One prior and one set of controls for the three levels.
+    search = _QUICK_SEARCH if job.quick else _SEARCH
+    first = IdealK1.prepare(public, trained, seed, _theft(job), search, lesson)
+    others = (
+        level.prepare(public, trained, seed, _theft(job), search, lesson, first.controls)
+        for level in (IdealK2, IdealK3)
+    )
+    attacks = (first, *others)
     progress(100)
     return Arsenal(attacks, truth, warm, runs)
 
 
-def _run(job: Job, row: str, seed: int, prepared: Arsenal, progress: Progress) -> Findings:
+def _attempts(turn: Turn[Arsenal]) -> Mapping[str, Attempt]:
     """Train the row, unless `prepare` has, and attack it at every level of access."""
-    chosen = _ROWS[row]
-    view, made, settled = _attacked(job, chosen, seed, prepared)
-    progress(40)
-    teacher = unanimous_labels(settled, made, data_of(settled, seed))
-    findings: dict[str, AttackResult | str] = {}
-    for done, attack in enumerate(prepared.attacks, start=1):
-        if isinstance(attack, IdealK1) and not chosen.selecting:
-            findings[attack.name] = _OPEN
-            continue
-        stolen = partial(_stolen, attack, view, prepared.truth, seed, teacher)
-        findings[attack.name] = unless_missing(stolen)
-        progress(40 + 20 * done)
-    return findings
+    row, ready, seed = _ROWS[turn.row], turn.made, turn.seed
+    terms, spec = _terms(turn.job, row.selector), row.spec
+    protection = protection_of(terms.run(spec, seed))
+    if spec.secure is None and row.selector == "proxy-ratio":
+        made = ready.runs[spec.labels]
+    else:
+        made = run_row(terms, spec, seed, ready.warm, lambda _: None, chosen=protection)
+    view = _view(turn, terms, made, protection)
+    teacher = unanimous_labels(terms, made, data_of(terms, seed))
+    return {
+        attack.name: (lambda: _OPEN)
+        if isinstance(attack, IdealK1) and not row.selecting
+        else partial(_stolen, attack, view, ready.truth, seed, teacher)
+        for attack in ready.attacks
+    }
+
+
+def _view(turn: Turn[Arsenal], terms: Terms, made: RowRun, protection: Protection) -> View:
+    """The malicious server's, with oracles that the row's clients answer."""
+    data, noisy = data_of(terms, turn.seed), not isinstance(protection, NoProtection)
+    asked = {"selecting": _ROWS[turn.row].selecting, "debias": noisy}
+    makers = {
+        Capability.CHOOSE_INDICES: choice_oracle,
+        Capability.INJECT_PROXIES: injection_oracle,
+    }
+    oracles = {
+        capability: Oracle(make(terms, made, data, protection, **asked), _theft(turn.job).queries)
+        for capability, make in makers.items()
+    }
+    return server_view(made.transcript, public_of(data), oracles)
+
+
+def _stolen(
+    attack: IdealK1 | IdealK2 | IdealK3,
+    view: View,
+    truth: InversionTruth,
+    seed: int,
+    teacher: LabelFunction,
+) -> AttackResult:
+    return replace(attack, teacher=teacher).score(attack.run(view, seed), truth, seed)
 
 
 SCENE = Scene(
@@ -394,5 +351,5 @@ SCENE = Scene(
     "client's, and a selector has most to refuse.",
     rows=_rows,
     prepare=_prepare,
-    run=_run,
+    attempts=_attempts,
 )

@@ -1,9 +1,11 @@
 """Whole runs of every protocol row on the membership game's records."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -37,6 +39,7 @@ from attacks.membership import (
     gather,
     play_all,
 )
+from attacks.on_run import labelled, public_of
 from attacks.scoring import score_scores
 from attacks.statistics import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
 from attacks.view import (
@@ -49,10 +52,7 @@ from attacks.view import (
     outsider_view,
     server_view,
 )
-from experiments.results import NOT_APPLICABLE
-from experiments.scenes import Findings, Job, Progress, Scene
-from secure_fd import models
-from secure_fd.aggregation.base import PlainSum
+from experiments.scenes import Attempt, Job, Progress, Scene, Turn, noted
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate
@@ -74,23 +74,26 @@ from secure_fd.transcript import Transcript
 
 
 @dataclass(frozen=True, slots=True)
-class Distilled:
-    """A row of Selective-FD."""
+class _Row:
+    """A row of Selective-FD, or of FedAvg where it has no labels. noise: in steps, or of a unit."""
 
-    labels: Labels
+    label: str
+    labels: Labels | None = None
     masks: bool = False
-    label_unit: bool = False
+    noise: Literal["", "steps", "label", "record"] = ""
 
 
-FEDAVG: Mapping[str, bool] = {"fedavg": False, "fedavg-dp-sgd": True}
-"""Row -> whether every step is DP-SGD."""
-DISTILLED: Mapping[str, Distilled] = {
-    "selective-fd-soft": Distilled("soft"),
-    "selective-fd-hard": Distilled("hard"),
-    "selective-fd-hard-masks": Distilled("hard", masks=True),
-    "selective-fd-hard-dp-label": Distilled("hard", label_unit=True),
+_ROWS: Mapping[str, _Row] = {
+    "fedavg": _Row("FedAvg"),
+    "fedavg-dp-sgd": _Row("FedAvg + DP-SGD", noise="steps"),
+    "selective-fd-soft": _Row("Selective-FD soft", "soft"),
+    "selective-fd-hard": _Row("Selective-FD hard", "hard"),
+    "selective-fd-hard-masks": _Row("Selective-FD hard + masks", "hard", masks=True),
+    "selective-fd-hard-dp-label": _Row("Selective-FD hard + DP label unit", "hard", noise="label"),
+    "selective-fd-hard-dp-record": _Row(
+        "Selective-FD hard + DP record unit", "hard", noise="record"
+    ),
 }
-RECORD_ROW = "selective-fd-hard-dp-record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +146,24 @@ QUICK = Scale(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setup:
-    """What all rows of a seed share. test: for accuracy alone."""
+class Prepared:
+    """What all rows of a seed share. test: for accuracy alone.
+
+    label_only: by client, every label-only variant on its candidates. indirect: by client, with
+    the neighbours of its candidates.
+    """
 
     scale: Scale
     game: Game = field(repr=False)
     public: Public = field(repr=False)
     test: Images = field(repr=False)
+    label_only: tuple[tuple[LabelAttack, ...], ...] = field(repr=False)
+    indirect: tuple[IndirectMembership, ...] = field(repr=False)
+
+    @property
+    def candidates(self) -> list[tuple[int, Labelled]]:
+        """Every client with its candidates."""
+        return [(k, self.game.pool.candidates_of(k)) for k in range(self.scale.clients)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,104 +178,66 @@ class Played:
     accuracy: float | None = None
 
 
-def set_up(job: Job, seed: int, scale: Scale) -> Setup:
-    """Draw candidates, proxies and test images, disjoint, and who takes part in which run."""
-    source = load(job.dataset, job.data_dir)
-    sizes = Sizes(scale.proxies, 60, 0, local=scale.candidates * scale.clients)
-    data = federate(source, Split("iid"), scale.clients, seed, sizes)
-    owned = [concatenate([client.train, client.validation]) for client in data.clients]
-    pool = gather(
-        [Labelled(own.pixels, own.labels) for own in owned], scale.canaries, data.n_classes, seed
-    )
-    public = Public(
-        data.proxies.pixels,
-        scale.clients,
-        data.n_classes,
-        partial(models.build, models.SHARED, data.n_classes),
-        data.proxies.labels,
-    )
-    require_disjoint(pool.candidates, Labelled(public.proxies, public.require_labels()))
-    return Setup(scale, draw_game(pool, scale.runs, seed), public, data.test)
-
-
-def play(setup: Setup, row: str, run: int, job: Job, seed: int) -> Played:
+def play(turn: Turn[Prepared], run: int) -> Played:
     """One whole run of a row, on the records that the game gives it."""
-    own = substream(seed, f"run {run}")
-    if row in FEDAVG:
-        return _fedavg(setup, row, run, job, own)
-    if row == RECORD_ROW:
-        return _record_unit(setup, run, job, own)
-    kind = DISTILLED[row]
-    protection = LabelUnit(job.epsilon, job.delta) if kind.label_unit else NoProtection()
-    made = _federation(setup, run, own, kind, protection, setup.scale.schedule)
-    for _ in made.rounds(setup.scale.rounds):
-        pass
-    reached = float(np.mean(made.accuracies(setup.test)))
-    return Played(made.transcript, tuple(made.models), reached)
-
-
-def _fedavg(setup: Setup, row: str, run: int, job: Job, own: int) -> Played:
-    scale = setup.scale
-    batch, steps = scale.schedule.sgd.local_batch, scale.fedavg_steps
-    optimiser: SGD | PrivateSGD = scale.schedule.sgd
-    if FEDAVG[row]:
-        optimiser = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
-    made = Federation(
-        participants_of(_fresh(setup, own), _clients(setup, run)),
-        None,
-        FedAvg(optimiser, steps),
-        seed=own,
-    )
-    made.fit(scale.private_steps // steps)
-    final = made.models[0]
-    return Played(made.transcript, (final,) * scale.clients, accuracy(final, setup.test))
-
-
-def _record_unit(setup: Setup, run: int, job: Job, own: int) -> Played:
-    """All that leaves a client follows from one release: one round shows it, no network takes part.
-
-    A network that learns from raw records may not be asked there, so none is trained.
-    """
-    still = replace(setup.scale.schedule, warmup_steps=0, local_steps=0, proxy_steps=0)
-    unit = RecordUnit(job.epsilon, job.delta)
-    made = _federation(setup, run, own, Distilled("hard"), unit, still)
-    for _ in made.rounds(1):
-        pass
-    return Played(made.transcript)
-
-
-def _federation(
-    setup: Setup, run: int, own: int, kind: Distilled, protection: Protection, schedule: Schedule
-) -> Federation:
-    clients = _clients(setup, run)
-    members = [Participant(m, c) for m, c in zip(_fresh(setup, own), clients, strict=True)]
-    masks = MaskedSum(len(clients), public_seed=own) if kind.masks else PlainSum(len(clients))
-    return Federation(
+    made, row, job = turn.made, _ROWS[turn.row], turn.job
+    own = substream(turn.seed, f"run {run}")
+    # A network a client, of the one architecture; the same for every row of a run.
+    networks = [
+        made.public.architecture(substream(own, f"network {k}")) for k in range(made.scale.clients)
+    ]
+    members = participants_of(networks, _clients(made, run))
+    if row.labels is None:
+        return _fedavg(made, row, job, members, own)
+    protection: Protection = NoProtection()
+    if row.noise:
+        unit = LabelUnit if row.noise == "label" else RecordUnit
+        protection = unit(job.epsilon, job.delta)
+    schedule = made.scale.schedule
+    if row.noise == "record":
+        schedule = replace(schedule, warmup_steps=0, local_steps=0, proxy_steps=0)
+    runner = Federation(
         members,
-        setup.public.proxies,
-        SelectiveFD(kind.labels),
-        aggregation=masks,
+        made.public.proxies,
+        SelectiveFD(row.labels),
+        aggregation=(MaskedSum(len(members), public_seed=own) if row.masks else None),
         protection=protection,
         schedule=schedule,
         seed=own,
     )
+    if row.noise == "record":
+        # All that leaves a client follows from one release: one round shows it. A network that
+        # learns from raw records may not be asked there, so none is trained.
+        runner.fit(1)
+        return Played(runner.transcript)
+    runner.fit(made.scale.rounds)
+    reached = float(np.mean(runner.accuracies(made.test)))
+    return Played(runner.transcript, tuple(runner.models), reached)
 
 
-def _fresh(setup: Setup, own: int) -> list[nn.Module]:
-    """A network a client, of the one architecture; the same for every row of a run."""
-    clients = range(setup.scale.clients)
-    return [setup.public.architecture(substream(own, f"network {k}")) for k in clients]
+def _fedavg(
+    made: Prepared, row: _Row, job: Job, members: Sequence[Participant], own: int
+) -> Played:
+    scale = made.scale
+    optimiser: SGD | PrivateSGD = scale.schedule.sgd
+    if row.noise:
+        batch = scale.schedule.sgd.local_batch
+        optimiser = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
+    runner = Federation(members, None, FedAvg(optimiser, scale.fedavg_steps), seed=own)
+    runner.fit(scale.private_steps // scale.fedavg_steps)
+    final = runner.models[0]
+    return Played(runner.transcript, (final,) * scale.clients, accuracy(final, made.test))
 
 
-def _clients(setup: Setup, run: int) -> list[ClientData]:
+def _clients(made: Prepared, run: int) -> list[ClientData]:
     """All records train: none is held back, so that every member is one."""
-    made = []
-    for k in range(setup.scale.clients):
-        records = setup.game.records(run, k)
+    clients = []
+    for k in range(made.scale.clients):
+        records = made.game.records(run, k)
         train = Images(records.images, records.labels)
         none = train[torch.zeros(0, dtype=torch.int64)]
-        made.append(ClientData(train, none, setup.public.n_classes))
-    return made
+        clients.append(ClientData(train, none, made.public.n_classes))
+    return clients
 
 
 _DIRECT = (LiRA, OfflineLiRA, RMIA, LossThreshold)
@@ -289,100 +265,98 @@ _QUICK_LABELS = replace(label_only.QUICK, sigmas=(0.1, 0.3), calibration=20)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """label_only: by client, every label-only variant on its candidates.
-
-    indirect: by client, with the neighbours of its candidates.
-    """
-
-    setup: Setup
-    label_only: tuple[tuple[LabelAttack, ...], ...] = field(repr=False)
-    indirect: tuple[IndirectMembership, ...] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Arena:
     """All runs of a row, and who may see what of them.
 
     answers: by run and client, the deployed network's probabilities. facts: details of all results.
     """
 
-    setup: Setup
+    made: Prepared
+    row: _Row
+    seed: int
     runs: tuple[Played, ...]
     answers: tuple[tuple[Oracle, ...], ...]
-    seed: int
     facts: Mapping[str, float]
-    row: str
 
-    @property
-    def void(self) -> str:
-        """What ends the sentence about a query that may not be asked."""
-        assumed = "; the record unit's claim assumes that nobody is given such queries"
-        return assumed if self.row == RECORD_ROW else ""
+    @classmethod
+    def of(cls, turn: Turn[Prepared]) -> "_Arena":
+        """Play all runs of a row; probabilities are computed once however many attacks ask."""
+        game, row = turn.made.game, _ROWS[turn.row]
+        played = []
+        for run in game.runs:
+            played.append(play(turn, run))
+            turn.progress(100 * (run + 1) // len(game.runs))
+        answers = tuple(
+            tuple(Oracle(partial(_probabilities, network), _UNCAPPED) for network in run.networks)
+            for run in played
+        )
+        facts = _facts(row, turn.job, played, game)
+        return cls(turn.made, row, turn.seed, tuple(played), answers, facts)
 
     def caveats(self, name: str) -> tuple[str, ...]:
         """What an attack's figure must be read with in this row."""
         direct = name.startswith(("label-only", *(kind.name for kind in _DIRECT)))
-        if self.row in FEDAVG:
+        if self.row.labels is None:
             return ()
         deployed = (_DEPLOYED,) if direct else ()
-        if "dp-label" not in self.row:
+        if self.row.noise != "label":
             return deployed
-        asked = self.setup.scale.schedule.proxies_per_round
+        asked = self.made.scale.schedule.proxies_per_round
         many = f"{_ONE_ANSWER}, and each client gave {asked:,}"
         return (*deployed, _UNCOVERED if direct else many)
 
-    @property
-    def candidates(self) -> list[tuple[int, Labelled]]:
-        """Every client with its candidates."""
-        pool = self.setup.game.pool
-        return [(k, pool.candidates_of(k)) for k in range(self.setup.scale.clients)]
-
     def outside(self, run: int, client: int | None) -> View:
         """Someone who asks the network that is deployed at a client, counted anew."""
-        public, answers = self.setup.public, self.answers[run]
+        public, answers = self.made.public, self.answers[run]
         oracles: dict[Capability, Oracle] = {}
         if answers and client is not None:
-            most = len(self.setup.game.pool.of(client)) + len(public.proxies)
+            most = len(self.made.game.pool.of(client)) + len(public.proxies)
             oracles[Capability.QUERY_SCORES] = Oracle(answers[client], most)
         return outsider_view(self.runs[run].transcript, public, oracles)
 
     def server(self, run: int, client: int | None) -> View:  # noqa: ARG002 - of all clients
         """The server, honest but curious."""
-        return server_view(self.runs[run].transcript, self.setup.public)
+        return server_view(self.runs[run].transcript, self.made.public)
 
     def client(self, run: int, client: int | None) -> View:  # noqa: ARG002 - the same for all
         """A curious client, who is sent what everybody is sent."""
-        return client_view(self.runs[run].transcript, self.setup.public)
+        return client_view(self.runs[run].transcript, self.made.public)
 
     def played_out(
         self,
         attacks: Sequence[ShadowAttack],
         view: Callable[[int, int | None], View],
         named: Titled | None = None,
-    ) -> Findings:
+    ) -> tuple[AttackResult, ...]:
         """One attack, in a part a client, on every run. named: where its own name is taken."""
         words = named or attacks[0]
-        game = self.setup.game
+        game = self.made.game
         scores, queries = np.empty(game.inside.shape), 0
-        try:
-            for attack in attacks:
-                views = [view(run, attack.client) for run in game.runs]
+        for attack in attacks:
+            views = [view(run, attack.client) for run in game.runs]
+            with self._explained():
                 estimate = play_all(attack, views, game, substream(self.seed, words.name))
-                scores[:, game.pool.of(attack.client)] = estimate.values
-                queries += estimate.queries
-        except MissingCapabilityError as missing:
-            return {words.name: f"{NOT_APPLICABLE}{missing}{self.void}"}
+            scores[:, game.pool.of(attack.client)] = estimate.values
+            queries += estimate.queries
         estimate = Scores(scores, queries=queries)
         return self._reported(words, estimate, game.inside, game.pool.mislabelled)
 
-    def asked_labels(self, attacks: Sequence[LabelAttack]) -> Findings:
-        """One label-only variant, in a part a client, on the first pair of runs."""
-        game, first = self.setup.game, attacks[0]
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A query that may not be asked is one that the record unit's claim assumes away."""
         try:
-            seen = [[self._labels(run, k, a) for k, a in enumerate(attacks)] for run in _TARGETS]
+            yield
         except MissingCapabilityError as missing:
-            return {first.name: f"{NOT_APPLICABLE}{missing}{self.void}"}
+            assumed = "; the record unit's claim assumes that nobody is given such queries"
+            raise MissingCapabilityError(
+                f"{missing}{assumed * (self.row.noise == 'record')}"
+            ) from None
+
+    def asked_labels(self, attacks: Sequence[LabelAttack]) -> tuple[AttackResult, ...]:
+        """One label-only variant, in a part a client, on the first pair of runs."""
+        game, first = self.made.game, attacks[0]
+        with self._explained():
+            seen = [[self._labels(run, k, a) for k, a in enumerate(attacks)] for run in _TARGETS]
         runs = [pooled(each) for each in seen]
         asked = np.flatnonzero(runs[0].mask)
         estimate = Scores(
@@ -403,12 +377,12 @@ class _Arena:
         if networks:
             labels = label_function(networks[client])
             oracles[Capability.QUERY_FINAL_MODEL] = LabelOracle(labels, attack.queries_needed)
-        view = outsider_view(self.runs[run].transcript, self.setup.public, oracles)
+        view = outsider_view(self.runs[run].transcript, self.made.public, oracles)
         return attack.run(view, substream(self.seed, f"{attack.name} {run} {client}"))
 
     def _reported(
         self, words: Titled, estimate: Scores, inside: BoolArray, canaries: BoolArray
-    ) -> Findings:
+    ) -> tuple[AttackResult, ...]:
         """Records with their right labels, and for some attacks the canaries by themselves."""
         score = partial(
             score_scores, seed=self.seed, details=self.facts, caveats=self.caveats(words.name)
@@ -416,37 +390,22 @@ class _Arena:
         clean = score(words, estimate.taken(~canaries), inside[:, ~canaries])
         if canaries.sum() < _LEAST_CANARIES:
             few = f"{canaries.sum()} mislabelled candidates were attacked: too few for a figure"
-            return {words.name: replace(clean, caveats=(*clean.caveats, few))}
+            return (noted(clean, caveats=[few]),)
         own = replace(
             _BROADCAST, name=f"{words.name}-canaries", title=f"{words.title}, mislabelled"
         )
         odd = score(own, estimate.taken(canaries), inside[:, canaries])
         low, high = odd.interval
         beside = {"canary_auc": odd.figure, "canary_auc_low": low, "canary_auc_high": high}
-        found = {words.name: replace(clean, details={**clean.details, **beside})}
-        return found | ({odd.name: odd} if words.name in _CANARIES else {})
+        return (noted(clean, beside), *([odd] if words.name in _CANARIES else []))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Probabilities:
-    """What an oracle of scores wraps."""
-
-    network: nn.Module
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """[N, C] float64 of images [N, 1, H, W]."""
-        return torch.from_numpy(predict(self.network, images))
+def _probabilities(network: nn.Module, images: Tensor) -> Tensor:
+    """[N, C] float64 of images [N, 1, H, W]."""
+    return torch.from_numpy(predict(network, images))
 
 
-def _answers(played: Sequence[Played]) -> tuple[tuple[Oracle, ...], ...]:
-    """By run and client, probabilities that are computed once however many attacks ask."""
-    return tuple(
-        tuple(Oracle(_Probabilities(network), _UNCAPPED) for network in run.networks)
-        for run in played
-    )
-
-
-def _facts(row: str, job: Job, played: Sequence[Played], game: Game) -> dict[str, float]:
+def _facts(row: _Row, job: Job, played: Sequence[Played], game: Game) -> dict[str, float]:
     """Mean accuracy, and what the row's claim allows any attack at most where it covers them all.
 
     Two runs of a pair exchange records, so the claim counts in its replace-one form: for one
@@ -454,10 +413,10 @@ def _facts(row: str, job: Job, played: Sequence[Played], game: Game) -> dict[str
     """
     reached = [run.accuracy for run in played if run.accuracy is not None]
     facts = {"accuracy": float(np.mean(reached))} if reached else {}
-    if row == RECORD_ROW:
+    if row.noise == "record":
         noise = record_plan(job.epsilon, job.delta, len(game.records(0, 0))).noise / 2
         bounds = gaussian_auc(noise), gaussian_tpr(0.01, noise)
-    elif FEDAVG.get(row):
+    elif row.noise == "steps":
         epsilon, delta = 2 * job.epsilon, min(1.0, (1 + math.exp(job.epsilon)) * job.delta)
         bounds = auc_bound(epsilon, delta), tpr_bound(0.01, epsilon, delta)
     else:
@@ -467,63 +426,55 @@ def _facts(row: str, job: Job, played: Sequence[Played], game: Game) -> dict[str
 
 def _rows(job: Job) -> Mapping[str, str]:
     """One architecture for all."""
-    epsilon = f"ε = {job.epsilon:g}"
-    return {
-        "fedavg": "FedAvg",
-        "fedavg-dp-sgd": f"FedAvg + DP-SGD, {epsilon}",
-        "selective-fd-soft": "Selective-FD soft",
-        "selective-fd-hard": "Selective-FD hard",
-        "selective-fd-hard-masks": "Selective-FD hard + masks",
-        "selective-fd-hard-dp-label": f"Selective-FD hard + DP label unit, {epsilon}",
-        RECORD_ROW: f"Selective-FD hard + DP record unit, {epsilon}",
-    }
+    epsilon = f", ε = {job.epsilon:g}"
+    return {key: row.label + epsilon * bool(row.noise) for key, row in _ROWS.items()}
 
 
 def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
-    """The game, shadows and controls of label-only attacks, and the candidates' neighbours."""
-    setup = set_up(job, seed, QUICK if job.quick else FULL)
+    """Draw candidates, proxies and test images, disjoint, and who takes part in which run.
+
+    Then the shadows and controls of label-only attacks, and the candidates' neighbours.
+    """
+    scale = QUICK if job.quick else FULL
+    sizes = Sizes(scale.proxies, 60, 0, local=scale.candidates * scale.clients)
+    data = federate(load(job.dataset, job.data_dir), Split("iid"), scale.clients, seed, sizes)
+    owned = [labelled(concatenate([c.train, c.validation])) for c in data.clients]
+    pool = gather(owned, scale.canaries, data.n_classes, seed)
+    public = public_of(data)
+    require_disjoint(pool.candidates, Labelled(public.proxies, public.require_labels()))
+    game = draw_game(pool, scale.runs, seed)
     progress(10)
-    pool, clients = setup.game.pool, range(setup.scale.clients)
-    variants = label_only.variants(
-        setup.public,
-        pool.candidates_of(0),
-        seed,
-        _QUICK_LABELS if job.quick else _LABELS,
-    )
+    each = [pool.candidates_of(k) for k in range(scale.clients)]
+    effort = _QUICK_LABELS if job.quick else _LABELS
+    variants = label_only.variants(public, each[0], seed, effort)
     progress(50)
-    posed = tuple(
-        tuple(attack.against(pool.candidates_of(k), seed) for attack in variants) for k in clients
-    )
-    indirect = tuple(
-        IndirectMembership.prepare(setup.public, pool.candidates_of(k), k) for k in clients
-    )
-    return Prepared(setup, posed, indirect)
+    posed = tuple(tuple(attack.against(own, seed) for attack in variants) for own in each)
+    indirect = tuple(IndirectMembership.prepare(public, own, k) for k, own in enumerate(each))
+    return Prepared(scale, game, public, data.test, posed, indirect)
 
 
-def _run(job: Job, row: str, seed: int, prepared: Prepared, progress: Progress) -> Findings:
+def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     """Play all runs of a row, and attack them by every route."""
-    setup, game = prepared.setup, prepared.setup.game
-    played = []
-    for run in game.runs:
-        played.append(play(setup, row, run, job, seed))
-        progress(70 * (run + 1) // len(game.runs))
-    arena = _Arena(
-        setup, tuple(played), _answers(played), seed, _facts(row, job, played, game), row
-    )
-    found: dict[str, AttackResult | str] = {}
-    for kind in _DIRECT:
-        found |= arena.played_out([kind(own, k) for k, own in arena.candidates], arena.outside)
-    progress(80)
-    for position in range(len(prepared.label_only[0])):
-        found |= arena.asked_labels([own[position] for own in prepared.label_only])
-    progress(90)
-    uploads = [UploadLiRA(own, k) for k, own in arena.candidates]
-    found |= arena.played_out(uploads, arena.server)
-    found |= arena.played_out(prepared.indirect, arena.server)
-    found |= arena.played_out(prepared.indirect, arena.client, _BROADCAST)
-    student = StudentLiRA(game.pool.candidates, training=fit.QUICK)
-    found |= arena.played_out([student], arena.client)
-    return found
+    arena, prepared = _Arena.of(turn), turn.made
+    candidates = prepared.candidates
+    shadows: dict[str, Attempt] = {
+        kind.name: partial(arena.played_out, [kind(own, k) for k, own in candidates], arena.outside)
+        for kind in _DIRECT
+    }
+    labels: dict[str, Attempt] = {
+        variant[0].name: partial(arena.asked_labels, variant)
+        for variant in zip(*prepared.label_only, strict=True)
+    }
+    uploads = [UploadLiRA(own, k) for k, own in candidates]
+    student = StudentLiRA(prepared.game.pool.candidates, training=fit.QUICK)
+    return {
+        **shadows,
+        **labels,
+        UploadLiRA.name: partial(arena.played_out, uploads, arena.server),
+        IndirectMembership.name: partial(arena.played_out, prepared.indirect, arena.server),
+        _BROADCAST.name: partial(arena.played_out, prepared.indirect, arena.client, _BROADCAST),
+        StudentLiRA.name: partial(arena.played_out, [student], arena.client),
+    }
 
 
 SCENE = Scene(
@@ -535,5 +486,5 @@ SCENE = Scene(
     "shows: a client of one class trains a constant predictor.",
     rows=_rows,
     prepare=_prepare,
-    run=_run,
+    attempts=_attempts,
 )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attacks.base import AttackResult, draw_challenge, pooled, substream
 from attacks.images import Originals
+from attacks.on_run import public_of
 from attacks.selector import (
     Answers,
     Asking,
@@ -25,9 +26,8 @@ from attacks.selector import (
 )
 from attacks.statistics import Claim
 from attacks.trilateration import QUICK, SphereSettings, Trilateration, joined
-from attacks.view import Capability, Oracle, Public, View, server_view
-from experiments.scenes import Findings, Job, Progress, Scene
-from secure_fd import models
+from attacks.view import Capability, Oracle, View, server_view
+from experiments.scenes import Attempt, Job, Progress, Scene, Turn, noted
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
@@ -48,6 +48,7 @@ _REPEATS, _REPEATED = 5, 2
 _TRIALS, _FEW = 4, 4
 _CANDIDATES, _REFERENCES = 20, 200
 _BUDGET = 1_000_000
+_WEIGHTS, _REPEATS_NAME = f"{FlipRadius.name}-weights", f"{Trilateration.name}-repeats"
 _QUICK_ROWS = ("kulsif", "kulsif-masks", "kulsif-dp-label", "dp-record")
 
 
@@ -61,20 +62,12 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Play:
-    """One cell's circumstances."""
+    """One row under one seed. data: of one class a client, or of two."""
 
     job: Job
     row: str
     seed: int
     data: FederatedData
-    progress: Progress
-
-    @property
-    def public(self) -> Public:
-        """What everybody knows."""
-        proxies, C = self.data.proxies, self.data.n_classes
-        made = partial(models.build, models.SHARED, C)
-        return Public(proxies.pixels, len(self.data.clients), C, made, proxies.labels)
 
     @property
     def sums_only(self) -> bool:
@@ -87,6 +80,10 @@ class _Play:
             return 1
         return {"kulsif": 10, "kulsif-dp-label": 5}.get(self.row, 2)
 
+    def trials(self) -> int:
+        """How many records of a client are tried."""
+        return 2 if self.job.quick else _TRIALS
+
     def judged(self) -> int:
         """How many clients' records are asked about: a sum asks all clients about each."""
         most = 2 if self.job.quick else 3 if self.row.endswith("weak") else _CLIENTS
@@ -96,7 +93,7 @@ class _Play:
         """The malicious server's, with a fresh budget."""
         oracle = Oracle(victim.votes(self.data.n_classes), _BUDGET)
         run = Transcript(len(self.data.clients))
-        return server_view(run, self.public, {Capability.INJECT_PROXIES: oracle})
+        return server_view(run, public_of(self.data), {Capability.INJECT_PROXIES: oracle})
 
     def victims(self, labels: Labels = "hard") -> list[Victim]:
         """A class of each client that is judged, and the records behind what the server reads."""
@@ -135,16 +132,16 @@ class _Play:
         return answers
 
 
-def _rebuild(play: _Play, victims: Sequence[Victim], asking: Asking | None = None) -> AttackResult:
-    """One image of each victim."""
+def _rebuild(
+    play: _Play, victims: Sequence[Victim] | None = None, asking: Asking | None = None
+) -> AttackResult:
+    """One image of each victim, by default of the row's."""
     settings = QUICK if play.job.quick else SphereSettings()
-    chosen = victims[: play.images()]
     estimates, sides = [], []
-    for done, victim in enumerate(chosen):
+    for victim in (victims or play.victims())[: play.images()]:
         attack = Trilateration(victim.column, None, settings, asking or Asking())
         estimates.append(attack.run(play.view(victim), play.seed))
         sides.append(victim.sides(play.data.held_out, _REFERENCES))
-        play.progress(round(70 * (done + 1) / len(chosen)))
     truth = Originals(
         {i: members.images for i, (members, _) in enumerate(sides)},
         {i: [held_out.images] for i, (_, held_out) in enumerate(sides)},
@@ -159,115 +156,104 @@ def _rebuild_by_repeats(play: _Play) -> AttackResult:
     found = _rebuild(play, play.victims()[:_REPEATED], asking)
     return replace(
         found,
-        name=f"{found.name}-repeats",
+        name=_REPEATS_NAME,
         title=f"{found.title}, each image asked about {_REPEATS} times",
     )
 
 
-def _spent(play: _Play, found: AttackResult, clients: int) -> AttackResult:
+def _spent(play: _Play, attack: Callable[[], AttackResult], clients: int) -> AttackResult:
     """With what the answers that the attack read of one client compose to at record level."""
+    found = attack()
     asked = round(found.queries / clients)
     mechanism = RandomizedResponse(play.job.epsilon, play.data.n_classes + 1)
     claim = label_guarantee(mechanism, releases=asked, delta=play.job.delta, declared=False)
     details = {"composed_epsilon": claim.composes_to[0].epsilon, "answers_a_client": float(asked)}
-    return replace(
-        found,
-        caveats=(*found.caveats, "many answers are no longer one: see the composed epsilon"),
-        details={**found.details, **details},
-    )
+    return noted(found, details, ["many answers are no longer one: see the composed epsilon"])
 
 
 def _tell_members(
-    play: _Play, victims: Sequence[Victim], settings: FlipSettings | None = None
+    play: _Play, labels: Labels = "hard", settings: FlipSettings | None = None
 ) -> AttackResult:
     """Records behind each estimator against as many held out."""
     estimates, truths = [], []
     most = 10 if play.job.quick else _CANDIDATES
-    for victim in victims:
+    for victim in play.victims(labels):
         challenge = draw_challenge(*victim.sides(play.data.held_out, most), play.seed)
         images = challenge.candidates.images
-        attack = FlipRadius.prepare(play.public, images, victim.column, settings=settings)
+        attack = FlipRadius.prepare(public_of(play.data), images, victim.column, settings=settings)
         estimates.append(attack.run(play.view(victim), play.seed))
         truths.append(challenge.is_member)
-    play.progress(100)
     return attack.score(pooled(estimates), np.concatenate(truths), play.seed)
 
 
-def _attack_records(play: _Play) -> Findings:
-    """Both worlds of every candidate, each a release of its own; and images from one of them."""
-    job, clients = play.job, play.data.clients[: play.judged()]
-    held = [concatenate([c.train, c.validation]) for c in clients]
-    each = 2 if job.quick else _TRIALS
-    trials = [in_front(records, i) for records in held for i in range(each)]
-    public = (play.data.proxies.pixels, play.data.n_classes)
-    made = partial(RecordWorlds.of, trials, *public, job.epsilon, job.delta)
-    expected = made(noisy=False)
-    asked = made(noisy=True) if play.row == "dp-record" else expected
-    play.progress(40)
-    plan = record_plan(job.epsilon, job.delta, len(trials[0]))
-    # Without noise nothing is claimed, and nothing bounds the attack.
-    claim = Claim(job.epsilon, job.delta, plan.noise) if play.row == "dp-record" else None
-    found = [
-        _rebuild(play, _of_unit(trials, asked.present)[::each]),
-        _flip_worlds(play, trials, asked, claim, "bits"),
-        _informed_worlds(play, trials, asked, expected, claim),
-    ]
-    found += [] if job.quick else [_flip_worlds(play, trials, asked, claim, "weights")]
-    return {result.name: result for result in found}
+@dataclass(frozen=True, slots=True, eq=False)
+class _Worlds:
+    """Both worlds of every candidate, each a release of its own. expected: without noise."""
 
+    play: _Play
+    trials: list[Images]
+    expected: RecordWorlds
+    asked: RecordWorlds
+    claim: Claim | None
 
-def _of_unit(trials: list[Images], unit: RecordUnit) -> list[Victim]:
-    return [
-        Victim(int(records.labels[0]), (partial(unit.judge, i),), records, SOFT_LEVELS)
-        for i, records in enumerate(trials)
-    ]
+    @classmethod
+    def of(cls, play: _Play) -> "_Worlds":
+        """A few records of every client that is judged; without noise nothing is claimed."""
+        job, noisy = play.job, play.row == "dp-record"
+        held = [concatenate([c.train, c.validation]) for c in play.data.clients[: play.judged()]]
+        trials = [in_front(records, i) for records in held for i in range(play.trials())]
+        public = (play.data.proxies.pixels, play.data.n_classes)
+        made = partial(RecordWorlds.of, trials, *public, job.epsilon, job.delta)
+        expected = made(noisy=False)
+        asked = made(noisy=True) if noisy else expected
+        plan = record_plan(job.epsilon, job.delta, len(trials[0]))
+        claim = Claim(job.epsilon, job.delta, plan.noise) if noisy else None
+        return cls(play, trials, expected, asked, claim)
 
+    def victims(self, unit: RecordUnit) -> list[Victim]:
+        """Each trial's candidate and its client, in one world."""
+        return [
+            Victim(int(records.labels[0]), (partial(unit.judge, i),), records, SOFT_LEVELS)
+            for i, records in enumerate(self.trials)
+        ]
 
-def _flip_worlds(
-    play: _Play,
-    trials: list[Images],
-    asked: RecordWorlds,
-    claim: Claim | None,
-    read: Literal["bits", "weights"],
-) -> AttackResult:
-    """The candidate's score in either world."""
-    settings = FlipSettings(references=_FEW, read=read)
-    estimates = []
-    for victim in (v for unit in asked for v in _of_unit(trials, unit)):
-        candidate = victim.records.pixels[:1]
-        attack = FlipRadius.prepare(
-            play.public, candidate, victim.column, settings=settings, claim=claim
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """[2 T] False for the trials of the world without, then True for those with."""
+        return np.repeat([False, True], len(self.trials))
+
+    def rebuild(self) -> AttackResult:
+        """An image of one client each, from the world with its record."""
+        return _rebuild(self.play, self.victims(self.asked.present)[:: self.play.trials()])
+
+    def flip(self, read: Literal["bits", "weights"]) -> AttackResult:
+        """The candidate's score in either world."""
+        settings = FlipSettings(references=_FEW, read=read)
+        estimates = []
+        for victim in (v for unit in self.asked for v in self.victims(unit)):
+            candidate = victim.records.pixels[:1]
+            attack = FlipRadius.prepare(
+                public_of(self.play.data), candidate, victim.column, settings=settings,
+                claim=self.claim,
+            )  # fmt: skip
+            estimates.append(attack.run(self.play.view(victim), self.play.seed))
+        return attack.score(pooled(estimates), self.present, self.play.seed)
+
+    def informed(self) -> AttackResult:
+        """The attacker who knows all other records, in either world."""
+        without, present = (
+            [v.votes(self.play.data.n_classes) for v in self.victims(unit)]
+            for unit in self.expected
         )
-        estimates.append(attack.run(play.view(victim), play.seed))
-    play.progress(70)
-    return attack.score(pooled(estimates), _present(trials), play.seed)
-
-
-def _informed_worlds(
-    play: _Play,
-    trials: list[Images],
-    asked: RecordWorlds,
-    expected: RecordWorlds,
-    claim: Claim | None,
-) -> AttackResult:
-    """The attacker who knows all other records, in either world."""
-    without, present = (
-        [v.votes(play.data.n_classes) for v in _of_unit(trials, unit)] for unit in expected
-    )
-    estimates = []
-    for unit in asked:
-        for i, victim in enumerate(_of_unit(trials, unit)):
-            attack = Informed(
-                victim.records.pixels[0], victim.column, without[i], present[i], claim=claim
-            )
-            estimates.append(attack.run(play.view(victim), substream(play.seed, f"trial {i}")))
-    play.progress(100)
-    return attack.score(pooled(estimates), _present(trials), play.seed)
-
-
-def _present(trials: list[Images]) -> NDArray[np.bool_]:
-    """[2 T] False for the trials of the world without, then True for those of the world with."""
-    return np.repeat([False, True], len(trials))
+        estimates, seed = [], self.play.seed
+        for unit in self.asked:
+            for i, victim in enumerate(self.victims(unit)):
+                attack = Informed(
+                    victim.records.pixels[0], victim.column, without[i], present[i],
+                    claim=self.claim,
+                )  # fmt: skip
+                estimates.append(attack.run(self.play.view(victim), substream(seed, f"trial {i}")))
+        return attack.score(pooled(estimates), self.present, seed)
 
 
 def _rows(job: Job) -> Mapping[str, str]:
@@ -294,20 +280,30 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
     return Prepared(strong, weak)
 
 
-def _run(job: Job, row: str, seed: int, prepared: Prepared, progress: Progress) -> Findings:
-    """Reconstruction and membership against one row."""
-    data = prepared.weak if row.endswith("weak") else prepared.strong
-    play = _Play(job, row, seed, data, progress)
-    if row.startswith("dp-record"):
-        return _attack_records(play)
-    found = [_rebuild(play, play.victims()), _tell_members(play, play.victims())]
-    if row == "proxy-ratio":
-        found.append(_tell_members(play, play.victims("soft"), FlipSettings(read="weights")))
-    if row == "kulsif-dp-label":
-        found = [_spent(play, found[0], play.images()), _spent(play, found[1], play.judged())]
-        if not job.quick:
-            found.append(_spent(play, _rebuild_by_repeats(play), _REPEATED))
-    return {result.name: result for result in found}
+def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
+    """Reconstruction and membership, as far as what a row's server reads allows."""
+    data = turn.made.weak if turn.row.endswith("weak") else turn.made.strong
+    play, thorough = _Play(turn.job, turn.row, turn.seed, data), not turn.job.quick
+    if turn.row.startswith("dp-record"):
+        worlds = _Worlds.of(play)
+        found: dict[str, Callable[[], AttackResult]] = {
+            Trilateration.name: worlds.rebuild,
+            FlipRadius.name: partial(worlds.flip, "bits"),
+            Informed.name: worlds.informed,
+        }
+        return found | ({_WEIGHTS: partial(worlds.flip, "weights")} if thorough else {})
+    rebuild, tell = partial(_rebuild, play), partial(_tell_members, play)
+    found = {Trilateration.name: rebuild, FlipRadius.name: tell}
+    if turn.row == "proxy-ratio":
+        found[_WEIGHTS] = partial(tell, "soft", FlipSettings(read="weights"))
+    if turn.row == "kulsif-dp-label":
+        counts = {Trilateration.name: play.images(), FlipRadius.name: play.judged()}
+        found = {name: partial(_spent, play, found[name], n) for name, n in counts.items()}
+        if thorough:
+            found[_REPEATS_NAME] = partial(
+                _spent, play, partial(_rebuild_by_repeats, play), _REPEATED
+            )
+    return found
 
 
 SCENE = Scene(
@@ -318,5 +314,5 @@ SCENE = Scene(
     "then names that class: what leaks is the selector's doing alone.",
     rows=_rows,
     prepare=_prepare,
-    run=_run,
+    attempts=_attempts,
 )

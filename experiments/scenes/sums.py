@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+import numpy as np
 import torch
 
 from attacks.base import AttackResult
@@ -26,10 +28,9 @@ from attacks.votes import (
     undoing,
 )
 from experiments import attacking, runs
-from experiments.attacking import unless_missing
 from experiments.privacy_compare import Plan, Settings, plan, row_specs
 from experiments.rows import RowSpec, Terms
-from experiments.scenes import Findings, Job, Progress, Scene
+from experiments.scenes import Attempt, Job, Progress, Scene, Turn, launched, noted
 from experiments.scenes.extraction import injection_oracle
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
@@ -39,16 +40,12 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.base import NoProtection
 from secure_fd.secagg.graph import threshold
 
-_ROUNDS, _QUICK_ROUNDS = 12, 2
 _QUICK_CLIENTS = 5
-_KEYS = (
-    "fedavg",
-    "fedmd-soft",
-    "selective-fd-soft",
-    "selective-fd-hard",
-    "selective-fd-hard-masks",
-    "selective-fd-hard-masks-dp-label",
-    "selective-fd-hard-masks-dp-record",
+DECLARED = "the record unit makes every client's set of classes public: here that is all"
+"""What an attack on labels or authors must say in a row of the record unit, one class a client."""
+_LABELS_AND_AUTHORS = frozenset(
+    {"label-distribution", "attribution", "collusion", "single-contributor"}
+    | {"differencing", "participation"}
 )
 
 
@@ -82,170 +79,15 @@ def recorder_for(terms: Terms, spec: RowSpec) -> Recorder:
     return (RecordedLabels if spec.unit == "label" else RecordedRecords)(epsilon, delta)
 
 
-DECLARED = "the record unit makes every client's set of classes public: here that is all"
-"""What an attack on labels or authors must say in a row of the record unit, one class a client."""
-
-
-def declared(found: Findings, names: tuple[str, ...]) -> Findings:
-    """The findings of a row of the record unit: what these attacks miss is public all the same."""
-    return {
-        name: replace(result, caveats=(*result.caveats, DECLARED))
-        if name in names and isinstance(result, AttackResult)
-        else result
-        for name, result in found.items()
-    }
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """What all rows of a seed share."""
+    """What all rows of a seed share: warmed clients, and what attacks need before a transcript."""
 
     warm: runs.WarmUp = field(repr=False)
     arsenal: Arsenal = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """A trained row, and what its clients said in each of its sums."""
-
-    made: runs.RowRun
-    recorder: Recorder
-    arsenal: Arsenal
-    said: tuple[Said, ...] = field(repr=False)
-
-    def view(self) -> View:
-        return server_view(self.made.transcript, self.arsenal.public)
-
-    def with_colluders(self, count: int) -> View:
-        transcript = self.made.transcript
-        own = told(self.recorder, transcript, range(count)) if transcript.distillation else None
-        return server_view(transcript, self.arsenal.public, colluders=own)
-
-
-_LABELS_AND_AUTHORS = ("label-distribution", "attribution", "collusion", "single-contributor")
-
-
-def _on_sums(scored: _Scored) -> Findings:
-    """Attribution, sums of one, and colluders: as many as masks withstand, and all but one."""
-    clients, seed = scored.arsenal.public.n_clients, scored.made.seed
-    few, most = 2 * threshold(clients) - clients - 1, clients - 1
-    found = {
-        "attribution": unless_missing(lambda: _attribution(scored)),
-        "single-contributor": unless_missing(lambda: _single(scored)),
-        "collusion": unless_missing(lambda: _collusion(scored, few)),
-        "collusion-all-but-one": unless_missing(lambda: _collusion(scored, most)),
-    }
-    limit = found["collusion-all-but-one"]
-    if isinstance(limit, AttackResult):
-        curve = {
-            f"{count}_colluders": Collusion().score(estimate, scored.said, seed).figure
-            for count in range(1, clients)
-            for estimate in [Collusion().run(scored.with_colluders(count), seed)]
-        }
-        found["collusion-all-but-one"] = replace(
-            limit, name="collusion-all-but-one", details={**limit.details, **curve}
-        )
-    return found
-
-
-def _attribution(scored: _Scored) -> AttackResult:
-    seed = scored.made.seed
-    estimate = Attribution().run(scored.view(), seed)
-    return Attribution().score(estimate, Holders(scored.arsenal.histograms, scored.said), seed)
-
-
-def _single(scored: _Scored) -> AttackResult:
-    seed = scored.made.seed
-    return SingleContributor().score(
-        SingleContributor().run(scored.view(), seed), scored.said, seed
-    )
-
-
-def _collusion(scored: _Scored, count: int) -> AttackResult:
-    seed = scored.made.seed
-    estimate = Collusion().run(scored.with_colluders(count), seed)
-    return Collusion().score(estimate, scored.said, seed)
-
-
-def _split(plan: Plan, scored: _Scored) -> AttackResult | str:
-    made, public = scored.made, scored.arsenal.public
-    attack = InconsistentProxies(probes=20 if plan.settings.quick else 100)
-    oracles: dict[Capability, Oracle] = {}
-    data = runs.data_of(plan.terms, made.seed)
-    if made.transcript.distillation:
-        oracles[Capability.SPLIT_VIEWS] = Oracle(_lying(plan.terms, scored, data), attack.probes)
-
-    def attacked() -> AttackResult:
-        estimate = attack.run(server_view(made.transcript, public, oracles), made.seed)
-        truth = _probed(plan.terms, scored, data, attack.indices(public, made.seed))
-        return attack.score(estimate, truth, made.seed)
-
-    return unless_missing(attacked)
-
-
-def _lying(terms: Terms, scored: _Scored, data: FederatedData) -> SplitViews:
-    """Real parties behind masks; without masks the server reads each upload anyway."""
-    made, n_clients = scored.made, len(data.clients)
-    return SplitViews(
-        votes=_votes_of_each(terms, scored, data),
-        levels=scored.recorder.levels(_levels(terms, made.spec, data)),
-        decoy=torch.zeros(data.proxies.pixels.shape[1:]),
-        cohort=None if made.spec.secure is None else SplitCohort(n_clients),
-    )
-
-
-def _levels(terms: Terms, spec: RowSpec, data: FederatedData) -> int:
-    method = runs.method_of(terms.run(spec, 0), data)
-    if not isinstance(method, FedMD | SelectiveFD):
-        raise LocalError(f"{spec.key}: clients cast no votes")
-    return method.levels
-
-
-def _votes_of_each(terms: Terms, scored: _Scored, data: FederatedData) -> AnswerFunction:
-    made = scored.made
-    uncovered = replace(made, spec=replace(made.spec, secure=None))
-    return injection_oracle(terms, uncovered, data, scored.recorder)
-
-
-def _probed(terms: Terms, scored: _Scored, data: FederatedData, indices: IntArray) -> IntArray:
-    """[K, n] what each client says of these proxies, before the label unit's noise."""
-    votes = _votes_of_each(terms, scored, data)
-    if scored.made.spec.unit == "label":
-        bare = replace(scored.made, spec=replace(scored.made.spec, secure=None, unit=None))
-        votes = injection_oracle(terms, bare, data, NoProtection())
-    answers = votes(data.proxies.pixels[torch.from_numpy(indices)]).numpy()
-    return torch.stack(
-        [torch.from_numpy(named(answers[:, k])) for k in range(answers.shape[1])]
-    ).numpy()
-
-
-_DROP = 0.2
-_ROUNDS_dropouts, _QUICK_ROUNDS_dropouts = 30, 3
-_ONCE = "-one-release"
-_KEYS_dropouts = (
-    "selective-fd-hard",
-    "selective-fd-hard-masks",
-    f"selective-fd-hard-masks{_ONCE}",
-    "selective-fd-hard-masks-dp-label",
-    "selective-fd-hard-masks-dp-record",
-)
-
-
-def _participation(view: View, made: runs.RowRun, prepared: Prepared) -> AttackResult:
-    attack = Participation(undoing(made.response) if made.response else None)
-    estimate = attack.run(view, made.seed)
-    return attack.score(estimate, prepared.arsenal.histograms, made.seed)
-
-
-def _federation_rows(job: Job) -> Mapping[str, str]:
-    """FedAvg, FedMD and Selective-FD, the last in clear, masked, and with noise."""
-    specs = {spec.key: spec for spec in row_specs(_federation_plan(job))}
-    return {key: specs[key].label for key in _KEYS}
-
-
-def _federation_prepare(job: Job, seed: int, progress: Progress) -> Prepared:
-    """Warmed clients; a prior with its controls."""
-    plan = _federation_plan(job)
+def _prepared(plan: Plan, seed: int, progress: Progress) -> Prepared:
     warm = runs.warm_up(plan.terms, seed, lambda done: progress(20 * done // plan.terms.clients))
     arsenal = attacking.prepare(
         plan.terms, seed, plan.attacks, lambda share: progress(20 + 8 * share // 10)
@@ -253,33 +95,175 @@ def _federation_prepare(job: Job, seed: int, progress: Progress) -> Prepared:
     return Prepared(warm, arsenal)
 
 
-def _federation_run(
-    job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
-) -> Findings:
-    """Train a row, then everything that a server could try."""
-    plan = _federation_plan(job)
-    spec = next(spec for spec in row_specs(plan) if spec.key == row)
-    recorder = recorder_for(plan.terms, spec)
-    made = runs.run_row(
-        plan.terms,
-        spec,
-        seed,
-        None if spec.kind == "fedavg" else prepared.warm,
-        lambda done: progress(70 * done // plan.terms.rounds),
-        recorder,
-    )
-    known = attacking.attack_row(plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None)
-    progress(90)
-    scored = _Scored(made, recorder, prepared.arsenal, statements(recorder, made.transcript))
-    found = {**known, **_on_sums(scored), "inconsistent-proxies": _split(plan, scored)}
-    return declared(found, _LABELS_AND_AUTHORS) if spec.unit == "record" else found
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scored:
+    """A trained row, and what its clients said in each of its sums."""
+
+    plan: Plan
+    made: runs.RowRun
+    recorder: Recorder
+    arsenal: Arsenal
+    said: tuple[Said, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, plan: Plan, spec: RowSpec, turn: Turn[Prepared]) -> "_Scored":
+        """Train a row and write down what is said in it."""
+        recorder = recorder_for(plan.terms, spec)
+        made = runs.run_row(
+            plan.terms,
+            spec,
+            turn.seed,
+            None if spec.kind == "fedavg" else turn.made.warm,
+            lambda done: turn.progress(100 * done // plan.terms.rounds),
+            recorder,
+        )
+        said = statements(recorder, made.transcript)
+        return cls(plan, made, recorder, turn.made.arsenal, said)
+
+    def view(self, colluders: int = 0) -> View:
+        """The server's, with what its first clients said where they collude."""
+        transcript = self.made.transcript
+        own = None
+        if colluders and transcript.distillation:
+            own = told(self.recorder, transcript, range(colluders))
+        return server_view(transcript, self.arsenal.public, colluders=own)
+
+    def attribution(self) -> AttackResult:
+        """Who cast a vote."""
+        truth = Holders(self.arsenal.histograms, self.said)
+        return launched(Attribution(), self.view(), truth, self.made.seed)
+
+    def single(self) -> AttackResult:
+        """Sums of one client."""
+        return launched(SingleContributor(), self.view(), self.said, self.made.seed)
+
+    def collusion(self, count: int) -> AttackResult:
+        """So many colluders take their own votes out of the sums."""
+        return launched(Collusion(), self.view(count), self.said, self.made.seed)
+
+    def all_but_one(self) -> AttackResult:
+        """As many colluders as leave one honest client, and the figures of fewer."""
+        most = self.arsenal.public.n_clients - 1
+        found = self.collusion(most)
+        curve = {f"{count}_colluders": self.collusion(count).figure for count in range(1, most + 1)}
+        return noted(replace(found, name="collusion-all-but-one"), curve)
+
+    def differencing(self) -> AttackResult:
+        """Sums subtracted from each other."""
+        return launched(Differencing(), self.view(), self.said, self.made.seed)
+
+    def participation(self) -> AttackResult:
+        """Sums against who was there."""
+        attack = Participation(undoing(self.made.response) if self.made.response else None)
+        return launched(attack, self.view(), self.arsenal.histograms, self.made.seed)
+
+    def split(self) -> AttackResult:
+        """Different proxies to different clients."""
+        made, terms = self.made, self.plan.terms
+        attack = InconsistentProxies(probes=20 if self.plan.settings.quick else 100)
+        oracles: dict[Capability, Oracle] = {}
+        data = runs.data_of(terms, made.seed)
+        if made.transcript.distillation:
+            oracles[Capability.SPLIT_VIEWS] = Oracle(self._lying(data), attack.probes)
+        view = server_view(made.transcript, self.arsenal.public, oracles)
+        estimate = attack.run(view, made.seed)
+        truth = self._probed(data, attack.indices(self.arsenal.public, made.seed))
+        return attack.score(estimate, truth, made.seed)
+
+    def _lying(self, data: FederatedData) -> SplitViews:
+        """Real parties behind masks; without masks the server reads each upload anyway."""
+        spec = self.made.spec
+        method = runs.method_of(self.plan.terms.run(spec, 0), data)
+        if not isinstance(method, FedMD | SelectiveFD):
+            raise LocalError(f"{spec.key}: clients cast no votes")
+        return SplitViews(
+            votes=self._votes_of_each(data),
+            levels=self.recorder.levels(method.levels),
+            decoy=torch.zeros(data.proxies.pixels.shape[1:]),
+            cohort=None if spec.secure is None else SplitCohort(len(data.clients)),
+        )
+
+    def _votes_of_each(self, data: FederatedData) -> AnswerFunction:
+        uncovered = replace(self.made, spec=replace(self.made.spec, secure=None))
+        return injection_oracle(self.plan.terms, uncovered, data, self.recorder)
+
+    def _probed(self, data: FederatedData, indices: IntArray) -> IntArray:
+        """[K, n] what each client says of these proxies, before the label unit's noise."""
+        votes = self._votes_of_each(data)
+        if self.made.spec.unit == "label":
+            bare = replace(self.made, spec=replace(self.made.spec, secure=None, unit=None))
+            votes = injection_oracle(self.plan.terms, bare, data, NoProtection())
+        answers = votes(data.proxies.pixels[torch.from_numpy(indices)]).numpy()
+        return np.stack([named(answers[:, k]) for k in range(answers.shape[1])])
 
 
-def _federation_plan(job: Job) -> Plan:
+def _attempts(scored: _Scored, others: Mapping[str, Attempt]) -> Mapping[str, Attempt]:
+    """The comparison's attacks, and these; what a row's unit declares in public is said."""
+    run = attacking.run_of(scored.plan.terms, scored.made)
+    known: Mapping[str, Attempt] = {
+        name: partial(scored.arsenal.attack, name, run) for name in scored.plan.attacks.names
+    }
+    public = _LABELS_AND_AUTHORS if scored.made.spec.unit == "record" else frozenset()
+    return {
+        name: partial(_declared, attempt) if name in public else attempt
+        for name, attempt in {**known, **others}.items()
+    }
+
+
+def _declared(attempt: Attempt) -> AttackResult | str:
+    found = attempt()
+    if isinstance(found, tuple):
+        raise LocalError("an attack on labels or authors gives one result")
+    return found if isinstance(found, str) else noted(found, caveats=[DECLARED])
+
+
+# One class a client.
+
+_ROUNDS, _QUICK_ROUNDS = 12, 2
+_ROWS = (
+    "fedavg",
+    "fedmd-soft",
+    "selective-fd-soft",
+    "selective-fd-hard",
+    "selective-fd-hard-masks",
+    "selective-fd-hard-masks-dp-label",
+    "selective-fd-hard-masks-dp-record",
+)
+
+
+def _plan(job: Job) -> Plan:
     rounds = _QUICK_ROUNDS if job.quick else _ROUNDS
     # Another scene has inversion at length; a minute's look does without the prior.
     attacks = ["label-distribution", *([] if job.quick else ["inversion"]), *job.own]
     return suite_plan(job, Settings(rounds=rounds, attacks=",".join(attacks)))
+
+
+def _rows(job: Job) -> Mapping[str, str]:
+    """FedAvg, FedMD and Selective-FD, the last in clear, masked, and with noise."""
+    specs = {spec.key: spec.label for spec in row_specs(_plan(job))}
+    return {key: specs[key] for key in _ROWS}
+
+
+def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
+    return _prepared(_plan(job), seed, progress)
+
+
+def _on_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
+    """Attribution, sums of one, colluders, as many as masks withstand and all but one, and lies."""
+    plan = _plan(turn.job)
+    spec = next(spec for spec in row_specs(plan) if spec.key == turn.row)
+    scored = _Scored.of(plan, spec, turn)
+    clients = plan.terms.clients
+    return _attempts(
+        scored,
+        {
+            "attribution": scored.attribution,
+            "single-contributor": scored.single,
+            "collusion": partial(scored.collusion, 2 * threshold(clients) - clients - 1),
+            "collusion-all-but-one": scored.all_but_one,
+            "inconsistent-proxies": scored.split,
+        },
+    )
 
 
 FEDERATION = Scene(
@@ -288,60 +272,30 @@ FEDERATION = Scene(
     about="The strong split of the comparison, in which every client holds one class, so that "
     "labels, authors and votes have most to hide. Shorter than the comparison: these attacks "
     "read votes, which selectors decide before the first round.",
-    rows=_federation_rows,
-    prepare=_federation_prepare,
-    run=_federation_run,
+    rows=_rows,
+    prepare=_prepare,
+    attempts=_on_sums,
 )
 
 
-def _dropouts_rows(job: Job) -> Mapping[str, str]:
-    """Selective-FD in clear, masked, masked with one release a proxy, and with noise."""
-    labels = {spec.key: spec.label for spec in row_specs(_dropouts_plan(job, ""))}
-    # A minute's look does without the record unit, whose release takes longest.
-    return {
-        key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
-        for key in (_KEYS_dropouts[:-1] if job.quick else _KEYS_dropouts)
-    }
+# Clients that drop out.
+
+_DROP = 0.2
+_MANY, _QUICK_MANY = 30, 3
+"""Rounds."""
+_ONCE = "-one-release"
+_DROPPING_ROWS = (
+    "selective-fd-hard",
+    "selective-fd-hard-masks",
+    f"selective-fd-hard-masks{_ONCE}",
+    "selective-fd-hard-masks-dp-label",
+    "selective-fd-hard-masks-dp-record",
+)
 
 
-def _dropouts_prepare(job: Job, seed: int, progress: Progress) -> Prepared:
-    """Warmed clients."""
-    plan = _dropouts_plan(job, "")
-    warm = runs.warm_up(plan.terms, seed, lambda done: progress(90 * done // plan.terms.clients))
-    return Prepared(warm, attacking.prepare(plan.terms, seed, plan.attacks, lambda _: None))
-
-
-def _dropouts_run(
-    job: Job, row: str, seed: int, prepared: Prepared, progress: Progress
-) -> Findings:
-    """Train a row, then put its sums together."""
-    plan = _dropouts_plan(job, row)
-    spec = next(spec for spec in row_specs(plan) if spec.key == row.removesuffix(_ONCE))
-    recorder = recorder_for(plan.terms, spec)
-    made = runs.run_row(
-        plan.terms,
-        spec,
-        seed,
-        prepared.warm,
-        lambda done: progress(90 * done // plan.terms.rounds),
-        recorder,
-    )
-    said = statements(recorder, made.transcript)
-    view = server_view(made.transcript, prepared.arsenal.public)
-    subtract = Differencing()
-    found = {
-        **attacking.attack_row(plan.terms, plan.attacks, prepared.arsenal, made, lambda _: None),
-        "differencing": unless_missing(
-            lambda: subtract.score(subtract.run(view, seed), said, seed)
-        ),
-        "participation": unless_missing(lambda: _participation(view, made, prepared)),
-    }
-    return declared(found, tuple(found)) if spec.unit == "record" else found
-
-
-def _dropouts_plan(job: Job, row: str) -> Plan:
+def _dropping_plan(job: Job, row: str = "") -> Plan:
     """One release: a round asks about as many proxies as leaves some for every round."""
-    rounds = _QUICK_ROUNDS_dropouts if job.quick else _ROUNDS_dropouts
+    rounds = _QUICK_MANY if job.quick else _MANY
     settings = Settings(rounds=rounds, drop=_DROP, attacks="label-distribution")
     made = suite_plan(job, settings)
     if not row.endswith(_ONCE):
@@ -350,13 +304,36 @@ def _dropouts_plan(job: Job, row: str) -> Plan:
     return suite_plan(job, replace(settings, releases=1, proxies_per_round=few))
 
 
+def _dropping_rows(job: Job) -> Mapping[str, str]:
+    """Selective-FD in clear, masked, masked with one release a proxy, and with noise."""
+    labels = {spec.key: spec.label for spec in row_specs(_dropping_plan(job))}
+    # A minute's look does without the record unit, whose release takes longest.
+    return {
+        key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
+        for key in (_DROPPING_ROWS[:-1] if job.quick else _DROPPING_ROWS)
+    }
+
+
+def _prepare_dropping(job: Job, seed: int, progress: Progress) -> Prepared:
+    return _prepared(_dropping_plan(job), seed, progress)
+
+
+def _on_many_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
+    """Sums subtracted, and sums against who was there."""
+    plan = _dropping_plan(turn.job, turn.row)
+    spec = next(spec for spec in row_specs(plan) if spec.key == turn.row.removesuffix(_ONCE))
+    scored = _Scored.of(plan, spec, turn)
+    others = {"differencing": scored.differencing, "participation": scored.participation}
+    return _attempts(scored, others)
+
+
 DROPOUTS = Scene(
     name="dropouts",
     title="Clients that drop out: many sums together",
     about="The strong split, with every client away from a round with chance .2, half of them "
     "before their votes are in. A sum hides its terms; two sums whose terms differ by one "
     "client, or thirty, do not.",
-    rows=_dropouts_rows,
-    prepare=_dropouts_prepare,
-    run=_dropouts_run,
+    rows=_dropping_rows,
+    prepare=_prepare_dropping,
+    attempts=_on_many_sums,
 )

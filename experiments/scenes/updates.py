@@ -1,7 +1,6 @@
 """The scene in which a server inverts what clients of FedAvg send."""
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from attacks.base import AttackResult, Labelled, substream
 from attacks.fit import network
-from attacks.on_run import labelled
+from attacks.on_run import labelled, public_of
 from attacks.updates import (
     QUICK,
     Recipe,
@@ -29,8 +28,7 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Capability, Public, View, server_view
-from experiments.attacking import unless_missing
-from experiments.scenes import Findings, Job, Progress, Scene
+from experiments.scenes import Attempt, Job, Progress, Scene, Turn, noted
 from secure_fd import models
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
@@ -94,6 +92,11 @@ class _Set:
     references: tuple[Images, ...]
     others: tuple[Images, ...]
 
+    def public(self, model: str) -> Public:
+        """What everybody knows, with the network that trains."""
+        architecture = partial(models.build, model, self.data.n_classes)
+        return replace(public_of(self.data), architecture=architecture)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Met:
@@ -107,14 +110,14 @@ class _Met:
     held_out: Mapping[int, Sequence[Labelled]]
 
 
-def _meet(job: Job, row: _Row, made: _Set, seed: int) -> _Met:
+def _meet(row: _Row, turn: Turn[_Set]) -> _Met:
     """Train, train once more on held-out records, and find what the newest round was made of."""
-    data = made.data
-    public = _public(data, row.model)
+    made, data, seed = turn.made, turn.made.data, turn.seed
+    public = made.public(row.model)
     clients = [_limited(row, client.train, data.n_classes) for client in data.clients]
     begin = models.flatten(models.build(row.model, data.n_classes, seed))
-    run = _fedavg(job, row, public, clients, begin, seed)
-    _finish(run.rounds(row.rounds))
+    run = _fedavg(turn.job, row, public, clients, begin, seed)
+    run.fit(row.rounds)
     view = server_view(run.transcript, public)
     drawn = _drawn(row, clients, seed)
     _check_truth(row, view, drawn)
@@ -124,7 +127,7 @@ def _meet(job: Job, row: _Row, made: _Set, seed: int) -> _Met:
         for k, own in private.items()
     }
     caveats = (_ONE_BATCH,) if row.private else ()
-    return _Met(caveats, public, view, _control(job, row, made, view, seed), private, held_out)
+    return _Met(caveats, public, view, _control(turn, row, view), private, held_out)
 
 
 def _fedavg(
@@ -146,17 +149,17 @@ def _fedavg(
     )
 
 
-def _control(job: Job, row: _Row, made: _Set, view: View, seed: int) -> View:
+def _control(turn: Turn[_Set], row: _Row, view: View) -> View:
     """A round from where the newest one began, on held-out records that are no references.
 
     Without masks: the sum is the same, and what they hide the attack never got to see.
     """
-    before = view.models[-2]
-    clients = [_limited(row, others, made.data.n_classes) for others in made.others]
+    before, n_classes = view.models[-2], turn.made.data.n_classes
+    clients = [_limited(row, others, n_classes) for others in turn.made.others]
     bare = replace(row, masks=False)
     start = torch.from_numpy(before.parameters.copy())
-    run = _fedavg(job, bare, view.public, clients, start, substream(seed, "control"))
-    _finish(run.rounds(1))
+    run = _fedavg(turn.job, bare, view.public, clients, start, substream(turn.seed, "control"))
+    run.fit(1)
     transcript = Transcript(len(clients))
     transcript.add_parameters(before)
     transcript.add_parameters(run.transcript.parameters[-1])
@@ -186,61 +189,40 @@ def _check_truth(row: _Row, view: View, drawn: Mapping[int, Labelled]) -> None:
     check_explained(view.public, updates, row.recipe, drawn)
 
 
-def _attacks(row: _Row, public: Public) -> tuple[Attack, ...]:
-    closed = (
-        AnalyticInversion.prepare(public, row.recipe),
-        MeanInversion.prepare(public, row.recipe),
-    )
-    if row.model == _MLP:
-        return closed
-    return (*closed, OptimisedInversion.prepare(public, row.recipe, row.search))
-
-
-def _finding(attack: Attack, met: _Met, seed: int) -> AttackResult:
-    estimate = attack.run(met.view, seed)
-    control = attack.run(met.control, seed)
-    result = attack.score(estimate, UpdateTruth(met.private, met.held_out, control), seed)
-    return replace(result, caveats=(*result.caveats, *met.caveats))
-
-
-def _distilled(made: _Set, seed: int) -> Findings:
+def _distilled(turn: Turn[_Set]) -> _Met:
     """A round in which no parameters cross: there is no update to invert."""
-    data = made.data
-    public = _public(data, _CNN)
+    data, public = turn.made.data, turn.made.public(_CNN)
     participants = [
-        Participant(models.build(_CNN, data.n_classes, seed + k), client)
+        Participant(models.build(_CNN, data.n_classes, turn.seed + k), client)
         for k, client in enumerate(data.clients[:2])
     ]
     steps = Schedule(warmup_steps=1, proxy_steps=1, proxies_per_round=64)
     method = SelectiveFD("hard", ProxyRatioSelector())
-    proxies = data.proxies.pixels[:100]
-    run = Federation(participants, proxies, method, schedule=steps, seed=seed)
-    _finish(run.rounds(2))
+    run = Federation(
+        participants, data.proxies.pixels[:100], method, schedule=steps, seed=turn.seed
+    )
+    run.fit(2)
     view = server_view(run.transcript, public)
-    met = _Met((), public, view, view, {}, {})
-    return {
-        attack.name: unless_missing(partial(_finding, attack, met, seed))
-        for attack in _attacks(_Row("", _CNN), public)
-    }
+    return _Met((), public, view, view, {}, {})
 
 
-def _finish(rounds: Iterator[object]) -> None:
-    deque(rounds, maxlen=0)
+def _rows(job: Job) -> Mapping[str, str]:
+    """Rows whose batches the held-out records can match, fewer in a quick job."""
+    most = _SIZES.get(job.dataset, _DEFAULT_SIZES).held_out // 2
+    left_out = _SLOW if job.quick else frozenset()
+    fitting = {key: row for key, row in _ROWS.items() if row.recipe.records <= most}
+    named = {key: row.label for key, row in fitting.items() if key not in left_out}
+    return named | {_DISTILLED: "Selective-FD hard"}
 
 
-def _public(data: FederatedData, model: str) -> Public:
-    made, known = partial(models.build, model, data.n_classes), data.proxies
-    return Public(known.pixels, len(data.clients), data.n_classes, made, known.labels)
-
-
-def _scaled(row: _Row, job: Job) -> _Row:
-    """A quick job trains and searches less."""
-    less = replace(row, rounds=min(row.rounds, _QUICK_LATE), search=QUICK)
-    return less if job.quick else row
-
-
-def _sizes(job: Job) -> Sizes:
-    return _SIZES.get(job.dataset, _DEFAULT_SIZES)
+def _prepare(job: Job, seed: int, progress: Progress) -> _Set:
+    """One class a client, and its held-out records halved."""
+    clients, sizes = _QUICK_CLIENTS if job.quick else _CLIENTS, _SIZES.get(job.dataset)
+    source = load(job.dataset, job.data_dir)
+    data = federate(source, Split("strong"), clients, seed, sizes or _DEFAULT_SIZES)
+    halves = [_halves(data.held_out, client) for client in data.clients]
+    progress(100)
+    return _Set(data, tuple(a for a, _ in halves), tuple(b for _, b in halves))
 
 
 def _halves(held_out: Images, client: ClientData) -> tuple[Images, Images]:
@@ -252,40 +234,29 @@ def _halves(held_out: Images, client: ClientData) -> tuple[Images, Images]:
     )
 
 
-def _rows(job: Job) -> Mapping[str, str]:
-    """Rows whose batches the held-out records can match, fewer in a quick job."""
-    most = _sizes(job).held_out // 2
-    left_out = _SLOW if job.quick else frozenset()
-    fitting = {key: row for key, row in _ROWS.items() if row.recipe.records <= most}
-    named = {key: row.label for key, row in fitting.items() if key not in left_out}
-    return named | {_DISTILLED: "Selective-FD hard"}
+def _attempts(turn: Turn[_Set]) -> Mapping[str, Attempt]:
+    """Invert the newest round of a row, in closed form and by search where that is needed."""
+    row = _ROWS.get(turn.row, _Row("", _CNN))
+    if turn.job.quick:
+        row = replace(row, rounds=min(row.rounds, _QUICK_LATE), search=QUICK)
+    met = _distilled(turn) if turn.row == _DISTILLED else _meet(row, turn)
+    attacks: list[Attack] = [
+        AnalyticInversion.prepare(met.public, row.recipe),
+        MeanInversion.prepare(met.public, row.recipe),
+        OptimisedInversion.prepare(met.public, row.recipe, row.search),
+    ]
+    return {
+        attack.name: (lambda: _CLOSED_FORM)
+        if row.model == _MLP and isinstance(attack, OptimisedInversion)
+        else partial(_inverted, attack, met, turn.seed)
+        for attack in attacks
+    }
 
 
-def _prepare(job: Job, seed: int, progress: Progress) -> _Set:
-    """One class a client, and its held-out records halved."""
-    clients = _QUICK_CLIENTS if job.quick else _CLIENTS
-    split, source = Split("strong"), load(job.dataset, job.data_dir)
-    data = federate(source, split, clients, seed, _sizes(job))
-    halves = [_halves(data.held_out, client) for client in data.clients]
-    progress(100)
-    return _Set(data, tuple(a for a, _ in halves), tuple(b for _, b in halves))
-
-
-def _run(job: Job, row: str, seed: int, prepared: _Set, progress: Progress) -> Findings:
-    """Train the row, then attack its newest round."""
-    if row == _DISTILLED:
-        return _distilled(prepared, seed)
-    chosen = _scaled(_ROWS[row], job)
-    met = _meet(job, chosen, prepared, seed)
-    progress(30)
-    findings: dict[str, AttackResult | str] = {}
-    for done, attack in enumerate(_attacks(chosen, met.public), start=1):
-        findings[attack.name] = unless_missing(partial(_finding, attack, met, seed))
-        progress(30 + 35 * done)
-    if chosen.model == _MLP:
-        findings[OptimisedInversion.name] = _CLOSED_FORM
-    progress(100)
-    return findings
+def _inverted(attack: Attack, met: _Met, seed: int) -> AttackResult:
+    estimate, control = attack.run(met.view, seed), attack.run(met.control, seed)
+    truth = UpdateTruth(met.private, met.held_out, control)
+    return noted(attack.score(estimate, truth, seed), caveats=met.caveats)
 
 
 SCENE = Scene(
@@ -296,5 +267,5 @@ SCENE = Scene(
     "where few records stand behind one, so small batches are where to look.",
     rows=_rows,
     prepare=_prepare,
-    run=_run,
+    attempts=_attempts,
 )

@@ -19,7 +19,8 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Public, View, client_view, server_view
-from experiments.scenes import Job
+from experiments import scenes
+from experiments.scenes import Job, Turn
 from experiments.scenes.updates import SCENE
 from secure_fd import models, private_training
 from secure_fd.aggregation.base import PlainSum, SecureSum
@@ -248,7 +249,7 @@ def test_gradient_matching_beats_its_control_on_a_convolutional_network() -> Non
 def test_where_no_parameters_cross_the_scene_says_so() -> None:
     job = Job(quick=True)
     prepared = SCENE.prepare(job, 0, lambda _: None)
-    found = SCENE.run(job, "selective-fd", 0, prepared, lambda _: None)
+    found = scenes.attacked(SCENE, Turn(job, "selective-fd", 0, prepared))
     assert set(found) == {AnalyticInversion.name, MeanInversion.name, OptimisedInversion.name}
     assert all(str(said).startswith("not applicable: missing ") for said in found.values())
 

@@ -12,17 +12,18 @@ from secure_fd.training import predict
 
 
 def test_the_prior_sees_no_private_digit_and_nothing_overlaps() -> None:
-    data = digits("mnist5k", None, 3)
-    assert data.outside.labels.max() < FIRST_PRIVATE
+    made = digits("mnist5k", None, 3)
+    data = made.private
+    assert made.outside.labels.max() < FIRST_PRIVATE
     private = concatenate([part for c in data.clients for part in (c.train, c.validation)])
-    parts = [private, data.proxies, data.held_out, data.test, data.outside]
+    parts = [private, data.proxies, data.held_out, data.test, made.outside]
     assert all(part.labels.min() >= FIRST_PRIVATE for part in parts[:-1])
     assert [client.classes for client in data.clients] == [(5,), (6,), (7,), (8,), (9,)]
     assert sum(map(len, parts)) == 5000
     for i, one in enumerate(parts):
         for other in parts[i + 1 :]:
             require_disjoint(Labelled(one.pixels, one.labels), Labelled(other.pixels, other.labels))
-    assert len(some(data.outside, 30, 0)) == 30
+    assert len(some(made.outside, 30, 0)) == 30
 
 
 def test_direct_queries_are_answered_by_every_client() -> None:
