@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import numpy as np
@@ -74,45 +74,11 @@ class AttackResult:
             if not math.isfinite(value):
                 raise LocalError(f"{self.name}: {name} is {value}, which no report can show")
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers, strings and lists; without the images."""
-        made = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "images"}
-        roc = self.roc and {"fpr": self.roc.fpr.tolist(), "tpr": self.roc.tpr.tolist()}
-        return {
-            **made,
-            "figure": float(self.figure),
-            "interval": [float(end) for end in self.interval],
-            "control": float(self.control),
-            "caveats": list(self.caveats),
-            "details": {name: float(value) for name, value in self.details.items()},
-            "roc": roc,
-        }
-
-    @classmethod
-    def from_json(
-        cls, content: Mapping[str, Any], images: Mapping[str, ImageArray] | None = None
-    ) -> Self:
-        """What `to_json` gave, with the images again. LocalError where a field is not known."""
-        names = {field.name for field in fields(cls)} - {"images"}
-        if set(content) != names:
-            raise LocalError(f"an attack's result has other fields: {sorted(set(content) ^ names)}")
-        roc = content["roc"]
-        low, high = content["interval"]
-        return cls(
-            **{
-                **content,
-                "interval": (low, high),
-                "caveats": tuple(content["caveats"]),
-                "roc": roc and RocCurve(np.asarray(roc["fpr"]), np.asarray(roc["tpr"])),
-                "images": images,
-            }
-        )
-
 
 ABSTAIN: Final = -1
-"""In place of a class: nothing was said."""
+"""In place of a class: no vote."""
 NEVER: Final = -2
-"""In place of a class: nothing is known, or nothing is claimed."""
+"""In place of a class: unknown, or not claimed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -35,7 +35,7 @@ class IdealSettings:
     latent, channels: of the generator. flip: mirror half of the generated images before the
     student judges them. passes: over the pool, after each batch. momentum, decay: of the student's
     SGD. warm: start from the ensembles that the view holds, and keep them in the pool.
-    rejected_weight: of an image that nobody answered, taught as the uniform distribution.
+    rejected_weight: of an unanswered image, which is taught as the uniform distribution.
     """
 
     epochs: int = 6
@@ -94,7 +94,7 @@ QUICK = IdealSettings(epochs=2, batch=40, generator_steps=10, passes=2)
 class Pool:
     """Images that were asked about. images: [N, 1, H, W].
 
-    targets: [N, C], the ensemble, or the uniform distribution where nobody answered.
+    targets: [N, C], the ensemble, or the uniform distribution for an unanswered image.
     answered: [N] bool.
     """
 
@@ -387,7 +387,7 @@ def theft_details(pool: Pool, batches: tuple[float, ...]) -> dict[str, float]:
 def student_details(
     student: nn.Module, truth: InversionTruth, teacher: LabelFunction | None
 ) -> dict[str, float]:
-    """How often the student is right, and of one mind with the teacher, about held-out records."""
+    """Accuracy of the student on held-out records, and its agreement with the teacher."""
     images, labels = truth.held_out.images, truth.held_out.labels
     says = label_function(student)(images)
     details = {"student_accuracy": float((says == labels).double().mean())}

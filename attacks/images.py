@@ -91,7 +91,7 @@ def coverage(images: Tensor, references: Tensor, k: int = 5, features: Features 
         raise LocalError(f"k: {k} neighbours of {len(references)} references; use fewer")
     real = features(references)
     among = _distances(real, real)
-    np.fill_diagonal(among, np.inf)  # nobody is a neighbour of oneself, equal images are
+    np.fill_diagonal(among, np.inf)  # a reference is no neighbour of itself; an equal image is
     radius = np.partition(among, k - 1, axis=1)[:, k - 1]
     reached = _distances(real, features(images)) <= radius[:, None]
     return float(reached.any(axis=1).mean())

@@ -145,7 +145,7 @@ class Shadows:
 def train_shadows(public: Public, settings: LabelOnlySettings, seed: int) -> Shadows:
     """Train shadows and control on the labelled proxies alone.
 
-    Raises MissingCapabilityError where nobody labelled them, LocalError where they are too few.
+    Raises MissingCapabilityError where they have no labels, LocalError where they are too few.
     """
     records = Labelled(public.proxies, public.require_labels())
     learnt = settings.records or len(records) // 2

@@ -156,7 +156,7 @@ def _derangement(n: int, rng: np.random.Generator) -> IntArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shadows:
-    """signals: [S, M, ...] of the shadow runs. inside: [S, N], who took part; the attacker knows.
+    """signals: [S, M, ...] of the shadow runs. inside: [S, N] which candidates took part; known.
 
     The first N rows of a signal are about the candidates; further ones about public records.
     """
@@ -367,9 +367,6 @@ def _log_normal(value: FloatArray, mean: FloatArray, variance: float) -> FloatAr
     return np.asarray(-((value - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
 
 
-_TINY_rmia = 1e-30
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RMIA(ShadowAttack):
     """Is the candidate more surprisingly likely than public records are?
@@ -407,12 +404,12 @@ class RMIA(ShadowAttack):
             (view.public.proxies, view.public.require_labels()),
         )
         own = [ask(images)[torch.arange(len(labels)), labels] for images, labels in sides]
-        return np.asarray(np.maximum(torch.cat(own).double().numpy(), _TINY_rmia))
+        return np.asarray(np.maximum(torch.cat(own).double().numpy(), _TINY))
 
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
         """[N] the share of the population that each candidate dominates, less one half."""
         reference = shadows.signals[: self.references].mean(axis=0)
-        ratio = seen / np.maximum(reference, _TINY_rmia)
+        ratio = seen / np.maximum(reference, _TINY)
         candidates = shadows.inside.shape[1]
         population = np.sort(ratio[candidates:])
         dominated = np.searchsorted(population, ratio[:candidates] / self.gamma, side="right")
@@ -440,7 +437,7 @@ _RIDGE = 1e-3
 class IndirectMembership(ShadowAttack):
     """Membership from answers about *other* points: no candidate is asked about.
 
-    A record that took part shifts what its client says about the public proxies that look like it;
+    A record that took part shifts its client's votes about the public proxies that look like it;
     the attacker compares the votes for the candidate's label there with those of shadow runs
     (Jagielski, Nasr, Lee, Choquette-Choo, Carlini, Tramèr, NeurIPS 2023).
 

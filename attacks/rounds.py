@@ -229,7 +229,7 @@ class InconsistentProxies(Attack[Distributions, IntArray]):
         return np.sort(rng.permutation(len(public.proxies))[: self.probes])
 
     def score(self, estimate: Distributions, truth: IntArray, seed: int) -> AttackResult:
-        """Share of votes isolated; truth: [K, n] what each client says of each probe."""
+        """Share of votes isolated; truth: [K, n] each client's class for each probe."""
         cast = truth != ABSTAIN
         abstained = (estimate.rows == ABSTAIN) & ~cast
         return score_distributions(

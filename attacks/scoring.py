@@ -323,7 +323,7 @@ def _score_game(
     details: Mapping[str, float],
     caveats: tuple[str, ...],
 ) -> AttackResult:
-    """Figures over every run of a game, honest about repeats.
+    """Figures over every run of a game; repeated scores of a candidate count once in intervals.
 
     A candidate is scored in many runs, and its scores resemble each other. So intervals resample
     candidates with all their scores, never single scores; the p-value exchanges membership within
@@ -466,7 +466,7 @@ def _difference(said: BoolArray, inside: BoolArray, weights: FloatArray) -> Rate
 
 
 def _exchanged_areas(falling: _Falling, inside: BoolArray, seed: int) -> FloatArray:
-    """[RESAMPLES] areas where a coin says who was in which run of a pair."""
+    """[RESAMPLES] areas with membership drawn by a coin within each pair of runs."""
     height = falling.place.size - falling.place
     first, second = height[::2], height[1::2]
     rng = np.random.default_rng(seed)

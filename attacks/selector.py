@@ -83,7 +83,7 @@ def behind(fitted: FittedSelector, train: Images, column: int) -> Images:
 
 
 Accepts = Callable[[FloatArray], BoolArray]
-"""Images [N, d] -> [N] whether somebody answered with the class."""
+"""Images [N, d] -> [N] whether any client answered with the class."""
 _SPECK = 2.0**-20
 """What makes a repeated image another one, and moves no distance that is measured."""
 
@@ -189,7 +189,7 @@ class Margin:
 
 
 def crossed(share: FloatArray, bits: int) -> BoolArray:
-    """[N] whether a boundary was met: answers of both kinds were heard."""
+    """[N] whether a boundary was met: answers of both kinds came."""
     edge = 2.0 ** -(bits + 0.5)
     return np.asarray((share > edge) & (share < 1 - edge))
 
@@ -313,7 +313,7 @@ class FlipRadius(Attack[Scores, BoolArray]):
 
     def _scores(self, mask: Mask, images: Tensor, rng: np.random.Generator) -> FloatArray:
         """[N] mean squared flip radius, or mean weight along the lines."""
-        starts = np.repeat(_flat(images), self.settings.lines, axis=0)
+        starts = np.repeat(flat(images), self.settings.lines, axis=0)
         ends = rng.integers(0, 2, starts.shape).astype(np.float64)
         if self.settings.read == "weights":
             along = np.linspace(0.0, 1.0, self.settings.bits, endpoint=False)
@@ -357,7 +357,8 @@ def _standard(scores: FloatArray, reference: FloatArray) -> FloatArray:
     return np.asarray((scores - reference.mean()) / (reference.std() + _TINY))
 
 
-def _flat(images: Tensor) -> FloatArray:
+def flat(images: Tensor) -> FloatArray:
+    """[N, d] the pixels of images [N, ...] in double precision."""
     return np.asarray(images.flatten(1).double().numpy())
 
 
@@ -436,7 +437,7 @@ _FURTHEST = 0.6
 class Informed(Attack[Scores, BoolArray]):
     """candidate: [1, H, W] of class `column`; without, present: the two noiseless predictions.
 
-    It knows every record of the client but one: computes what the client would say without noise,
+    It knows every record of the client but one: computes the client's answers without noise,
     with the candidate and with it zeroed out, asks about the candidate and images between it and
     public ones, and reads how far the answers lie towards the first. Without noise that is
     certainty; with it, the claim bounds what any such test can reach. claim: of this game.

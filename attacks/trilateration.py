@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Images, substream
 from attacks.images import Originals
 from attacks.scoring import score_images
-from attacks.selector import Accepts, Asking, Margin, Mask, crossed, crossings
+from attacks.selector import Accepts, Asking, Margin, Mask, crossed, crossings, flat
 from attacks.statistics import Rate, mean
 from attacks.view import Capability, View
 from secure_fd.errors import ConfigurationError, LocalError
@@ -255,12 +254,12 @@ class Trilateration(Attack[Images, Originals]):
         before = oracle.queries
         public, shape = view.public, tuple(view.public.pixels().shape[1:])
         mask = Mask(oracle, shape, self.column, self.row, self.asking)
-        margin = Margin.of(_flat(public.proxies))
+        margin = Margin.of(flat(public.proxies))
         rng = np.random.default_rng(substream(seed, "trilateration"))
         own = public.proxies[public.require_labels() == self.column]
         if len(own) == 0:
             raise LocalError(f"labels: no public image is labelled {self.column}; it starts there")
-        start = scouted(mask, margin, _flat(own), self.settings)
+        start = scouted(mask, margin, flat(own), self.settings)
         image, unexplained = approach(mask, margin, start, self.settings, rng)
         made, began = (
             torch.from_numpy(p.astype(np.float32)).reshape(1, *shape) for p in (image, start)
@@ -307,10 +306,6 @@ _CAVEATS = (
     "one class a client, so an answer names the client's class and any network gives the same one",
     "images are those nearest to a public start; not every record was tried",
 )
-
-
-def _flat(images: Tensor) -> FloatArray:
-    return np.asarray(images.flatten(1).double().numpy())
 
 
 def _summary(best: FloatArray, seed: int) -> dict[str, float]:

@@ -43,7 +43,7 @@ _REFERENCES = 32
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateTruth:
     """private: by client, the distinct records that it trained on. held_out: by client, one or
-    more sets of records that nobody trained on, each class by class as many. control: the attack
+    more sets of records outside all training sets, each class by class as many. control: the attack
     on updates made of other records.
     """
 
@@ -256,7 +256,7 @@ class OptimisedInversion(_Inversion):
     settings: Search = field(default_factory=Search)
 
     def run(self, view: View, seed: int) -> Images:
-        """One image a record, with labels that the update itself gives away."""
+        """One image a record, with labels inferred from the update itself."""
         view.require_any(*self.needs)
         updates = client_updates(view, self.recipe)
         labels = infer_labels(self.public, updates, self.recipe.steps)

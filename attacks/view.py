@@ -158,10 +158,10 @@ def _key(image: Tensor) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Public:
-    """What everybody knows before the run.
+    """What every attacker knows before the run.
 
     proxies: [P, C, H, W] float32 in [0, 1], grey or colour, or feature vectors [P, D]. labels: [P]
-    int64 where somebody labelled them.
+    int64 where there are labels.
     architecture: seed -> a fresh network of the shared architecture, images -> logits [N, C].
     declared_classes: by client, the classes that its protection makes it name in public; a client
     that declares none is absent.
@@ -191,7 +191,7 @@ class Public:
         return self.proxies
 
     def require_labels(self) -> Tensor:
-        """[P] labels of the proxies; MissingCapabilityError where nobody labelled them."""
+        """[P] labels of the proxies; MissingCapabilityError where there are none."""
         if self.labels is None:
             raise MissingCapabilityError(f"missing {Capability.LABELLED_PUBLIC.value}")
         return self.labels
@@ -305,7 +305,7 @@ def client_view(
     public: Public,
     oracles: Mapping[Capability, Oracle] | None = None,
 ) -> View:
-    """A curious client: what the server sent back to everybody, and nobody's upload."""
+    """A curious client: what the server sent back to all clients, and no upload."""
     rounds = tuple(_broadcast(r) for r in transcript.distillation)
     models = tuple(_without_uploads(r) for r in transcript.parameters)
     return _view(CLIENT, public, rounds, models, oracles)

@@ -1,4 +1,4 @@
-"""Whose vote: what clients said, as truth and as claims; attribution, colluders, sums of one."""
+"""Votes and their authors: the truth, claims; attribution, colluders, sums of one vote."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ ByClient = Mapping[int, IntArray]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Said:
-    """What the clients of one sum said about its proxies: the truth that scores an attack.
+    """The votes of the clients of one sum about its proxies: the truth that scores an attack.
 
     indices: [m] the proxies. sent: as uploaded. meant: before any noise was added to it; where a
     protection never asks for answers, the same as `sent`.
@@ -83,7 +83,7 @@ def allot(
     rng: np.random.Generator,
     known: Mapping[int, IntArray] | None = None,
 ) -> ByClient:
-    """Give the votes [m, C] of a sum to clients at random: what a sum alone says of its authors.
+    """Give the votes [m, C] of a sum to clients at random: all that a sum shows of its authors.
 
     A proxy's heaviest class is given first, a whole vote at a time, and never two to one client.
     known: by client what is known already, [m] a class or ABSTAIN, NEVER where nothing is.
@@ -106,7 +106,7 @@ def allot(
 
 
 def newest(rounds: Iterable[tuple[IntArray, ByClient]], shape: tuple[int, int]) -> IntArray:
-    """[K, P] what each client said last about each proxy; NEVER where it was in no sum."""
+    """[K, P] each client's last class for each proxy; NEVER where it was in no sum."""
     table = np.full(shape, NEVER, dtype=np.int64)
     for indices, said in rounds:
         for client, classes in said.items():
@@ -125,7 +125,7 @@ def claims_table(rounds: Sequence[ByClient], clients: int) -> IntArray:
 
 
 def require_same_rounds(said: Sequence[Said], rounds: int) -> None:
-    """LocalError where truth and estimate speak of different numbers of sums."""
+    """LocalError where truth and estimate are of different numbers of sums."""
     if len(said) != rounds:
         raise LocalError(f"said: {len(said)} rounds are not allowed; the attack saw {rounds} sums")
 
@@ -189,7 +189,7 @@ class RecordedRecords(Recorder, RecordUnit):
 
 
 def statements(recorder: Recorder, transcript: Transcript) -> tuple[Said, ...]:
-    """What the clients of every sum of a run said, in the order of its rounds."""
+    """The votes of the clients of every sum of a run, in the order of its rounds."""
     return tuple(
         Said(
             record.proxy_indices,
@@ -232,7 +232,7 @@ def _adds_up(uploads: Mapping[int, UnitArray], record: DistillationRound) -> boo
 
 
 def _add(rounds: list[dict[int, T]], client: int, value: T) -> None:
-    """Clients speak in ascending order within a round."""
+    """Clients come in ascending order within a round."""
     if not rounds or client <= max(rounds[-1]):
         rounds.append({})
     rounds[-1][client] = value
@@ -243,7 +243,7 @@ _SHUFFLES = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holders:
-    """Who holds what, and what they said. histograms: [K, C] true label counts."""
+    """Labels and votes of all clients. histograms: [K, C] true label counts."""
 
     histograms: FloatArray = field(repr=False)
     said: Sequence["Said"] = field(repr=False)
@@ -550,7 +550,7 @@ _Scored = Sequence[tuple[_Table, IntArray, IntArray]]
 
 
 def _suggestion(public: Public, seed: int) -> IntArray:
-    """[P] the label of each proxy; where nobody labelled them, any class."""
+    """[P] the label of each proxy; without labels, any class."""
     if public.labels is not None:
         return np.asarray(public.labels.numpy(), dtype=np.int64)
     rng = np.random.default_rng(seed)
@@ -558,7 +558,7 @@ def _suggestion(public: Public, seed: int) -> IntArray:
 
 
 def _unexpected(scored: _Scored) -> float:
-    """Of the votes that the public labels do not foretell, the share that was read."""
+    """Of the votes that differ from the public labels, the share that was read."""
     pairs = [
         (table.right(np.where(read != suggested, read, ABSTAIN)).sum(), _off(table, suggested))
         for table, read, suggested in scored

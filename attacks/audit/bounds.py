@@ -1,4 +1,8 @@
-"""What an audit found, and the verdict."""
+"""Lower bounds on epsilon from trials of an attack, and what they mean for a claim.
+
+Counts in, an epsilon out, wrong with probability at most `miss`; nothing here knows a mechanism. A
+claim below a bound is refuted.
+"""
 
 import math
 from collections.abc import Callable
@@ -23,7 +27,7 @@ class Kind(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a bound says of a claim; silence is no proof of privacy."""
+    """What a bound means for a claim; CANNOT_TELL is no proof of privacy."""
 
     HOLDS = "holds"
     REFUTED = "refuted"
@@ -85,12 +89,6 @@ def printed(guarantee: Guarantee | None) -> Guarantee:
         why = "no guarantee was made" if guarantee is None else guarantee.sentence()
         raise LocalError(f"there is no epsilon to audit: {why}")
     return guarantee
-
-
-# Lower bounds on epsilon from counts, each wrong with probability at most `miss`.
-#
-# A bound is what an attacker's success proves; a claim below it is refuted. Nothing here knows a
-# mechanism: counts in, an epsilon out.
 
 
 LARGEST = 100.0
@@ -333,9 +331,6 @@ def _log_ratio(power: float, error: float) -> float:
     return math.log(power / error) if power > error else 0.0
 
 
-# Two worlds, many trials each: choose an attack on the first part, prove a bound on the rest.
-
-
 PRACTICE = 0.2
 """Share of the trials on which the attack is chosen; they prove nothing."""
 _HASTE = 1e-4  # strict, since the best of a hundred candidates is taken
@@ -373,7 +368,7 @@ class Attack:
     threshold: float
 
     def errors(self, worlds: Worlds) -> Errors:
-        """How it errs; what lies on the threshold counts as absent."""
+        """Its errors; a statistic on the threshold counts as absent."""
         flagged = [
             int(np.count_nonzero(self.sign * part[:, self.statistic] > self.sign * self.threshold))
             for part in (worlds.without, worlds.present)
@@ -434,9 +429,6 @@ def _promise(attack: Attack, practice: Worlds, shape: Shape) -> float:
     return shape(*errors.at_most(_HASTE)) - 1e-9 * rates
 
 
-# One run, many canaries: each is there by a fair coin, and the attacker guesses which are.
-
-
 def guess(scores: FloatArray, included: FloatArray, guesses: int) -> int:
     """How many of the boldest guesses are right: highest scores "in", lowest "out".
 
@@ -483,7 +475,7 @@ def bold(canaries: int, mu: float, delta: float, miss: float, claimed: float) ->
     """
     shares = np.geomspace(0.004, 1)
     options = sorted({2 * min(canaries // 2, max(1, round(canaries * s / 2))) for s in shares})
-    able = [r for r in options if one_run_bound(canaries, r, r, delta, miss) > claimed]
+    able = [r for r in options if one_run_p(canaries, r, r, claimed, delta) < miss]
     return int(max(able or options, key=lambda r: _promise_one_run(canaries, r, mu, delta, miss)))
 
 

@@ -1,4 +1,4 @@
-"""Twins of a mechanism: the real code with one thing replaced, for as long as a block lasts."""
+"""What audits share: terms, code replaced for the length of a block, a unit as behind masks."""
 
 import os
 from collections.abc import Iterator
@@ -24,9 +24,6 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-# What every audit is given: the claim's terms, its confidence, its size and its randomness.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +70,6 @@ class Setting:
     def coins(self, count: int) -> FloatArray:
         """[count] fair coins, 0 or 1: which canaries are included."""
         return self.generator().integers(0, 2, count).astype(np.float64)
-
-
-# A client unit as it is behind masks, where the auditor itself adds up what clients send.
 
 
 @dataclass(frozen=True, slots=True)

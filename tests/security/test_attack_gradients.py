@@ -6,6 +6,7 @@ from functools import cache, partial
 
 import pytest
 import torch
+from torch import nn
 
 from attacks.base import AttackResult, Labelled
 from attacks.base import Images as Guesses
@@ -35,9 +36,16 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import SGD, Sizes
 from secure_fd.transcript import Transcript
+from tests.attack_games import perceptron
 
-MLP, CNN = "mlp-1024-512-256", models.SHARED
+MLP, CNN = "mlp-512", models.SHARED
 CLIENTS, SEED = 4, 3
+
+
+def made(model: str, seed: int) -> nn.Module:
+    if model == CNN:
+        return models.build(model, 10, seed)
+    return nn.Sequential(models.Standardise(), *perceptron(784, 512, 10, seed))
 
 
 @cache
@@ -49,8 +57,7 @@ def data() -> FederatedData:
 @cache
 def public(model: str = MLP) -> Public:
     proxies = data().proxies
-    architecture = partial(models.build, model, data().n_classes)
-    return Public(proxies.pixels, CLIENTS, data().n_classes, architecture, proxies.labels)
+    return Public(proxies.pixels, CLIENTS, 10, partial(made, model), proxies.labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +87,7 @@ def fedavg(
         optimiser = PrivateSGD(4.0, 1e-5, 2, recipe.learning_rate, recipe.batch)
     own = [ClientData(c, c[torch.arange(0)], data().n_classes) for c in clients]
     run = Federation(
-        participants_of([models.build(model, data().n_classes, SEED) for _ in clients], own),
+        participants_of([made(model, SEED) for _ in clients], own),
         None,
         FedAvg(optimiser, recipe.steps),
         aggregation=aggregation,
@@ -229,11 +236,11 @@ def test_dp_sgd_that_only_clips_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_gradient_matching_beats_its_control_on_a_convolutional_network() -> None:
     recipe = Recipe(1)
-    made, other = (fedavg(recipe, model=CNN, held_out=aside) for aside in (False, True))
+    run, other = (fedavg(recipe, model=CNN, held_out=aside) for aside in (False, True))
     attack = OptimisedInversion.prepare(public(CNN), recipe, Search(iterations=80, restarts=1))
-    views = [server_view(run.transcript, public(CNN)) for run in (made, other)]
+    views = [server_view(each.transcript, public(CNN)) for each in (run, other)]
     found, without = (attack.run(view, 0) for view in views)
-    private = {k: distinct(records) for k, records in made.trained.items()}
+    private = {k: distinct(records) for k, records in run.trained.items()}
     held_out = {k: references(own, _labelled(_others(k)[0]), k) for k, own in private.items()}
     result = attack.score(found, UpdateTruth(private, held_out, without), 0)
     assert result.interval[0] > 2

@@ -199,20 +199,6 @@ def test_runs_repeat_with_the_seed() -> None:
         assert not torch.equal(again.images, other.images)
 
 
-def test_copies_of_private_images_are_leakage_and_their_class_means_are_not() -> None:
-    private = truth().private
-    firsts = torch.stack([(private.labels == c).nonzero()[0, 0] for c in range(10)])
-    caught = ready()[0].score(stolen(private.images[firsts], torch.arange(10)), truth(), 0)
-    assert caught.figure > 50
-    assert caught.interval[0] > 50
-    assert caught.details["delta_p_value"] < 0.01
-    proxies, labels = public().proxies, public().require_labels()
-    means = torch.stack([proxies[labels == c].mean(dim=0) for c in range(10)])
-    blur = ready()[0].score(stolen(means, torch.arange(10)), truth(), 0)
-    assert abs(blur.figure) < 1
-    assert blur.details["delta_p_value"] > 0.01
-
-
 def test_a_memorising_selector_shows_private_images_among_the_proxies() -> None:
     """A twin: members among the proxies, and clients that answer near their own records only."""
     inside = part(600, 700)

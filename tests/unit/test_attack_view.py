@@ -1,6 +1,5 @@
 """Capabilities follow from the transcript, and what is missing is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +176,6 @@ def result(figure: float) -> AttackResult:
         roc=RocCurve(np.array([0.0, 1.0]), np.array([0.0, 1.0])),
         images={"attack": np.zeros((1, 4, 4), dtype=np.float32)},
     )
-
-
-def test_result_is_plain_json_without_images() -> None:
-    saved = json.loads(json.dumps(result(0.5).to_json(), allow_nan=False))
-    assert saved["figure"] == 0.5
-    assert saved["roc"] == {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}
-    assert saved["details"] == {"gap": 0.5}
-    assert "images" not in saved
 
 
 def test_result_refuses_numbers_that_no_report_can_show() -> None:
