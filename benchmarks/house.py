@@ -11,7 +11,8 @@ is measured with `sys.setprofile` while the command line of the comparison runs 
   moves       calls that led from one file of the project to another
 
 The trips: one round (the second) of Selective-FD under masks with four clients; a masked row with
-the record unit from settings to results.json and HTML; a row in clear with the label-only attack.
+the record unit from settings to the file of results and HTML; a row in clear with the label-only
+attack.
 """
 
 import argparse
@@ -38,7 +39,7 @@ TRIPS: Final = {
     "one masked round": (
         *("--rows", "selective-fd-hard-masks", "--secure-agg", "--attacks", "none"),
     ),
-    "masked record-unit row to results.json and HTML": (
+    "masked record-unit row to the results file and HTML": (
         *("--rows", "selective-fd-hard-masks-dp-record", "--secure-agg", "--dp-eps", "4"),
         *("--attacks", "none"),
     ),

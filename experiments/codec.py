@@ -4,7 +4,17 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields, is_dataclass
-from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -125,6 +135,8 @@ def _json_types(kind: object) -> tuple[type, ...]:
 
 def _fits(kind: object, value: object) -> bool:
     """Whether the JSON type is right; true and false are no numbers, and numbers are finite."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
     expected = _json_types(kind)
     if isinstance(value, bool):
         return bool in expected
@@ -132,6 +144,8 @@ def _fits(kind: object, value: object) -> bool:
 
 
 def _describe(kind: object) -> str:
+    if get_origin(kind) is Literal:
+        return ", ".join(map(repr, get_args(kind)))
     names = {dict: "an object", list: "a list", float: "a finite number", int: "a whole number"}
     names |= {str: "text", bool: "true or false", type(None): "null"}
     return names[_json_types(kind)[0]]

@@ -1,266 +1,143 @@
-"""Train and attack all rows over worker processes; make one result of them."""
+"""A row of the comparison as its study stores it, and a row over its seeds as it is shown."""
 
 import math
-from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attacks.base import AttackResult, ImageArray
-from attacks.on_run import Arsenal
-from experiments import attacking, runs
-from experiments.provenance import PRIVACY_LIBRARIES, created_now, machine, versions
-from experiments.results import (
-    SCHEMA,
-    Accuracy,
-    Aggregation,
-    AttackFigure,
-    CurvePoint,
-    Images,
-    Results,
-    Row,
-)
-from experiments.rows import RowSpec, title
-from experiments.runs import RowRun, WarmUp, data_of
-from experiments.workers import Tasks, working
-from secure_fd.aggregation.base import Stage
-from secure_fd.training import default_device
+from experiments.leakage import NOT_APPLICABLE, Leakage, stored
+from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
+from experiments.rows import title
+from experiments.study import Progress, Result, Results, grouped, moments
+from secure_fd.errors import MissingCapabilityError
 
 if TYPE_CHECKING:
-    from experiments.privacy_compare import Plan
+    from attacks.base import AttackResult, ImageArray
+    from attacks.on_run import Arsenal, Run
+    from experiments.privacy_compare import Cell, Part
+    from experiments.rows import Terms
+    from experiments.runs import RowRun
+    from secure_fd.data.federated import FederatedData
 
-Outcome = tuple[RowRun, dict[str, AttackResult | str]]
-
-
-@dataclass(slots=True)
-class _Work:
-    """What is done and what is on its way."""
-
-    plan: "Plan"
-    tasks: Tasks
-    arsenal: Arsenal | None = None
-    waiting: list[RowRun] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-
-
-def compare(plan: "Plan", specs: tuple[RowSpec, ...]) -> list[Outcome]:
-    """Every row of every seed, attacked where its seed is the first, in the table's order."""
-    seeds = plan.seeds
-    expected = len(seeds) * (len(specs) + 1) + (len(specs) + 1) * bool(plan.attacks.names)
-    with working(plan.settings.workers, expected) as tasks:
-        work = _Work(plan, tasks)
-        _submit_first(work, specs, seeds)
-        tasks.drain()
-    order = {spec: place for place, spec in enumerate(specs)}
-    return sorted(work.outcomes, key=lambda made: (made[0].seed, order[made[0].spec]))
+BYTES_DOWN = "bytes down a client"
+"""In all rounds."""
+SUM_SECONDS = "CPU seconds of a sum"
+"""Of all parties, in a round; the set-up is spread over the rounds."""
+VOID, SURVIVORS = "void rounds", "clients in a sum"
+_OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
+INVERSION, ORIGINALS = "inversion", "originals"
 
 
-def _submit_first(work: _Work, specs: tuple[RowSpec, ...], seeds: range) -> None:
-    """What needs nothing: warm-ups, the attacks' preparation, and FedAvg, longest first."""
-    plan = work.plan
-    for seed in seeds:
-        work.tasks.submit(
-            partial(_warmed, work, specs, seed),
-            f"warm-up{_of(plan, seed)}",
-            plan.settings.clients,
-            runs.warm_up,
-            plan.terms,
-            seed,
-        )
-    if plan.attacks.names:
-        work.tasks.submit(
-            partial(_armed, work),
-            "attacks",
-            100,
-            attacking.prepare,
-            plan.terms,
-            plan.seeds[0],
-            plan.attacks,
-        )
-    for seed in seeds:
-        for spec in reversed([s for s in specs if s.kind == "fedavg"]):
-            _submit_row(work, spec, seed, None)
+def prepared(terms: "Terms", part: "Part", progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
+    """The warm-up of a seed, or one attack that is ready for its rows."""
+    from attacks import on_run
+    from experiments import runs
+    from experiments.privacy_compare import WARM_UP
+
+    if part.name == WARM_UP:
+        each = 100 / terms.clients
+        return runs.warm_up(terms, part.seed, lambda done: progress(int(each * done)))
+    data = runs.data_of(terms, part.seed)
+    return on_run.prepare((part.name,), data, part.seed, quick=part.quick, progress=progress)
 
 
-def _warmed(work: _Work, specs: tuple[RowSpec, ...], seed: int, warm: WarmUp) -> None:
-    for spec in specs:
-        if spec.kind != "fedavg":
-            _submit_row(work, spec, seed, warm)
+def measured(
+    data_dir: Path | None, cell: "Cell", made: Mapping[str, Any], progress: Progress
+) -> Result:
+    """Train a row and attack it. made: by name, the warm-up and the attacks that are ready."""
+    from experiments import runs
+    from experiments.privacy_compare import WARM_UP
 
-
-def _submit_row(work: _Work, spec: RowSpec, seed: int, warm: WarmUp | None) -> None:
-    plan = work.plan
-    label = f"{title(spec, plan.terms.epsilon)}{_of(plan, seed)}"
-    work.tasks.submit(
-        partial(_trained, work),
-        label,
-        plan.terms.rounds,
-        runs.run_row,
-        plan.terms,
-        spec,
-        seed,
-        warm,
+    terms, names = replace(cell.terms, data_dir=data_dir), cell.attacks.names
+    share = (60 if names else 100) / terms.rounds
+    row = runs.run_row(
+        terms, cell.row, cell.seed, made.get(WARM_UP), lambda done: progress(int(share * done))
+    )
+    run, ready = run_of(terms, row), {name: made[name] for name in names}
+    found = attacked(ready, run, lambda done: progress(60 + 40 * done // 100))
+    figures, pictures = stored(_one_a_class(found, run.data))
+    return Result(
+        cell=cell,
+        figures=_figures(row),
+        seconds=row.seconds,
+        per_client=row.accuracies,
+        curve=row.curve,
+        notes={**_notes(row), "data": _data(run.data)},
+        attacks=figures,
+        pictures=pictures,
     )
 
 
-def _trained(work: _Work, made: RowRun) -> None:
-    if not work.plan.attacks.names or made.seed != work.plan.seeds[0]:
-        work.outcomes.append((made, {}))
-    elif work.arsenal is None:
-        work.waiting.append(made)
-    else:
-        _submit_attacks(work, work.arsenal, made)
+def run_of(terms: "Terms", row: "RowRun") -> "Run":
+    """A row as attacks take it."""
+    from attacks.on_run import Run
+    from experiments.runs import data_of, method_of, network
+    from secure_fd.methods.fedavg import FedAvg
 
-
-def _armed(work: _Work, arsenal: Arsenal) -> None:
-    work.arsenal = arsenal
-    for made in work.waiting:
-        _submit_attacks(work, arsenal, made)
-    work.waiting.clear()
-
-
-def _submit_attacks(work: _Work, arsenal: Arsenal, made: RowRun) -> None:
-    work.tasks.submit(
-        lambda found: work.outcomes.append((made, found)),
-        f"attacks on {title(made.spec, work.plan.terms.epsilon)}",
-        len(work.plan.attacks.names),
-        attacking.attack_row,
-        work.plan.terms,
-        work.plan.attacks,
-        arsenal,
-        made,
+    data = data_of(terms, row.seed)
+    method = method_of(terms.run(row.spec, row.seed), data)
+    return Run(
+        data,
+        row.transcript,
+        [network(name, data.n_classes, flat) for name, flat in row.networks],
+        row.seed,
+        row.queryable,
+        row.response,
+        row.declared_classes,
+        method.optimiser if isinstance(method, FedAvg) else None,
     )
 
 
-def _of(plan: "Plan", seed: int) -> str:
-    return f", seed {seed}" if plan.settings.seeds > 1 else ""
+def attacked(
+    ready: "Mapping[str, Arsenal]", run: "Run", progress: Progress = lambda _: None
+) -> "dict[str, AttackResult | str]":
+    """By name, the result of every attack that is ready, or which capability it lacks."""
+    found: dict[str, AttackResult | str] = {}
+    for done, (name, arsenal) in enumerate(ready.items(), start=1):
+        try:
+            found[name] = arsenal.attack(name, run)
+        except MissingCapabilityError as missing:
+            found[name] = f"{NOT_APPLICABLE}{missing}"
+        progress(100 * done // len(ready))
+    return found
 
 
-def results(plan: "Plan", outcomes: list[Outcome], command: list[str], seconds: float) -> Results:
-    """One Results of all rows and seeds."""
-    groups: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        groups.setdefault(outcome[0].spec.key, []).append(outcome)
-    insecure = sorted({text for made, _ in outcomes for text in made.insecure})
-    return Results(
-        schema=SCHEMA,
-        created=created_now(),
-        command=command,
-        settings=_settings(plan),
-        seeds=list(plan.seeds),
-        versions=versions(*PRIVACY_LIBRARIES),
-        machine={**machine(), "device": str(default_device())},
-        data=_data(plan),
-        insecure=insecure,
-        rows=tuple(_row(group, plan.terms.epsilon) for group in groups.values()),
-        attack_notes=_notes(plan),
-        seconds=seconds,
-    )
-
-
-def images(plan: "Plan", outcomes: list[Outcome]) -> Images:
-    """Reconstructions by row, the controls once, and one private image of each class."""
-    found: dict[str, ImageArray] = {}
-    for made, attacks in outcomes:
-        result = attacks.get("inversion")
-        if isinstance(result, AttackResult) and result.images is not None:
-            found[made.spec.key] = _one_a_class(result.images["attack"], plan)
-            for name, control in result.images.items():
-                if name != "attack":
-                    found.setdefault(f"control: {name}", _one_a_class(control, plan))
-    return {"originals": _originals(plan), **found} if found else {}
-
-
-def _row(group: list[Outcome], epsilon: float | None) -> Row:
-    runs = [made for made, _ in group]
-    first, attacks = group[0]
-    claim = max(runs, key=_cost)  # the weakest claim of all seeds stands for the row
-    per_seed = [float(np.mean(made.accuracies)) for made in runs]
-    return Row(
-        key=first.spec.key,
-        label=title(first.spec, epsilon),
-        accuracy=Accuracy(
-            mean=float(np.mean(per_seed)),
-            std_over_clients=float(np.mean([np.std(made.accuracies) for made in runs])),
-            per_client=list(first.accuracies),
-            per_seed=per_seed,
-        ),
-        bytes_up=float(np.mean([made.transcript.up.mean() for made in runs])),
-        bytes_down=float(np.mean([made.transcript.down.mean() for made in runs])),
-        seconds=float(np.mean([made.seconds for made in runs])),
-        rounds=first.curve[-1][0],
-        aggregation=_aggregation(runs),
-        guarantee=claim.guarantee,
-        privacy=None if claim.privacy is None else claim.privacy.to_json(),
-        attacks={name: _figure(result) for name, result in attacks.items()},
-        curve=tuple(CurvePoint(*point) for point in first.curve),
-        diagnostics=_mean_diagnostics(runs),
-    )
-
-
-def _cost(made: RowRun) -> tuple[float, float]:
-    """What a run's claim costs: epsilon, and the most at a larger unit."""
-    if made.privacy is None or not made.privacy.holds:
-        return math.inf, math.inf
-    return made.privacy.epsilon, max(c.epsilon for c in made.privacy.composes_to)
-
-
-def _aggregation(runs: list[RowRun]) -> Aggregation | None:
-    """The sums of one row over its seeds; None where it made none."""
-    name, rounds = runs[0].aggregation, runs[0].curve[-1][0]
-    if name is None:
-        return None
-    seen = [made.transcript for made in runs]
-    survivors = [count for transcript in seen for count in transcript.survivors]
-    missing = {
-        stage.value: [
-            sum(transcript.missing[client, stage] for transcript in seen)
-            for client in range(seen[0].n_clients)
-        ]
-        for stage in Stage
+def _figures(row: "RowRun") -> dict[str, float]:
+    seen = row.transcript
+    found = {
+        ACCURACY: float(np.mean(row.accuracies)),
+        BYTES_UP: float(seen.up.mean()),
+        BYTES_DOWN: float(seen.down.mean()),
+        **{LAST_ROUND.get(name, name): value for name, value in row.diagnostics.items()},
     }
-    return Aggregation(
-        name=name,
-        seconds=float(np.mean([made.aggregation_seconds for made in runs])) / rounds,
-        void_rounds=sum(transcript.void_rounds for transcript in seen),
-        survivors=float(np.mean(survivors)) if survivors else 0.0,
-        missing=missing,
-    )
+    if row.aggregation is not None:
+        found[SUM_SECONDS] = row.aggregation_seconds / row.curve[-1].round
+        found[VOID] = float(seen.void_rounds)
+        found[SURVIVORS] = float(np.mean(seen.survivors)) if seen.survivors else 0.0
+    return found
 
 
-def _mean_diagnostics(runs: list[RowRun]) -> dict[str, float]:
-    """Means over the seeds that have the figure."""
-    names = dict.fromkeys(name for made in runs for name in made.diagnostics)
+def _notes(row: "RowRun") -> dict[str, object]:
+    from secure_fd.aggregation.base import Stage
+    from secure_fd.training import default_device
+
+    missing = row.transcript.missing
+    clients = range(row.transcript.n_clients)
     return {
-        name: float(np.mean([m.diagnostics[name] for m in runs if name in m.diagnostics]))
-        for name in names
+        "guarantee": row.guarantee,
+        "privacy": None if row.privacy is None else row.privacy.to_json(),
+        "insecure": list(row.insecure),
+        "sum": row.aggregation,
+        "missing": {stage.value: [missing[client, stage] for client in clients] for stage in Stage},
+        "device": str(default_device()),
     }
 
 
-def _figure(result: AttackResult | str) -> AttackFigure | str:
-    return result if isinstance(result, str) else AttackFigure.of(result)
-
-
-def _settings(plan: "Plan") -> dict[str, object]:
-    """Every setting as it took effect; paths stay on the machine that has them."""
-    chosen = {
-        name: value
-        for name, value in asdict(plan.settings).items()
-        if name not in ("data_dir", "out", "workers") and not (name == "methods" and not value)
-    }
-    effective = {
-        "rounds": plan.terms.rounds,
-        "split": plan.terms.split.name,
-        "attacks": list(plan.attacks.names),
-    }
-    return {**chosen, **effective, "schedule": asdict(plan.terms.schedule)}
-
-
-def _data(plan: "Plan") -> dict[str, object]:
-    data = data_of(plan.terms, plan.seeds[0])
+def _data(data: "FederatedData") -> dict[str, object]:
     return {
-        "name": plan.image_set.title,
         "train records of each client": [len(c.train) for c in data.clients],
         "validation records of each client": [len(c.validation) for c in data.clients],
         "classes of each client": [list(c.classes) for c in data.clients],
@@ -270,24 +147,115 @@ def _data(plan: "Plan") -> dict[str, object]:
     }
 
 
-def _notes(plan: "Plan") -> dict[str, list[str]]:
-    if plan.settings.seeds == 1 or not plan.attacks.names:
-        return {}
-    return {name: ["attacked on the first seed only"] for name in plan.attacks.names}
+def _one_a_class(
+    found: "Mapping[str, AttackResult | str]", data: "FederatedData"
+) -> "dict[str, AttackResult | str]":
+    """Inverted images: the first of each class that somebody holds, beside a private original.
+
+    They come class by class, equally many of each.
+    """
+    result = found.get(INVERSION)
+    if result is None or isinstance(result, str) or result.images is None:
+        return dict(found)
+    held = sorted({c for client in data.clients for c in client.classes})
+    first = {
+        name: made[:: max(1, len(made) // data.n_classes)][held]
+        for name, made in result.images.items()
+    }
+    shown = {ORIGINALS: _originals(data), **first}
+    return {**found, INVERSION: replace(result, images=shown)}
 
 
-def _one_a_class(pictures: ImageArray, plan: "Plan") -> ImageArray:
-    """Reconstructions come class by class, equally many of each; the first of each held class."""
-    first = pictures[:: max(1, len(pictures) // plan.image_set.n_classes)]
-    return first[
-        sorted({c for client in data_of(plan.terms, plan.seeds[0]).clients for c in client.classes})
-    ]
-
-
-def _originals(plan: "Plan") -> ImageArray:
-    data = data_of(plan.terms, plan.seeds[0])
+def _originals(data: "FederatedData") -> "ImageArray":
     found: dict[int, ImageArray] = {}
     for client in data.clients:
         for label, pixels in zip(client.train.labels.tolist(), client.train.pixels, strict=True):
             found.setdefault(label, pixels[0].numpy())
     return np.stack([found[label] for label in sorted(found)])
+
+
+# Rows over seeds.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method under one protection. runs: by ascending seed, one or more."""
+
+    key: str
+    label: str
+    runs: tuple[Result, ...]
+
+    @property
+    def first(self) -> Result:
+        """Of the seed whose clients and curve are shown."""
+        return self.runs[0]
+
+    def mean(self, name: str) -> float:
+        """A figure, mean over seeds."""
+        return moments(self.runs, lambda run: run.figures[name])[0]
+
+    @property
+    def spread(self) -> float:
+        """Deviation of the accuracy over clients, mean over seeds."""
+        return moments(self.runs, lambda run: float(np.std(run.per_client)))[0]
+
+    @property
+    def seconds(self) -> float:
+        """Of CPU, mean over seeds."""
+        return moments(self.runs, lambda run: run.seconds)[0]
+
+    @property
+    def rounds(self) -> int:
+        """Of each seed."""
+        return self.first.curve[-1].round
+
+    @property
+    def sum(self) -> str | None:
+        """The name of the secure sum; None where nothing is summed."""
+        name = self.first.notes["sum"]
+        return None if name is None else str(name)
+
+    @property
+    def claim(self) -> dict[str, Any]:
+        """The notes of the seed whose claim is the weakest: it stands for the row."""
+        return max((run.notes for run in self.runs), key=_weakness)
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """By stage, how often a client was silent from that stage on, over all seeds."""
+        every: list[Any] = [run.notes["missing"] for run in self.runs]
+        return {stage: sum(sum(counts[stage]) for counts in every) for stage in every[0]}
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """What only an evaluator knows: means over the seeds that have the figure."""
+        known = {ACCURACY, BYTES_UP, BYTES_DOWN, *_OF_SUMS}
+        names = dict.fromkeys(name for run in self.runs for name in run.figures)
+        values = {n: [r.figures[n] for r in self.runs if n in r.figures] for n in names}
+        return {name: float(np.mean(values[name])) for name in names if name not in known}
+
+
+def _weakness(notes: Mapping[str, Any]) -> tuple[float, float]:
+    """What a claim costs: epsilon, and the most at a larger unit; all where nothing holds."""
+    claim = notes["privacy"]
+    if claim is None or not claim["holds"]:
+        return math.inf, math.inf
+    larger = [math.inf if c["epsilon"] is None else c["epsilon"] for c in claim["composes_to"]]
+    return claim["epsilon"], max(larger, default=0.0)
+
+
+def rows(results: Results) -> list[Row]:
+    """The rows of a comparison, in the order of its cells."""
+    by_row = grouped(results.cells, lambda cell: cell.row)
+    return [
+        Row(spec.key, title(spec, runs[0].cell.terms.epsilon), tuple(runs))
+        for spec, runs in by_row.items()
+    ]
+
+
+def leakage(made: Sequence[Row]) -> Leakage:
+    """What attacks learn from rows; the first seed alone is attacked."""
+    found = {
+        row.key: [(run.cell.seed, run.attacks) for run in row.runs if run.attacks] for row in made
+    }
+    return Leakage({row.key: row.label for row in made}, found)

@@ -18,6 +18,8 @@ NOT_APPLICABLE, NOT_RUN = "not applicable: ", "not run: "
 """How the sentence starts that stands in the place of a figure."""
 EXCESS = "Δ"
 """How the name of a figure starts that is an excess over held-out images."""
+ERROR = "TV error"
+"""How the name of a figure starts that is an attacker's error: the lower, the more leaks."""
 VERDICTS = {1: "above the control", 0: "at the control", -1: "below the control"}
 
 Interval = tuple[float, float]
@@ -207,18 +209,20 @@ class Measured:
         return self.verdict != VERDICTS[0]
 
     @property
+    def leaks(self) -> bool:
+        """Whether the figure tells more than its control, by more than chance explains."""
+        return self.verdict == VERDICTS[-1 if self.first.figure_name.startswith(ERROR) else 1]
+
+    @property
     def roc(self) -> dict[str, list[float]] | None:
-        """The mean curve over the seeds that have one."""
+        """The mean curve over the seeds that have one; of one seed its own."""
         from attacks.base import RocCurve
         from attacks.statistics import mean_roc
 
-        curves = [
-            RocCurve(np.asarray(found.roc["fpr"]), np.asarray(found.roc["tpr"]))
-            for found in self.every
-            if found.roc is not None
-        ]
-        if not curves:
-            return None
+        kept = [found.roc for found in self.every if found.roc is not None]
+        if len(kept) < 2:
+            return kept[0] if kept else None
+        curves = [RocCurve(np.asarray(one["fpr"]), np.asarray(one["tpr"])) for one in kept]
         mean = mean_roc(curves)
         return {"fpr": mean.fpr.tolist(), "tpr": mean.tpr.tolist()}
 

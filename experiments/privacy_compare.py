@@ -8,17 +8,22 @@ import difflib
 import math
 import os
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from attacks import COMPARED, load
-from experiments.cli import command, data_folder, exit_status
+from experiments import study
+from experiments.cli import data_folder
+from experiments.codec import UNLESS_EMPTY
+from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import (
     FIRST_SEED,
     LEAST_EPSILON,
@@ -28,10 +33,14 @@ from experiments.rows import (
     RowSpec,
     Terms,
     method_class,
+    title,
     working_folder,
 )
+from experiments.study import Progress, Result, Results, Study, listed
+from experiments.tables import Table
 from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
+from secure_fd.methods.registry import METHODS
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.recipes import ImageSet, image_set, schedule
 
@@ -112,7 +121,6 @@ class Plan:
     units: tuple[str, ...]
     methods: tuple[str, ...]
     attacks: Attacks
-    out: Path
 
     @property
     def image_set(self) -> ImageSet:
@@ -142,7 +150,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     if settings.quick:
         steps = replace(steps, warmup_steps=_QUICK_WARMUP)
         rounds = settings.rounds or _QUICK_ROUNDS
-    units = _listed("dp_unit", settings.dp_unit, _UNITS)
+    units = listed("dp_unit", settings.dp_unit, _UNITS) or ()
     _check_client_unit(settings, units)
     _check_releases(settings, known, rounds * steps.proxies_per_round)
     wanted = settings.dp_eps
@@ -162,7 +170,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         releases=settings.releases,
     )
     attacks = Attacks(_attacks(settings.attacks), settings.quick)
-    return Plan(settings, terms, units, _methods(settings.methods), attacks, _out(settings))
+    return Plan(settings, terms, units, _methods(settings.methods), attacks)
 
 
 def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
@@ -227,10 +235,7 @@ def _image_set(name: str) -> ImageSet:
 
 
 def _check_numbers(settings: Settings, known: ImageSet) -> None:
-    for name in ("seeds", "rounds", "workers", "releases"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise ConfigurationError(name, value, "use 1 or more")
+    study.at_least(1, seeds=settings.seeds, rounds=settings.rounds, releases=settings.releases)
     if not 0 <= settings.drop < 1:
         raise ConfigurationError("drop", settings.drop, "use a number from 0 to less than 1")
     if settings.aggregation == "he" and not settings.secure_agg:
@@ -278,14 +283,6 @@ def _check_client_unit(settings: Settings, units: tuple[str, ...]) -> None:
         )
 
 
-def _listed(field: str, text: str, allowed: tuple[str, ...], also: str = "") -> tuple[str, ...]:
-    chosen = tuple(part.strip() for part in text.split(","))
-    for part in chosen:
-        if part not in allowed:
-            raise ConfigurationError(field, part, f"use {also}one or more of {', '.join(allowed)}")
-    return tuple(dict.fromkeys(chosen))
-
-
 def _attacks(text: str) -> tuple[str, ...]:
     if text in ("all", "none"):
         return COMPARED if text == "all" else ()
@@ -308,46 +305,155 @@ def _methods(text: str) -> tuple[str, ...]:
     return chosen
 
 
-def _out(settings: Settings) -> Path:
-    """The folder of the results, which is made at the end; whether it can be is known now."""
-    chosen = settings.out or _default_out(settings)
-    nearest = next(
-        path for path in (chosen, *chosen.absolute().parents) if os.access(path, os.F_OK)
-    )
-    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
-        raise ConfigurationError("out", str(chosen), "it must be a folder, or one that can be made")
-    return chosen
-
-
 def _default_out(settings: Settings) -> Path:
     moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{settings.dataset}-{settings.split.replace(':', '')}-{moment}"
 
 
+# The study.
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One row under one seed. terms: without the folder of the data. attacks: on this row.
+
+    own: a hash of the files that methods and attacks of one's own are in.
+    """
+
+    terms: Terms
+    row: RowSpec
+    seed: int
+    attacks: Attacks
+    own: str = field(default="", metadata=UNLESS_EMPTY)
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{title(self.row, self.terms.epsilon)}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What rows of a seed share: the warm-up, or an attack that is ready."""
+
+    name: str
+    terms: Terms
+    seed: int
+    quick: bool = False
+
+    def __str__(self) -> str:
+        """Names the part while it is made."""
+        return f"{self.name}: preparation, seed {self.seed}"
+
+
+WARM_UP = "warm-up"
+
+
+def cells(settings: Settings) -> tuple[Cell, ...]:
+    """Every row of every seed, attacked under the first.
+
+    Raises ConfigurationError, one sentence, for the first setting that is not allowed.
+    """
+    made = plan(settings, os.environ.get("SECURE_FD_DATA"))
+    specs, terms, own = row_specs(made), replace(made.terms, data_dir=None), _digest(made)
+    if terms.epsilon is not None:
+        from experiments.runs import check_data  # heavy: mistakes above answer at once
+
+        check_data(made.terms, made.seeds[0])
+    none = replace(made.attacks, names=())
+    return tuple(
+        Cell(terms, spec, seed, made.attacks if seed == made.seeds[0] else none, own)
+        for seed in made.seeds
+        for spec in specs
+    )
+
+
+def _digest(made: Plan) -> str:
+    """Of the files of one's own, which no evidence key covers; "" where there are none."""
+    own = [name for name in (*made.methods, *made.attacks.names) if ":" in name]
+    files = [Path(str(find_spec(name.partition(":")[0]).origin)) for name in own]  # type: ignore[union-attr]
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
+
+
+def needs(cell: Cell) -> tuple[Part, ...]:
+    """The warm-up for all but FedAvg, and the attacks, longest first."""
+    attacks = sorted(cell.attacks.names, key=lambda name: name not in ("inversion", "label-only"))
+    quick = cell.attacks.quick
+    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in attacks)
+    warm = () if cell.row.kind == "fedavg" else (Part(WARM_UP, cell.terms, cell.seed),)
+    return (*warm, *parts)
+
+
+def prepare(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
+    """Make a part."""
+    from experiments.comparison import prepared
+
+    return prepared(replace(part.terms, data_dir=data_dir), part, progress)
+
+
+def measure(
+    data_dir: Path | None, cell: Cell, made: Mapping[Part, Any], progress: Progress
+) -> Result:
+    """Train a row and attack it."""
+    from experiments.comparison import measured
+
+    return measured(data_dir, cell, {part.name: one for part, one in made.items()}, progress)
+
+
+_PROTECTIONS = {
+    "label": ("secure_fd.protection.label:LabelUnit",),
+    "record": ("secure_fd.protection.record:RecordUnit",),
+    "client": ("secure_fd.protection.client:ClientUnit", "experiments.runs:client_unit"),
+}
+
+
+def roots(cell: Cell) -> tuple[str, ...]:
+    """The definitions that a cell's figures come from, where the code chooses by name."""
+    known = METHODS.get(cell.row.kind)
+    return (
+        *(f"experiments.comparison:{part}" for part in ("prepared", "measured")),
+        *(f"experiments.runs:{part}" for part in ("selective", "ratio", "kulsif", "fedavg")),
+        *((known.home,) if known else ()),
+        *_PROTECTIONS.get(cell.row.unit or "", ()),
+    )
+
+
+def _shown(results: Results) -> Sequence[Table | str]:
+    from experiments.report import shown
+
+    return shown(results)
+
+
+def _report(results: Results, folder: Path) -> None:
+    from experiments.report import write_report
+
+    print(f"report: {write_report(results, folder)}")
+
+
+STUDY = Study(
+    name="privacy_compare",
+    script="privacy_compare.py",
+    about=cleandoc(Settings.__doc__ or ""),
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=lambda cell: cell.seed,
+    prepare=prepare,
+    measure=measure,
+    roots=roots,
+    shown=_shown,
+    image_set=lambda cell: cell.terms.dataset,
+    cost=lambda cell: 200 if cell.row.unit == "record" else 100,
+    out=lambda settings: settings.out or _default_out(settings),
+    report=_report,
+    libraries=PRIVACY_LIBRARIES,
+    needs=needs,
+)
+
+
 def main(arguments: Sequence[str] | None = None, prog: str = "privacy_compare.py") -> int:
-    """Parse, run, save, show; returns the exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    settings = tyro.cli(Settings, prog=prog, args=given)
-    return exit_status(lambda: _compare(settings, given), interrupted="no results were written")
-
-
-def _compare(settings: Settings, given: Sequence[str]) -> int:
-    start = time.monotonic()
-    checked = plan(settings, os.environ.get("SECURE_FD_DATA"))
-    rows = len(row_specs(checked))
-    # Heavy imports come after the checks, so that --help and mistakes answer at once.
-    from experiments import comparison, report, runs
-
-    runs.check_data(checked.terms, checked.seeds[0])
-    title, out = checked.image_set.title, checked.out
-    print(f"{title}: {rows} rows of {checked.terms.rounds} rounds, into {out}", file=sys.stderr)
-    outcomes = comparison.compare(checked, row_specs(checked))
-    repeat = command("privacy_compare.py", given)
-    found = comparison.results(checked, outcomes, repeat, time.monotonic() - start)
-    page = report.write_report(found, comparison.images(checked, outcomes), out)
-    report.print_table(found)
-    print(f"\nreport: {page}")
-    return 0
+    """Parse, run what is missing, save, show; returns the exit status."""
+    return study.main("experiments.privacy_compare", arguments, prog)
 
 
 if __name__ == "__main__":

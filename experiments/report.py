@@ -1,18 +1,28 @@
-"""What a comparison leaves behind: its table in a terminal, its figures, and one HTML page."""
+"""What a comparison leaves behind: tables and sentences, figures, and one HTML page."""
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from experiments import sentences
-from experiments.page import Picture, data_uri, environment, write_page
+from experiments.comparison import (
+    BYTES_DOWN,
+    INVERSION,
+    ORIGINALS,
+    SUM_SECONDS,
+    SURVIVORS,
+    VOID,
+    Row,
+    leakage,
+    rows,
+)
+from experiments.leakage import BETWEEN, NOT_APPLICABLE, NOT_RUN, Leakage, Measured, Pictures
+from experiments.measures import ACCURACY, BYTES_UP
+from experiments.page import Picture, claimed, data_uri, environment, png, write_page
+from experiments.page import shown as spelt
 from experiments.plots import (
     INK,
     LEFT,
@@ -39,38 +49,19 @@ from experiments.plots import (
     titled,
     wrapped,
 )
-from experiments.results import (
-    CONTROL,
-    IMAGES_FILE,
-    ORIGINALS,
-    AttackFigure,
-    Images,
-    Results,
-    Row,
-    load_images,
-    save_images,
-    save_results,
-)
-from experiments.sentences import (
-    absence,
-    attendance,
-    control_names,
-    drop_rate,
-    exact,
-    figure_names,
-    interval,
-    marked,
-    percent,
-    without_figure,
-)
+from experiments.results import SINGLE
+from experiments.study import Results, save_arrays
 from experiments.tables import (
-    WIDE,
-    hanging,
+    NONE,
+    Table,
+    counted,
+    html,
     human_bytes,
+    human_seconds,
+    milliseconds,
+    new_table,
     number,
-    section,
-    sentence,
-    stdout_console,
+    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -78,147 +69,317 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEMBERSHIP = "label-only"
-INVERSION = "inversion"
-_TEMPLATE = "report.html.j2"
+_PICTURES = "reconstructions.npz"
 _LEGEND = (
-    "What the attacks measure: figure (control); * differs from control; "
-    "† declared by clients in public, not attacked"
+    "Under each attack: its figure, and in brackets its control, the same attack without access. "
+    "* tells more than the control, by more than chance explains. "
+    "† is declared by clients in public, so that no attack is needed."
 )
 
 
-def write_report(results: Results, images: Images, folder: Path) -> Path:
-    """Write results.json, reconstructions.npz, the figures and report.html; the page's path.
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A comparison as it is shown."""
 
-    The numbers come first: a failure later never costs a finished run.
-    """
-    save_results(results, folder)
-    if images:
-        save_images(images, folder)
-    else:
-        (folder / IMAGES_FILE).unlink(missing_ok=True)  # one of an earlier run
-    save_figures(results, folder)
-    figures = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
-    return write_page(render(results, figures), folder)
+    results: Results
+    rows: tuple[Row, ...]
+    leakage: Leakage
 
+    @classmethod
+    def of(cls, results: Results) -> "Shown":
+        """Rows over seeds, and what attacks learn from them."""
+        made = rows(results)
+        return cls(results, tuple(made), leakage(made))
 
-def print_table(results: Results, console: Console | None = None) -> None:
-    """Print the table, the guarantee of each row, what the attacks measure, and weak settings."""
-    console = console or stdout_console()
-    console.print(_table(results, wide=console.width >= WIDE))
-    section(console, "What each row guarantees")
-    guarantees = enumerate(results.rows, 1)
-    console.print(hanging((str(i), sentence(r.label, r.guarantee)) for i, r in guarantees))
-    if drop_rate(results) > 0:
-        section(console, f"Clients that drop out of a round with chance {drop_rate(results):g}")
-        console.print(hanging(_attendances(results)))
-    if results.attacks:
-        section(console, _LEGEND)
-        console.print(hanging(("·", _attack_note(results, name)) for name in results.attacks))
-    if results.insecure:
-        section(console, "Insecure settings of this run", "bold red")
-        console.print(hanging(("!", Text(flag)) for flag in results.insecure))
+    @property
+    def seeds(self) -> list[int]:
+        """Of all rows."""
+        return sorted({found.cell.seed for found in self.results.cells})
+
+    @property
+    def drop(self) -> float:
+        """The chance that a client drops out of a round; 0 where no faults were simulated."""
+        return float(self.results.cells[0].cell.terms.drop)
+
+    @property
+    def insecure(self) -> list[str]:
+        """Settings that weaken the run."""
+        notes: list[Any] = [found.notes["insecure"] for found in self.results.cells]
+        return sorted({flag for flags in notes for flag in flags})
 
 
-def _table(results: Results, *, wide: bool) -> Table:
-    # Collapsed padding: eight columns and long names have to fit in 100.
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, padding=(0, 1))
-    table.add_column("#", justify="right", style="dim")
-    table.add_column("method", ratio=1)
-    for header in ("accuracy %", "up", "down", "CPU s"):
-        table.add_column(header, justify="right", no_wrap=True)
-    for name in results.attacks:
-        table.add_column(_attack_header(results, name, wide=wide), justify="right")
-    for i, row in enumerate(results.rows, 1):
-        table.add_row(str(i), *_cells(row, results.attacks, wide=wide))
+# Tables and sentences.
+
+
+def shown(results: Results) -> list[Table | str]:
+    """What a terminal shows: the table, what each row guarantees, and what attacks measure."""
+    made = Shown.of(results)
+    parts: list[Table | str] = [overview(made), "\nWhat each row guarantees\n"]
+    parts += [f"{i}. {row.label}: {row.claim['guarantee']}" for i, row in enumerate(made.rows, 1)]
+    if made.drop > 0:
+        parts.append(sums(made))
+    if made.leakage.attacks:
+        parts += ["", _LEGEND, *(f"· {note}" for note in attack_notes(made))]
+    if made.insecure:
+        parts += ["\nInsecure settings of this run", *(f"! {flag}" for flag in made.insecure)]
+    return parts
+
+
+def overview(made: Shown) -> Table:
+    """Accuracy, bytes, seconds, and the figure of every attack."""
+    attacks = list(made.leakage.attacks)
+    columns = ["method", "accuracy, %", "up", "down", "CPU", *attacks]
+    table = new_table("Accuracy over clients; bytes of a client in the whole run", columns)
+    for i, row in enumerate(made.rows, 1):
+        moved = (human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
+        figures = (_cell(made.leakage.cell(row.key, name)) for name in attacks)
+        seconds = human_seconds(row.seconds)
+        table.add_row(f"{i}. {row.label}", percent(row), *moved, seconds, *figures)
     return table
 
 
-def _attack_header(results: Results, name: str, *, wide: bool) -> Text:
-    """The attack, and its figure where all rows share one."""
-    figures = figure_names(results, name)
-    title = Text(name if wide else name.replace("-", "-\n"))
-    if len(figures) == 1:
-        title.append(f"\n{figures[0]}", style="not bold dim")
-    return title
+def percent(row: Row) -> str:
+    """Accuracy as mean ± deviation over clients, in percent, without the sign."""
+    return f"{100 * row.mean(ACCURACY):.1f} ± {100 * row.spread:.1f}"
 
 
-def _cells(row: Row, attacks: list[str], *, wide: bool) -> list[Text]:
-    figures = [_attack_cell(row.figure(name), wide=wide) for name in attacks]
-    up, down = human_bytes(row.bytes_up), human_bytes(row.bytes_down)
-    plain = (row.label, percent(row), up, down, f"{row.seconds:.0f}")
-    return [*map(Text, plain), *figures]
+def _cell(found: Measured | str) -> str:
+    if isinstance(found, str):
+        return "n/a" if found.startswith(NOT_APPLICABLE) else "not run"
+    exact = found.first.exact
+    parts = [marked(found), f"({number(found.control)})"]
+    return " ".join(parts if exact is None else [*parts, f"{100 * exact:.0f} % exact"])
 
 
-def _attack_cell(found: AttackFigure | None, *, wide: bool) -> Text:
-    if found is None:
-        return Text("n/a", style="dim")
-    apart = found.differs_from_control
-    cell = Text(marked(found), style="bold" if apart else "")
-    if wide and found.interval is not None:
-        cell.append(f" {interval(found)}", style="not bold")
-    if found.control is not None:
-        cell.append(f" ({number(found.control)})", style="not bold dim")
-    if found.exact is not None:
-        cell.append(f" {exact(found)}", style="not bold")
-    return cell
+def marked(found: Measured) -> str:
+    """The figure; † where clients declare it, * where it tells more than its control."""
+    mark = "†" if found.first.declared else "*" if found.leaks else ""
+    return number(found.figure) + mark
 
 
-def _attack_note(results: Results, name: str) -> Text:
-    """What an attack's figure and control are, and the rows that it does not apply to."""
-    figures, controls = figure_names(results, name), control_names(results, name)
-    parts = [" / ".join(figures) or "no figure"]
-    if controls:
-        parts.append(f"control: {' / '.join(controls)}")
-    for why, labels in without_figure(results, name).items():
-        parts.append(f"n/a for {', '.join(labels)}: {why}")
-    return sentence(name, "; ".join(parts))
+def interval(found: Measured) -> str:
+    """The interval in brackets, or nothing."""
+    return "" if found.interval is None else "[{}, {}]".format(*map(number, found.interval))
 
 
-def _attendances(results: Results) -> Iterable[tuple[str, Text]]:
-    """Who was in the sums, said once for all rows of which it is true."""
-    rows: dict[str, list[str]] = {}
-    for i, row in enumerate(results.rows, 1):
-        if row.aggregation is not None:
-            line = attendance(row, row.aggregation, len(results.seeds))
-            rows.setdefault(line, []).append(str(i))
-    return [(", ".join(numbers), Text(line)) for line, numbers in rows.items()]
+def attack_notes(made: Shown) -> Iterator[str]:
+    """What each attack's figure and control are, and the rows that have none."""
+    for name in made.leakage.attacks:
+        measured = list(made.leakage.measured(name).values())
+        parts = [" / ".join(_names(measured)) or "no figure"]
+        if measured:
+            controls = dict.fromkeys(found.first.control_name for found in measured)
+            parts.append(f"control: {' / '.join(controls)}")
+        for why, labels in _without_figure(made.leakage, name).items():
+            parts.append(f"n/a for {', '.join(labels)}: {why}")
+        yield f"{name}: {'; '.join(parts)}"
 
 
-def save_figures(results: Results, folder: Path) -> dict[str, Path]:
-    """Write every figure that has data as PNG; paths by figure name."""
-    images = load_images(folder)
-    figures = {
-        "accuracy_bytes": accuracy_bytes(results),
-        "accuracy": accuracy(results),
-        "attacks": attacks(results),
-        "roc": membership(results),
-        "reconstructions": reconstructions(results, images) if images else None,
+def _names(measured: Sequence[Measured]) -> list[str]:
+    """The distinct figures, with units, that rows report for one attack."""
+    return list(dict.fromkeys(with_unit(f.first.figure_name, f.first.unit) for f in measured))
+
+
+def _without_figure(leaks: Leakage, attack: str) -> dict[str, list[str]]:
+    """Row labels by the reason that they have no figure."""
+    reasons: dict[str, list[str]] = {}
+    for row, label in leaks.rows.items():
+        if why := leaks.absence(row, attack):
+            short = why.removeprefix(NOT_APPLICABLE).removeprefix(NOT_RUN)
+            reasons.setdefault(short, []).append(label)
+    return reasons
+
+
+def sums(made: Shown) -> Table:
+    """How each row's sums were made, what they cost, and who was in them."""
+    columns = ["method", "sum", "CPU", "up", "down", "clients in a sum", "void", "silent from"]
+    table = new_table(
+        "A round's sum: bytes of a client, CPU time of all parties; clients drop out of a round "
+        f"with chance {made.drop:g}",
+        columns,
+    )
+    for row in made.rows:
+        if row.sum is None:
+            continue
+        moved = (human_bytes(row.mean(name) / row.rounds) for name in (BYTES_UP, BYTES_DOWN))
+        void = sum(run.figures[VOID] for run in row.runs)
+        lost = ", ".join(f"{stage} {count}" for stage, count in row.missing.items() if count)
+        table.add_row(
+            *(row.label, row.sum, milliseconds(row.mean(SUM_SECONDS)), *moved),
+            f"{row.mean(SURVIVORS):.1f} of {len(row.first.per_client)}",
+            f"{void:.0f} of {row.rounds * len(row.runs)}",
+            lost or NONE,
+        )
+    return table
+
+
+def attack_table(made: Shown, attack: str) -> Table:
+    """Every row's figure of one attack, in full."""
+    columns = ["method", "figure", "interval", "control", "queries", "besides, and caveats"]
+    table = new_table(f"{attack}: {' / '.join(_names(_measured(made, attack)))}", columns)
+    shared = _shared_caveats(made, attack)
+    for row in made.rows:
+        found = made.leakage.cell(row.key, attack)
+        if isinstance(found, str):
+            table.add_row(row.label, found, *[""] * 4)
+            continue
+        besides = "; ".join(f"{k.replace('_', ' ')}: {spelt(v)}" for k, v in found.details.items())
+        own = [besides, *(c for c in found.caveats if c not in shared)]
+        unit, queries = found.first.unit, found.first.queries
+        table.add_row(
+            row.label,
+            f"{number(found.figure)} {unit}".strip(),
+            interval(found),
+            f"{number(found.control)} {unit}, {found.first.control_name}".replace(" ,", ","),
+            f"{queries:,}",
+            ". ".join(part for part in own if part),
+        )
+    return table
+
+
+def _measured(made: Shown, attack: str) -> list[Measured]:
+    return list(made.leakage.measured(attack).values())
+
+
+def _shared_caveats(made: Shown, attack: str) -> list[str]:
+    """The caveats that every figure of an attack carries."""
+    every = [found.caveats for found in _measured(made, attack)]
+    return [c for c in every[0] if all(c in others for others in every)] if every else []
+
+
+def diagnostics(made: Shown) -> Table | None:
+    """What only an evaluator knows of each row; None where no row has any."""
+    names = list(dict.fromkeys(name for row in made.rows for name in row.diagnostics))
+    table = new_table("Diagnostics: what only an evaluator knows", ["method", *names])
+    for row in made.rows:
+        if found := row.diagnostics:
+            table.add_row(row.label, *(spelt(found[n]) if n in found else NONE for n in names))
+    return table if names else None
+
+
+def summary(made: Shown) -> list[str]:
+    """Sentences computed from the figures: ranges, sparse votes, releases, what attacks show."""
+    return [
+        _ranges(made),
+        *_sparse_votes(made.rows),
+        _releases(made),
+        *(_attack_sentence(made, name) for name in made.leakage.attacks),
+    ]
+
+
+def _ranges(made: Shown) -> str:
+    least, most = (
+        {name: pick(made.rows, key=_by(name)) for name in (ACCURACY, BYTES_UP)}
+        for pick in (min, max)
+    )
+    opening = f"{counted(len(made.rows), 'method')} over {counted(len(made.seeds), 'seed')}"
+    low, high = (
+        f"{100 * row.mean(ACCURACY):.1f} % ({row.label})"
+        for row in (least[ACCURACY], most[ACCURACY])
+    )
+    few, many = (
+        f"{human_bytes(row.mean(BYTES_UP))} ({row.label})"
+        for row in (least[BYTES_UP], most[BYTES_UP])
+    )
+    return f"{opening}: accuracy from {low} to {high}; a client sends from {few} to {many}."
+
+
+def _by(name: str) -> Callable[[Row], float]:
+    return lambda row: row.mean(name)
+
+
+def _sparse_votes(made: Sequence[Row]) -> list[str]:
+    """The sentence on votes that no mask hides, where they are more than half; else nothing."""
+    noiseless = [row for row in made if row.claim["privacy"] is None]
+    open_rows = [row for row in noiseless if row.sum == "masks"] or noiseless
+    shares = {row.label: row.diagnostics[SINGLE] for row in open_rows if SINGLE in row.diagnostics}
+    label = max(shares, key=shares.__getitem__, default="")
+    if shares.get(label, 0.0) <= 0.5:
+        return []
+    return [
+        f"{100 * shares[label]:.0f} % of the answered proxies were answered by one client alone "
+        f"({label}): masks hide the author there, not the vote; only differential privacy helps."
+    ]
+
+
+def _releases(made: Shown) -> str:
+    """How often a client answers one proxy."""
+    terms = made.results.cells[0].cell.terms
+    agreed = terms.releases
+    if agreed is None:
+        often = f"up to {terms.rounds} times, once a round"
+    else:
+        often = "once in the whole run" if agreed == 1 else f"up to {agreed} times in the whole run"
+    sentence = f"A client answers the same proxy {often}"
+    if agreed == 1 or made.drop == 0:
+        return f"{sentence}."
+    return (
+        f"{sentence}, and clients drop out: sums of two rounds whose cohorts differ by one client "
+        f"give away that client's vote on a proxy that both rounds asked about."
+    )
+
+
+def _attack_sentence(made: Shown, attack: str) -> str:
+    """In which rows an attack tells more than its control."""
+    measured = made.leakage.measured(attack)
+    attacked = {made.leakage.rows[key]: f for key, f in measured.items() if not f.first.declared}
+    if not attacked:
+        return f"Attack {attack}: no row has a figure to compare."
+    leaking = [label for label, found in attacked.items() if found.leaks]
+    level = [label for label in attacked if label not in leaking]
+    head, every = f"Attack {attack} tells more than its control in", counted(len(attacked), "row")
+    if not leaking or not level:
+        return f"{head} {'all' if leaking else 'none'} of {every}."
+    names = ", ".join(leaking)
+    if len(level) < len(leaking):
+        names = f"all but {', '.join(level)}"
+    return f"{head} {len(leaking)} of {every} ({names})."
+
+
+# Figures.
+
+
+def figures(made: Shown) -> "dict[str, Figure | None]":
+    """By file name; None where there is nothing to draw."""
+    images = pictures(made)
+    return {
+        "accuracy_bytes": accuracy_bytes(made.rows),
+        "accuracy": accuracy(made.rows),
+        "attacks": attacks(made),
+        "reconstructions": reconstructions(made, images) if images else None,
+        "roc": membership(made),
     }
-    return save(figures, folder)
 
 
-def row_styles(results: Results) -> dict[str, Style]:
-    """Colour and marker by row key, the same in every figure."""
-    return {row.key: line_style(i) for i, row in enumerate(results.rows)}
+def row_styles(made: Sequence[Row]) -> dict[str, Style]:
+    """Colour and marker by row label, the same in every figure."""
+    return {row.label: line_style(i) for i, row in enumerate(made)}
 
 
-def accuracy_bytes(results: Results) -> "Figure":
+def accuracy_bytes(made: Sequence[Row]) -> "Figure":
     """Accuracy of every round against the bytes of a client until then, on a log axis.
 
     A row that sends nothing is a level line: a log axis has no zero.
     """
     figure = new_figure(8.4, 4.4)
     axes = figure.add_axes((0.085, 0.13, 0.515, 0.76))
-    for row in results.rows:
-        _draw_curve(axes, row, *row_styles(results)[row.key])
-    _log_bytes(axes, [p.bytes for row in results.rows for p in row.curve if p.bytes > 0])
+    for row in made:
+        _draw_curve(axes, row, *row_styles(made)[row.label])
+    _log_bytes(axes, [x for row in made for x, _ in _sent(row)])
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.margins(y=0.06)
     plain(axes)
     axes.minorticks_off()
     titled(axes, "Accuracy against communication", "sent and received by a client, cumulative")
-    _label_ends(axes, results)
+    _label_ends(axes, made)
     return figure
+
+
+def _sent(row: Row) -> list[tuple[float, float]]:
+    """Bytes and accuracy of the first seed; nothing of a row that sends nothing."""
+    if not row.mean(BYTES_UP):
+        return []
+    return [(point.up + point.down, point.accuracy) for point in row.first.curve]
 
 
 def _log_bytes(axes: "Axes", counts: list[float]) -> None:
@@ -233,189 +394,256 @@ def _log_bytes(axes: "Axes", counts: list[float]) -> None:
         axes.set_xlim(0.8 * min(counts), 1.25 * max(counts))
 
 
-def _total(row: Row) -> float:
-    return row.bytes_up + row.bytes_down
-
-
 def _draw_curve(axes: "Axes", row: Row, colour: str, marker: str) -> None:
-    points = [(p.bytes, p.accuracy) for p in row.curve if p.bytes > 0]
+    points = _sent(row)
     if not points:
-        axes.axhline(row.accuracy.mean, color=colour, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.axhline(row.mean(ACCURACY), color=colour, linewidth=1.2, linestyle=(0, (4, 3)))
         return
     x, y = zip(*points, strict=True)
     axes.plot(x, y, color=colour, linewidth=1.6, solid_joinstyle="round")
     axes.plot(x[-1], y[-1], marker, color=colour, markersize=7, markeredgecolor=PAPER)
 
 
-def _label_ends(axes: "Axes", results: Results) -> None:
+def _label_ends(axes: "Axes", made: Sequence[Row]) -> None:
     """Names beside the axes, near the height of their end points and never on one another."""
     low, high = axes.get_ylim()
-    ends = [row.curve[-1].accuracy if row.curve else row.accuracy.mean for row in results.rows]
+    ends = [row.first.curve[-1].accuracy for row in made]
     heights = spread([(end - low) / (high - low) for end in ends], 0.075, 0.02, 0.98)
-    styles = row_styles(results)
-    for row, end, height in zip(results.rows, ends, heights, strict=True):
-        colour, marker = styles[row.key]
+    styles = row_styles(made)
+    for row, end, height in zip(made, ends, heights, strict=True):
+        colour, marker = styles[row.label]
         start = (end - low) / (high - low)
         place: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "color": colour}
         axes.plot([1.01, 1.04], [start, height], linewidth=0.7, **place)
-        axes.plot(1.06, height, marker if _total(row) else "_", **place)
+        axes.plot(1.06, height, marker if _sent(row) else "_", **place)
         place["color"] = INK
         axes.text(1.085, height, wrapped(row.label), va="center", fontsize=SMALL, **place)
 
 
-def accuracy(results: Results) -> "Figure":
-    """Mean accuracy of each row, its spread over clients, and every client."""
-    figure = new_figure(8.4, 1.3 + 0.36 * len(results.rows))
+def accuracy(made: Sequence[Row]) -> "Figure":
+    """Mean accuracy of each row, its deviation over clients, and every client."""
+    figure = new_figure(8.4, 1.3 + 0.36 * len(made))
     axes = figure.add_axes(margins(figure, left=LEFT, right=1.0))
-    styles = row_styles(results)
-    for y, row in enumerate(results.rows):
-        colour, mean = styles[row.key][0], 100 * row.accuracy.mean
-        clients = 100 * np.asarray(row.accuracy.per_client)
+    styles = row_styles(made)
+    for y, row in enumerate(made):
+        colour, mean = styles[row.label][0], 100 * row.mean(ACCURACY)
+        clients = 100 * np.asarray(row.first.per_client)
         axes.barh(y, mean, height=0.6, color=PAPER)
         axes.barh(y, mean, height=0.6, color=colour, alpha=0.6, linewidth=0)
-        error = 100 * row.accuracy.std_over_clients
-        axes.errorbar(mean, y, xerr=error, color=INK, elinewidth=1.2, capsize=3)
+        axes.errorbar(mean, y, xerr=100 * row.spread, color=INK, elinewidth=1.2, capsize=3)
         axes.plot(clients, np.full(len(clients), y + 0.4), "|", color=MUTED, markersize=3.5)
         beside(axes, y, f"{percent(row)} %")
     axes.set_xlim(0, 100)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-    name_rows(axes, [row.label for row in results.rows])
+    name_rows(axes, [row.label for row in made])
     headed(figure, "Test accuracy: mean ± spread over clients; ticks are single clients")
     return figure
 
 
-def attacks(results: Results) -> "Figure | None":
+def attacks(made: Shown) -> "Figure | None":
     """Each attack's figure with its interval, joined to its control; None without attacks."""
-    names = [name for name in results.attacks if any(r.figure(name) for r in results.rows)]
-    if not names:
-        return None
-    styles = {row.label: style for row, style in zip(results.rows, _styles(results), strict=True)}
+    measured = {name: made.leakage.measured(name) for name in made.leakage.attacks}
+    styles = row_styles(made.rows)
     panels = [
-        Forest(
-            name,
-            "\n".join(figure_names(results, name)),
-            {row.label: _mark(row, name) for row in results.rows},
-            styles,
-        )
-        for name in names
+        Forest(name, "\n".join(_names(list(found.values()))), _marks(made, name), styles)
+        for name, found in measured.items()
+        if found
     ]
-    return forest(panels, ("attack, with its interval", "control, without access"))
+    return (
+        forest(panels, ("attack, with its interval", "control, without access")) if panels else None
+    )
 
 
-def _styles(results: Results) -> list[Style]:
-    return list(row_styles(results).values())
+def _marks(made: Shown, attack: str) -> Mapping[str, Mark | str]:
+    cells = {row.label: made.leakage.cell(row.key, attack) for row in made.rows}
+    return {
+        label: found.partition(":")[0]
+        if isinstance(found, str)
+        else Mark(found.figure, found.interval, found.control)
+        for label, found in cells.items()
+    }
 
 
-def _mark(row: Row, attack: str) -> Mark | str:
-    found = row.figure(attack)
-    if found is None:
-        return absence(row, attack)
-    return Mark(found.figure, found.interval, found.control)
-
-
-def membership(results: Results, attack: str = MEMBERSHIP) -> "Figure | None":
+def membership(made: Shown) -> "Figure | None":
     """ROC of membership inference; None where no row has one."""
-    styles = row_styles(results)
+    measured = made.leakage.measured(MEMBERSHIP)
+    labels, styles = made.leakage.rows, row_styles(made.rows)
     curves = {
-        row.label: Curve(found.roc["fpr"], found.roc["tpr"], found.figure, styles[row.key])
-        for row in results.rows
-        if (found := row.figure(attack)) and found.roc
+        labels[key]: Curve(curve["fpr"], curve["tpr"], found.figure, styles[labels[key]])
+        for key, found in measured.items()
+        if (curve := found.roc)
     }
     if not curves:
         return None
-    legend = " / ".join(figure_names(results, attack))
-    return roc(curves, f"Membership inference ({attack})", legend)
+    legend = " / ".join(_names(list(measured.values())))
+    return roc(curves, f"Membership inference ({MEMBERSHIP})", legend)
 
 
-def reconstructions(results: Results, images: Images) -> "Figure":
-    """Rows of images: the originals, what each method let out, and the controls."""
-    rows = {row.key: row for row in results.rows}
-    names = [ORIGINALS, *(key for key in rows if key in images)]
-    names += [name for name in images if name.startswith(CONTROL)]
+def pictures(made: Shown) -> Pictures:
+    """Inverted images of the first seed by row key, the originals first and the controls last."""
+    by_row = {row.key: _inverted(row) for row in made.rows}
+    every = [named for named in by_row.values() if named]
+    if not every:
+        return {}
+    attack = {key: named["attack"] for key, named in by_row.items() if named}
+    controls = {
+        f"control: {name}": images
+        for named in reversed(every)
+        for name, images in named.items()
+        if name not in ("attack", ORIGINALS)
+    }
+    return {ORIGINALS: every[0][ORIGINALS], **attack, **controls}
+
+
+def _inverted(row: Row) -> Pictures:
+    start = INVERSION + BETWEEN
+    kept = row.first.pictures.items()
+    return {name.removeprefix(start): images for name, images in kept if name.startswith(start)}
+
+
+def reconstructions(made: Shown, images: Pictures) -> "Figure":
+    """Lines of images: the originals, what each method let out, and the controls."""
+    labels, found = made.leakage.rows, made.leakage.measured(INVERSION)
+    readings = {
+        key: f"{number(one.figure)} {one.first.unit}\n{interval(one)}" for key, one in found.items()
+    }
     lines = [
-        Strip(rows[name].label if name in rows else name, images[name], _reading(rows.get(name)))
-        for name in names
+        Strip(labels.get(name, name), made_of, readings.get(name, ""))
+        for name, made_of in images.items()
     ]
     return strips(lines, "Reconstructions beside the private originals")
 
 
-def _reading(row: Row | None) -> str:
-    """The attack's figure beside the images of its row."""
-    found = row.figure(INVERSION) if row else None
-    if found is None:
-        return ""
-    return f"{number(found.figure)} {found.unit}\n{interval(found)}".strip()
+# The page.
 
 
-def render(results: Results, figures: Mapping[str, bytes]) -> str:
-    """The page as text. figures: PNG bytes by the names of `save_figures`."""
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Names and values; folded: behind its title."""
+
+    title: str
+    values: Mapping[str, object]
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page under a heading. parts: tables, sentences, lists, pairs and pictures."""
+
+    title: str
+    parts: Sequence[Table | str | Sequence[str] | Pairs | Picture]
+    level: int = 2
+
+    @property
+    def anchor(self) -> str:
+        """Where a link leads."""
+        return self.title.lower().replace(" ", "-")
+
+
+def write_report(results: Results, folder: Path) -> Path:
+    """Write the figures, the reconstructions and report.html; the page's path."""
+    made = Shown.of(results)
+    drawn = figures(made)
+    save(drawn, folder)
+    if images := pictures(made):
+        save_arrays(folder / _PICTURES, images)
+    else:
+        (folder / _PICTURES).unlink(missing_ok=True)  # one of an earlier run
+    return write_page(render(made, {name: png(f) for name, f in drawn.items() if f}), folder)
+
+
+def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
+    """The page as text. drawn: PNG bytes by the names of `figures`."""
+    found = made.results
     return (
         environment()
-        .get_template(_TEMPLATE)
+        .get_template("report.html.j2")
         .render(
-            results=results,
-            text=sentences,
-            colours={key: colour for key, (colour, _) in row_styles(results).items()},
-            pictures=[picture for picture in _pictures(results, figures) if picture.source],
-            diagnostics=list(
-                dict.fromkeys(name for row in results.rows for name in row.diagnostics)
-            ),
-            command=shlex.join(results.command),
+            results=found,
+            seconds=human_seconds(sum(cell.seconds for cell in found.cells)),
+            summary=summary(made),
+            insecure=made.insecure,
+            sections=list(_sections(made, drawn)),
+            table=html,
+            command=shlex.join(found.command),
         )
     )
 
 
-def _pictures(results: Results, figures: Mapping[str, bytes]) -> list[Picture]:
-    aucs = [(row.label, row.figure(MEMBERSHIP)) for row in results.rows]
-    texts = [
-        (
-            "accuracy_bytes",
+def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
+    yield Section("Comparison", [_LEGEND, overview(made), sums(made)])
+    yield Section("Guarantees", [part for row in made.rows for part in _guarantee(row)])
+    yield Section("Figures", [p for p in _embedded(made, drawn) if p.source])
+    yield Section("Attacks", [list(attack_notes(made))])
+    for name in made.leakage.attacks:
+        notes = ["attacked on the first seed only"] if len(made.seeds) > 1 else []
+        yield Section(
+            f"Attack {name}", [[*notes, *_shared_caveats(made, name)], attack_table(made, name)], 3
+        )
+    yield Section("Settings", list(_settings(made)))
+
+
+def _guarantee(row: Row) -> Iterator[str | Pairs]:
+    yield f"{row.label}: {row.claim['guarantee']}"
+    if claim := row.claim["privacy"]:
+        parts = {name: claimed(value, name) for name, value in claim.items()}
+        yield Pairs("The guarantee in parts", parts, folded=True)
+
+
+def _settings(made: Shown) -> Iterator[Pairs | Table]:
+    found, first = made.results, made.results.cells[0]
+    terms = first.cell.terms
+    effective = {"rounds": terms.rounds, "schedule": asdict(terms.schedule)}
+    yield Pairs("Run", {**found.settings, **effective, "seeds": made.seeds})
+    data: Any = first.notes["data"]
+    yield Pairs("Data", data)
+    yield Pairs("Machine", {**found.machine, "device": first.notes["device"]})
+    yield Pairs("Versions", found.versions)
+    if table := diagnostics(made):
+        yield table
+
+
+def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
+    aucs = made.leakage.measured(MEMBERSHIP)
+    labels = made.leakage.rows
+    texts = {
+        "accuracy_bytes": (
             "Accuracy against communication",
             "Each line is one method, from its first round to its last; the mark is its end. "
             "A dashed line sends nothing.",
-            _listed(results, _traffic),
+            _listed(made, lambda row: f"{human_bytes(row.mean(BYTES_UP))} sent by a client"),
         ),
-        (
-            "accuracy",
+        "accuracy": (
             "Accuracy",
             "Mean over clients and seeds; whiskers are one standard deviation over clients.",
-            _listed(results, lambda row: f"± {100 * row.accuracy.std_over_clients:.1f}"),
+            _listed(made, lambda row: f"± {100 * row.spread:.1f}"),
         ),
-        (
-            "attacks",
+        "attacks": (
             "Attacks against their controls",
             "A figure says something only by its distance from the control: the same attack "
             "without access.",
             "The figures of every attack, as in the tables of this page.",
         ),
-        (
-            "reconstructions",
+        "reconstructions": (
             "Reconstructions beside originals",
             "Right: the leakage figure of the row. A plausible image is no leak if the controls "
             "look the same.",
             "Private originals, what each method let out, and controls without access.",
         ),
-        (
-            "roc",
+        "roc": (
             "Membership inference",
             "Log-log: what counts is the left, where an accusation is rarely wrong. The axes "
             "start at the smallest rate that the non-members resolve.",
             "Area under the curve: "
-            + "; ".join(f"{label} {number(found.figure)}" for label, found in aucs if found),
+            + "; ".join(f"{labels[key]} {number(found.figure)}" for key, found in aucs.items()),
         ),
-    ]
-    return [
-        Picture(name, heading, caption, alt, data_uri(figures.get(name)))
-        for name, heading, caption, alt in texts
-    ]
+    }
+    for name, (heading, caption, alt) in texts.items():
+        yield Picture(name, heading, caption, alt, data_uri(drawn.get(name)))
 
 
-def _listed(results: Results, more: Callable[[Row], str]) -> str:
+def _listed(made: Shown, more: Callable[[Row], str]) -> str:
     """Alternative text: every row's accuracy, and one thing more."""
     return "; ".join(
-        f"{row.label} {100 * row.accuracy.mean:.1f} %, {more(row)}" for row in results.rows
+        f"{row.label} {100 * row.mean(ACCURACY):.1f} %, {more(row)}" for row in made.rows
     )
-
-
-def _traffic(row: Row) -> str:
-    return f"{human_bytes(row.bytes_up + row.bytes_down)} per client"

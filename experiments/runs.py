@@ -523,7 +523,7 @@ def warm_up(terms: Terms, seed: int, progress: Progress) -> WarmUp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRun:
-    """A trained row. curve: (round, mean accuracy, bytes). seconds: of CPU, warm-up included.
+    """A trained row. curve: on the whole test set. seconds: of CPU, warm-up included.
 
     aggregation: name of the secure sum, None where nothing is summed. aggregation_seconds: of CPU,
     inside the sums of all rounds.
@@ -535,7 +535,7 @@ class RowRun:
     spec: RowSpec
     seed: int
     accuracies: tuple[float, ...]
-    curve: tuple[tuple[int, float, float], ...]
+    curve: tuple[Point, ...]
     transcript: Transcript
     seconds: float
     aggregation: str | None
@@ -571,8 +571,8 @@ def run_row(
     curve = []
     for done, tested in _tested(runner, cell, test, test):
         if tested:
-            moved = _mean(runner.transcript.up + runner.transcript.down)
-            curve.append((done, _mean(tested), moved))
+            moved = runner.transcript
+            curve.append(Point(done, _mean(tested), _mean(moved.up), _mean(moved.down)))
         progress(done)
     alone, unit = spec.kind == "independent", runner.protection
     claim = None if alone else runner.guarantee()

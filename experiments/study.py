@@ -29,7 +29,7 @@ from experiments.leakage import Found, Pictures, check_found, picture_names
 from experiments.measures import ACCURACY
 from experiments.plots import Line
 from experiments.results import read, write, write_atomically
-from experiments.tables import NONE, Table, rendered
+from experiments.tables import NONE, Table, rendered, terminal_width
 from experiments.workers import working
 from secure_fd.errors import ConfigurationError
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/1"
-KEPT = "finished cells are kept; run the same again to go on"
+KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
 _DPI = 180
 _OWN = ("data_dir", "out", "workers")
 """Settings that no figure depends on."""
@@ -138,8 +138,10 @@ class Study:
     with a `label`.
     cells: of settings; raises ConfigurationError for a value that is not allowed. group: what cells
     share; prepare: makes it once for the cells of a group that are missing. measure: one cell. Both
-    run in a worker. roots: of a cell, the definitions that its figures come from, as
-    "module:name"; what these reach by name need not be stated. shown: tables and sentences.
+    run in a worker. needs: of a cell, for a study whose cells wait for parts of their own: then
+    `prepare` makes each part once, and a cell is measured with its parts, a mapping, in any worker.
+    roots: of a cell, the definitions that its figures come from, as "module:name"; what these reach
+    by name need not be stated. shown: tables and sentences.
     image_set: that must be on disk for a cell. cost: of a cell, in a unit of the study.
     out: the folder of settings without one. report: writes further files of a finished run into
     its folder. libraries: besides the common ones, those that figures come from. status: exit
@@ -153,7 +155,7 @@ class Study:
     cell: type
     cells: Callable[[Any], Sequence[Any]]
     group: Callable[[Any], Hashable]
-    prepare: Callable[[Path | None, Sequence[Any], Progress], Any]
+    prepare: Callable[[Path | None, Any, Progress], Any]
     measure: Callable[[Path | None, Any, Any, Progress], Result]
     roots: Callable[[Any], Sequence[str]]
     shown: Callable[[Results], Sequence[Table | str]]
@@ -164,6 +166,7 @@ class Study:
     report: Callable[[Results, Path], None] = lambda _, __: None
     libraries: tuple[str, ...] = ("scikit-learn",)
     status: Callable[[Results], int] = lambda _: 0
+    needs: Callable[[Any], Sequence[Hashable]] | None = None
 
     @property
     def module(self) -> str:
@@ -323,6 +326,24 @@ class Part:
         self.tell(self.start + self.weight * percent // 100)
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker is told of a run. keys: of the parent, by roots."""
+
+    module: str
+    folder: Path
+    keys: tuple[tuple[Sequence[str], str], ...]
+    data_dir: Path | None
+
+    def store(self) -> Store:
+        """Where results go. Raises ConfigurationError where the code was edited since."""
+        if any(definitions.key(tuple(roots)) != key for roots, key in self.keys):
+            raise ConfigurationError(
+                "code", "changed", "it was edited while workers start: run again"
+            )
+        return Store(self.folder, load(self.module))
+
+
 def missing(study: Study, cells: Iterable[Any], store: Store) -> Mapping[Hashable, list[Any]]:
     """The cells that the store lacks, by what they share; the costliest group comes first."""
     groups: dict[Hashable, list[Any]] = {}
@@ -341,15 +362,40 @@ def run_missing(
     if not groups:
         return
     keys = tuple({study.roots(cell): study.key(cell) for cell in cells}.items())
+    job = Job(study.module, store.folder, keys, data_dir)
+    if study.needs is not None:
+        _run_apart(study, [cell for group in groups.values() for cell in group], job, workers)
+        return
     with working(workers, len(groups)) as tasks:
         for members in groups.values():
             first = members[0].label
             label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
             total = _preparation(study, members) + sum(map(study.cost, members))
-            tasks.submit(
-                _nothing, label, total, run_group, study.module, store.folder, members, keys,
-                data_dir,
-            )  # fmt: skip
+            tasks.submit(_nothing, label, total, run_group, job, members)
+        tasks.drain()
+
+
+def _run_apart(study: Study, cells: Sequence[Any], job: Job, workers: int | None) -> None:
+    """Prepare each part once, and measure a cell when its parts are made, the costliest first."""
+    waiting = sorted(cells, key=study.cost, reverse=True)
+    parts = {cell: tuple(study.needs(cell)) if study.needs else () for cell in cells}
+    needed = dict.fromkeys(part for cell in cells for part in parts[cell])
+    made: dict[Hashable, Any] = {}
+    with working(workers, len(needed) + len(cells)) as tasks:
+
+        def start() -> None:
+            for cell in [cell for cell in waiting if made.keys() >= set(parts[cell])]:
+                waiting.remove(cell)
+                shared = {part: made[part] for part in parts[cell]}
+                tasks.submit(_nothing, cell.label, 100, run_one, job, cell, shared)
+
+        def ready(part: Hashable, result: Any) -> None:
+            made[part] = result
+            start()
+
+        for part in needed:
+            tasks.submit(partial(ready, part), str(part), 100, prepare_part, job, part)
+        start()
         tasks.drain()
 
 
@@ -368,28 +414,27 @@ def _preparation(study: Study, cells: Sequence[Any]) -> int:
     return sum(map(study.cost, cells)) // len(cells)
 
 
-def run_group(
-    module: str,
-    folder: Path,
-    cells: Sequence[Any],
-    keys: Sequence[tuple[tuple[str, ...], str]],
-    data_dir: Path | None,
-    progress: Callable[[int], None],
-) -> None:
-    """Prepare a group and measure its cells in this process, each saved when it ends.
-
-    keys: of the parent. Raises ConfigurationError where the code was edited since.
-    """
-    study = load(module)
-    if any(definitions.key(roots) != key for roots, key in keys):
-        raise ConfigurationError("code", "changed", "it was edited while workers start: run again")
-    store, done = Store(folder, study), _preparation(study, cells)
-    made = study.prepare(data_dir, cells, Part(progress, 0, done))
+def run_group(job: Job, cells: Sequence[Any], progress: Progress) -> None:
+    """Prepare a group and measure its cells in this process, each saved when it ends."""
+    store = job.store()
+    study, done = store.study, _preparation(store.study, cells)
+    made = study.prepare(job.data_dir, cells, Part(progress, 0, done))
     progress(done)
     for cell in cells:
-        store.save(study.measure(data_dir, cell, made, Part(progress, done, study.cost(cell))))
+        store.save(study.measure(job.data_dir, cell, made, Part(progress, done, study.cost(cell))))
         done += study.cost(cell)
         progress(done)
+
+
+def prepare_part(job: Job, part: Any, progress: Progress) -> Any:
+    """Prepare what some cells need."""
+    return job.store().study.prepare(job.data_dir, part, progress)
+
+
+def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any], progress: Progress) -> None:
+    """Measure a cell whose parts are made, and save it."""
+    store = job.store()
+    store.save(store.study.measure(job.data_dir, cell, made, progress))
 
 
 def _nothing(_: None) -> None:
@@ -399,15 +444,21 @@ def _nothing(_: None) -> None:
 # The command line.
 
 
-def main(module: str) -> int:
+def main(module: str, arguments: Sequence[str] | None = None, prog: str = "") -> int:
     """Parse the options of a script, run what is missing, save, show; returns the exit status."""
     study = load(module)
-    settings: Any = tyro.cli(study.settings, prog=study.script, description=study.about)
-    return exit_status(lambda: run(study, settings), interrupted=KEPT)
+    given = sys.argv[1:] if arguments is None else arguments
+    settings: Any = tyro.cli(
+        study.settings, prog=prog or study.script, description=study.about, args=given
+    )
+    return exit_status(lambda: run(study, settings, given), interrupted=KEPT)
 
 
-def run(study: Study, settings: Any) -> int:
-    """Run a study; returns the exit status. Raises ConfigurationError before any work starts."""
+def run(study: Study, settings: Any, given: Sequence[str]) -> int:
+    """Run a study; returns the exit status. Raises ConfigurationError before any work starts.
+
+    given: the command line.
+    """
     at_least(1, workers=settings.workers)
     cells = study.cells(settings)
     data_dir, out = _data_dir(settings), study.out(settings)
@@ -416,14 +467,14 @@ def run(study: Study, settings: Any) -> int:
     print(f"{len(cells)} cells, into {out}", file=sys.stderr)
     run_missing(study, cells, store, data_dir, settings.workers)
     found = [result for cell in cells if (result := store.find(cell)) is not None]
-    results = gathered(study, found, settings)
+    results = gathered(study, found, settings, given)
     path = out / f"{study.name}.json"
     write_results(results, path)
-    text = rendered(study.shown(results))
-    (out / f"{study.name}.txt").write_text(text, encoding="utf-8")
+    parts = study.shown(results)
+    (out / f"{study.name}.txt").write_text(rendered(parts), encoding="utf-8")
     draw(study, results, out)
     study.report(results, out)
-    print(text)
+    print(rendered(parts, terminal_width()))
     print(f"results: {path}")
     return study.status(results)
 
@@ -442,14 +493,16 @@ def _data_dir(settings: Any) -> Path | None:
     return data_folder(settings.data_dir, os.environ.get("SECURE_FD_DATA"))
 
 
-def gathered(study: Study, found: Iterable[Result], settings: Any = None) -> Results:
+def gathered(
+    study: Study, found: Iterable[Result], settings: Any = None, given: Sequence[str] = ()
+) -> Results:
     """The results of these cells, made now and here."""
     chosen = {} if settings is None else asdict(settings)
     return Results(
         schema=SCHEMA,
         study=study.name,
         created=provenance.created_now(),
-        command=command(study.script, sys.argv[1:]),
+        command=command(study.script, given),
         settings={name: value for name, value in chosen.items() if name not in _OWN},
         versions=provenance.versions(*study.libraries),
         machine=provenance.machine(),

@@ -15,7 +15,6 @@ from experiments.leakage import (
     EXCESS,
     NOT_APPLICABLE,
     NOT_RUN,
-    VERDICTS,
     AttackFigure,
     Interval,
     Leakage,
@@ -71,8 +70,6 @@ LIMITS = (
 )
 """What no figure of the suite shows."""
 
-ERROR = "TV error"
-"""How the name of a figure starts that is an attacker's error: the lower, the more leaks."""
 SIDES = {
     1: "leaking more than the control",
     0: "at the control",
@@ -238,8 +235,7 @@ def side(found: Measured) -> str:
     """On which side of its control a figure lies, in terms of what leaks: an error leaks if low."""
     if not found.apart:
         return SIDES[0]
-    above = found.verdict == VERDICTS[1]
-    return SIDES[1] if above != found.first.figure_name.startswith(ERROR) else SIDES[-1]
+    return SIDES[1 if found.leaks else -1]
 
 
 def _counts(figures: list[Measured]) -> str:

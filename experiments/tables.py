@@ -11,8 +11,7 @@ Accuracy, %.
 """
 
 import io
-import os
-import sys
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -21,17 +20,12 @@ import numpy as np
 import rich.table
 from rich import box
 from rich.console import Console
-from rich.text import Text
 
 from secure_fd.errors import LocalError
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
 """A cell without a value."""
-WIDE = 140
-"""Columns from which intervals fit beside the figures."""
-NO_TERMINAL = 120
-"""Columns of a table that goes to a file or a pipe."""
 _PAGE = 150
 
 
@@ -171,40 +165,21 @@ def html(table: Table) -> str:
 
     def cells(tag: str, row: Sequence[str]) -> str:
         kinds = ["name" if i < table.left else "number" for i in range(len(row))]
+        tags = [
+            'th scope="row"' if tag == "td" and i < table.left else tag for i in range(len(row))
+        ]
         made = (
-            f'<{tag} class="{kind}">{escape(cell)}</{tag}>'
-            for kind, cell in zip(kinds, row, strict=True)
+            f'<{tag} class="{kind}">{escape(cell)}</{tag[:2]}>'
+            for tag, kind, cell in zip(tags, kinds, row, strict=True)
         )
         return f"<tr>{''.join(made)}</tr>"
 
     body = "".join(cells("td", row) for row in table.rows)
-    head = f"<caption>{escape(table.title)}</caption><thead>{cells('th', table.columns)}</thead>"
+    heads = cells('th scope="col"', table.columns)
+    head = f"<caption>{escape(table.title)}</caption><thead>{heads}</thead>"
     return f"<table>{head}<tbody>{body}</tbody></table>"
 
 
-def stdout_console() -> Console:
-    """A console on stdout; COLUMNS decides its width where there is no terminal."""
-    if sys.stdout.isatty():
-        return Console()
-    return Console(width=int(os.environ.get("COLUMNS") or NO_TERMINAL), highlight=False)
-
-
-def sentence(head: str, body: str) -> Text:
-    """A line that starts with what it is about."""
-    return Text.assemble((head, "bold"), ": ", body)
-
-
-def hanging(lines: Iterable[tuple[str, Text]]) -> rich.table.Table:
-    """Lines whose continuation is indented."""
-    grid = rich.table.Table.grid(padding=(0, 1))
-    grid.add_column(justify="right", style="dim")
-    grid.add_column()
-    for mark, line in lines:
-        grid.add_row(mark, line)
-    return grid
-
-
-def section(console: Console, title: str, style: str = "bold") -> None:
-    """Print a heading after an empty line."""
-    console.print()
-    console.print(Text(title, style=style))
+def terminal_width() -> int:
+    """Columns of the terminal, or what COLUMNS says; of a file or a pipe those of a page."""
+    return shutil.get_terminal_size((_PAGE, 1)).columns

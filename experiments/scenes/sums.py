@@ -9,7 +9,7 @@ import torch
 
 from attacks.base import AttackResult
 from attacks.label_distribution import Participation
-from attacks.on_run import Arsenal
+from attacks.on_run import Arsenal, prepare
 from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from attacks.votes import (
@@ -27,7 +27,8 @@ from attacks.votes import (
     told,
     undoing,
 )
-from experiments import attacking, runs
+from experiments import runs
+from experiments.comparison import run_of
 from experiments.privacy_compare import Plan, Settings, plan, row_specs
 from experiments.rows import RowSpec, Terms
 from experiments.scenes import Attempt, Job, Progress, Scene, Turn, launched, noted
@@ -89,8 +90,9 @@ class Prepared:
 
 def _prepared(plan: Plan, seed: int, progress: Progress) -> Prepared:
     warm = runs.warm_up(plan.terms, seed, lambda done: progress(20 * done // plan.terms.clients))
-    arsenal = attacking.prepare(
-        plan.terms, seed, plan.attacks, lambda share: progress(20 + 8 * share // 10)
+    names, quick, data = plan.attacks.names, plan.attacks.quick, runs.data_of(plan.terms, seed)
+    arsenal = prepare(
+        names, data, seed, quick=quick, progress=lambda share: progress(20 + 8 * share // 10)
     )
     return Prepared(warm, arsenal)
 
@@ -199,7 +201,7 @@ class _Scored:
 
 def _attempts(scored: _Scored, others: Mapping[str, Attempt]) -> Mapping[str, Attempt]:
     """The comparison's attacks, and these; what a row's unit declares in public is said."""
-    run = attacking.run_of(scored.plan.terms, scored.made)
+    run = run_of(scored.plan.terms, scored.made)
     known: Mapping[str, Attempt] = {
         name: partial(scored.arsenal.attack, name, run) for name in scored.plan.attacks.names
     }

@@ -1,165 +1,163 @@
-"""Realistic, invented results for the report's tests: nine rows, three attacks, images."""
+"""Invented results of a comparison for the report's tests: nine rows, three attacks, images."""
 
-import dataclasses
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from experiments.results import (
-    SCHEMA,
-    Accuracy,
-    Aggregation,
-    AttackFigure,
-    CurvePoint,
-    Results,
-    Row,
-)
+from experiments.comparison import BYTES_DOWN, SUM_SECONDS, SURVIVORS, VOID
+from experiments.leakage import AttackFigure, Found, Pictures
+from experiments.measures import ACCURACY, BYTES_UP
+from experiments.privacy_compare import STUDY, Cell, Settings
+from experiments.results import SINGLE
+from experiments.rows import Attacks, RowSpec, Terms
+from experiments.study import Point, Result, Results, gathered
+from secure_fd.data.partition import Split
+from secure_fd.recipes import Schedule
 
-LABELS = {
-    "fedavg": "FedAvg",
-    "independent": "Independent",
-    "fedmd": "FedMD",
-    "selective-soft": "Selective-FD soft",
-    "selective-hard": "Selective-FD hard",
-    "masked": "Selective-FD hard + masks",
-    "masked-label": "Selective-FD hard + masks + DP label unit",
-    "masked-record": "Selective-FD hard + masks + DP record unit",
-    "fedavg-dp": "FedAvg + DP-SGD",
-}
+MASKED = RowSpec("selective-fd", "hard", "masks")
+ROWS = (
+    *(RowSpec("fedavg"), RowSpec("independent"), RowSpec("fedmd", "soft")),
+    *(RowSpec("selective-fd", "soft"), RowSpec("selective-fd", "hard"), MASKED),
+    *(replace(MASKED, unit="label"), replace(MASKED, unit="record")),
+    RowSpec("fedavg", unit="record"),
+)
 MEANS = [0.968, 0.199, 0.871, 0.926, 0.914, 0.914, 0.783, 0.908, 0.835]
 BYTES = [66e6, 0.0, 2.4e6, 2.4e6, 1.1e6, 1.4e6, 1.4e6, 0.9e6, 66e6]
-DELTA = [1.9, None, 0.12, 0.1, 0.04, 0.03, 0.02, 0.01, 0.05]
+DELTA = [1.9, None, 0.12, 0.1, 0.04, 0.03, 0.02, 0.01, -0.55]
 AUC = [0.657, 0.729, 0.61, 0.58, 0.57, 0.57, 0.531, 0.512, 0.521]
+ERRORS = [0.0, None, 0.0, 0.0, 0.02, 0.9, 0.9, 0.0, 0.7]
+TERMS = Terms("mnist5k", Split("strong"), 10, 30, Schedule(), epsilon=4.0)
+COMMAND = ["python", "experiments/privacy_compare.py", "--secure-agg", "--dp-eps", "4"]
 
 
-def sample(n_rows: int = 9) -> Results:
-    """A comparison of `n_rows` rows."""
-    rng = np.random.default_rng(7)
-    rows = tuple(_row(i, rng) for i in range(n_rows))
-    return Results(
-        schema=SCHEMA,
+def sample(n_rows: int = 9, seeds: int = 1, **terms: Any) -> Results:  # noqa: ANN401 - of Terms
+    """A comparison of `n_rows` rows, the first seed attacked."""
+    cells = [_result(i, seed, **terms) for seed in range(10, 10 + seeds) for i in range(n_rows)]
+    return replace(
+        gathered(STUDY, cells, Settings(secure_agg=True, dp_eps=4.0, seeds=seeds)),
         created="2025-01-31T12:00:00+00:00",
-        command=["python", "experiments/privacy_compare.py", "--secure-agg", "--dp-eps", "4"],
-        settings={"clients": 10, "rounds": 30, "partition": "one class a client", "dp_eps": 4.0},
-        seeds=[0, 1, 2],
+        command=COMMAND,
         versions={"secure-fd": "0.1.0", "torch": "2.13.0", "numpy": "2.4.0"},
-        machine={"cpus": 2, "threads": 1, "device": "cpu"},
-        data={"name": "MNIST-5k", "train": 2500, "proxies": 1500, "test": 1000},
-        insecure=["roster: identities are trusted on first use"],
-        rows=rows,
-        attack_notes={"inversion": ["The same generator serves every row; only access differs."]},
-        seconds=412.7,
+        machine={"cpus": 2},
     )
 
 
 def with_row(results: Results, index: int, **changes: Any) -> Results:  # noqa: ANN401 - any field
-    """The results with some fields of one row replaced."""
-    rows = list(results.rows)
-    rows[index] = dataclasses.replace(rows[index], **changes)
-    return dataclasses.replace(results, rows=tuple(rows))
+    """The results with some fields of one cell replaced; figures and notes are added to."""
+    cells = list(results.cells)
+    for name in ("figures", "notes"):
+        if name in changes:
+            changes[name] = {**getattr(cells[index], name), **changes[name]}
+    cells[index] = replace(cells[index], **changes)
+    return replace(results, cells=tuple(cells))
 
 
-def images() -> dict[str, np.ndarray]:
-    """Blobs in the place of digits: originals, six rows, two controls."""
-    rng = np.random.default_rng(3)
-    grid = np.linspace(-1, 1, 28)
-    centre = rng.uniform(-0.4, 0.4, (8, 2, 1, 1))
-    distance = (grid[:, None] - centre[:, 0]) ** 2 + (grid[None, :] - centre[:, 1]) ** 2
-    originals = np.exp(-8 * distance)
-    keys = ["fedavg", "fedmd", "selective-soft", "masked", "masked-record", "fedavg-dp"]
-    keys += ["control: public class mean", "control: prior without a target"]
-    blurred = {
-        key: np.clip(originals / (1 + i) + rng.normal(0, 0.05 * i, originals.shape), 0, 1)
-        for i, key in enumerate(keys)
-    }
-    return {"originals": originals, **blurred}
+def figure(results: Results, index: int, attack: str) -> AttackFigure:
+    """One that the sample has."""
+    found = results.cells[index].attacks[attack]
+    assert isinstance(found, AttackFigure)
+    return found
 
 
-def _row(i: int, rng: np.random.Generator) -> Row:
-    key, mean = list(LABELS)[i], MEANS[i]
+def faulty() -> Results:
+    """Every sentence that a report can have: faults, releases, sparse votes, weak settings."""
+    made = with_row(sample(drop=0.1, releases=3), 5, figures={VOID: 2.0, SINGLE: 0.617})
+    missing = {"input": [2] + [0] * 9, "consistency": [1] * 10, "unmask": [0] * 10}
+    flag = "roster: identities are trusted on first use"
+    return with_row(made, 5, notes={"missing": missing, "insecure": [flag]})
+
+
+def _result(i: int, seed: int, **terms: Any) -> Result:  # noqa: ANN401 - of Terms
+    rng, mean, spec = np.random.default_rng(100 * seed + i), MEANS[i], ROWS[i]
     clients = np.clip(rng.normal(mean, 0.012, 10), 0, 1)
-    return Row(
-        key=key,
-        label=LABELS[key],
-        accuracy=Accuracy(mean, float(clients.std()), clients.tolist(), [mean] * 3),
-        bytes_up=BYTES[i],
-        bytes_down=BYTES[i] * 1.02,
+    first, names = seed == 10, ("label-distribution", "inversion", "label-only")
+    figures = {ACCURACY: mean, BYTES_UP: BYTES[i], BYTES_DOWN: 1.02 * BYTES[i]}
+    if spec.kind != "independent":
+        figures |= {SUM_SECONDS: 0.0042, VOID: 0.0, SURVIVORS: 10.0}
+    if spec.secure:
+        figures["kept proxies"] = 0.49
+    return Result(
+        cell=Cell(replace(TERMS, **terms), spec, seed, Attacks(names if first else ())),
+        figures=figures,
         seconds=12.5 + 21 * i,
-        rounds=30,
-        aggregation=_aggregation(key),
-        guarantee=_guarantee(key),
-        privacy={"unit": "label", "epsilon": 4.0, "delta": 0.0} if key.endswith("label") else None,
-        attacks=_attacks(i, rng),
-        curve=_curve(mean, 2.02 * BYTES[i], rng),
-        diagnostics={"one contributor": 0.49} if "masked" in key else {},
+        per_client=tuple(clients.tolist()),
+        curve=_curve(mean, BYTES[i], rng),
+        notes=_notes(spec),
+        attacks=_attacks(i, rng) if first else {},
+        pictures=_pictures(i) if first and DELTA[i] is not None else {},
     )
 
 
-def _aggregation(key: str) -> Aggregation | None:
-    if key == "independent":
-        return None
-    name = "masks" if "masked" in key else "plain"
-    missing = {"prepare": [0] * 10, "input": [2] + [0] * 9, "consistency": [1] * 10}
-    return Aggregation(name, 0.0042, 1, 9.8, {**missing, "unmask": [0] * 10})
+def _notes(spec: RowSpec) -> dict[str, object]:
+    claim = None
+    if spec.unit:
+        larger = [{"unit": "client", "epsilon": None, "delta": 1e-5}]
+        claim = {"unit": spec.unit, "epsilon": 4.0, "holds": True, "composes_to": larger}
+    quiet = {stage: [0] * 10 for stage in ("input", "consistency", "unmask")}
+    return {
+        "guarantee": f"The {spec.unit} unit has epsilon 4." if spec.unit else "None.",
+        "privacy": claim,
+        "insecure": [],
+        "sum": None if spec.kind == "independent" else spec.secure or "plain",
+        "missing": quiet,
+        "device": "cpu",
+        "data": {"proxies": 1500, "test": 1000, "classes of each client": [[0], [1]]},
+    }
 
 
-def _guarantee(key: str) -> str:
-    if key == "masked-label":
-        return (
-            "Each released label of a (client, proxy) pair is 4-differentially private (ε = 4, "
-            "δ = 0); 1,500 such labels compose to a far larger ε for the client."
-        )
-    if key == "masked-record":
-        return "One record of one client is (4, 1e-5)-differentially private over the whole run."
-    if "masked" in key:
-        return "The server learns sums over clients only; no differential privacy."
-    return "None: the server reads what every client sends."
-
-
-def _curve(mean: float, total: float, rng: np.random.Generator) -> tuple[CurvePoint, ...]:
-    rounds = np.arange(0, 31, 3)
+def _curve(mean: float, total: float, rng: np.random.Generator) -> tuple[Point, ...]:
+    rounds = np.arange(3, 31, 3)
     accuracy = 0.1 + (mean - 0.1) * (1 - np.exp(-rounds / 5)) / (1 - np.exp(-6))
     accuracy = np.clip(accuracy + rng.normal(0, 0.006, len(rounds)), 0, 1)
     accuracy[-1] = mean
+    sent = total * rounds / 30
     return tuple(
-        CurvePoint(int(r), float(a), float(total * r / 30))
-        for r, a in zip(rounds, accuracy, strict=True)
+        Point(int(r), float(a), float(b), float(1.02 * b))
+        for r, a, b in zip(rounds, accuracy, sent, strict=True)
     )
 
 
-def _attacks(i: int, rng: np.random.Generator) -> dict[str, AttackFigure | str]:
-    share = [0.31, 0.1, 1.0, 1.0, 0.98, 0.64, 0.22, 0.19, 0.12][i]
-    delta = DELTA[i]
-    inversion: AttackFigure | str = "not applicable: missing a model or predictions to query"
+def _attacks(i: int, rng: np.random.Generator) -> dict[str, Found]:
+    found: dict[str, Found] = {}
+    error, delta = ERRORS[i], DELTA[i]
+    found["label-distribution"] = "not applicable: missing sums over clients (server)"
+    if error is not None:
+        declared = {"declared_clients": 10.0} if ROWS[i].unit == "record" and i == 7 else {}
+        names = ("TV error (0: known)", "", "the uniform guess")
+        found["label-distribution"] = _figure(error, 0.02, names, 0.9, details=declared)
+    found["inversion"] = "not applicable: missing a model or predictions to query"
     if delta is not None:
-        inversion = _figure(delta, 0.11, ("Δ PSNR to held-out", "dB"), (0.02, "public class mean"))
-    spread = float(rng.uniform(0.5, 3))
-    roc = _roc(AUC[i], spread)
-    return {
-        "label-distribution": _figure(share, 0.05, ("clients named", ""), (0.1, "random guess")),
-        "inversion": inversion,
-        "label-only": _figure(AUC[i], 0.03, ("AUC", ""), (0.5, "shuffled membership"), roc),
-    }
+        names, exact = ("Δ PSNR to held-out", "dB", "public class mean"), {"share_exact": 0.25}
+        details = {"raw PSNR": 13.2, **(exact if i == 0 else {})}
+        found["inversion"] = _figure(
+            delta, 0.11, names, 0.02, details=details, pictures=list(_names(i))
+        )
+    roc, names = _roc(AUC[i], float(rng.uniform(0.5, 3))), ("AUC", "", "shuffled membership")
+    found["label-only"] = _figure(
+        AUC[i], 0.03, names, 0.5, roc=roc, caveats=["Thresholds come from shadow models."]
+    )
+    return found
 
 
 def _figure(
     value: float,
     half: float,
-    name: tuple[str, str],
-    control: tuple[float, str],
-    roc: dict[str, list[float]] | None = None,
+    names: tuple[str, str, str],
+    control: float,
+    **more: Any,  # noqa: ANN401 - of AttackFigure
 ) -> AttackFigure:
     return AttackFigure(
+        title=names[0],
         figure=value,
-        figure_name=name[0],
-        unit=name[1],
+        figure_name=names[0],
+        unit=names[1],
         interval=(value - half, value + half),
-        control=control[0],
-        control_name=control[1],
+        control=control,
+        control_name=names[2],
         queries=5000,
-        details={"raw PSNR": 13.2} if name[1] == "dB" else {},
-        roc=roc,
-        caveats=["Thresholds come from shadow models."] if roc else [],
+        **more,
     )
 
 
@@ -170,3 +168,21 @@ def _roc(auc: float, spread: float) -> dict[str, list[float]]:
     tpr = np.maximum.accumulate(np.floor(tpr * 500 * spread) / (500 * spread))
     tpr[-1] = 1.0
     return {"fpr": fpr.tolist(), "tpr": tpr.tolist()}
+
+
+def _names(i: int) -> Mapping[str, float]:
+    """Pictures by name, and how blurred they are."""
+    return {"originals": 0.0, "attack": 1.0 + i, "public class mean": 4.0, "black": 9.0}
+
+
+def _pictures(i: int) -> Pictures:
+    """Blobs in the place of digits."""
+    rng = np.random.default_rng(3)
+    grid = np.linspace(-1, 1, 28)
+    centre = rng.uniform(-0.4, 0.4, (8, 2, 1, 1))
+    distance = (grid[:, None] - centre[:, 0]) ** 2 + (grid[None, :] - centre[:, 1]) ** 2
+    blob = np.exp(-8 * distance)
+    return {
+        f"inversion/{name}": (blob / (1 + blur)).astype(np.float32)
+        for name, blur in _names(i).items()
+    }

@@ -11,14 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attacks import inversion as gmi
 from attacks import on_run
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
-from experiments import attacking, comparison, runs
+from experiments import comparison, runs
+from experiments.comparison import SUM_SECONDS, SURVIVORS, VOID, attacked, run_of
+from experiments.leakage import AttackFigure
 from experiments.measures import diagnose
-from experiments.privacy_compare import Plan, Settings, plan
-from experiments.results import load_results, save_results
-from experiments.rows import Attacks, RowSpec, Terms
+from experiments.privacy_compare import Plan, Settings, cells, measure, needs, plan, prepare
+from experiments.rows import RowSpec, Terms
 from experiments.runs import RowRun, WarmUp
 from secure_fd import simulation
 from secure_fd.aggregation.base import Dropouts, Stage
@@ -53,7 +55,7 @@ def planned(epsilon: float | None, drop: float = 0.0) -> Terms:
     return made_plan(epsilon, drop=drop).terms
 
 
-NAMES = Attacks(("label-distribution",), quick=True)
+NAMES = ("label-distribution",)
 
 
 def silent(_: int) -> None:
@@ -182,28 +184,18 @@ def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp) -> None:
 def test_dropouts_are_collected_by_client_and_stage(warm: WarmUp) -> None:
     faulty = replace(planned(None, drop=0.2), rounds=4)
     made = runs.run_row(faulty, HARD, 3, warm, silent)
-    row = comparison._row([(made, {}), (made, {})], 4.0)
-    assert row.aggregation is not None
+    figures, missing = comparison._figures(made), comparison._notes(made)["missing"]
+    assert isinstance(missing, dict)
     found = {
-        (client, Stage(stage)): count // 2
-        for stage, counts in row.aggregation.missing.items()
+        (client, Stage(stage)): count
+        for stage, counts in missing.items()
         for client, count in enumerate(counts)
         if count
     }
     assert found == dict(made.transcript.missing)
-    assert row.aggregation.survivors == pytest.approx(np.mean(made.transcript.survivors))
-    assert (row.aggregation.name, row.aggregation.void_rounds) == ("plain", 0)
-    assert row.aggregation.seconds == pytest.approx(made.aggregation_seconds / 4)
-
-
-def test_the_weakest_claim_of_all_seeds_speaks_for_a_row(warm: WarmUp) -> None:
-    spec = RowSpec("selective-fd", "hard", None, "label")
-    made = runs.run_row(planned(4.0), spec, 3, warm, silent)
-    assert made.privacy is not None
-    dearer = replace(made, privacy=replace(made.privacy, epsilon=5.0), guarantee="dearer")
-    void = replace(made, privacy=made.privacy.voided_by(["a reason"]), guarantee="void")
-    assert comparison._row([(made, {}), (dearer, {})], 4.0).guarantee == "dearer"
-    assert comparison._row([(made, {}), (void, {}), (dearer, {})], 4.0).guarantee == "void"
+    assert figures[SURVIVORS] == pytest.approx(np.mean(made.transcript.survivors))
+    assert figures[VOID] == 0
+    assert figures[SUM_SECONDS] == pytest.approx(made.aggregation_seconds / 4)
 
 
 def test_a_row_whose_every_round_was_void_is_still_a_row(warm: WarmUp, arsenal: Arsenal) -> None:
@@ -212,11 +204,10 @@ def test_a_row_whose_every_round_was_void_is_still_a_row(warm: WarmUp, arsenal: 
         made = runs.run_row(lost, spec, 0, start, silent)
         assert made.transcript.void_rounds == 1
         assert made.diagnostics == {}
-        found = attacking.attack_row(lost, NAMES, arsenal, made, silent)
+        found = attacks_on(made, arsenal, lost)
         assert str(found["label-distribution"]).startswith("not applicable: missing ")
-        row = comparison._row([(made, found)], 4.0)
-        assert row.aggregation is not None
-        assert (row.aggregation.void_rounds, row.aggregation.survivors) == (1, 0.0)
+        figures = comparison._figures(made)
+        assert (figures[VOID], figures[SURVIVORS]) == (1, 0)
 
 
 def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,29 +226,34 @@ def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch: pytest.MonkeyPa
 # Attacks on rows.
 
 
+def attacks_on(
+    row: RowRun, arsenal: Arsenal, terms: Terms | None = None
+) -> dict[str, AttackResult | str]:
+    return attacked(dict.fromkeys(arsenal.ready, arsenal), run_of(terms or planned(None), row))
+
+
 @pytest.fixture(scope="module")
 def arsenal() -> Arsenal:
-    return attacking.prepare(planned(None), 0, NAMES, silent)
+    return on_run.prepare(NAMES, runs.data_of(planned(None), 0), 0, quick=True)
 
 
 def test_masks_leave_the_label_distribution_attack_its_guess(
     trained: Train, arsenal: Arsenal
 ) -> None:
-    def attacked(spec: RowSpec) -> AttackResult:
-        found = attacking.attack_row(planned(None), NAMES, arsenal, trained(spec), silent)
-        result = found["label-distribution"]
+    def found(spec: RowSpec) -> AttackResult:
+        result = attacks_on(trained(spec), arsenal)["label-distribution"]
         assert isinstance(result, AttackResult)
         return result
 
-    seeing, blind = attacked(HARD), attacked(MASKED)
+    seeing, blind = found(HARD), found(MASKED)
     assert blind.figure == blind.control == seeing.control
     assert seeing.figure < 0.05
     assert blind.figure > 0.5
 
 
 def test_an_attack_without_its_capability_says_which(trained: Train, arsenal: Arsenal) -> None:
-    found = attacking.attack_row(
-        planned(None), NAMES, arsenal, trained(RowSpec("independent")), silent
+    found = attacked(
+        dict.fromkeys(NAMES, arsenal), run_of(planned(None), trained(RowSpec("independent")))
     )
     [reason] = found.values()
     assert str(reason).startswith("not applicable: missing sums over clients")
@@ -278,38 +274,6 @@ def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class() -
         assert len(share) > 0
 
 
-# Results.
-
-
-def test_results_are_what_was_measured_and_name_no_path(trained: Train, tmp_path: Path) -> None:
-    made = made_plan(4.0, tmp_path / "secret-place")
-    rows = [trained(HARD), trained(RowSpec("selective-fd", "hard", unit="label"), 4.0)]
-    found = comparison.results(made, [(row, {}) for row in rows], ["python"], 1.5)
-    save_results(found, tmp_path)
-    again = load_results(tmp_path)
-    assert [row.key for row in again.rows] == [row.spec.key for row in rows]
-    for shown, row in zip(again.rows, rows, strict=True):
-        assert shown.accuracy.per_client == list(row.accuracies)
-        assert shown.accuracy.mean == pytest.approx(np.mean(row.accuracies))
-        assert shown.bytes_up == row.transcript.up.mean()
-        assert shown.bytes_down == row.transcript.down.mean()
-        assert shown.guarantee == row.guarantee
-    assert again.rows[0].privacy is None
-    assert again.rows[1].privacy is not None
-    assert again.rows[1].privacy["epsilon"] == 4.0
-    assert "secret-place" not in (tmp_path / "results.json").read_text()
-    assert again.settings["rounds"] == 1
-    assert again.data["classes of each client"] == [[0], [1], [2]]
-
-
-def test_figures_of_several_seeds_are_means(trained: Train) -> None:
-    one, other = trained(HARD), trained(SOFT)
-    row = comparison._row([(one, {}), (other, {})], 4.0)
-    means = [float(np.mean(made.accuracies)) for made in (one, other)]
-    assert row.accuracy.per_seed == means
-    assert row.accuracy.mean == pytest.approx(sum(means) / 2)
-
-
 def test_diagnostics_use_the_truth_only_to_judge(digits: object) -> None:
     made = run_all(federation(digits), rounds=1)  # type: ignore[arg-type]
     found = diagnose(made, digits)  # type: ignore[arg-type]
@@ -323,20 +287,40 @@ def test_no_worker_is_left_behind() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_an_attack_of_ones_own_is_one_file(warm: WarmUp) -> None:
+def test_an_attack_of_ones_own_is_one_file(trained: Train) -> None:
     """examples/own_attack.py, by its name: it reads in clear, and guesses under masks."""
-    chosen = Attacks(names=("examples.own_attack:LargestClass",), quick=True)
-    arsenal = attacking.prepare(planned(None), 0, chosen, silent)
-    clear, masked = (
-        attacking.attack_row(
-            planned(None),
-            chosen,
-            arsenal,
-            runs.run_row(planned(None), spec, 0, warm, silent),
-            silent,
-        )["examples.own_attack:LargestClass"]
-        for spec in (HARD, MASKED)
-    )
+    name = "examples.own_attack:LargestClass"
+    arsenal = on_run.prepare((name,), runs.data_of(planned(None), 0), 0, quick=True)
+    clear, masked = (attacks_on(trained(spec), arsenal)[name] for spec in (HARD, MASKED))
     assert isinstance(clear, AttackResult)
     assert isinstance(masked, AttackResult)
     assert clear.figure > masked.figure == masked.control
+
+
+def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a prior of a few steps: what is found does not matter here."""
+    monkeypatch.setattr(gmi, "QUICK_PRIOR", gmi.PriorSettings(4, 2, steps=2, batch=4))
+    monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
+    settings = Settings(
+        dataset="digits",
+        clients=3,
+        rounds=1,
+        proxies_per_round=32,
+        rows="fedavg",
+        attacks="inversion",
+        quick=True,
+    )
+    [cell] = cells(settings)
+    parts = {part: prepare(None, part, silent) for part in needs(cell)}
+    told: list[int] = []
+    found = measure(None, cell, parts, told.append)
+    assert told == sorted(told)
+    assert told[-1] == 100
+    inverted = found.attacks["inversion"]
+    assert isinstance(inverted, AttackFigure)
+    assert inverted.unit == "dB"
+    names = {f"inversion/{name}" for name in inverted.pictures}
+    assert {"inversion/attack", "inversion/originals"} < names == set(found.pictures)
+    assert {len(pictures) for pictures in found.pictures.values()} == {3}

@@ -2,7 +2,6 @@
 
 import math
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,18 @@ import tyro
 
 from attacks import COMPARED
 from experiments.cli import command
-from experiments.privacy_compare import Plan, Settings, plan, row_specs
+from experiments.privacy_compare import (
+    STUDY,
+    WARM_UP,
+    Plan,
+    Settings,
+    cells,
+    needs,
+    plan,
+    row_specs,
+)
 from experiments.rows import RowSpec
+from experiments.study import Store, check_out
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS
 
@@ -75,7 +84,6 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("attacks", "'no.such:X'", "a class that exists", ["--attacks", "no.such:X"]),
         ("rounds", "0", "1 or more", ["--rounds", "0"]),
         ("seeds", "0", "1 or more", ["--seeds", "0"]),
-        ("workers", "-2", "1 or more", ["--workers", "-2"]),
         ("proxies_per_round", "0", "1,000 proxies", ["--proxies-per-round", "0"]),
         ("proxies_per_round", "1001", "1,000 proxies", ["--proxies-per-round", "1001"]),
         ("data_dir", "'/no/such'", "an existing folder", ["--data-dir", "/no/such"]),
@@ -110,11 +118,9 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) 
     taken.write_text("a file")
     for out in (taken, taken / "below"):
         with pytest.raises(ConfigurationError, match=r"out: .* it must be a folder, or one that"):
-            planned("--out", str(out))
-    new = tmp_path / "new" / "deep"
-    assert planned("--out", str(new)).out == new
-    assert not new.parent.exists()
-    assert planned("--out", str(tmp_path)).out == tmp_path
+            check_out(out)
+    check_out(tmp_path / "new" / "deep")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_small_fleet_gets_its_client_row_when_asked_for_twice() -> None:
@@ -131,9 +137,10 @@ def test_defaults_are_those_of_the_image_set() -> None:
     assert (usual.terms.rounds, usual.terms.schedule.proxies_per_round) == (known.rounds, 256)
     assert usual.attacks.names == COMPARED
     assert usual.units == ("label", "record")
-    assert usual.out.parts[0] == "runs"
-    assert usual.out.name.startswith("mnist5k-strong-")
-    assert planned("--split", "dirichlet:0.5").out.name.startswith("mnist5k-dirichlet0.5-")
+    assert str(STUDY.out(Settings())).startswith("runs/mnist5k-strong-")
+    beta = Settings(split="dirichlet:0.5")
+    assert STUDY.out(beta).name.startswith("mnist5k-dirichlet0.5-")
+    assert STUDY.out(Settings(out=Path("here"))) == Path("here")
     assert planned("--attacks", "none").attacks.names == ()
     assert planned("--dp-unit", "record, record").units == ("record",)
 
@@ -241,8 +248,35 @@ def test_an_error_survives_the_way_from_a_worker(value: Any) -> None:  # noqa: A
     assert (str(again), again.field, type(again)) == (str(error), "field", ConfigurationError)
 
 
-def test_a_plan_travels_to_workers() -> None:
-    """Everything in it can be pickled, and compares equal after."""
-    made = planned("--secure-agg", "--dp-eps", "4")
+def test_cells_wait_for_what_their_rows_share() -> None:
+    """The first seed alone is attacked; FedAvg needs no warm-up; other rows share both."""
+    made = cells(Settings(dataset="digits", clients=3, seeds=2, attacks="label-only,inversion"))
+    shared = {cell: [part.name for part in needs(cell)] for cell in made}
+    assert [cell.seed for cell in made] == [10] * 5 + [11] * 5
+    assert list(shared.values())[:2] == [
+        ["label-only", "inversion"],
+        [WARM_UP, "label-only", "inversion"],
+    ]
+    assert list(shared.values())[5:7] == [[], [WARM_UP]]
+    assert len({part for cell in made for part in needs(cell)}) == 4
     assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
-    assert replace(made.terms, rounds=3) != made.terms
+
+
+def test_delta_must_be_below_one_over_the_records() -> None:
+    with pytest.raises(ConfigurationError, match=r"dp_delta: 0\.5 is not allowed; use less"):
+        cells(Settings(dataset="digits", clients=3, dp_eps=1.0, dp_delta=0.5))
+
+
+def test_a_method_of_ones_own_that_was_edited_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No evidence key covers its file, so its content is a part of the cell."""
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "from secure_fd.methods.fedmd import FedMD as Mine\n"
+    settings = Settings(dataset="digits", clients=3, methods="mine:Mine", rows="mine")
+    paths = []
+    for comment in ("", "# edited\n"):
+        (tmp_path / "mine.py").write_text(text + comment)
+        [cell] = cells(settings)
+        paths.append(Store(tmp_path, STUDY).path(cell))
+    assert paths[0] != paths[1]

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from attacks import on_run
 from attacks.base import AttackResult
-from experiments import attacking, cli, runs
+from experiments import cli, runs
+from experiments.comparison import attacked, run_of
 from experiments.privacy_compare import Settings, plan, row_specs
 
 ROOT = Path(__file__).parents[2]
@@ -41,8 +43,8 @@ def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each() -> None:
     assert clear.accuracies == masked.accuracies
     assert clear.transcript.distillation[0].uploads is not None
     assert masked.transcript.distillation[0].uploads is None
-    arsenal = attacking.prepare(made.terms, 0, made.attacks, silent)
-    found = attacking.attack_row(made.terms, made.attacks, arsenal, clear, silent)
+    arsenal = on_run.prepare(made.attacks.names, runs.data_of(made.terms, 0), 0)
+    found = attacked({ATTACK: arsenal}, run_of(made.terms, clear))
     assert isinstance(found[ATTACK], AttackResult)
 
 

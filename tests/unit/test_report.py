@@ -3,25 +3,35 @@
 UPDATE_GOLDENS=1 writes the goldens anew, to be read in the diff.
 """
 
-import dataclasses
-import io
+import itertools
 import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
-from report_sample import images, sample, with_row
-from rich.console import Console
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from report_sample import faulty, figure, sample, with_row
 
-from experiments import report, sentences, tables
+from experiments import report, tables
+from experiments.comparison import BYTES_DOWN
+from experiments.measures import BYTES_UP
 from experiments.page import shown
-from experiments.report import print_table, write_report
-from experiments.results import IMAGES_FILE, SINGLE, AttackFigure, Results, load_results
+from experiments.plots import spread
+from experiments.report import Shown, row_styles, write_report
+from experiments.results import SINGLE
+from experiments.study import Results
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=y>"
 VOID = {"meta", "img", "link", "br", "hr", "input"}
+ALL = {"accuracy_bytes", "accuracy", "attacks", "roc", "reconstructions"}
 
 
 def same(name: str, made: str) -> None:
@@ -31,25 +41,6 @@ def same(name: str, made: str) -> None:
     if os.environ.get("UPDATE_GOLDENS"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
-
-
-def faulty() -> Results:
-    """Every sentence that a report can have: faults, releases, sparse votes, declared figures."""
-    made = sample()
-    found = made.rows[1].figure("label-only")
-    assert isinstance(found, AttackFigure)
-    details = {"declared_clients": 3.0, "share_exact": 0.25}
-    declared = {"label-only": dataclasses.replace(found, details=details)}
-    apart = dataclasses.replace(made.rows[5].aggregation, void_rounds=2)  # type: ignore[type-var]
-    made = with_row(made, 5, diagnostics={SINGLE: 0.617}, aggregation=apart)
-    made = with_row(made, 1, attacks=declared)
-    return dataclasses.replace(made, settings={"rounds": 30, "releases": 3, "drop": 0.1})
-
-
-def printed(results: Results, width: int, *, terminal: bool = False) -> str:
-    out = io.StringIO()
-    print_table(results, Console(file=out, width=width, force_terminal=terminal))
-    return out.getvalue()
 
 
 class Page(HTMLParser):
@@ -73,28 +64,21 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
+def rendered(results: Results) -> str:
+    return report.render(Shown.of(results), {})
+
+
 # Goldens.
 
 
-@pytest.mark.parametrize("width", [100, 160])
-@pytest.mark.parametrize("results", [sample, faulty])
-def test_the_terminal(results: object, width: int) -> None:
-    assert callable(results)
-    text = printed(results(), width)
-    assert max(map(len, text.splitlines())) <= width
-    assert "…" not in text
-    same(f"comparison_{results.__name__}_{width}.txt", text)  # type: ignore[attr-defined]
+def test_the_terminal() -> None:
+    text = tables.rendered(report.shown(faulty()))
+    assert max(map(len, text.splitlines())) <= 150
+    same("comparison.txt", text)
 
 
 def test_the_page() -> None:
-    body = re.sub(r"<style>.*?</style>", "", report.render(faulty(), {}), flags=re.DOTALL)
-    same("comparison.html", body)
-
-
-def test_the_opening_sentences() -> None:
-    every = {"sample": sample(), "faulty": faulty(), "one row": sample(1)}
-    lines = [f"{name}: {line}" for name, made in every.items() for line in sentences.summary(made)]
-    same("comparison_summary.txt", "\n".join(lines))
+    same("comparison.html", re.sub(r"<style>.*?</style>", "", rendered(faulty()), flags=re.DOTALL))
 
 
 def test_a_table_in_every_form() -> None:
@@ -109,107 +93,208 @@ def test_a_table_in_every_form() -> None:
     )
 
 
-def test_a_summary_is_silent_where_noise_or_many_answers_hide_votes() -> None:
-    both = with_row(faulty(), 4, diagnostics={SINGLE: 0.9})
-    assert sentences.summary(both) == sentences.summary(faulty())
-    private = with_row(sample(), 6, diagnostics={SINGLE: 0.9})
-    for quiet in (private, with_row(sample(), 5, diagnostics={SINGLE: 0.5})):
-        assert sentences.summary(quiet) == sentences.summary(sample())
-
-
 # What no golden shows.
 
 
+def test_a_star_means_more_than_the_control() -> None:
+    """An error leaks where it is low; a figure below its control is no leak, however far."""
+    made = Shown.of(sample())
+    found = {
+        attack: [report.marked(f)[-1] for f in made.leakage.measured(attack).values()]
+        for attack in made.leakage.attacks
+    }
+    assert found["label-distribution"] == [*"****00", "†", "*"]
+    assert [mark == "*" for mark in found["inversion"]] == [True] + [False] * 7
+    assert figure(sample(), 8, "inversion").differs_from_control
+
+
+def test_a_summary_is_silent_where_noise_or_many_answers_hide_votes() -> None:
+    def summary(results: Results) -> list[str]:
+        return report.summary(Shown.of(results))
+
+    assert summary(with_row(faulty(), 4, figures={SINGLE: 0.9})) == summary(faulty())
+    private = with_row(sample(), 6, figures={SINGLE: 0.9})
+    for quiet in (private, with_row(sample(), 5, figures={SINGLE: 0.5})):
+        assert summary(quiet) == summary(sample())
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("report")
-    return write_report(sample(), images(), folder).read_text(encoding="utf-8")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("report")
+    (made / "holiday.png").write_bytes(b"not ours")
+    write_report(sample(2), made)
+    return made
 
 
-def test_a_report_leaves_everything_and_removes_what_is_stale(tmp_path: Path) -> None:
-    (tmp_path / "holiday.png").write_bytes(b"not ours")
-    write_report(sample(2), images(), tmp_path)
-    assert load_results(tmp_path) == sample(2)
+def test_a_report_leaves_everything_and_removes_what_is_stale(folder: Path) -> None:
+    files = {"report.html", "reconstructions.npz", "holiday.png"}
+    assert {path.name for path in folder.iterdir()} == files | {f"{name}.png" for name in ALL}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("[!h]*.png"))
+    with np.load(folder / "reconstructions.npz") as kept:
+        assert list(kept) == ["originals", "fedavg", "control: public class mean", "control: black"]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert len(Page(page).all("img")) == 5
+
+
+def test_without_attacks_there_are_fewer_figures(tmp_path: Path) -> None:
+    bare = with_row(sample(1), 0, attacks={}, pictures={})
+    for name in ("reconstructions.npz", "roc.png"):
+        (tmp_path / name).write_bytes(b"of an earlier run")
+    write_report(bare, tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
-    assert {"results.json", IMAGES_FILE, "report.html", "roc.png"} <= names
-    made = write_report(sample(2), {}, tmp_path)
-    assert not (tmp_path / IMAGES_FILE).exists()
-    assert not (tmp_path / "reconstructions.png").exists()
-    assert len(Page(made.read_text(encoding="utf-8")).all("img")) == 4
+    assert names == {"report.html", "accuracy_bytes.png", "accuracy.png"}
 
 
-def test_nothing_is_fetched(page: str) -> None:
+def test_the_page_fetches_nothing_and_is_well_formed_and_accessible(folder: Path) -> None:
+    page = (folder / "report.html").read_text(encoding="utf-8")
     parsed = Page(page)
     for _, attributes in parsed.tags:
         for name in ("src", "href", "srcset", "action", "data", "poster"):
             value = attributes.get(name)
             assert value is None or value.startswith(("data:image/png;base64,", "#"))
     [style] = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert "url(" not in style
-    assert "@import" not in style
+    assert not {"url(", "@import"} & set(re.findall(r"url\(|@import", style))
     assert "://" not in page
     assert not parsed.all("script") + parsed.all("link")
     assert any("default-src 'none'" in (m.get("content") or "") for m in parsed.all("meta"))
-
-
-def test_the_page_is_well_formed_and_accessible(page: str) -> None:
-    parsed = Page(page)
     assert parsed.open == []
-    assert len(parsed.all("img")) == 5
     assert parsed.all("html") == [{"lang": "en"}]
     assert all(len(image.get("alt") or "") > 20 for image in parsed.all("img"))
     assert all(header.get("scope") in {"row", "col"} for header in parsed.all("th"))
     ids = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    targets = {(link["href"] or "").removeprefix("#") for link in parsed.all("a")}
-    targets |= {str(a["aria-labelledby"]) for _, a in parsed.tags if "aria-labelledby" in a}
-    assert targets <= set(ids)
-    assert "prefers-color-scheme: dark" in page
+    assert {(link["href"] or "").removeprefix("#") for link in parsed.all("a")} <= set(ids)
 
 
 def test_everything_is_escaped() -> None:
     results = sample(2)
-    found = results.rows[0].figure("inversion")
-    assert isinstance(found, AttackFigure)
+    found = figure(results, 0, "inversion")
+    found.caveats.append(HOSTILE)
+    found.details[HOSTILE] = 1.0
+    hostile = {HOSTILE: f"not applicable: {HOSTILE}", "inversion": found}
     results = with_row(
         results,
         0,
-        label=HOSTILE,
-        guarantee=HOSTILE,
-        privacy={HOSTILE: HOSTILE},
-        diagnostics={HOSTILE: 1.0},
-        attacks={HOSTILE: f"not applicable: {HOSTILE}", "inversion": found},
+        attacks=hostile,
+        figures={HOSTILE: 1.0},
+        notes={
+            "guarantee": HOSTILE,
+            "privacy": {HOSTILE: HOSTILE, "holds": False},
+            "insecure": [HOSTILE],
+            "data": {HOSTILE: [HOSTILE]},
+        },
     )
     results.command.append(HOSTILE)
     results.settings[HOSTILE] = [HOSTILE]
-    results.insecure.append(HOSTILE)
-    results.attack_notes["inversion"].append(HOSTILE)
-    found.caveats.append(HOSTILE)
-    found.details[HOSTILE] = {HOSTILE: HOSTILE}
-    made = report.render(results, {})
+    made = rendered(results)
     parsed = Page(made)
     assert not parsed.all("script") + parsed.all("img")
     assert not any("onerror" in attributes for _, attributes in parsed.tags)
     assert made.count("&lt;script&gt;") >= 12
-    assert "[red]x[/red] [/]" in printed(with_row(sample(1), 0, label="[red]x[/red] [/]"), 160)
+    markup = with_row(sample(1), 0, notes={"guarantee": "[red]x[/red] [/]"})
+    assert "[red]x[/red] [/]" in tables.rendered(report.shown(markup))
 
 
-def test_a_row_without_anything_is_shown() -> None:
-    bare = with_row(sample(2), 1, attacks={}, curve=(), diagnostics={}, privacy=None)
-    made = report.render(bare, {})
-    assert Page(made).open == []
-    assert "not run" in made
-    assert "n/a for Independent: not run" in re.sub(r"\s+", " ", printed(bare, 160))
+def test_seeds_are_put_together() -> None:
+    two = sample(2, seeds=2)
+    other = two.cells[2]
+    dearer = {"unit": "record", "epsilon": 5.0, "holds": True, "composes_to": []}
+    changed = with_row(two, 2, notes={"privacy": dearer}, figures={BYTES_UP: 3.0})
+    [first, _] = Shown.of(changed).rows
+    assert first.mean(BYTES_UP) == (66e6 + 3) / 2
+    assert first.claim["privacy"] is None  # a claim that holds nowhere is the weakest
+    assert first.seconds == other.seconds == two.cells[0].seconds
+    assert "attacked on the first seed only" in rendered(two)
 
 
-def test_colour_and_width_follow_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b[" not in printed(sample(1), 100)
-    assert "\x1b[" in printed(sample(1), 100, terminal=True)
-    monkeypatch.setattr("sys.stdout", io.StringIO())
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert tables.stdout_console().width == tables.NO_TERMINAL
-    monkeypatch.setenv("COLUMNS", "160")
-    assert tables.stdout_console().width == 160
+def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path: Path) -> None:
+    silent = with_row(sample(2), 0, figures={BYTES_UP: 0.0, BYTES_DOWN: 0.0})
+    rows = Shown.of(silent).rows
+    texts = [t.get_text() for t in report.accuracy_bytes(rows).axes[0].texts]
+    assert texts == ["FedAvg", "Independent"]
+    short = sample(1)
+    curve = {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}
+    flat = replace(figure(short, 0, "label-only"), figure=0.5, interval=(0.5, 0.5), roc=curve)
+    one = with_row(
+        short, 0, curve=short.cells[0].curve[-1:], attacks={"label-only": flat}, pictures={}
+    )
+    write_report(one, tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.png")} == ALL - {"reconstructions"}
+
+
+def test_every_row_is_named_in_every_figure() -> None:
+    made = Shown.of(sample())
+    labels = [row.label for row in made.rows]
+    forest, roc = report.attacks(made), report.membership(made)
+    assert forest is not None
+    assert roc is not None
+    named = {
+        "bytes": [t.get_text() for t in report.accuracy_bytes(made.rows).axes[0].texts],
+        "accuracy": [t.get_text() for t in report.accuracy(made.rows).axes[0].get_yticklabels()],
+        "attacks": [t.get_text() for t in forest.axes[0].get_yticklabels()],
+        "roc": [t.get_text()[6:] for t in roc.axes[0].get_legend().get_texts()],
+    }
+    for found in named.values():
+        assert sorted(found) == sorted(labels)
+    assert roc.axes[0].get_xlim() == (1 / 500, 1)
+
+
+def test_texts_of_nine_rows_do_not_overlap() -> None:
+    drawn = report.accuracy_bytes(Shown.of(sample()).rows)
+    canvas = FigureCanvasAgg(drawn)
+    canvas.draw()
+    boxes = sorted(
+        (t.get_window_extent(canvas.get_renderer()) for t in drawn.axes[0].texts),
+        key=lambda box: box.y0,
+    )
+    assert all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(boxes))
+    assert max(box.x1 for box in boxes) <= drawn.bbox.width
+
+
+def test_reconstructions_come_in_order_and_keep_their_pixels() -> None:
+    made = Shown.of(sample())
+    images = report.pictures(made)
+    axes = report.reconstructions(made, images).axes[0]
+    labels = [t.get_text() for t in axes.get_yticklabels()]
+    assert labels[:2] == ["originals", "FedAvg"]
+    assert labels[-1] == "control: black"
+    canvas = np.ma.filled(axes.get_images()[0].get_array(), np.nan)
+    np.testing.assert_allclose(canvas[:28, 30:58], images["originals"][1])
+
+
+def test_styles_are_unique_and_do_not_depend_on_later_rows() -> None:
+    styles = row_styles(Shown.of(sample()).rows)
+    assert len(set(styles.values())) == len({colour for colour, _ in styles.values()}) == 9
+    assert row_styles(Shown.of(sample(4)).rows).items() <= styles.items()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.5))
+def test_spread_keeps_gap_order_and_range(positions: list[float], gap: float) -> None:
+    moved = spread(positions, gap, 0.0, 1.0)
+    wanted = min(gap, 1 / max(len(positions) - 1, 1))
+    order = np.argsort(positions, kind="stable")
+    assert (np.diff(moved[order]) >= wanted - 1e-9).all()
+    assert moved.min() >= -1e-9
+    assert moved.max() <= 1 + 1e-9
+
+
+def test_spread_moves_no_more_than_needed() -> None:
+    np.testing.assert_allclose(spread([0.2, 0.8], 0.1, 0, 1), [0.2, 0.8])
+    np.testing.assert_allclose(spread([0.5, 0.5], 0.1, 0, 1), [0.45, 0.55])
+    np.testing.assert_allclose(spread([0.0, 0.0], 0.1, 0, 1), [0.0, 0.1])
+
+
+def test_neither_matplotlib_nor_torch_is_imported_before_it_is_needed() -> None:
+    modules = "leakage, page, plots, progress, report, results, tables"
+    code = f"from experiments import {modules}; import sys; "
+    code += "sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
+
+
+def test_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert tables.terminal_width() == 100
+    assert max(map(len, tables.rendered([report.overview(Shown.of(sample()))], 100))) <= 100
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from experiments.evidence import STUDIES as MODULES
 from experiments.grid import default_cell
 from experiments.rows import VARIANTS, Cell, Privacy
 from experiments.study import (
+    Job,
     Point,
     Result,
     Results,
@@ -178,7 +179,7 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
         monkeypatch.setattr(engine, "load", lambda _, study=study: study)
         todo = [c for each in missing(study, cells, Store(tmp_path, study)).values() for c in each]
         try:
-            run_group("", tmp_path, todo, [], None, told.append)
+            run_group(Job("", tmp_path, (), None), todo, told.append)
         except KeyboardInterrupt:
             assert until == 2
         assert (lab.ran, lab.prepared) == (ran, prepared)
@@ -187,9 +188,9 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
 
 
 def test_code_that_was_edited_meanwhile_makes_no_cell(tmp_path: Path) -> None:
-    keys = [(tuple(ACCURACY.roots(CELL)), "another key")]
+    keys = ((tuple(ACCURACY.roots(CELL)), "another key"),)
     with pytest.raises(ConfigurationError, match="edited while workers start"):
-        run_group(ACCURACY.module, tmp_path, [CELL], keys, None, lambda _: None)
+        run_group(Job(ACCURACY.module, tmp_path, keys, None), [CELL], lambda _: None)
     assert list(tmp_path.iterdir()) == []
 
 
