@@ -32,7 +32,7 @@ BOUNDED = settings(
 
 def test_every_rule_in_any_order() -> None:
     Federation.endings.clear()
-    run_state_machine_as_test(Federation, settings=settings(BOUNDED, max_examples=30))
+    run_state_machine_as_test(Federation, settings=settings(BOUNDED, max_examples=25))
     assert set(Federation.endings) == {"sum of all", "sum of some", "void", "struck", "lied to"}
 
 
