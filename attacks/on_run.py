@@ -42,7 +42,6 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.base import NetworkFree
 from secure_fd.protection.label import LabelUnit
 from secure_fd.recipes import SGD
 from secure_fd.transcript import Transcript
@@ -79,7 +78,7 @@ class Run:
             federation.transcript,
             federation.models,
             seed,
-            not isinstance(unit, NetworkFree),
+            unit.asks_network,
             unit.mechanism if isinstance(unit, LabelUnit) else None,
             unit.declared_classes,
             method.optimiser if isinstance(method, FedAvg) else None,

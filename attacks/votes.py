@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,12 @@ from attacks.base import (
 )
 from attacks.scoring import right_by_group, score_distributions
 from attacks.view import Capability, ObservedRound, Public, View
+from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import Contribution, IntArray, Released, UnitArray, WordArray
 from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.protection.base import Answer, NoProtection, Protection
-from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.base import Answer, Guard, NoProtection, Protection
+from secure_fd.protection.label import LabelGuard, LabelUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.secagg.packing import LaneLayout
 from secure_fd.transcript import DistillationRound, Transcript
@@ -149,16 +150,23 @@ class Recorder(Protection):
 
     kept: Kept
 
-    def perturb(self, client: int, units: WordArray) -> UnitArray:
-        """The same integers."""
-        _add(self.kept.uploads, client, units)
-        return super().perturb(client, units)
+    def _guard(self, number: int, records: Images | None) -> Any:  # noqa: ANN401 - as the protection
+        guard: Guard = super()._guard(number, records)
+        perturb = guard.perturb
+
+        def kept(units: WordArray) -> UnitArray:
+            _add(self.kept.uploads, number, units)
+            return perturb(units)
+
+        guard.perturb = kept  # type: ignore[method-assign]  # the same integers
+        return guard
 
 
 class RecordedClear(Recorder, NoProtection):
     """No protection."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.kept = Kept()
 
 
@@ -169,15 +177,21 @@ class RecordedLabels(Recorder, LabelUnit):
         super().__init__(epsilon, delta)
         self.kept = Kept()
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
-        """The same release."""
+    def _guard(self, number: int, records: Images | None) -> LabelGuard:
+        guard: LabelGuard = super()._guard(number, records)
+        release = guard.release
 
-        def recorded(asked: IntArray) -> Contribution:
-            honest = answer(asked)
-            _add(self.kept.answers, client, named(honest.weights[:, None] * honest.predictions))
-            return honest
+        def kept(indices: IntArray, answer: Answer) -> Released:
+            def recorded(asked: IntArray) -> Contribution:
+                honest = answer(asked)
+                said = named(honest.weights[:, None] * honest.predictions)
+                _add(self.kept.answers, number, said)
+                return honest
 
-        return super().release(client, indices, recorded)
+            return release(indices, recorded)
+
+        guard.release = kept  # type: ignore[method-assign]  # the same release
+        return guard
 
 
 class RecordedRecords(Recorder, RecordUnit):

@@ -135,7 +135,7 @@ def _by_rules(
     unit = RecordUnit(_head_epsilon(epsilon, choice.share, least), DELTA, rules=choice.rules)
     unit.prepare(data.proxies.pixels, data.n_classes, records)
     everyone = np.arange(len(data.proxies))
-    return [unit.release(client, everyone) for client in range(len(records))]
+    return [unit.parts[client].release(everyone) for client in range(len(records))]
 
 
 def _by_quantile(

@@ -27,7 +27,7 @@ from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import ProxyVotes
 from secure_fd.privacy.units import Guarantee, weakest
-from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.server import Outbound, Server
@@ -157,7 +157,7 @@ class Federation:
         None where nothing is.
         """
         claims = [claim for half in self._halves if (claim := half.guarantee()) is not None]
-        return weakest(claims) if claims else self._protection.guarantee()
+        return weakest(claims) if claims else None
 
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy on images that no part of the run has seen."""
@@ -183,7 +183,8 @@ class Federation:
         proxies = self._setting.proxies
         if proxies is not None:
             records = [concatenate([p.data.train, p.data.validation]) for p in self._participants]
-            self._protection.prepare(proxies, self._setting.n_classes, records)
+            declared = tuple(self._protection.declares(own) for own in records)
+            self._protection.agree(Public(proxies, self._setting.n_classes, declared))
             sent = self._proxies_bytes
             self.transcript.broadcast(proxy_bytes(proxies) if sent is None else sent)
         spent = self._sum.setup_traffic()

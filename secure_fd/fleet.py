@@ -263,7 +263,7 @@ def released_sums(
     total = np.zeros(plan.proxies * plan.classes, dtype=np.int64)
     for done, client in enumerate(present, start=1):
         sent = one_vote_each(votes.labels[client, : plan.proxies], plan.classes, scale)
-        total += unit.perturb(int(client), sent).astype(np.int64)
+        total += unit.client(int(client)).perturb(sent).astype(np.int64)
         progress(100 * done // len(present))
     room = unit.noise_terms.room
     tally = KnowledgeCodec(plan.classes, scale).decode(total, len(present), room)

@@ -228,7 +228,7 @@ def _votes(feature: float, setting: Setting) -> FloatArray:
     asked = np.arange(len(_PROXIES))
     rows = []
     for _ in range(setting.trials(_FEDERATIONS)):
-        released = _record_unit(feature, setting, setting.random).release(0, asked)
+        released = _record_unit(feature, setting, setting.random).parts[0].release(asked)
         rows.append((released.weights[:, None] * released.predictions).ravel())
     return np.array(rows)
 
@@ -411,8 +411,8 @@ def _answered(included: FloatArray, setting: Setting) -> FloatArray:
     unit = LabelUnit(setting.epsilon, setting.delta, random=setting.random)
     records = Images(torch.zeros(2, 1, 1, 1), torch.arange(2))
     unit.prepare(torch.zeros(len(included), 1, 1, 1), 2, [records])
-    released = unit.release(
-        0, np.arange(len(included)), lambda asked: Contribution(np.ones(len(asked)), truths[asked])
+    released = unit.parts[0].release(
+        np.arange(len(included)), lambda asked: Contribution(np.ones(len(asked)), truths[asked])
     )
     votes = released.weights[:, None] * released.predictions
     return np.asarray(votes[:, 0] - votes[:, 1])
@@ -523,8 +523,9 @@ def client_trials(setting: Setting) -> Shown:
 def _client_claim(plan: ClientPlan, setting: Setting) -> float:
     """What a client unit prints after all rounds, with noise of the operating system."""
     unit = masked_unit(setting, plan, os.urandom)
+    guard = unit.client(0)
     for _ in range(plan.rounds):
-        unit.perturb(0, np.zeros(plan.proxies * plan.classes, dtype=np.uint64))
+        guard.perturb(np.zeros(plan.proxies * plan.classes, dtype=np.uint64))
     return printed(unit.guarantee()).epsilon
 
 
@@ -603,7 +604,7 @@ def _canary_sum(unit: ClientUnit, votes: IntArray, included: FloatArray) -> Floa
     for client, row in enumerate(votes):
         weights = np.full(len(row), included[client])
         units = _units(unit, weights, one_hot(row, _CANARY_CLASSES))
-        total += unit.perturb(client, units.astype(np.uint64)).astype(np.int64)
+        total += unit.client(client).perturb(units.astype(np.uint64)).astype(np.int64)
     sums = total.reshape(-1, _CANARY_CLASSES).astype(np.float64)
     return np.asarray(sums - sums.mean(axis=1, keepdims=True))
 

@@ -46,7 +46,13 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, KnowledgeCodec, Released, Sums
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protection.base import FromAnswers, NetworkFree, NoProtection, Protection
+from secure_fd.protection.base import (
+    FromAnswers,
+    NetworkFree,
+    NoProtection,
+    Protection,
+    Unguarded,
+)
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordUnit
@@ -78,7 +84,7 @@ def injection_oracle(
     def answer(images: Tensor) -> Tensor:
         session = _fresh(terms, made.spec, protection, images, data)
         if isinstance(session, RecordUnit):
-            return clients.votes(session, lambda k: session.judge(k, images), debias=debias)
+            return clients.votes(session, lambda k: session.parts[k].judge(images), debias=debias)
         indices = np.arange(len(images))
         return clients.votes(session, clients.released(session, indices, images), debias=debias)
 
@@ -143,13 +149,13 @@ class _Clients:
         """What a client lets go about one batch, known to the protection by these indices."""
 
         def release(client: int) -> Released:
-            match protection:
-                case NetworkFree() as heads:
-                    return heads.release(client, indices)
-                case FromAnswers() as answers:
-                    return answers.release(client, indices, lambda _: self.answer(client, images))
-                case unknown:
-                    raise LocalError(f"a {unknown.name} protection releases nothing")
+            bare = isinstance(protection, NoProtection)
+            match Unguarded() if bare else protection.parts.get(client):
+                case NetworkFree() as head:
+                    return head.release(indices)
+                case FromAnswers() as guard:
+                    return guard.release(indices, lambda _: self.answer(client, images))
+            raise LocalError(f"client {client} has no part of the {protection.name}")
 
         return release
 

@@ -127,7 +127,7 @@ class _Play:
                 return Released.of(honest)
             unit = LabelUnit(self.job.epsilon, self.job.delta)  # a ledger of these new proxies
             unit.prepare(images, classes, [held])
-            return unit.release(0, every, lambda _: honest)
+            return unit.parts[0].release(every, lambda _: honest)
 
         return answers
 
@@ -213,7 +213,7 @@ class _Worlds:
     def victims(self, unit: RecordUnit) -> list[Victim]:
         """Each trial's candidate and its client, in one world."""
         return [
-            Victim(int(records.labels[0]), (partial(unit.judge, i),), records, SOFT_LEVELS)
+            Victim(int(records.labels[0]), (unit.parts[i].judge,), records, SOFT_LEVELS)
             for i, records in enumerate(self.trials)
         ]
 

@@ -28,7 +28,7 @@ from secure_fd.knowledge import (
 )
 from secure_fd.learner import Learner
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import Protection
+from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.recipes import Schedule
 from secure_fd.transcript import Transcript
 
@@ -173,6 +173,12 @@ class Setting:
         if self.proxies is None:
             raise ConfigurationError("proxies", None, "this method needs public proxies")
         return self.proxies
+
+    def check_no_protection(self) -> None:
+        """ConfigurationError where a protection was given to a method without votes to guard."""
+        if self.protection.name != NoProtection.name:
+            allowed = "this method shares no votes about proxies; leave the protection out"
+            raise ConfigurationError("protection", self.protection.name, allowed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -85,8 +85,9 @@ class ClassMeans:
         """Classes stand in their place."""
         return False
 
-    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
-        """Any federation serves."""
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
+        """Raise ConfigurationError for a protection of votes, of which there are none."""
+        setting.check_no_protection()
 
     def client(self, setting: Setting, own: Own) -> "ClassMeansClient":
         """The half of one client."""

@@ -99,6 +99,7 @@ class FedAvg:
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
+        setting.check_no_protection()
         if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
             raise ConfigurationError("models", len(models), "all must have one architecture")
         steps = setting.schedule

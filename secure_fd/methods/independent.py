@@ -31,8 +31,9 @@ class Independent:
         """Nobody asks anything."""
         return False
 
-    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
-        """Any federation serves."""
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
+        """Raise ConfigurationError for a protection of votes, of which there are none."""
+        setting.check_no_protection()
 
     def client(self, setting: Setting, own: Own) -> "IndependentClient":
         """The half of one client."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from secure_fd.aggregation.base import SumServer
+from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import (
     Ask,
@@ -45,7 +46,8 @@ from secure_fd.methods.base import (
     RecordingHalf,
     Setting,
 )
-from secure_fd.protection.base import FromAnswers, NetworkFree
+from secure_fd.privacy.units import Guarantee
+from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
 from secure_fd.rounds import Draws, Memory, Trust
 from secure_fd.training import predict
 from secure_fd.transcript import DistillationRound, Transcript, uploads_of
@@ -123,9 +125,13 @@ class VoteClient(LearningHalf):
         self._memory = Memory(self._proxies, setting.n_classes, remember=remember)
         self._trust = Trust()
         self._opinion: Opinion | None = None
+        self._guard: Guard | None = None
 
     def begin(self) -> ClientTurn:
-        """Warm up on private records."""
+        """Take its part of the protection, which may release at once; warm up in private."""
+        own, protection = self._own, self._terms.setting.protection
+        records = concatenate([own.data.train, own.data.validation])
+        self._guard = protection.client(own.number, records)
         yield from self.learner.warm_up()
 
     def round(self, subject: bytes) -> ClientTurn:
@@ -163,6 +169,10 @@ class VoteClient(LearningHalf):
         """Its last votes."""
         return ClientReport(units=self._units)
 
+    def guarantee(self) -> Guarantee | None:
+        """Of its part of the protection."""
+        return None if self._guard is None else self._guard.guarantee()
+
     def scores(self) -> FloatArray | None:
         """[P] of the selector, where one was asked; of the network as it is, where that selects."""
         if isinstance(self._rule, ByNetwork):
@@ -181,19 +191,20 @@ class VoteClient(LearningHalf):
         return indices
 
     def _share(self, indices: IntArray) -> Share:
-        codec, protection = self._terms.codec, self._terms.setting.protection
-        self._units = codec.encode(self._release(indices))
-        return Share(protection.perturb(self._own.number, self._units), codec.levels)
+        codec, guard = self._terms.codec, self._guard
+        if guard is None:
+            raise LocalError("this client has not begun")
+        self._units = codec.encode(self._release(guard, indices))
+        return Share(guard.perturb(self._units), codec.levels)
 
-    def _release(self, indices: IntArray) -> Released:
-        """What leaves the client; a network-free protection gets no way to the network."""
-        match self._terms.setting.protection:
-            case NetworkFree() as heads:
-                return heads.release(self._own.number, indices)
-            case FromAnswers() as answers:
-                return answers.release(self._own.number, indices, self._answer)
-            case unknown:
-                raise LocalError(f"a {unknown.name} protection releases nothing")
+    def _release(self, guard: Guard, indices: IntArray) -> Released:
+        """What leaves the client; a network-free guard gets no way to the network."""
+        match guard:
+            case NetworkFree():
+                return guard.release(indices)
+            case FromAnswers():
+                return guard.release(indices, self._answer)
+        raise LocalError("this client's guard releases nothing")
 
     def _answer(self, indices: IntArray) -> Contribution:
         asked = self._proxies[torch.from_numpy(indices)]

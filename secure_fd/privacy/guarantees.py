@@ -1,6 +1,7 @@
 """What has been released so far, event by event, beside what was planned."""
 
 import math
+from functools import cache
 from typing import NoReturn
 
 from secure_fd.errors import ConfigurationError, LocalError
@@ -55,8 +56,7 @@ class Odometer:
         """
         repeated = {part: Repeated(event, times) for (part, event), times in self._spent.items()}
         return tuple(
-            Part(name, event.times, accountant_for(event).epsilon(event, delta))
-            for name, event in repeated.items()
+            Part(name, event.times, _cost(event, delta)) for name, event in repeated.items()
         )
 
     def __repr__(self) -> str:
@@ -259,5 +259,6 @@ def _sampled(event: Event, delta: float, draws: int) -> tuple[float, float]:
     return (epsilon, delta + slack) if slack <= delta / 100 else (math.inf, delta)
 
 
+@cache
 def _cost(event: Event, delta: float) -> float:
     return accountant_for(event).epsilon(event, delta)

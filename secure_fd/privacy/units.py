@@ -117,14 +117,16 @@ class Guarantee:
 def weakest(claims: Sequence[Guarantee]) -> Guarantee:
     """The claim that promises least, the first of equals: void before any epsilon, then the larger.
 
-    Of equal epsilons the one that costs more at larger units, then the one that covers less.
+    Of equal epsilons the one that costs more at larger units, then the one of more releases, then
+    the one that covers less.
     """
     return max(claims, key=_weakness)
 
 
 def _weakness(claim: Guarantee) -> tuple[object, ...]:
     larger = tuple(composed.epsilon for composed in claim.composes_to)
-    return not claim.holds, claim.epsilon, claim.delta, larger, len(claim.not_covered)
+    spent = sum(part.times for part in claim.parts)
+    return not claim.holds, claim.epsilon, claim.delta, larger, spent, len(claim.not_covered)
 
 
 def figure(epsilon: float) -> str:

@@ -1,22 +1,24 @@
 """What stands between a client's private data and the wire, and what its type rules out.
 
-A `FromAnswers` protection changes what the client's selector and network answer. A `NetworkFree`
-one is never given them: its `release` has no such argument, so nothing computed from a network
-that was trained on raw records can leave by mistake. Both make `Released`, the only thing that
-the codec turns into integers.
+A `Protection` is public: what is promised, and what all parties must know of it. Each client has a
+part of its own, a `Guard`, with its ledger, its releases and its noise. A `FromAnswers` guard
+changes what the client's selector and network answer. A `NetworkFree` one is never given them: its
+`release` has no such argument, so nothing computed from a network that was trained on raw records
+can leave by mistake. Both make `Released`, the only thing that the codec turns into integers.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from secure_fd.aggregation.base import SumPromise
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, Sums, UnitArray, WordArray
-from secure_fd.privacy.units import Guarantee
+from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.secagg.session import NoiseTerms
 
 Answer = Callable[[IntArray], Contribution]
@@ -31,11 +33,60 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Public:
+    """What all parties know before round one.
+
+    proxies: [P, ...]. declared: by client, the classes that it names in public; often none.
+    """
+
+    proxies: Tensor = field(repr=False)
+    n_classes: int
+    declared: tuple[tuple[int, ...], ...]
+
+
+class Guard:
+    """One client's part of a protection, which stays with that client."""
+
+    def perturb(self, units: WordArray) -> UnitArray:
+        """The integers [m * C] that this client hands to the sum, from those it released."""
+        return units
+
+    def guarantee(self) -> Guarantee | None:
+        """What has been promised for everything released so far; None where nothing is."""
+        return None
+
+
+class FromAnswers(Guard, ABC):
+    """Guards what the client's selector and network say."""
+
+    @abstractmethod
+    def release(self, indices: IntArray, answer: Answer) -> Released:
+        """What this client sends about the proxies at `indices` [m]."""
+
+
+class NetworkFree(Guard, ABC):
+    """Its releases were made before round one, without any network."""
+
+    @abstractmethod
+    def release(self, indices: IntArray) -> Released:
+        """What this client sends about the proxies at `indices` [m]."""
+
+
 class Protection(ABC):
-    """Decides what a client releases about proxies, and undoes its bias at the server."""
+    """Public settings of what clients release about proxies. It makes their parts, and undoes bias.
+
+    An object serves one federation, so that nothing is released a second time.
+    """
 
     name: ClassVar[str]
     """The word that the report uses."""
+    asks_network: ClassVar[bool] = True
+    """Whether guards release what networks say."""
+
+    def __init__(self) -> None:
+        self._public: Public | None = None
+        self._parts: dict[int, Any] = {}
 
     def levels(self, wanted: int) -> int:
         """Integer units in a vote, where the method would use `wanted`."""
@@ -44,8 +95,42 @@ class Protection(ABC):
     def check_sum(self, aggregation: SumPromise) -> None:  # noqa: B027 - most hold under any
         """Raise ConfigurationError where the protection does not hold under this sum."""
 
-    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:  # noqa: B027 - most need nothing
-        """Before round one: the public proxies [P, ...] and every client's private records."""
+    def declares(self, records: Images) -> tuple[int, ...]:  # noqa: ARG002 - most need nothing
+        """The classes that a client of these records names in public for the claim to hold."""
+        return ()
+
+    def agree(self, public: Public) -> None:
+        """Take in what all parties know, before round one. Raises BudgetError the second time."""
+        if self._public is not None:
+            raise BudgetError(f"a {self.name} serves one federation: its releases are spent")
+        self._public = public
+
+    def client(self, number: int, records: Images | None = None) -> Guard:
+        """The part of client `number`, with its private records where it reads any.
+
+        Raises BudgetError the second time.
+        """
+        if number in self._parts:
+            raise BudgetError(f"client {number} has its part of the {self.name} already")
+        made = self._parts[number] = self._guard(number, records)
+        return made
+
+    @abstractmethod
+    def _guard(self, number: int, records: Images | None) -> Guard:
+        """Make the part of one client."""
+        raise LocalError(f"a {self.name} has no part for client {number}")
+
+    def prepare(self, proxies: Tensor, n_classes: int, records: Sequence[Images]) -> None:
+        """Agree, and make the parts of all clients, where one process holds their records."""
+        declared = tuple(self.declares(own) for own in records)
+        self.agree(Public(proxies, n_classes, declared))
+        for number, own in enumerate(records):
+            self.client(number, own)
+
+    @property
+    def parts(self) -> Mapping[int, Guard]:
+        """The clients' parts that were made in this process."""
+        return self._parts
 
     @property
     def answers_apart(self) -> bool:
@@ -55,7 +140,8 @@ class Protection(ABC):
     @property
     def declared_classes(self) -> Mapping[int, tuple[int, ...]]:
         """By client, the classes that it names in public for the claim to hold; often none."""
-        return {}
+        known = () if self._public is None else self._public.declared
+        return {client: classes for client, classes in enumerate(known) if classes}
 
     @property
     def terms(self) -> bytes:
@@ -67,40 +153,37 @@ class Protection(ABC):
         """What noise in the vectors asks of a sum; nothing by default."""
         return NoiseTerms()
 
-    def perturb(self, client: int, units: WordArray) -> UnitArray:  # noqa: ARG002 - no noise
-        """The integers [m * C] that `client` hands to the sum, from those of what it released."""
-        return units
-
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - no bias
         """Unbiased sums at the server, from what these clients released."""
         return sums
 
     def guarantee(self) -> Guarantee | None:
-        """What has been promised for everything released so far; None where nothing is."""
-        return None
+        """The weakest of the parts made in this process; None where nothing is promised."""
+        claims = [claim for part in self._parts.values() if (claim := part.guarantee())]
+        return weakest(claims) if claims else None
+
+    def _agreed(self) -> Public:
+        if self._public is None:
+            raise LocalError(f"a {self.name} knows no proxies before its clients agree")
+        return self._public
 
 
-class FromAnswers(Protection):
-    """A protection of what the client's selector and network say."""
-
-    @abstractmethod
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
-        """What `client` sends about the proxies at `indices` [m]."""
-
-
-class NetworkFree(Protection):
-    """A protection whose releases were made before round one, without any network."""
-
-    @abstractmethod
-    def release(self, client: int, indices: IntArray) -> Released:
-        """What `client` sends about the proxies at `indices` [m]."""
-
-
-class NoProtection(FromAnswers):
+class Unguarded(FromAnswers):
     """Answers leave as they are."""
+
+    def release(self, indices: IntArray, answer: Answer) -> Released:
+        """The answer itself."""
+        return Released.of(answer(indices))
+
+
+class NoProtection(Protection):
+    """Answers leave as they are, in any federation."""
 
     name = "none"
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:  # noqa: ARG002 - the same for every client
-        """The answer itself."""
-        return Released.of(answer(indices))
+    def agree(self, public: Public) -> None:
+        """Nothing is spent."""
+        self._public, self._parts = public, {}
+
+    def _guard(self, number: int, records: Images | None) -> Unguarded:  # noqa: ARG002 - all are alike
+        return Unguarded()

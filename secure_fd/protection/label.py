@@ -1,16 +1,15 @@
-"""A client's memory of what it answered: each (client, proxy) pair is released once, for good."""
+"""The label unit: every answer is made noisy once, and is remembered for good."""
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NoReturn
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from secure_fd.data.images import Images
-from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, Released, Sums
 from secure_fd.privacy.guarantees import label_guarantee
 from secure_fd.privacy.response import (
@@ -22,7 +21,7 @@ from secure_fd.privacy.response import (
 )
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import Answer, FromAnswers, check_budget
+from secure_fd.protection.base import Answer, FromAnswers, Protection, Public, check_budget
 
 
 class LabelLedger:
@@ -90,10 +89,32 @@ class LabelLedger:
         raise LocalError("a label ledger is secret and single: it cannot be pickled or copied")
 
 
-# The label unit: every answer is made noisy once, and is remembered.
+class LabelGuard(FromAnswers):
+    """One client's answers, each made noisy once."""
+
+    def __init__(self, unit: "LabelUnit", ledger: LabelLedger) -> None:
+        self.ledger, self._unit = ledger, unit
+
+    def release(self, indices: IntArray, answer: Answer) -> Released:
+        """The class that each noisy answer names, as a vote; no vote where it abstains.
+
+        A pair released before keeps its answer. It counts as released from here on, even where the
+        upload never arrives: nobody can tell a lost message from one that somebody kept.
+        """
+        honest = answer(indices)
+        if self._unit.noiseless:
+            return Released.of(honest)  # drawing symbols from soft labels would be noise of its own
+        random = self._unit.random
+        symbols = sample_symbols(honest.weights, honest.predictions, random)
+        rows = self.ledger.release(indices, symbols, random).astype(np.float64)
+        return Released(rows.sum(axis=1), rows)
+
+    def guarantee(self) -> Guarantee | None:
+        """Of the answers so far; None without noise."""
+        return None if self._unit.noiseless else self.ledger.guarantee(self._unit.delta)
 
 
-class LabelUnit(FromAnswers):
+class LabelUnit(Protection):
     """Randomised response over all classes and abstain, or over the classes a client declares.
 
     epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
@@ -109,87 +130,61 @@ class LabelUnit(FromAnswers):
         alphabet: Literal["full", "declared"] = "full",
         random: Random = os.urandom,
     ) -> None:
+        super().__init__()
         check_budget(epsilon, delta)
         if alphabet not in ("full", "declared"):
             raise ConfigurationError("alphabet", alphabet, "use full or declared")
-        self._epsilon = epsilon
-        self._delta = delta
-        self._declared = alphabet == "declared"
-        self._random = random
-        self._ledgers: list[LabelLedger] = []
+        self.noiseless, self.delta, self.random = math.isinf(epsilon), delta, random
+        self._epsilon, self._declared = epsilon, alphabet == "declared"
+        self._alphabets: list[Alphabet] = []
 
     @property
     def mechanism(self) -> RandomizedResponse:
-        """The noise in force, public; LocalError before `prepare`."""
-        if not self._ledgers:
-            raise LocalError("a label unit has no mechanism before it is prepared")
+        """The noise in force, public; LocalError before the clients agreed."""
+        self._agreed()
         return self._mechanism
 
     @property
     def answers_apart(self) -> bool:
         """With noise: a weight that hangs on earlier answers would tell of them once more."""
-        return not math.isinf(self._epsilon)
-
-    @property
-    def declared_classes(self) -> dict[int, tuple[int, ...]]:
-        """By client, the classes that its answers are drawn from; none where all are allowed."""
-        if not self._declared or math.isinf(self._epsilon):
-            return {}
-        return {client: alphabet.classes for client, alphabet in enumerate(self._alphabets)}
+        return not self.noiseless
 
     def levels(self, wanted: int) -> int:
         """One unit, for the one symbol of an answer; without noise, as wanted."""
-        return wanted if math.isinf(self._epsilon) else 1
+        return wanted if self.noiseless else 1
 
-    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
-        """Open one ledger a client; only the set of classes is read from the records.
+    def declares(self, records: Images) -> tuple[int, ...]:
+        """The set of classes that a client holds, where its answers are drawn from these alone."""
+        if not self._declared or self.noiseless:
+            return ()
+        return tuple(torch.unique(records.labels).tolist())
 
-        Raises BudgetError the second time: new ledgers would answer old pairs with new noise.
-        """
-        if self._ledgers:
-            raise BudgetError("a label unit serves one federation: its answers are spent")
-        full = Alphabet.full(n_classes)
+    def agree(self, public: Public) -> None:
+        """Derive the mechanism from what all clients declared."""
+        super().agree(public)
+        full = Alphabet.full(public.n_classes)
         self._alphabets = [
-            Alphabet(n_classes, tuple(torch.unique(r.labels).tolist())) if self._declared else full
-            for r in records
+            Alphabet(public.n_classes, classes) if classes else full for classes in public.declared
         ]
         self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets)
-        self._ledgers = [
-            LabelLedger(self._mechanism, alphabet, len(proxies)) for alphabet in self._alphabets
-        ]
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
-        """The class that each noisy answer names, as a vote; no vote where it abstains.
+    def _guard(self, number: int, records: Images | None) -> LabelGuard:  # noqa: ARG002 - its network is asked
+        size = len(self._agreed().proxies)
+        return LabelGuard(self, LabelLedger(self._mechanism, self._alphabets[number], size))
 
-        A pair released before keeps its answer.
-
-        A pair counts as released from here on, even where the upload never arrives: nobody can
-        tell a lost message from one that somebody kept.
-        """
-        honest = answer(indices)
-        if math.isinf(self._epsilon):
-            return Released.of(honest)  # drawing symbols from soft labels would be noise of its own
-        symbols = sample_symbols(honest.weights, honest.predictions, self._random)
-        named = self._ledgers[client].release(indices, symbols, self._random)
-        rows = named.astype(np.float64)
-        return Released(rows.sum(axis=1), rows)
+    @property
+    def parts(self) -> Mapping[int, LabelGuard]:
+        """The clients' parts that were made in this process."""
+        return self._parts
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
 
         Only the survivors' answers carry noise into the sum, so K_c counts those that declare c.
         """
-        if math.isinf(self._epsilon):
+        if self.noiseless:
             return sums
         answering = declaring([self._alphabets[client] for client in survivors])
         named = np.rint(sums.total)
         votes = np.clip(self._mechanism.debias(named, answering), 0.0, None)
         return Sums(votes.sum(axis=1), votes)
-
-    def guarantee(self) -> Guarantee | None:
-        """Of the client that has released most, one that declares its classes before others."""
-        if not self._ledgers or math.isinf(self._epsilon):
-            return None
-        pairs = zip(self._ledgers, self._alphabets, strict=True)
-        busiest, _ = max(pairs, key=lambda pair: (pair[0].released, -pair[1].size))
-        return busiest.guarantee(self._delta)

@@ -1,4 +1,6 @@
-"""How noisy means become votes: rules that read public facts and nothing else.
+"""The record unit: one noisy release a client, and rules by which it gives votes.
+
+The rules read public facts and nothing else.
 
 Public are the proxies, a client's number of records n and its set of k classes, and the noise
 multiplier z. What a rule needs of them is mostly the noise: z / n, the standard deviation of a
@@ -8,20 +10,20 @@ client, three seeds: docs/results/record_ablation.json, where every alternative 
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from torch import Tensor
 
 from secure_fd.data.images import Images
-from secure_fd.errors import BudgetError
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import SOFT_LEVELS, FloatArray, IntArray, Released, one_hot
 from secure_fd.privacy.release import NoisyClassMeans, record_plan, release_class_means
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import NetworkFree, check_budget
+from secure_fd.protection.base import NetworkFree, Protection, Public, check_budget
 from secure_fd.selection.client import top_share_thresholds
 from secure_fd.selection.density import (
     ProxyReference,
@@ -102,10 +104,44 @@ def votes(
     return Released(weights, one_hot(labels, n_classes))
 
 
-# The record unit: one noisy release a client gives labels and abstentions for every round.
+class RecordGuard(NetworkFree):
+    """One client's release, and all that follows from it: public, as the release is."""
+
+    def __init__(
+        self,
+        released: NoisyClassMeans,
+        reference: ProxyReference,
+        head: RatioHead,
+        rules: RecordRules,
+    ) -> None:
+        self._released, self._reference, self._head = released, reference, head
+        self._n_classes = len(released.means)
+        ratios = head.ratios(reference.proxy_features)
+        self._thresholds = rules.thresholds(ratios, self._n_classes)
+        self._shares = class_shares(ratios)
+        self._votes = self._read(ratios)
+
+    def release(self, indices: IntArray) -> Released:
+        """The head's votes, the same in every round."""
+        return Released(self._votes.weights[indices], self._votes.predictions[indices])
+
+    def judge(self, images: Tensor) -> Released:
+        """Votes about any images [N, ...], such as proxies that a server injects.
+
+        They follow from the client's one release, so the claim covers however many are asked for.
+        """
+        return self._read(self._head.ratios(self._reference.features(images)))
+
+    def guarantee(self) -> Guarantee:
+        """Of the one release."""
+        return self._released.guarantee
+
+    def _read(self, ratios: FloatArray) -> Released:
+        classes, size = self._head.classes, self._n_classes
+        return votes(ratios, self._thresholds, classes, size, self._shares)
 
 
-class RecordUnit(NetworkFree):
+class RecordUnit(Protection):
     """Labels and abstentions from the class-conditional density-ratio head, made private once.
 
     The client's network is never asked, so it may train on raw records without noise as long as
@@ -116,6 +152,7 @@ class RecordUnit(NetworkFree):
     """
 
     name = "record unit"
+    asks_network = False
 
     def __init__(
         self,
@@ -124,99 +161,52 @@ class RecordUnit(NetworkFree):
         random: Random = os.urandom,
         rules: RecordRules | None = None,
     ) -> None:
+        super().__init__()
         check_budget(epsilon, delta)
         self._epsilon = epsilon
         self._delta = delta
         self._random = random
         self._rules = rules or RecordRules()
-        self._votes: list[Released] = []
-        self._heads: list[_NoisyHead] = []
-        self._releases: list[NoisyClassMeans] = []
 
     def levels(self, wanted: int) -> int:  # noqa: ARG002 - the head decides
         """Fractions: the head knows how sure it is, and saying so costs no privacy."""
         return SOFT_LEVELS
 
-    def prepare(self, proxies: Tensor, n_classes: int, records: list[Images]) -> None:
-        """Release every client's noisy means, and derive all its votes from them.
+    def declares(self, records: Images) -> tuple[int, ...]:
+        """The classes whose means are released: the claim takes them as public."""
+        return tuple(sorted(set(records.labels.tolist())))
 
-        Raises BudgetError the second time: a second release would double the cost.
-        """
-        if self._releases:
-            raise BudgetError("a record unit serves one federation: its release is spent")
-        maps = _PublicMaps(proxies)
-        for held in records:
-            self._votes.append(self._prepared(held, maps, n_classes))
+    def agree(self, public: Public) -> None:
+        """Share feature maps and factorisations of the proxies."""
+        super().agree(public)
+        self._maps = _PublicMaps(public.proxies)
 
-    def _prepared(self, held: Images, maps: "_PublicMaps", n_classes: int) -> Released:
-        """Make one client's release, and read its votes about every proxy off it."""
-        noise = record_plan(self._epsilon, self._delta, len(held)).noise / len(held)
-        declared = tuple(sorted(set(held.labels.tolist())))
+    def _guard(self, number: int, records: Images | None) -> RecordGuard:
+        """Release one client's noisy means, and read its votes about every proxy off them."""
+        if records is None:
+            raise LocalError("a record unit releases means of records, and was given none")
+        public = self._agreed()
+        maps, declared = self._maps, public.declared[number]
+        noise = record_plan(self._epsilon, self._delta, len(records)).noise / len(records)
         settings = self._rules.size(noise, len(declared))
         reference = maps.reference(settings)
         released = release_class_means(
-            reference.features(held.pixels),
-            held.labels.cpu().numpy(),
-            n_classes,
+            reference.features(records.pixels),
+            records.labels.cpu().numpy(),
+            public.n_classes,
             epsilon=self._epsilon,
             delta=self._delta,
             random=self._random,
             declared_classes=declared,
         )
-        self._releases.append(released)
         solver = maps.solver(settings, self._rules.ridge(noise, maps.n_proxies, len(declared)))
         head = solver.head(released.means[list(declared)], declared)
-        ratios = head.ratios(reference.proxy_features)
-        made = _NoisyHead(
-            reference,
-            head,
-            self._rules.thresholds(ratios, n_classes),
-            class_shares(ratios),
-            n_classes,
-        )
-        self._heads.append(made)
-        return made.votes(ratios)
+        return RecordGuard(released, reference, head, self._rules)
 
     @property
-    def declared_classes(self) -> dict[int, tuple[int, ...]]:
-        """By client, the classes whose means it released: the claim takes them as public."""
-        return {client: made.head.classes for client, made in enumerate(self._heads)}
-
-    def release(self, client: int, indices: IntArray) -> Released:
-        """The head's votes, the same in every round."""
-        made = self._votes[client]
-        return Released(made.weights[indices], made.predictions[indices])
-
-    def judge(self, client: int, images: Tensor) -> Released:
-        """Votes about any images [N, ...], such as proxies that a server injects.
-
-        They follow from the client's one release, so the claim covers however many are asked for.
-        """
-        return self._heads[client].judge(images)
-
-    def guarantee(self) -> Guarantee | None:
-        """The weakest of all clients; None before."""
-        if not self._releases:
-            return None
-        claims = [released.guarantee for released in self._releases]
-        return max(claims, key=lambda claim: (not claim.holds, claim.epsilon, claim.delta))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _NoisyHead:
-    """What one client's release became: public, as the release is."""
-
-    reference: ProxyReference = field(repr=False)
-    head: RatioHead = field(repr=False)
-    thresholds: FloatArray = field(repr=False)
-    shares: FloatArray = field(repr=False)
-    n_classes: int
-
-    def judge(self, images: Tensor) -> Released:
-        return self.votes(self.head.ratios(self.reference.features(images)))
-
-    def votes(self, ratios: FloatArray) -> Released:
-        return votes(ratios, self.thresholds, self.head.classes, self.n_classes, self.shares)
+    def parts(self) -> Mapping[int, RecordGuard]:
+        """The clients' parts that were made in this process."""
+        return self._parts
 
 
 class _PublicMaps:

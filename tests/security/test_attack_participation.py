@@ -69,7 +69,7 @@ def share_found(data: FederatedData, records: Images, epsilon: float) -> float:
     unit.prepare(data.proxies.pixels, data.n_classes, [records])
     every = np.arange(len(data.proxies))
     levels = unit.levels(1)
-    units = KnowledgeCodec(data.n_classes, levels).encode(unit.release(0, every))
+    units = KnowledgeCodec(data.n_classes, levels).encode(unit.parts[0].release(every))
     history = Transcript(2)
     for survivors in [(0, 1), (1,)]:  # client 1 always abstains
         add_round(

@@ -5,7 +5,7 @@ time; false-alarm rates are those over other seeds.
 """
 
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from math import exp, inf
 
 import numpy as np
@@ -87,7 +87,7 @@ def answering(label: int, epsilon: float | None = None) -> Answers:
             return Released.of(honest)
         unit = LabelUnit(epsilon, DELTA, random=noise)
         unit.prepare(images, CLASSES, [records])
-        return unit.release(0, every, lambda _: honest)
+        return unit.parts[0].release(every, lambda _: honest)
 
     return answers
 
@@ -165,7 +165,7 @@ def test_counted_answers_prove_no_more_than_epsilon(spent: float, caught: bool) 
         unit = LabelUnit(spent, DELTA, random=SeededRandom(int(accepted)))
         unit.prepare(images, CLASSES, [drawn(4, 0, 2)])
         said = Contribution(np.full(trials, accepted), one_hot([0] * trials, CLASSES))
-        votes = unit.release(0, np.arange(trials), lambda _, said=said: said)
+        votes = unit.parts[0].release(np.arange(trials), lambda _, said=said: said)
         symbol = np.where(votes.weights > 0, votes.predictions.argmax(axis=1), CLASSES)
         counts.append(np.bincount(symbol, minlength=CLASSES + 1))
     proven, _ = symbol_bound(counts[0], counts[1], 1e-6)
@@ -194,7 +194,7 @@ def worlds(epsilon: float, *, noisy: bool, seed: int = 0) -> RecordWorlds:
 def of_unit(made: RecordWorlds) -> list[list[Victim]]:
     return [
         [
-            Victim(int(records.labels[0]), (partial(unit.judge, i),), records, SOFT_LEVELS)
+            Victim(int(records.labels[0]), (unit.parts[i].judge,), records, SOFT_LEVELS)
             for i, records in enumerate(trials())
         ]
         for unit in made

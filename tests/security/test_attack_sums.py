@@ -180,7 +180,7 @@ def least_odds(epsilon: float) -> float:
         cast = meant[indices] >= 0
         return Contribution(cast.astype(float), one_hot(np.zeros(len(indices), np.int64), C))
 
-    units = KnowledgeCodec(C, 1).encode(unit.release(0, np.arange(PROXIES), answer))
+    units = KnowledgeCodec(C, 1).encode(unit.parts[0].release(np.arange(PROXIES), answer))
     estimate = SingleContributor().run(
         server_view(add_round(Transcript(1), units, C, survivors=(0,)), public(PROXIES, 1)), 0
     )

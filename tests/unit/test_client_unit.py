@@ -20,7 +20,7 @@ from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.release import ClientShares
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.protection.client import IN_CLEAR, ClientUnit
+from secure_fd.protection.client import IN_CLEAR, ClientGuard, ClientUnit
 from tests.small_federation import BRIEF, faults, federation, parameters, run
 
 DELTA = 1e-5
@@ -62,16 +62,19 @@ def answer(indices: IntArray) -> Contribution:
 
 def test_more_proxies_than_planned_are_refused() -> None:
     with pytest.raises(LocalError, match="33 proxies exceeds the planned 32"):
-        unit().release(0, np.arange(33), answer)
+        ClientGuard(unit(), ClientShares(PLAN)).release(np.arange(33), answer)
 
 
 def test_more_rounds_than_planned_are_refused() -> None:
     made, votes = unit(), np.zeros(320, dtype=np.uint64)
+    guard = made.client(0)
     for _ in range(2):
-        made.perturb(0, votes)
+        guard.perturb(votes)
     with pytest.raises(BudgetError, match="planned for 2 rounds"):
-        made.perturb(0, votes)
-    made.perturb(1, votes)  # another client's own rounds
+        guard.perturb(votes)
+    with pytest.raises(BudgetError, match="client 0 has its part"):
+        made.client(0)
+    made.client(1).perturb(votes)  # another client's own rounds
 
 
 def test_every_round_is_paid_for() -> None:
@@ -80,7 +83,7 @@ def test_every_round_is_paid_for() -> None:
     spent = []
     for done in range(1, 3):
         for client in range(10):
-            made.perturb(client, votes)
+            (made.parts.get(client) or made.client(client)).perturb(votes)
         given = made.guarantee()
         assert given is not None
         # Whenever somebody stops, what was planned is what holds.
@@ -119,13 +122,13 @@ def test_the_shares_of_the_honest_make_up_the_whole_noise() -> None:
 )
 def test_votes_that_the_noise_would_not_cover_are_refused(votes: WordArray, message: str) -> None:
     with pytest.raises(LocalError, match=message):
-        unit().perturb(0, votes)
+        unit().client(0).perturb(votes)
 
 
 def test_a_record_costs_what_a_client_costs_that_votes_otherwise() -> None:
     """One record can turn all votes of its client."""
     made = unit()
-    made.perturb(0, np.zeros(320, dtype=np.uint64))
+    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
     given = made.guarantee()
     assert given is not None
     (record,) = given.composes_to
@@ -149,7 +152,7 @@ def test_a_delta_that_allows_publishing_a_client_is_refused() -> None:
 def test_masks_that_nobody_vouches_for_void_the_claim(masks: Callable[[], MaskedSum]) -> None:
     made = unit(FOUR)
     made.check_sum(masks())
-    made.perturb(0, np.zeros(320, dtype=np.uint64))
+    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
     given = made.guarantee()
     assert given is not None
     assert not given.holds
@@ -170,7 +173,7 @@ def test_what_noise_alone_would_give_teaches_nothing() -> None:
 
 def test_without_a_checked_sum_there_is_no_epsilon() -> None:
     made = ClientUnit(4.0, DELTA, PLAN, small_fleet=True)
-    made.perturb(0, np.zeros(320, dtype=np.uint64))
+    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
     given = made.guarantee()
     assert given is not None
     assert given.unmet == IN_CLEAR
@@ -178,7 +181,7 @@ def test_without_a_checked_sum_there_is_no_epsilon() -> None:
 
 def test_too_few_shares_void_the_claim() -> None:
     made, votes = unit(), np.zeros(320, dtype=np.uint64)
-    made.perturb(0, votes)
+    made.client(0).perturb(votes)
     made.debias(Sums(np.zeros(1), np.zeros((1, 10))), range(6))
     given = made.guarantee()
     assert given is not None
@@ -191,7 +194,7 @@ def test_too_few_shares_void_the_claim() -> None:
 )
 def test_noise_from_any_other_generator_voids_the_claim(source: Random) -> None:
     made = unit(random=source)
-    made.perturb(0, np.zeros(320, dtype=np.uint64))
+    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
     given = made.guarantee()
     assert given is not None
     assert not given.holds

@@ -246,17 +246,17 @@ class Forgetful(LabelUnit):
         return super().debias(sums, range(4))
 
 
-def votes(data: FederatedData, unit: LabelUnit, repeats: int) -> FloatArray:
+def votes(data: FederatedData, kind: type[LabelUnit], epsilon: float, repeats: int) -> FloatArray:
     """[repeats * P] votes for class 3, which all clients say and of whom two are lost."""
-    size = len(data.proxies)
+    size, random = len(data.proxies), SeededRandom(1)
     allowed = np.tile(np.arange(10) == 3, (size, 1))
     lost = faults({0: {0: GONE, 1: Stage.PREPARE, 2: Stage.CONSISTENCY}})
     found = []
     for _ in range(repeats):
         method = Scripted(iter([CountedVotes(np.ones(size), allowed) for _ in range(4)]))
+        unit = kind(epsilon, 1e-5, random=random)  # a world anew, with fresh noise
         made = federation(data, method, protection=unit, schedule=all_proxies(data), dropouts=lost)
         run(made, rounds=1)
-        unit._ledgers.clear()  # a world anew, with fresh noise
         found.append(method.sums[0].total[:, 3])
     return np.concatenate(found)
 
@@ -282,8 +282,8 @@ def test_debiasing_under_dropouts_is_unbiased_up_to_its_clipping(digits: Federat
     epsilon, symbols = 2.0, 11
     expected, deviation = clipped_mean(epsilon, symbols, 2)
     tolerance = 5 * deviation / math.sqrt(6000)
-    fair = votes(digits, LabelUnit(epsilon, 1e-5, random=SeededRandom(1)), 30)
-    bent = votes(digits, Forgetful(epsilon, 1e-5, random=SeededRandom(1)), 30)
+    fair = votes(digits, LabelUnit, epsilon, 30)
+    bent = votes(digits, Forgetful, epsilon, 30)
     assert len(fair) == 6000
     assert abs(fair.mean() - expected) < tolerance < abs(bent.mean() - expected)
     assert abs(bent.mean() - clipped_mean(epsilon, symbols, 4)[0]) < tolerance
@@ -310,7 +310,7 @@ def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(
     unit = LabelUnit(1.0, 1e-5, random=SeededRandom(0))
     plan = faults({0: dict(enumerate(Stage))})
     run(federation(digits, protection=unit, dropouts=plan), rounds=1)
-    assert [ledger.released for ledger in unit._ledgers] == [0, 32, 32, 32]
+    assert [part.ledger.released for part in unit.parts.values()] == [0, 32, 32, 32]
 
 
 # FedAvg.

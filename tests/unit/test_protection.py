@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import torch
 
 import secure_fd.methods.votes
+from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
@@ -16,17 +15,20 @@ from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, Released, Sums
 from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
+from secure_fd.methods.fkd import FKD
+from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.response import Alphabet
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.base import Answer, NoProtection, Protection
-from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.record import RecordUnit
+from secure_fd.protection.base import Answer, NoProtection, Protection, Unguarded
+from secure_fd.protection.label import LabelGuard, LabelUnit
+from secure_fd.protection.record import RecordGuard, RecordUnit
 from tests.small_federation import (
     Scripted,
     all_proxies,
     ensembles,
+    faults,
     federation,
     parameters,
     run,
@@ -84,10 +86,14 @@ def test_an_infinite_epsilon_at_the_record_unit_draws_no_noise(digits: Federated
 class FreshNoise(LabelUnit):
     """Broken on purpose: forgets what it answered, so that noise averages out over rounds."""
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:  # noqa: ARG002 - the same for every client
-        honest = answer(indices)
-        truth = honest.predictions.argmax(axis=1)
-        named = self.mechanism.respond_within(truth, Alphabet.full(10), self._random)
+    def _guard(self, number: int, records: Images | None) -> LabelGuard:
+        guard = super()._guard(number, records)
+        guard.release = self._answer_anew  # type: ignore[method-assign]
+        return guard
+
+    def _answer_anew(self, indices: IntArray, answer: Answer) -> Released:
+        truth = answer(indices).predictions.argmax(axis=1)
+        named = self.mechanism.respond_within(truth, Alphabet.full(10), self.random)
         return Released(named.sum(axis=1), named.astype(float))
 
 
@@ -146,15 +152,16 @@ def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits: FederatedData
     assert set(np.unique(uploads(made)[0])) == {0, 1}
 
 
-def count_votes(data: FederatedData, unit: LabelUnit, repeats: int) -> FloatArray:
-    """[repeats * P, C] the server's sums where all four clients say class 3."""
+def count_votes(data: FederatedData, kind: type[LabelUnit], repeats: int) -> FloatArray:
+    """[repeats * P, C] the server's sums at epsilon 6 where all four clients say class 3."""
+    random = SeededRandom(7)
     size = len(data.proxies)
     allowed = np.tile(np.arange(10) == 3, (size, 1))
     found = []
     for _ in range(repeats):
         method = Scripted(iter([CountedVotes(np.ones(size), allowed) for _ in range(4)]))
+        unit = kind(6.0, 1e-5, random=random)  # a world anew, with fresh noise
         run(federation(data, method, protection=unit, schedule=all_proxies(data)), rounds=1)
-        unit._ledgers.clear()  # a world anew, with fresh noise
         found.append(method.sums[0].total)
     return np.concatenate(found)
 
@@ -173,8 +180,8 @@ def test_debiased_sums_are_unbiased_in_the_federation(digits: FederatedData) -> 
     but with a chance below 1e-6, so clipping cannot show. The twin without debiasing must fail.
     """
     tolerance = 5 * one_vote_deviation(6.0, 11) * math.sqrt(4) / math.sqrt(1000)
-    fair = count_votes(digits, LabelUnit(6.0, 1e-5, random=SeededRandom(7)), 5)[:, 3]
-    bent = count_votes(digits, Biased(6.0, 1e-5, random=SeededRandom(7)), 5)[:, 3]
+    fair = count_votes(digits, LabelUnit, 5)[:, 3]
+    bent = count_votes(digits, Biased, 5)[:, 3]
     assert len(fair) == 1000
     assert abs(fair.mean() - 4.0) < tolerance < abs(bent.mean() - 4.0)
 
@@ -184,6 +191,26 @@ def one_vote_deviation(epsilon: float, symbols: int) -> float:
     q = 1.0 / (math.exp(epsilon) + symbols - 1)
     p = 1.0 - (symbols - 1) * q
     return math.sqrt(p * (1 - p)) / (p - q)
+
+
+def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits: FederatedData) -> None:
+    unit = LabelUnit(4.0, 1e-5)
+    made = federation(digits, protection=unit, dropouts=faults({1: {2: Stage.PREPARE}}))
+    run(made, rounds=2)
+    counts = [part.ledger.released for part in unit.parts.values()]
+    assert counts[2] < counts[0] == counts[1] == counts[3]
+    claim = made.guarantee()
+    assert claim == unit.guarantee() == unit.parts[0].guarantee() != unit.parts[2].guarantee()
+    with pytest.raises(BudgetError, match="client 2 has its part"):
+        unit.client(2)
+
+
+@pytest.mark.parametrize("method", [FKD(), Independent()])
+def test_a_protection_that_nothing_would_use_is_refused(
+    digits: FederatedData, method: FKD | Independent
+) -> None:
+    with pytest.raises(ConfigurationError, match="'record unit' is not allowed"):
+        federation(digits, method, protection=RecordUnit(4.0, 1e-5))  # type: ignore[arg-type]
 
 
 def test_the_guarantee_counts_every_answer(digits: FederatedData) -> None:
@@ -247,11 +274,11 @@ def test_the_record_unit_never_asks_the_network(digits: FederatedData) -> None:
     some = np.array([3, 5, 8])
     unit = prepared(RecordUnit(4.0, 1e-5), digits)
     for client in range(4):
-        assert unit.release(client, some).predictions.shape == (3, 10)
+        assert unit.parts[client].release(some).predictions.shape == (3, 10)
     with pytest.raises(TypeError, match="positional arguments"):
-        unit.release(0, some, forbidden)  # type: ignore[call-arg]
+        unit.parts[0].release(some, forbidden)  # type: ignore[call-arg]
     with pytest.raises(AssertionError, match="about 3 proxies"):
-        NoProtection().release(0, some, forbidden)
+        Unguarded().release(some, forbidden)
 
 
 def test_a_federation_with_the_record_unit_asks_no_network_and_no_selector(
@@ -298,19 +325,16 @@ def test_what_the_record_unit_releases_does_not_depend_on_any_network(
 def test_the_record_unit_guards_every_record_that_a_client_holds(digits: FederatedData) -> None:
     """Validation records are private too, and the client with fewest records speaks for all."""
 
-    @dataclass
     class Recording(RecordUnit):
-        def __init__(self) -> None:
-            super().__init__(4.0, 1e-5)
-            self.given: list[int] = []
+        def _guard(self, number: int, records: Images | None) -> RecordGuard:
+            assert records is not None
+            given.append(len(records))
+            return super()._guard(number, records)
 
-        def prepare(self, proxies: torch.Tensor, n_classes: int, records: Sequence[Images]) -> None:
-            self.given = [len(held) for held in records]
-            super().prepare(proxies, n_classes, list(records))
-
-    unit = Recording()
+    given: list[int] = []
+    unit = Recording(4.0, 1e-5)
     run(federation(digits, protection=unit), rounds=1)
-    assert unit.given == [len(c.train) + len(c.validation) for c in digits.clients]
+    assert given == [len(c.train) + len(c.validation) for c in digits.clients]
     claim = unit.guarantee()
     assert claim is not None
     assert (claim.unit, claim.delta) == (PrivacyUnit.RECORD, 1e-5)

@@ -12,12 +12,13 @@ import pytest
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protection.base import Answer
-from secure_fd.protection.label import LabelLedger, LabelUnit
+from secure_fd.protection.label import LabelGuard, LabelLedger, LabelUnit
 from tests.small_federation import all_proxies, faults, federation, run
 
 
@@ -117,21 +118,30 @@ class Recording(LabelUnit):
         super().__init__(1.0, 1e-5, random=SeededRandom(0))
         self.said: dict[tuple[int, int], set[bytes]] = defaultdict(set)
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
-        given = super().release(client, indices, answer)
-        votes = given.weights[:, None] * given.predictions
-        for index, row in zip(indices.tolist(), votes, strict=True):
-            self.said[client, index].add(row.tobytes())
-        return given
+    def _guard(self, number: int, records: Images | None) -> LabelGuard:
+        guard = super()._guard(number, records)
+        release = guard.release
+
+        def recorded(indices: IntArray, answer: Answer) -> Released:
+            given = release(indices, answer)
+            votes = given.weights[:, None] * given.predictions
+            for index, row in zip(indices.tolist(), votes, strict=True):
+                self.said[number, index].add(row.tobytes())
+            self.afterwards(guard.ledger)
+            return given
+
+        guard.release = recorded  # type: ignore[method-assign]
+        return guard
+
+    def afterwards(self, ledger: LabelLedger) -> None:
+        """It remembers."""
 
 
 class Forgetting(Recording):
     """Broken on purpose: forgets a pair as soon as it has answered it."""
 
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:
-        given = super().release(client, indices, answer)
-        self._ledgers[client]._released[:] = False
-        return given
+    def afterwards(self, ledger: LabelLedger) -> None:
+        ledger._released[:] = False
 
 
 def always_nine(indices: IntArray) -> Contribution:
@@ -159,7 +169,7 @@ def most_answers_to_a_pair(unit: Recording, data: FederatedData) -> int:
     assert made.transcript.void_rounds == 1
     everyone = np.arange(len(data.proxies))
     for asked in (everyone[::-1], np.repeat(everyone[:20], 3), everyone[7:8]):
-        unit.release(2, asked, always_nine)
+        unit.parts[2].release(asked, always_nine)
     assert set(unit.said) == set(itertools.product(range(4), everyone.tolist()))
     return max(map(len, unit.said.values()))
 

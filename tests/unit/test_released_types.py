@@ -14,7 +14,7 @@ from secure_fd.knowledge import Contribution, KnowledgeCodec, Released
 REFUSED = """
 from secure_fd.knowledge import Contribution, IntArray, KnowledgeCodec, Released
 from secure_fd.protection.base import Answer, FromAnswers, NetworkFree
-from secure_fd.protection.record import RecordUnit
+from secure_fd.protection.record import RecordGuard
 
 
 def encodes_a_contribution(codec: KnowledgeCodec, honest: Contribution) -> None:
@@ -22,17 +22,17 @@ def encodes_a_contribution(codec: KnowledgeCodec, honest: Contribution) -> None:
 
 
 class Asks(NetworkFree):
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Released:  # override
+    def release(self, indices: IntArray, answer: Answer) -> Released:  # override
         return Released.of(answer(indices))
 
 
 class Unprotected(FromAnswers):
-    def release(self, client: int, indices: IntArray, answer: Answer) -> Contribution:  # override
+    def release(self, indices: IntArray, answer: Answer) -> Contribution:  # override
         return answer(indices)
 
 
-def hands_over_an_answer(unit: RecordUnit, indices: IntArray, answer: Answer) -> None:
-    unit.release(0, indices, answer)  # call-arg
+def hands_over_an_answer(head: RecordGuard, indices: IntArray, answer: Answer) -> None:
+    head.release(indices, answer)  # call-arg
 
 
 def reads_a_contribution_as_released(honest: Contribution) -> Released:
@@ -41,17 +41,17 @@ def reads_a_contribution_as_released(honest: Contribution) -> Released:
 
 ALLOWED = """
 from secure_fd.knowledge import IntArray, KnowledgeCodec, Released
-from secure_fd.protection.base import Answer, NetworkFree, NoProtection
-from secure_fd.protection.record import RecordUnit
+from secure_fd.protection.base import Answer, NetworkFree, Unguarded
+from secure_fd.protection.record import RecordGuard
 
 
-def encodes(codec: KnowledgeCodec, unit: RecordUnit, indices: IntArray, answer: Answer) -> None:
-    codec.encode(unit.release(0, indices))
-    codec.encode(NoProtection().release(0, indices, answer))
+def encodes(codec: KnowledgeCodec, head: RecordGuard, indices: IntArray, answer: Answer) -> None:
+    codec.encode(head.release(indices))
+    codec.encode(Unguarded().release(indices, answer))
 
 
 class Constant(NetworkFree):
-    def release(self, client: int, indices: IntArray) -> Released:
+    def release(self, indices: IntArray) -> Released:
         raise NotImplementedError
 """
 
