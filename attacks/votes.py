@@ -22,12 +22,11 @@ from attacks.scoring import right_by_group, score_distributions
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import Contribution, IntArray, Released, UnitArray, WordArray
+from secure_fd.knowledge import Contribution, IntArray, LaneLayout, Released, UnitArray, WordArray
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.protection.base import Answer, Guard, NoProtection, Protection
 from secure_fd.protection.label import LabelGuard, LabelUnit
 from secure_fd.protection.record import RecordUnit
-from secure_fd.secagg.packing import LaneLayout
 from secure_fd.transcript import DistillationRound, Transcript
 
 

@@ -114,9 +114,9 @@ def of_messages(data: "FederatedData") -> dict[str, float]:
 @lru_cache(maxsize=1)
 def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
     """Of a client and round: packed up, as float32 down; nothing is trained."""
+    from secure_fd.knowledge import LaneLayout
     from secure_fd.methods.fedavg import ParameterCodec
     from secure_fd.models import flatten
-    from secure_fd.secagg.packing import LaneLayout
     from secure_fd.vision import torchvision
 
     flat = flatten(torchvision().models.resnet18(num_classes=n_classes)).numpy()

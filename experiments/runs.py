@@ -35,14 +35,14 @@ from experiments.rows import (
 from experiments.study import Point, Progress, Result
 from experiments.variants import refitted, taught_truth
 from secure_fd import cohort, models
-from secure_fd.aggregation.base import Dropouts, SecureSum
+from secure_fd.aggregation.base import SecureSum
 from secure_fd.cohort import OnSteps
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
+from secure_fd.federation import AnyMethod, Dropouts, Federation, Participant, participants_of
 from secure_fd.knowledge import one_hot
 from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.fedavg import FedAvg

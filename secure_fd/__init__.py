@@ -12,7 +12,6 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from secure_fd import models as models
     from secure_fd import recipes as recipes
-    from secure_fd.aggregation.base import Dropouts as Dropouts
     from secure_fd.aggregation.base import PlainSum as PlainSum
     from secure_fd.aggregation.base import SecureSum as SecureSum
     from secure_fd.aggregation.base import Stage as Stage
@@ -38,12 +37,10 @@ if TYPE_CHECKING:
     from secure_fd.exchange import Share as Share
     from secure_fd.exchange import Sum as Sum
     from secure_fd.exchange import Void as Void
+    from secure_fd.federation import Dropouts as Dropouts
     from secure_fd.federation import Federation as Federation
     from secure_fd.federation import Participant as Participant
     from secure_fd.federation import participants_of as participants_of
-    from secure_fd.learner import Learner as Learner
-    from secure_fd.learner import Lesson as Lesson
-    from secure_fd.learner import Steps as Steps
     from secure_fd.methods.base import Exchange as Exchange
     from secure_fd.methods.base import Method as Method
     from secure_fd.methods.base import Own as Own
@@ -72,11 +69,14 @@ if TYPE_CHECKING:
     from secure_fd.server import Server as Server
     from secure_fd.simulation import Simulation as Simulation
     from secure_fd.simulation import simulate as simulate
+    from secure_fd.training import Learner as Learner
+    from secure_fd.training import Lesson as Lesson
+    from secure_fd.training import Steps as Steps
     from secure_fd.transcript import RoundReport as RoundReport
     from secure_fd.transcript import Transcript as Transcript
 
 _HOMES = {
-    "Dropouts": "aggregation.base",
+    "Dropouts": "federation",
     "PlainSum": "aggregation.base",
     "SecureSum": "aggregation.base",
     "Stage": "aggregation.base",
@@ -105,9 +105,9 @@ _HOMES = {
     "Federation": "federation",
     "Participant": "federation",
     "participants_of": "federation",
-    "Learner": "learner",
-    "Lesson": "learner",
-    "Steps": "learner",
+    "Learner": "training",
+    "Lesson": "training",
+    "Steps": "training",
     "Exchange": "methods.base",
     "Method": "methods.base",
     "Own": "methods.base",

@@ -17,7 +17,7 @@ from secure_fd.exchange import ClientHalf, ClientTurn, Kind, Share, Told, Void, 
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 
 if TYPE_CHECKING:
-    from secure_fd.learner import Steps
+    from secure_fd.training import Steps
 
 
 class Client:

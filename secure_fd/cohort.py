@@ -17,9 +17,8 @@ from secure_fd.batched import (
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray
-from secure_fd.learner import Learner, Lesson, LocalTrainer, Steps
 from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Trainer, predict
+from secure_fd.training import Learner, Lesson, LocalTrainer, Steps, Trainer, predict
 
 _Batch = tuple[Tensor, Tensor]
 

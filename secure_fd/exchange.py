@@ -24,7 +24,7 @@ from secure_fd.knowledge import UnitArray
 from secure_fd.secagg.session import HEADER_BYTES, Place, frame
 
 if TYPE_CHECKING:
-    from secure_fd.learner import Steps
+    from secure_fd.training import Steps
 
 LIMIT: Final = 1 << 28
 """Bytes of one message at most."""

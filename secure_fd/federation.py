@@ -6,22 +6,20 @@ a network.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import Dropouts, SecureSum, Stage, sum_for
+from secure_fd.aggregation.base import SecureSum, Stage, sum_for
 from secure_fd.client import Client
 from secure_fd.cohort import OnSteps, SideBySide
-from secure_fd.crypto.public import joint_seed, public_nonces
+from secure_fd.crypto.primitives import joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray, contributors
-from secure_fd.learner import Steps, effective_classes
-from secure_fd.messages import proxy_bytes
+from secure_fd.knowledge import FloatArray, contributors, proxy_bytes
 from secure_fd.methods.base import Exchange, Method, Own, Setting
 from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -31,14 +29,13 @@ from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.server import Outbound, Server
-from secure_fd.training import accuracy, default_device
+from secure_fd.training import Steps, accuracy, default_device, effective_classes
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
 
 __all__ = ["Federation", "Participant"]
 
 AnyMethod = Exchange | Method | ClasswiseMethod
 Train = Callable[[Sequence[Steps]], None]
-_ORDER = tuple(Stage)
 _ROUNDS = 30
 
 
@@ -48,6 +45,33 @@ class Participant:
 
     model: nn.Module
     data: ClientData
+
+
+_STAGES: Final = tuple(Stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropouts:
+    """Every client drops out of every round by itself, at a stage that is as likely as any other.
+
+    rate: chance in [0, 1) of one client in one round. seed: 0 or more; it decides the whole plan.
+    """
+
+    rate: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise ConfigurationError("rate", self.rate, "use a number from 0 to less than 1")
+        if self.seed < 0:
+            raise ConfigurationError("seed", self.seed, "use 0 or more")
+
+    def plan(self, round_index: int, n_clients: int) -> dict[int, Stage]:
+        """By client that drops out of the round, the stage from which on it is silent."""
+        rng = np.random.default_rng((self.seed, round_index))
+        lost = rng.random(n_clients) < self.rate
+        stages = rng.integers(len(_STAGES), size=n_clients)
+        return {int(k): _STAGES[stages[k]] for k in np.flatnonzero(lost)}
 
 
 class Federation:
@@ -245,7 +269,7 @@ class Federation:
     def _answers(self, client: int) -> bool:
         """Whether a client's message of the stage that is open reaches the server."""
         limit = self._away.get(client)
-        return limit is None or _ORDER.index(self.server.stage) < _ORDER.index(limit)
+        return limit is None or _STAGES.index(self.server.stage) < _STAGES.index(limit)
 
     def _reached(self, client: int, stage: Stage, open_now: bool) -> bool:
         """Whether a message reaches a client: one that fell silent hears no later stage."""
@@ -255,8 +279,8 @@ class Federation:
         if limit is Stage.PREPARE:
             return False
         if open_now:
-            return _ORDER.index(stage) <= _ORDER.index(limit)
-        return self.server.void and _ORDER.index(stage) < _ORDER.index(limit)
+            return _STAGES.index(stage) <= _STAGES.index(limit)
+        return self.server.void and _STAGES.index(stage) < _STAGES.index(limit)
 
     def _report(self, index: int) -> RoundReport:
         result, void = self.server.last, self.server.void

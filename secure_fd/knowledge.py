@@ -1,18 +1,38 @@
-"""The types that cross the boundary: a client's contribution, two sums, an ensemble.
+"""What crosses the boundary: contributions as integers in lanes of words, sums, ensembles as bytes.
 
 For a proxy sample x, client k has a weight w_k(x) in [0, 1] and a prediction s_k(x) in the
 simplex. The server needs the count N(x) = sum_k w_k(x) and the sum S(x) = sum_k w_k(x) s_k(x),
 and nothing else. Because every s_k(x) sums to one, N(x) is the class total of S(x): only S is
 sent, so no client's weight ever travels beside its masked prediction.
+
+Lanes are several small integers in one 64-bit word, with room for the sum of all clients. Value i
+sits in word i mod W, lane i div W, so packing is a few whole-vector shifts. A lane holds
+n_clients * bound, so sums never carry into the next lane; what does not fit is refused before it is
+sent, never wrapped.
+
+With noise in the values, a lane has `room` below zero and above that sum. A client's word is then
+sum_i v_i 2^(bits i) modulo 2^64, where a negative value borrows from the lanes above it. Words add
+up to the same of the summed values; `unpack` adds the room to every lane, which pays all borrows
+back. No single value beyond bound and room leaves a client. The noise of all together can carry a
+sum beyond its room, with the probability that whoever chose the room accepted: the sum then voids
+the round, or reads as another one with its neighbour's lane one off. That is computed from the
+noisy sums alone, so it costs exactness and never privacy.
 """
 
-from collections.abc import Sequence
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -176,3 +196,206 @@ def one_hot(classes: Sequence[int] | IntArray, n_classes: int) -> FloatArray:
     rows = np.zeros((len(classes), n_classes))
     rows[np.arange(len(classes)), np.asarray(classes, dtype=np.int64)] = 1.0
     return rows
+
+
+_HEAD: Final = struct.Struct(">BI")
+
+
+class _Form(IntEnum):
+    """How the rows of kept proxies are written; each gives back what the server holds."""
+
+    CLASSES = 0
+    """One-hot rows: the class, in as many bytes as the classes need."""
+    SUMS = 1
+    """The integers that were summed: every client divides by itself, without a rounding."""
+    FLOATS = 2
+    """float32, in which networks learn."""
+
+
+def ensemble_message(
+    ensemble: Ensemble, codec: KnowledgeCodec, total: UnitArray, contributors: int
+) -> bytes:
+    """A round's ensemble as every client gets it; its proxies are those that all parties drew.
+
+    total: [m * C] the summed integers of so many contributors, sent as they are where the ensemble
+    is their plain mean. Only kept proxies have rows.
+    """
+    rows, kept = ensemble.predictions[ensemble.kept], np.packbits(ensemble.kept)
+    form, body = _Form.FLOATS, rows.astype("<f4").tobytes()
+    units = total.reshape(-1, codec.n_classes)[ensemble.kept]
+    if (rows.max(axis=1, initial=0.0) == 1.0).all() and (rows.sum(axis=1) == 1.0).all():
+        named = rows.argmax(axis=1) if len(rows) else np.zeros(0, dtype=np.int64)
+        form, body = _Form.CLASSES, named.astype(wire_type(codec.n_classes)).tobytes()
+    elif units.min(initial=0) >= 0 and np.array_equal(rows, _mean(units, codec)):
+        written = units.astype(wire_type(contributors * codec.levels))
+        form, body = _Form.SUMS, written.tobytes()
+    return _HEAD.pack(form, contributors) + kept.tobytes() + body
+
+
+def read_ensemble(message: bytes, indices: IntArray, codec: KnowledgeCodec) -> Ensemble:
+    """The ensemble of a message about the proxies at `indices` [m]; zero rows where none is kept.
+
+    PeerError for a message of another form or length.
+    """
+    flags = -(-len(indices) // 8)
+    if len(message) < _HEAD.size + flags:
+        raise PeerError(f"an ensemble of {len(message)} bytes is too short")
+    form, contributors = _HEAD.unpack_from(message)
+    bits = np.frombuffer(message, np.uint8, flags, _HEAD.size)
+    kept = np.unpackbits(bits, count=len(indices)).astype(np.bool_)
+    body, count = message[_HEAD.size + flags :], int(kept.sum())
+    rows = np.zeros((len(indices), codec.n_classes))
+    rows[kept] = _rows(form, body, count, codec, contributors)
+    return Ensemble(indices, rows, kept)
+
+
+def _rows(
+    form: int, body: bytes, count: int, codec: KnowledgeCodec, contributors: int
+) -> FloatArray:
+    classes = codec.n_classes
+    types: Mapping[int, tuple[np.dtype[np.generic], int]] = {
+        _Form.CLASSES: (wire_type(classes), 1),
+        _Form.SUMS: (wire_type(contributors * codec.levels), classes),
+        _Form.FLOATS: (np.dtype("<f4"), classes),
+    }
+    if form not in types or len(body) != count * types[form][1] * types[form][0].itemsize:
+        raise PeerError(f"an ensemble of {count} rows has {len(body)} bytes in form {form}")
+    values = np.frombuffer(body, types[form][0])
+    if form == _Form.CLASSES:
+        if values.size and int(values.max()) >= classes:
+            raise PeerError(f"an ensemble names a class beyond {classes - 1}")
+        return one_hot(values.astype(np.int64), classes)
+    if form == _Form.SUMS:
+        return _mean(values.reshape(count, classes).astype(np.int64), codec)
+    found = values.reshape(count, classes).astype(np.float64)
+    if not np.isfinite(found).all():
+        raise PeerError("an ensemble holds a value that is not finite")
+    return found
+
+
+def _mean(units: UnitArray, codec: KnowledgeCodec) -> FloatArray:
+    """[k, C] S / N of integers [k, C], with the operations of `KnowledgeCodec.decode`."""
+    return ensemble_predictions(codec.votes(units.reshape(-1)))
+
+
+def wire_type(largest: int) -> "np.dtype[np.unsignedinteger]":
+    """Little-endian, and as wide as the largest value needs."""
+    return np.min_scalar_type(largest).newbyteorder("<")
+
+
+def proxy_bytes(proxies: "Tensor") -> int:
+    """Bytes of the proxy set as 8-bit pixels; every client gets it once."""
+    return pixel_bytes(proxy_pixels(proxies))
+
+
+def pixel_bytes(pixels: NDArray[np.uint8]) -> int:
+    """Bytes of 8-bit pixels, losslessly compressed."""
+    return len(zlib.compress(pixels.tobytes(), level=6))
+
+
+def proxy_pixels(proxies: "Tensor") -> NDArray[np.uint8]:
+    """[P, ...] 8-bit pixels as they are sent, from floats in [0, 1]."""
+    return np.asarray((proxies * 255).round().byte().cpu().numpy())
+
+
+WORD_BITS: Final = 64
+MODULUS_BITS: Final = 64
+"""Words are summed modulo 2**64, by uint64 arithmetic; no message can ask for another modulus."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLayout:
+    """How values in [0, bound] of n_clients clients share words.
+
+    room: how far noise may carry a value or a sum beyond what it could be without. Values are
+    uint64 where it is 0, else int64.
+    """
+
+    n_clients: int
+    bound: int
+    room: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_clients < 1:
+            raise ConfigurationError("n_clients", self.n_clients, "use 1 or more")
+        if self.bound < 1:
+            raise ConfigurationError("bound", self.bound, "use 1 or more")
+        if self.room < 0:
+            raise ConfigurationError("room", self.room, "use 0 or more")
+        if self.limit.bit_length() > WORD_BITS:
+            allowed = f"n_clients * bound must be below 2**64 for {self.n_clients} clients"
+            raise ConfigurationError("bound", self.bound, allowed)
+        if self.room and self.bits >= WORD_BITS:
+            allowed = f"n_clients * bound + 2 * room must be below 2**63 for a sum of {self.limit}"
+            raise ConfigurationError("room", self.room, allowed)
+
+    @property
+    def limit(self) -> int:
+        """The largest sum that clients who keep to the bound can reach, without noise."""
+        return self.n_clients * self.bound
+
+    @property
+    def bits(self) -> int:
+        """Bits of a lane."""
+        return (self.limit + 2 * self.room).bit_length()
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a word."""
+        return WORD_BITS // self.bits
+
+    def words(self, length: int) -> int:
+        """Words that `length` values need."""
+        return -(-length // self.lanes)
+
+    def pack(self, values: UnitArray) -> WordArray:
+        """Values [m] -> words [ceil(m / lanes)]; LocalError for a value beyond bound and room."""
+        wanted = np.int64 if self.room else np.uint64
+        if values.ndim != 1 or values.dtype != wanted:
+            named = np.dtype(wanted).name
+            raise LocalError(f"values must be {named} [m], not {values.dtype} {values.shape}")
+        if values.size and int(values.max()) > self.bound + self.room:
+            raise LocalError(f"a value exceeds the agreed bound of {self.bound}{self._noisy}")
+        if values.size and int(values.min()) < -self.room:
+            raise LocalError(f"a value is below zero{self._noisy}")
+        return self._spread(values.view(np.uint64))
+
+    def unpack(self, words: WordArray, length: int, limit: int | None = None) -> UnitArray:
+        """Summed words -> `length` summed values. limit: what they can reach; by default `limit`.
+
+        PeerError for the wrong number of words, for a value beyond the limit and the room and for
+        a bit set outside the lanes in use: then some client did not keep to the protocol.
+        """
+        width = self.words(length)
+        if words.shape != (width,):
+            raise PeerError(f"a sum of {length} values has {width} words, not {words.shape}")
+        if self.room:
+            words = words + self._spread(np.full(length, self.room, np.uint64))
+        mask = np.uint64((1 << self.bits) - 1)
+        values = np.empty((self.lanes, width), dtype=np.uint64)
+        for lane in range(self.lanes):
+            np.bitwise_and(words >> np.uint64(lane * self.bits), mask, out=values[lane])
+        flat = values.reshape(-1)
+        self._check(words, flat, length, self.limit if limit is None else limit)
+        return flat[:length].view(np.int64) - self.room if self.room else flat[:length]
+
+    @property
+    def _noisy(self) -> str:
+        return f" by more than the noise's room of {self.room}" if self.room else ""
+
+    def _spread(self, values: WordArray) -> WordArray:
+        """Each value modulo 2**64, times its lane's weight, added into its word."""
+        width = self.words(values.size)
+        words = np.zeros(width, dtype=np.uint64)
+        for lane in range(self.lanes):
+            part = values[lane * width : (lane + 1) * width]
+            words[: part.size] += part << np.uint64(lane * self.bits)
+        return words
+
+    def _check(self, words: WordArray, values: WordArray, length: int, limit: int) -> None:
+        """words, values: with the room already added."""
+        used = self.lanes * self.bits
+        if values.size and int(values.max()) > limit + 2 * self.room:
+            raise PeerError(f"a summed value exceeds {limit}, clients times bound{self._noisy}")
+        if values[length:].any() or (used < WORD_BITS and (words >> np.uint64(used)).any()):
+            raise PeerError("a sum has bits set outside the lanes in use")

@@ -12,22 +12,22 @@ import torch
 from torch import nn
 
 from secure_fd import models, recipes
-from secure_fd.aggregation.base import Dropouts, PlainSum, SecureSum
+from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.crypto.public import proxy_commitment
+from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import (
     AnyMethod,
+    Dropouts,
     Federation,
     Participant,
     participants_of,
     recipe_of,
 )
-from secure_fd.learner import effective_classes
-from secure_fd.messages import proxy_pixels
+from secure_fd.knowledge import proxy_pixels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -36,6 +36,7 @@ from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Recipe
+from secure_fd.training import effective_classes
 from secure_fd.transcript import RoundReport, Transcript
 
 Secure = Literal["masks", "he"] | None

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.aggregation.base import Stage, SumServer
-from secure_fd.knowledge import Ensemble, IntArray, UnitArray, WordArray
-from secure_fd.secagg.packing import LaneLayout
+from secure_fd.knowledge import Ensemble, IntArray, LaneLayout, UnitArray, WordArray
 
 
 class Stopwatch:

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import Dropouts, SecureSum, Stage
+from secure_fd.aggregation.base import SecureSum, Stage
 from secure_fd.data.federated import FederatedData
-from secure_fd.federation import Federation, Participant
+from secure_fd.federation import Dropouts, Federation, Participant
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import Labels, Method, Opinion, levels
 from secure_fd.methods.selective_fd import SelectiveFD

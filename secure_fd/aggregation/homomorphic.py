@@ -21,8 +21,7 @@ from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto.primitives import SERVER, WORD, RandomBytes, SecretHolder, draw, fields
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.exchange import Kind, Sum, read_header
-from secure_fd.knowledge import UnitArray, WordArray
-from secure_fd.secagg.packing import LaneLayout
+from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
 from secure_fd.secagg.session import (
     NO_NOISE,
     Place,

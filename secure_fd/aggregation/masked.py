@@ -16,8 +16,8 @@ from secure_fd.crypto.primitives import (
     draw,
     insecure_bytes,
     kem_available,
+    public_nonces,
 )
-from secure_fd.crypto.public import public_nonces
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import UnitArray, WordArray

@@ -11,8 +11,7 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import IntArray
-from secure_fd.messages import pixel_bytes
+from secure_fd.knowledge import IntArray, pixel_bytes
 from secure_fd.recipes import Sizes, image_set
 
 Count = int | tuple[int, ...]

@@ -26,10 +26,10 @@ from secure_fd.knowledge import (
     ensemble_predictions,
     one_hot,
 )
-from secure_fd.learner import Learner
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.recipes import Schedule
+from secure_fd.training import Learner
 from secure_fd.transcript import Transcript
 
 

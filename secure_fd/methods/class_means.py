@@ -34,11 +34,10 @@ from secure_fd.knowledge import (
     Sums,
     WordArray,
     ensemble_predictions,
+    wire_type,
 )
-from secure_fd.learner import Learner
-from secure_fd.messages import wire_type
 from secure_fd.methods.base import Labels, LearningHalf, Own, RecordingHalf, Setting, levels
-from secure_fd.training import predict
+from secure_fd.training import Learner, predict
 from secure_fd.transcript import DistillationRound, Transcript, uploads_of
 
 _MOST_ASKED: Final = 100

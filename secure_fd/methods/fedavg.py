@@ -17,12 +17,12 @@ from secure_fd.aggregation.base import SumServer
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Ask, ClientTurn, ServerReport, ServerTurn, Share, Void
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
-from secure_fd.learner import Learner
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer
 from secure_fd.recipes import SGD
+from secure_fd.training import Learner
 from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of
 
 _INDEX: Final = struct.Struct(">Q")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from secure_fd.exchange import ClientTurn, ServerTurn
-from secure_fd.learner import Learner
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.training import Learner
 
 
 @dataclass(frozen=True, slots=True)

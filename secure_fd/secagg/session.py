@@ -25,10 +25,10 @@ from secure_fd.crypto.primitives import (
     fields,
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.knowledge import MODULUS_BITS, LaneLayout
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import default_degree, threshold
 from secure_fd.secagg.graph import threshold as least_threshold
-from secure_fd.secagg.packing import MODULUS_BITS, LaneLayout
 
 _HEADER: Final = struct.Struct(">HHIQ32s")
 HEADER_BYTES: Final = _HEADER.size

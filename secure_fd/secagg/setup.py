@@ -26,8 +26,8 @@ from secure_fd.crypto.primitives import (
     SecretHolder,
     draw,
     encapsulate,
+    joint_seed,
 )
-from secure_fd.crypto.public import joint_seed
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.messages import Channel

@@ -10,10 +10,9 @@ import numpy as np
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import CIPHERTEXT_BYTES, WORD, kem_available
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import IntArray, WordArray
+from secure_fd.knowledge import IntArray, LaneLayout, WordArray
 from secure_fd.secagg import messages as rounds
 from secure_fd.secagg import messages as setups
-from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
 from tests.fuzz.honest import PLAIN, Honest
 from tests.vectors.independent import HEADER, SERVER

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from secure_fd.aggregation.base import Dropouts, PlainSum, Stage
+from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.errors import ConfigurationError
+from secure_fd.federation import Dropouts
 from tests.summing import summed
 
 EARLY = (Stage.PREPARE, Stage.INPUT)

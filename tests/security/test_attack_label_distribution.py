@@ -20,13 +20,13 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import (
     FloatArray,
     KnowledgeCodec,
+    LaneLayout,
     Released,
     WordArray,
     one_hot,
 )
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.recipes import SGD
-from secure_fd.secagg.packing import LaneLayout
 from secure_fd.transcript import Transcript
 from tests import attack_games as games
 from tests.attack_games import add_round

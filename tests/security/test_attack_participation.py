@@ -11,10 +11,10 @@ from torch import nn
 from attacks.base import AttackResult, FloatArray
 from attacks.label_distribution import Participation
 from attacks.view import Public, server_view
-from secure_fd.aggregation.base import Dropouts
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
+from secure_fd.federation import Dropouts
 from secure_fd.knowledge import KnowledgeCodec
 from secure_fd.protection.record import RecordUnit
 from secure_fd.transcript import Transcript

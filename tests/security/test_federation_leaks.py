@@ -15,7 +15,7 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
 from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import WEIGHED_LEVELS, WordArray
+from secure_fd.knowledge import WEIGHED_LEVELS, LaneLayout, WordArray
 from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -24,7 +24,6 @@ from secure_fd.protection.base import Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import SGD
-from secure_fd.secagg.packing import LaneLayout
 from tests.small_federation import all_proxies, federation, networks, participants, run, verdict
 
 ROUNDS = 3
@@ -238,9 +237,9 @@ def test_keys_and_ledgers_are_in_no_repr(digits: FederatedData) -> None:
     unit = LabelUnit(4.0, 1e-5, random=recorded)
     aggregation = MaskedSum(4, random=recorded)
     made = run(federation(digits, aggregation=aggregation, protection=unit), rounds=1)
-    text = repr([made, made.transcript, unit, unit._ledgers, aggregation, aggregation.caveats])
+    text = repr([made, made.transcript, unit, unit.parts, aggregation, aggregation.caveats])
     forms = [form for secret in drawn for form in (secret.hex(), repr(secret)[2:-1])]
     assert len(forms) > 20
     assert not [form for form in forms if form in text]
-    assert repr(unit._ledgers[0]._named) not in text
+    assert repr(unit.parts[0].ledger._named) not in text
     assert forms[0] in repr(drawn[0].hex())

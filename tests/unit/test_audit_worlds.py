@@ -134,7 +134,7 @@ def test_a_missing_or_void_guarantee_is_a_failure() -> None:
     seeded = masked_unit(Setting(4.0), plan, SeededRandom(1))
     with pytest.raises(LocalError, match="no guarantee was made"):
         printed(seeded.guarantee())
-    seeded.perturb(0, np.zeros(4, dtype=np.uint64))
+    seeded.client(0).perturb(np.zeros(4, dtype=np.uint64))
     with pytest.raises(LocalError, match="there is no epsilon to audit"):
         printed(seeded.guarantee())
 

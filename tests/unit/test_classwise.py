@@ -16,7 +16,7 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.federation import Federation, Participant
-from secure_fd.knowledge import FloatArray, KnowledgeCodec, Released, Sums
+from secure_fd.knowledge import FloatArray, KnowledgeCodec, LaneLayout, Released, Sums
 from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import (
     ClassMeansClient,
@@ -30,7 +30,6 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule, Sizes
-from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.training import Trainer, predict
 from tests.small_federation import BRIEF, faults, participants

@@ -23,10 +23,11 @@ from experiments.privacy_compare import Plan, Settings, cells, measure, needs, p
 from experiments.rows import RowSpec, Terms
 from experiments.runs import RowRun, WarmUp
 from secure_fd import simulation
-from secure_fd.aggregation.base import Dropouts, Stage
-from secure_fd.crypto.public import proxy_commitment
+from secure_fd.aggregation.base import Stage
+from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.data.images import Images
-from secure_fd.messages import proxy_pixels
+from secure_fd.federation import Dropouts
+from secure_fd.knowledge import proxy_pixels
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
 

@@ -18,7 +18,7 @@ from secure_fd.data.federated import federate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.messages import proxy_bytes
+from secure_fd.knowledge import proxy_bytes
 from secure_fd.recipes import Sizes, image_set
 
 Bytes = NDArray[np.uint8]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secure_fd.crypto import public as draw
-from secure_fd.crypto.public import draw_indices, joint_seed, public_nonces
+from secure_fd.crypto import primitives as draw
+from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray
 
@@ -120,5 +120,5 @@ def test_a_seed_without_every_nonce_is_refused(nonces: list[bytes]) -> None:
 
 
 def test_the_draw_needs_no_torch() -> None:
-    code = "import sys, secure_fd.crypto.public; sys.exit('torch' in sys.modules)"
+    code = "import sys, secure_fd.crypto.primitives; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.aggregation.base import Dropouts, PlainSum, Stage
+from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import PeerError
 from secure_fd.exchange import Kind
-from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums
-from secure_fd.messages import ensemble_message, proxy_bytes
+from secure_fd.federation import Dropouts, Federation, participants_of
+from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums, ensemble_message, proxy_bytes
 from secure_fd.methods.base import CountedVotes, Labels
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD

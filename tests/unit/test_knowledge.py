@@ -18,9 +18,11 @@ from secure_fd.knowledge import (
     FloatArray,
     KnowledgeCodec,
     Released,
+    ensemble_message,
     one_hot,
+    proxy_bytes,
+    read_ensemble,
 )
-from secure_fd.messages import ensemble_message, proxy_bytes, read_ensemble
 
 ROWS = np.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
 

@@ -11,10 +11,9 @@ from torch import nn
 from secure_fd.cohort import OnSteps, SideBySide
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.learner import Learner, Lesson
 from secure_fd.models import build, flatten
 from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Trainer
+from secure_fd.training import Learner, Lesson, Trainer
 
 CPU = torch.device("cpu")
 STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))

@@ -22,10 +22,12 @@ from secure_fd.knowledge import (
     Ensemble,
     FloatArray,
     KnowledgeCodec,
+    LaneLayout,
     Sums,
     contributors,
+    ensemble_message,
+    proxy_bytes,
 )
-from secure_fd.messages import ensemble_message, proxy_bytes
 from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
@@ -33,11 +35,10 @@ from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import Trust
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD
-from secure_fd.rounds import Trust
 from secure_fd.secagg.client import ClientRound
-from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.secagg.setup import ClientSetup, ServerSetup

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import IntArray, WordArray
-from secure_fd.secagg.packing import LaneLayout
+from secure_fd.knowledge import IntArray, LaneLayout, WordArray
 
 
 def words_of(*numbers: int) -> WordArray:

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from secure_fd.aggregation.base import PlainSum, Stage
-from secure_fd.crypto.public import draw_indices, joint_seed, public_nonces
+from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
-from secure_fd.methods.votes import VoteServer
-from secure_fd.rounds import Draws, ReleaseLedger
+from secure_fd.methods.votes import Draws, ReleaseLedger, VoteServer
 from tests.small_federation import BRIEF, faults, federation, run
 
 

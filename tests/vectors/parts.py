@@ -9,15 +9,21 @@ from unittest.mock import patch
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import WORD, AgreementKey, Purpose, derive_key, insecure_bytes
-from secure_fd.crypto.public import draw_indices, joint_seed
-from secure_fd.knowledge import WordArray
+from secure_fd.crypto.primitives import (
+    WORD,
+    AgreementKey,
+    Purpose,
+    derive_key,
+    draw_indices,
+    insecure_bytes,
+    joint_seed,
+)
+from secure_fd.knowledge import LaneLayout, WordArray
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg import masks as secrets
 from secure_fd.secagg import messages as channel
 from secure_fd.secagg.graph import neighbours
 from secure_fd.secagg.messages import Channel
-from secure_fd.secagg.packing import LaneLayout
 from secure_fd.secagg.session import Place
 
 
