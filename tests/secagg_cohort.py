@@ -1,19 +1,41 @@
-"""A cohort of the masked sum with repeatable keys, for tests that drive the machines by hand."""
+"""A cohort of the masked sum with repeatable keys, for tests that drive the machines by hand.
 
-from collections.abc import Collection, Mapping
+Beside it what a server makes up, from what clients sent it and from keys of its own, and a round in
+which client 0 can be told things in any state.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pytest
 
 from secure_fd.aggregation.masked import set_up
-from secure_fd.crypto.primitives import IdentityKey, RandomBytes, insecure_bytes
+from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import IntArray, WordArray
+from secure_fd.secagg import messages
 from secure_fd.secagg.client import Client, ClientRound, ClientState
-from secure_fd.secagg.messages import encode_cohort, encode_members
+from secure_fd.secagg.messages import (
+    Join,
+    Member,
+    Prepare,
+    Relayed,
+    commit,
+    encode_cohort,
+    encode_members,
+)
 from secure_fd.secagg.server import Server, ServerRound
-from secure_fd.secagg.session import Floors, Group, Roster, RoundTerms, Session
+from secure_fd.secagg.session import (
+    Floors,
+    Group,
+    Roster,
+    RoundScope,
+    RoundTerms,
+    Session,
+    encode_set,
+)
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
@@ -195,3 +217,156 @@ def assert_dead(machine: ClientRound) -> None:
         with pytest.raises((LocalError, PeerError), match="ABORTED"):
             attempt()
     assert machine.state is ClientState.ABORTED
+
+
+Clients = tuple[int, ...]
+SERVER_KEY: Final = AgreementKey.generate(insecure_bytes(99))
+SERVER_NONCE: Final = bytes(range(32))
+
+
+def flip(data: bytes, at: int = -1) -> bytes:
+    """The data with one bit of one byte flipped."""
+    changed = bytearray(data)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+def forged_member(cohort: Cohort, client: int) -> Member:
+    """A client whom the server wants to play: with keys and a nonce of the server's own."""
+    commitment = commit(cohort.session, client, SERVER_NONCE)
+    return Join(client, SERVER_KEY.public, commitment, b"").member
+
+
+def take_prepare(machine: ClientRound) -> Prepare:
+    """What a client that starts a round prepares."""
+    message, degree = machine.start(), machine._enrolment.group.degree
+    assert message is not None
+    return messages.decode_prepare(message, machine.scope.place, machine.number, degree)
+
+
+def line(prepared: Mapping[int, Prepare], group: Group, client: int, peer: int) -> Relayed:
+    """What an honest server relays of a peer to a client."""
+    sent, at = prepared[peer], group.neighbours(peer).index(client)
+    size = messages.SEALED_BYTES
+    return Relayed(sent.key, sent.sealed[size * at : size * (at + 1)])
+
+
+def lines(
+    prepared: Mapping[int, Prepare], group: Group, client: int, cohort: Collection[int]
+) -> dict[int, Relayed]:
+    """The same for all of a client's neighbours in the cohort."""
+    near = [peer for peer in group.neighbours(client) if peer in cohort]
+    return {peer: line(prepared, group, client, peer) for peer in near}
+
+
+def cohort_message(
+    relayed: Mapping[int, Relayed], cohort: Collection[int], machine: ClientRound
+) -> bytes:
+    """COHORT, with these lines."""
+    body = b"".join(relayed[peer].key + relayed[peer].sealed for peer in sorted(relayed))
+    members = machine._enrolment.group.members
+    return messages.encode_cohort(encode_set(cohort, members), body, machine.scope.place)
+
+
+def survivors_message(
+    survivors: Collection[int], signatures: Mapping[int, bytes], machine: ClientRound
+) -> bytes:
+    """SURVIVORS, with these signatures."""
+    chosen = encode_set(survivors, machine._enrolment.group.members)
+    return messages.encode_survivors(chosen, listed(signatures), machine.scope.place)
+
+
+def signatures_message(signatures: Mapping[int, bytes], machine: ClientRound) -> bytes:
+    """SIGNATURES, with these."""
+    return messages.encode_signatures(listed(signatures), machine.scope.place)
+
+
+def listed(signatures: Mapping[int, bytes]) -> bytes:
+    """A list of signatures, ascending by client."""
+    return b"".join(messages.signature_entry(k, signatures[k]) for k in sorted(signatures))
+
+
+def sign_story(
+    identity: IdentityKey,
+    scope: RoundScope,
+    group: Group,
+    client: int,
+    cohort: Clients,
+    survivors: Clients,
+) -> bytes:
+    """What a client signs that has heard this: of the cohort, or of cohort and survivors."""
+    everyone, left = (encode_set(chosen, group.members) for chosen in (cohort, survivors))
+    if cohort == survivors:
+        return identity.sign(messages.cohort_text(scope, client, group, everyone))
+    return identity.sign(messages.survivor_text(scope, client, group, everyone, left))
+
+
+ALL: Clients = (0, 1, 2, 3)
+LATER = RoundTerms(TERMS.index + 2, TERMS.length, TERMS.bound)
+
+
+@dataclass
+class Stage:
+    """Four clients, of whom client 0 is told things."""
+
+    cohort: Cohort
+    machines: Mapping[int, ClientRound]
+    prepared: Mapping[int, Prepare]
+
+    @classmethod
+    def opened(cls, cohort: Cohort | None = None, terms: RoundTerms = TERMS) -> "Stage":
+        cohort = cohort or Cohort(4)
+        machines = cohort.open_clients(terms)
+        prepared = {k: take_prepare(machine) for k, machine in machines.items()}
+        return cls(cohort, machines, prepared)
+
+    def relayed(self, client: int = 0, cohort: Clients = ALL) -> dict[int, Relayed]:
+        """What an honest server passes on."""
+        return lines(self.prepared, self.cohort.group, client, cohort)
+
+    def tell(self, relayed: Mapping[int, Relayed], cohort: Clients = ALL) -> bytes:
+        return self.machines[0].receive(cohort_message(relayed, cohort, self.machines[0]))
+
+    def signatures(
+        self, signers: Clients, survivors: Clients = ALL, scope: RoundScope | None = None
+    ) -> dict[int, bytes]:
+        """What these clients sign who masked for all, and heard of these survivors."""
+        there, group = scope or self.machines[0].scope, self.cohort.group
+        return {
+            k: sign_story(self.cohort.identities[k], there, group, k, ALL, survivors)
+            for k in signers
+        }
+
+
+def slow_round(cohort: Cohort, terms: RoundTerms = TERMS) -> Iterator[tuple[ClientRound, bytes]]:
+    """Client 0 and, stage by stage, the message that it is about to get; client 3 drops out."""
+    current = round_of(cohort, terms)
+    inbound = current.prepare()
+    for lost in ((3,), (), ()):
+        yield current.clients[0], inbound[0]
+        inbound = current.deliver(current.answer(inbound), without=lost)
+
+
+def reach(state: ClientState, cohort: Cohort, terms: RoundTerms = TERMS) -> ClientRound:
+    """Client 0 of a round, in this state."""
+    if state is ClientState.READY:
+        return round_of(cohort, terms).clients[0]
+    machine = None
+    for machine, _ in slow_round(cohort, terms):
+        if machine.state is state:
+            return machine
+    assert machine is not None
+    assert machine.state is state
+    return machine
+
+
+def inbox(cohort: Cohort, terms: RoundTerms = TERMS) -> dict[str, bytes]:
+    """Every message to client 0 of a round in which client 3 drops out."""
+    names = ("COHORT", "SURVIVORS", "SIGNATURES")
+    return dict(zip(names, (message for _, message in slow_round(cohort, terms)), strict=True))
+
+
+def complete_survivors(cohort: Cohort, terms: RoundTerms = TERMS) -> bytes:
+    """What the server says to client 0 when nobody is missing."""
+    current = round_of(cohort, terms)
+    return current.deliver(current.masked())[0]

@@ -24,11 +24,13 @@ from secure_fd.secagg.masks import (
     self_stream,
 )
 from secure_fd.secagg.session import Group, RoundTerms
-from tests.secagg_cohort import TERMS, Cohort, random_values
-from tests.secagg_forgery import (
+from tests.secagg_cohort import (
+    TERMS,
     Clients,
+    Cohort,
     cohort_message,
     lines,
+    random_values,
     sign_story,
     signatures_message,
     survivors_message,

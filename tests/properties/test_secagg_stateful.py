@@ -1,25 +1,329 @@
 """Sessions of many rounds over the real machines, with faults and attacks in any order.
 
-The rules, and what must hold, are in tests/secagg_federation.py. Every twin, with one protection
-broken, must be caught by them.
+Seven clients in a complete graph: five shares open a secret, and no sum is over fewer than five.
+The rules say what a network, a client or a server may do; the checks say what must hold:
+
+- a sum that appears is exactly that of the clients whose inputs arrived;
+- a round ends without one only where too few were left, or where a machine refused a message;
+- a message that was replayed, altered or out of order stops the one machine that it reached;
+- no client gives two shares of one owner in a round, whatever it is shown, and with two corrupt
+  clients to help, the server never gets both secrets of anybody, nor the signatures for two
+  different sets of survivors;
+- no round key is ever seen in two rounds.
+
+Every twin, with one protection broken, must be caught by them.
 """
 
-from typing import Any
+from collections import Counter, defaultdict
+from typing import Any, ClassVar
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import RandomBytes
-from secure_fd.errors import PeerError
-from secure_fd.secagg.client import ClientRound, _Held
+from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState, _Held
 from secure_fd.secagg.masks import RoundSecrets
-from secure_fd.secagg.server import Unmasking
-from secure_fd.secagg.session import Place
-from tests.secagg_federation import Federation, N, clients
-from tests.vectors.independent import frame
+from secure_fd.secagg.server import ServerRound, ServerState, Unmasking
+from secure_fd.secagg.session import Place, RoundTerms
+from tests.secagg_cohort import Cohort, random_values
+from tests.vectors import independent as protocol
+from tests.vectors.independent import HEADER, frame, read_frame
+
+N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99
+
+clients = st.integers(0, N - 1)
+
+
+@st.composite
+def altered(draw: st.DrawFn, message: bytes, *, all_bits: bool) -> bytes:
+    """Cut, lengthened, or with one bit of its header (of all of it) the other way."""
+    cut = st.integers(1, 60).map(lambda size: message[:-size])
+    longer = st.integers(1, 60).map(lambda size: message + bytes(size))
+    last = (len(message) if all_bits else HEADER) * 8 - 1
+
+    def flip(bit: int) -> bytes:
+        changed = bytearray(message)
+        changed[bit // 8] ^= 1 << bit % 8
+        return bytes(changed)
+
+    return draw(cut | longer | st.integers(0, last).map(flip))
+
+
+class Federation(RuleBasedStateMachine):
+    """outbox, inbox: what is on its way to the server, and to the clients; one is always empty.
+
+    endings: how the rounds of all runs ended, so that a test can see that none is missing.
+    """
+
+    endings: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index, self.faults, self.liar = -1, 0, "nobody"
+        self.server: ServerRound | None = None
+        self.machines: dict[int, ClientRound] = {}
+        self.values: dict[int, WordArray] = {}
+        self.outbox: dict[int, bytes] = {}
+        self.inbox: dict[int, bytes] = {}
+        self.ready: set[int] = set()
+        self.inputs: set[int] = set()
+        self.sent_up: dict[int, list[bytes]] = defaultdict(list)
+        self.sent_down: dict[int, list[bytes]] = defaultdict(list)
+        self.round_keys: dict[bytes, tuple[int, int]] = {}
+        self.cohort_marks: dict[int, bytes] = {}
+        self.seen: dict[int, frozenset[int]] = {}
+
+    @initialize(seed=st.integers(0, 9))
+    def start(self, seed: int) -> None:
+        self.cohort = Cohort(N, seed)
+        self.group = self.cohort.group
+        self.members, self.setups = frozenset(range(N)), 1
+        assert self.group.threshold == self.group.quorum == THRESHOLD
+
+    # What honest parties do.
+
+    @precondition(lambda self: self.server is None)
+    @rule(
+        gap=st.sampled_from([0, 0, 0, 1]),
+        away=st.just(frozenset()) | st.frozensets(clients, max_size=2),
+        faults=st.integers(0, 2),
+        liar=st.sampled_from(["nobody", "nobody", "server", "server", "client", "client"]),
+    )
+    def begin(self, gap: int, away: frozenset[int], faults: int, liar: str) -> None:
+        """Whoever is away knows nothing of it. faults, liar: what may go wrong, not too often."""
+        self.faults, self.liar = faults, liar
+        self.ready = self.inputs if gap == 0 and self.index >= 0 else set()
+        self.index += 1 + gap
+        terms = RoundTerms(self.index, length=9, bound=6, subject=b"%d" % self.index)
+        self.values = random_values(self.cohort, terms, self.index)
+        self.server = self.cohort.server.open_round(terms)
+        self.machines = {k: self._open(k, terms) for k in sorted(self.members - away)}
+        started = {k: machine.start() for k, machine in self.machines.items()}
+        self.outbox = {k: message for k, message in started.items() if message is not None}
+        self.inputs, self.inbox = set(), {}
+        self.seen, self.cohort_marks = {}, {}
+
+    def _open(self, client: int, terms: RoundTerms) -> ClientRound:
+        machine = self.cohort.clients[client].open_round(terms)
+        machine.load(self.values[client])
+        return machine
+
+    @precondition(lambda self: self.server is not None and not self.inbox)
+    @rule(order=st.permutations(range(N)))
+    def close_stage(self, order: list[int]) -> None:
+        """Deliver, in any order, whatever is on its way to the server; then close the stage."""
+        assert self.server is not None
+        state, senders = self.server.state, [k for k in order if k in self.outbox]
+        for client in senders:
+            self.server.receive(client, self.outbox[client])
+            self.sent_up[client].append(self.outbox[client])
+            self._note_upload(state, client, self.outbox[client])
+        arrived = set(senders) | (self.ready if state is ServerState.PREPARE else set())
+        if state is ServerState.INPUT:
+            self.inputs = arrived
+        self.outbox = {}
+        try:
+            self.inbox = dict(self.server.advance())
+        except MissingClientError:
+            assert len(arrived) < THRESHOLD
+            self._end("void")
+            return
+        assert len(arrived) >= THRESHOLD
+        if self.server.finished:
+            self._check_sum()
+            self._end("sum of all" if self.inputs == self.members else "sum of some")
+
+    def _note_upload(self, state: ServerState, client: int, message: bytes) -> None:
+        """A round key is of one client and one round, for which it may be sent twice.
+
+        Of an input, keep the signature of the cohort.
+        """
+        assert self.server is not None
+        key_at = HEADER
+        if state is ServerState.INPUT:
+            signature_at = HEADER + 8 * self.server.scope.words
+            key_at = signature_at + 64
+            self.cohort_marks[client] = message[signature_at:key_at]
+        if state in (ServerState.PREPARE, ServerState.INPUT):
+            key = message[key_at : key_at + 32]
+            owner = (client, self.index + (state is ServerState.INPUT))
+            assert self.round_keys.setdefault(key, owner) == owner, "a round key came twice"
+
+    @precondition(lambda self: self.inbox)
+    @rule()
+    def answer(self) -> None:
+        """Every client that is still with us answers what it got."""
+        for client, message in self.inbox.items():
+            if self._alive(client):
+                self.outbox[client] = self._receive(client, message)
+        self.inbox = {}
+
+    def _receive(self, client: int, message: bytes) -> bytes:
+        machine = self.machines[client]
+        self.sent_down[client].append(message)
+        held = machine._held
+        assert held is not None
+        reply = machine.receive(message)
+        if read_frame(reply)[0] == "UNMASK":
+            given, owners = reply[HEADER:], sorted(held.shares)
+            pieces = [given[at : at + 32] for at in range(0, len(given), 32)]
+            kinds = {
+                owner: (piece == held.shares[owner].seed, piece == held.shares[owner].root)
+                for owner, piece in zip(owners, pieces, strict=True)
+            }
+            assert set(kinds.values()) <= {(True, False), (False, True)}
+            assert client not in self.seen, "a client answered twice"
+            self.seen[client] = frozenset(owner for owner, (seed, _) in kinds.items() if seed)
+        return reply
+
+    @precondition(lambda self: self.server is None and self.setups < MAX_SETUPS)
+    @rule(members=st.just(frozenset(range(N))) | st.frozensets(clients, min_size=N - 1))
+    def agree_anew(self, members: frozenset[int]) -> None:
+        """Another set-up in the same session, of all clients or all but one."""
+        self.cohort.enrol(sorted(members))
+        self.group = self.cohort.group
+        self.members, self.inputs = members, set()
+        self.setups += 1
+
+    # What goes wrong.
+
+    @precondition(lambda self: self.outbox and self.faults)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        """A message gets lost, and its client falls silent."""
+        client = data.draw(st.sampled_from(sorted(self.outbox)))
+        self.faults -= 1
+        del self.outbox[client]
+        self.machines.pop(client)
+
+    @precondition(lambda self: self.inbox and self.faults)
+    @rule(data=st.data())
+    def strike_a_client(self, data: st.DataObject) -> None:
+        """A message that is not the one due reaches a client: that one machine stops."""
+        there = [k for k in sorted(self.inbox) if k in self.machines]
+        assume(there)
+        client = data.draw(st.sampled_from(there))
+        bad = data.draw(altered(self.inbox[client], all_bits=self._kind_due() == "COHORT"))
+        if self.sent_down[client]:
+            bad = data.draw(st.just(bad) | st.sampled_from(self.sent_down[client]))
+        self.faults -= 1
+        before = {k: machine.state for k, machine in self.machines.items() if k != client}
+        with pytest.raises(PeerError):
+            self.machines[client].receive(bad)
+        assert self.machines[client].state is ClientState.ABORTED
+        assert self.machines[client]._held is None
+        assert before == {k: machine.state for k, machine in self.machines.items() if k != client}
+
+    def _kind_due(self) -> str:
+        return read_frame(next(iter(self.inbox.values())))[0] if self.inbox else ""
+
+    @precondition(lambda self: self.outbox and self.liar == "client")
+    @rule(data=st.data())
+    def strike_the_server(self, data: st.DataObject) -> None:
+        """The same for the server: its round ends without a sum, and no client notices."""
+        assert self.server is not None
+        sender = data.draw(st.sampled_from(sorted(self.outbox)))
+        message = self.outbox[sender]
+        attacks = [
+            st.tuples(st.just(sender), altered(message, all_bits=False)),
+            st.tuples(st.sampled_from([k for k in range(N) if k != sender]), st.just(message)),
+            st.tuples(st.just(NOBODY), st.just(message)),
+        ]
+        if self.sent_up[sender]:
+            attacks.append(st.tuples(st.just(sender), st.sampled_from(self.sent_up[sender])))
+        claimed, bad = data.draw(st.one_of(attacks))
+        before = {k: machine.state for k, machine in self.machines.items()}
+        with pytest.raises(PeerError):
+            self.server.receive(claimed, bad)
+        assert self.server.state is ServerState.ABORTED
+        assert before == {k: machine.state for k, machine in self.machines.items()}
+        self._end("struck")
+
+    @precondition(lambda self: self.liar == "server" and self._kind_due() == "SURVIVORS")
+    @rule(lost=st.lists(st.frozensets(clients, max_size=2), max_size=2), data=st.data())
+    def show_different_survivors(self, lost: list[frozenset[int]], data: st.DataObject) -> None:
+        """A lying server shows each client one of several sets; two corrupt clients sign all."""
+        honest = [k for k in sorted(self.inbox) if self._alive(k)][CORRUPT:]
+        assume(honest)
+        held = self.machines[honest[0]]._held
+        assert held is not None
+        cohort = frozenset(held.cohort)
+        views = [*(cohort - some for some in lost), cohort]
+        shown = {k: data.draw(st.sampled_from(views)) for k in honest}
+        corrupt = sorted(cohort)[:CORRUPT]
+        marks = {view: {k: self._sign(k, cohort, view) for k in corrupt} for view in views}
+        for client, view in shown.items():
+            signatures = self.cohort_marks if view == cohort else {}
+            reply = self._ask(
+                client, "SURVIVORS", self._set(view) + protocol.signature_list(signatures)
+            )
+            if reply and read_frame(reply)[0] == "CONSISTENT":
+                marks[view][client] = reply[HEADER:]
+        for client, view in shown.items():
+            if client in marks[view]:
+                self._ask(client, "SIGNATURES", protocol.signature_list(marks[view]))
+        self._check_secrets(cohort)
+        self._end("lied to")
+
+    def _alive(self, client: int) -> bool:
+        machine = self.machines.get(client)
+        return machine is not None and machine.state is not ClientState.ABORTED
+
+    def _ask(self, client: int, kind: str, body: bytes) -> bytes | None:
+        session = self.cohort.session.id
+        try:
+            message = protocol.frame(kind, session, self.index, protocol.SERVER, body)
+            return self._receive(client, message)
+        except PeerError:
+            return None
+
+    def _set(self, chosen: frozenset[int]) -> bytes:
+        return protocol.member_set(sorted(chosen), sorted(self.members))
+
+    def _sign(self, client: int, cohort: frozenset[int], view: frozenset[int]) -> bytes:
+        """A corrupt client's signature of any set."""
+        assert self.server is not None
+        terms, listed = self.server.scope.terms.encode(), self.group.view
+        sets = self._set(cohort), self._set(view)
+        text = protocol.survivor_text(self.cohort.session.id, terms, client, listed, *sets)
+        return self.cohort.identities[client].sign(text)
+
+    # What must hold.
+
+    def _check_secrets(self, cohort: frozenset[int]) -> None:
+        """Beside the whole cohort, one set of survivors at most; and one secret an owner."""
+        assert len(set(self.seen.values()) - {cohort}) <= 1, "two sets of survivors"
+        for owner in cohort:
+            seeds = sum(owner in view for view in self.seen.values())
+            roots = len(self.seen) - seeds
+            assert min(seeds, roots) + CORRUPT < THRESHOLD
+
+    def _check_sum(self) -> None:
+        assert self.server is not None
+        assert self.server.survivors == tuple(sorted(self.inputs))
+        columns = zip(*(self.values[k].tolist() for k in self.inputs), strict=True)
+        assert self.server.total.tolist() == [sum(column) for column in columns]
+        assert set(self.seen.values()) == {frozenset(self.inputs)}
+
+    def _end(self, how: str) -> None:
+        assert self.server is not None
+        self.endings[how] += 1
+        if "sum" not in how:
+            with pytest.raises(LocalError, match="no sum"):
+                _ = self.server.total
+        self.server, self.outbox, self.inbox = None, {}, {}
+
 
 BOUNDED = settings(
     max_examples=20,

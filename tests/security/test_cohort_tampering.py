@@ -11,9 +11,17 @@ from secure_fd.secagg import masks as round_secrets
 from secure_fd.secagg.client import ClientState
 from secure_fd.secagg.messages import Relayed
 from secure_fd.secagg.session import Floors, Place
-from tests.secagg_cohort import Cohort, assert_dead
-from tests.secagg_forgery import SERVER_KEY, Clients, flip, sign_story, survivors_message
-from tests.secagg_stage import LATER, Stage
+from tests.secagg_cohort import (
+    LATER,
+    SERVER_KEY,
+    Clients,
+    Cohort,
+    Stage,
+    assert_dead,
+    flip,
+    sign_story,
+    survivors_message,
+)
 
 
 def server_key(_: Stage, relayed: dict[int, Relayed]) -> None:

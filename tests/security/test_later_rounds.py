@@ -15,10 +15,8 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.masks import RoundSecrets, open_vault, round_key
 from secure_fd.secagg.session import Place, RoundTerms
-from tests.secagg_cohort import Cohort, assert_dead
-from tests.secagg_forgery import Clients
+from tests.secagg_cohort import ALL, LATER, Clients, Cohort, Stage, assert_dead
 from tests.secagg_lying_server import LyingServer, Told
-from tests.secagg_stage import ALL, LATER, Stage
 
 VICTIM = 1
 Attack = Callable[[LyingServer, LyingServer], WordArray]

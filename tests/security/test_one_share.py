@@ -15,15 +15,16 @@ from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.session import HEADER_BYTES, MessageType, RoundTerms
-from tests.secagg_cohort import Cohort
-from tests.secagg_forgery import (
+from tests.secagg_cohort import (
+    ALL,
     Clients,
+    Cohort,
+    Stage,
     cohort_message,
     sign_story,
     signatures_message,
     survivors_message,
 )
-from tests.secagg_stage import ALL, Stage
 
 Send = Callable[[Stage], bytes]
 SETS: list[Clients] = [ALL, *((0, *rest) for rest in combinations((1, 2, 3), 2))]

@@ -7,9 +7,7 @@ from secure_fd.crypto import shamir
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.server import ServerState
-from tests.secagg_cohort import TERMS, Cohort, Round, random_values, round_of
-from tests.secagg_forgery import flip
-from tests.secagg_stage import LATER
+from tests.secagg_cohort import LATER, TERMS, Cohort, Round, flip, random_values, round_of
 
 UNMASK_HEAD, SHARE = 48, shamir.ELEMENT_BYTES
 

@@ -10,15 +10,18 @@ from secure_fd.secagg.server import ServerState
 from secure_fd.secagg.session import MessageType
 from secure_fd.secagg.setup import SetupState
 from tests.secagg_cohort import (
+    LATER,
     TERMS,
     Cohort,
     Round,
     SetUp,
     assert_dead,
     assert_setup_dead,
+    complete_survivors,
+    inbox,
+    reach,
     round_of,
 )
-from tests.secagg_stage import LATER, complete_survivors, inbox, reach
 
 STATES = [state for state in ClientState if state is not ClientState.ABORTED]
 DUE = {

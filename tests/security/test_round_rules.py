@@ -16,8 +16,16 @@ from secure_fd.secagg.messages import Channel, Prepare
 from secure_fd.secagg.server import Server, ServerState
 from secure_fd.secagg.session import Floors, Group, Place, Roster, RoundTerms, Session
 from secure_fd.secagg.setup import SetupState
-from tests.secagg_cohort import TERMS, Cohort, Round, assert_dead, assert_setup_dead, round_of
-from tests.secagg_stage import LATER, Stage
+from tests.secagg_cohort import (
+    LATER,
+    TERMS,
+    Cohort,
+    Round,
+    Stage,
+    assert_dead,
+    assert_setup_dead,
+    round_of,
+)
 
 # Once, and in order.
 

@@ -29,9 +29,17 @@ from secure_fd.secagg.session import (
     frame,
 )
 from secure_fd.secagg.setup import SetupState
-from tests.secagg_cohort import TERMS, Cohort, assert_dead, assert_setup_dead, random_values
+from tests.secagg_cohort import (
+    ALL,
+    TERMS,
+    Cohort,
+    assert_dead,
+    assert_setup_dead,
+    inbox,
+    random_values,
+    reach,
+)
 from tests.secagg_lying_server import LyingServer, Told
-from tests.secagg_stage import ALL, inbox, reach
 
 # A message type outside the protocol. There it returns the update in plain text.
 

@@ -18,8 +18,7 @@ from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets
 from secure_fd.secagg.setup import ClientSetup
-from tests.secagg_cohort import Cohort, Round, round_of
-from tests.secagg_stage import Stage
+from tests.secagg_cohort import Cohort, Round, Stage, round_of
 
 
 def forms(secret: bytes) -> list[str]:

@@ -10,8 +10,7 @@ from secure_fd.secagg import graph, messages
 from secure_fd.secagg.messages import Member
 from secure_fd.secagg.session import Floors, Roster, Session
 from secure_fd.secagg.setup import SetupStage, SetupState
-from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead
-from tests.secagg_forgery import flip, forged_member
+from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead, flip, forged_member
 from tests.secagg_lying_server import LyingServer, Told
 
 Members = tuple[Member, ...]

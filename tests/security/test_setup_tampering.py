@@ -19,8 +19,15 @@ from secure_fd.errors import PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.messages import Channel, Join, Reveal
 from secure_fd.secagg.setup import SetupState
-from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead
-from tests.secagg_forgery import SERVER_KEY, SERVER_NONCE, flip, forged_member
+from tests.secagg_cohort import (
+    SERVER_KEY,
+    SERVER_NONCE,
+    Cohort,
+    SetUp,
+    assert_setup_dead,
+    flip,
+    forged_member,
+)
 
 needs_kem = pytest.mark.skipif(not kem_available(), reason="no ML-KEM-768 in this cryptography")
 

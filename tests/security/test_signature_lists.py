@@ -8,9 +8,14 @@ import pytest
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.session import RoundScope, RoundTerms
-from tests.secagg_cohort import TERMS, Cohort, assert_dead
-from tests.secagg_forgery import (
+from tests.secagg_cohort import (
+    ALL,
+    LATER,
+    TERMS,
     Clients,
+    Cohort,
+    Stage,
+    assert_dead,
     cohort_message,
     flip,
     lines,
@@ -19,7 +24,6 @@ from tests.secagg_forgery import (
     survivors_message,
     take_prepare,
 )
-from tests.secagg_stage import ALL, LATER, Stage
 
 SLOW: Clients = (0, 1, 2)
 Signatures = dict[int, bytes]

@@ -16,8 +16,7 @@ import pytest
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.graph import threshold
 from secure_fd.secagg.session import Floors, RoundTerms
-from tests.secagg_cohort import Cohort
-from tests.secagg_forgery import Clients
+from tests.secagg_cohort import Clients, Cohort
 from tests.secagg_lying_server import LyingServer, Told
 
 LENGTH, BOUND = 8, 4

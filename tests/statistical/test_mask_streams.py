@@ -18,8 +18,7 @@ from secure_fd.knowledge import WordArray
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from tests.secagg_cohort import Cohort
-from tests.secagg_twins import drop_contexts
-from tests.uniform_words import looks_uniform
+from tests.uniform_words import drop_contexts, looks_uniform
 
 LENGTH = 2**17
 

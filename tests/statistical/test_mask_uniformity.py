@@ -15,8 +15,14 @@ from secure_fd.secagg.masks import RoundSecrets, round_key
 from secure_fd.secagg.messages import Channel
 from secure_fd.secagg.session import HEADER_BYTES, Place, RoundScope, RoundTerms
 from tests.secagg_cohort import Cohort
-from tests.secagg_twins import copied_key, drop_contexts, leave_out, one_root, repeat_secrets
-from tests.uniform_words import looks_uniform
+from tests.uniform_words import (
+    copied_key,
+    drop_contexts,
+    leave_out,
+    looks_uniform,
+    one_root,
+    repeat_secrets,
+)
 
 LENGTH = 2**17
 BOUND = 2**55
