@@ -205,7 +205,8 @@ def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
     ]
     record = RecordUnit(4.0, 1e-5)
     run(federation(digits, protection=record), rounds=1)
-    private += [record._votes[0].weights, record._releases[0].means]
+    part = record.parts[0]
+    private += [part._votes.weights, part._released.means]
     text = repr(
         [
             made,
@@ -216,8 +217,9 @@ def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
             opinion,
             chosen,
             record,
-            record._votes,
-            record._releases,
+            record.parts,
+            part._votes,
+            part._released,
             server(digits, made),
             server(digits, made).rounds,
         ]

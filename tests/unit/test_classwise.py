@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
+from secure_fd.aggregation.base import SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
-from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, PeerError
@@ -19,7 +18,6 @@ from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, LaneLayout, Released, Sums
 from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import (
-    ClassMeansClient,
     class_means,
     class_targets,
     read_sum,
@@ -207,12 +205,6 @@ def test_masks_change_no_bit(mixed: FederatedData, kind: Callable[[Labels], FKD 
     assert np.array_equal(seen.total, clear.transcript.distillation[-1].total)
 
 
-def test_a_later_call_goes_on(mixed: FederatedData) -> None:
-    whole, parts = made_of(mixed, PLS(), rounds=3), made_of(mixed, PLS(), rounds=2)
-    assert [report.index for report in parts.rounds(1)] == [2]
-    assert np.array_equal(parameters(whole), parameters(parts))
-
-
 # Bytes.
 
 
@@ -260,12 +252,6 @@ def test_a_void_round_leaves_plain_labels(mixed: FederatedData) -> None:
     assert np.array_equal(parameters(made)[0], parameters(alone)[0])
 
 
-def test_the_halves_are_those_of_class_means(mixed: FederatedData) -> None:
-    made = federated(mixed, PLS())
-    assert all(isinstance(client.half, ClassMeansClient) for client in made.clients)
-    assert made.selector_scores(0) is None
-
-
 # What is refused.
 
 
@@ -274,15 +260,3 @@ def test_the_halves_are_those_of_class_means(mixed: FederatedData) -> None:
 def test_a_gamma_is_a_weight(kind: Callable[..., FKD | PLS], gamma: float) -> None:
     with pytest.raises(ConfigurationError, match="gamma"):
         kind(gamma=gamma)
-
-
-def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
-    clients = participants(digits)
-    with pytest.raises(ConfigurationError, match="participants: 1 is not allowed"):
-        Federation(clients[:1], None, FKD())
-    with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
-        Federation(clients, None, FKD(), aggregation=PlainSum(3))
-    blank = Images(torch.zeros(1, 1, 28, 28), torch.zeros(1, dtype=torch.int64))
-    odd = Participant(clients[0].model, ClientData(blank, blank, 3))
-    with pytest.raises(ConfigurationError, match=r"n_classes: \[3, 10\]"):
-        Federation([odd, *clients[1:]], None, FKD())
