@@ -2,17 +2,25 @@
 
 import base64
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from experiments.plots import DPI
 from experiments.results import write_atomically
-from experiments.tables import human_bytes, human_seconds, milliseconds, number
+from experiments.tables import (
+    Table,
+    html,
+    human_bytes,
+    human_seconds,
+    milliseconds,
+    number,
+)
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.units import figure
 
@@ -31,6 +39,63 @@ class Picture:
     caption: str
     alt: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Names and values; folded: behind its title."""
+
+    title: str
+    values: Mapping[str, object]
+    folded: bool = False
+
+
+Part: TypeAlias = Table | str | Sequence[str] | Pairs | Picture
+"""Of a section: a table, a sentence, a list, pairs or a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page under a heading.
+
+    >>> Section("What was run", ["Nothing."]).anchor
+    'what-was-run'
+    """
+
+    title: str
+    parts: Sequence[Part]
+    level: int = 2
+
+    @property
+    def anchor(self) -> str:
+        """Where a link leads."""
+        return self.title.lower().replace(" ", "-")
+
+
+def page(
+    title: str,
+    about: str,
+    summary: Sequence[str],
+    sections: Sequence[Section],
+    command: Sequence[str],
+    note: str,
+    alarms: Sequence[str] = (),
+) -> str:
+    """A whole page as text. about: a line under the title. note: at the end, above the command."""
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title,
+            about=about,
+            summary=summary,
+            alarms=alarms,
+            sections=sections,
+            table=html,
+            command=shlex.join(command),
+            note=note,
+        )
+    )
 
 
 def environment(*folders: Path) -> Environment:

@@ -1,7 +1,6 @@
 """The suite in words, in tables, in figures and on one page."""
 
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -10,27 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.view import THREATS, Capability
+from experiments.exhibits import (
+    attack_table,
+    caveats,
+    curves,
+    figure_names,
+    marks,
+    overview,
+    precise,
+    reading,
+    styles,
+)
 from experiments.leakage import (
     BETWEEN,
     EXCESS,
-    NOT_APPLICABLE,
-    NOT_RUN,
-    AttackFigure,
-    Interval,
     Leakage,
     Measured,
-    Pictures,
 )
-from experiments.page import data_uri, environment, png, write_page
+from experiments.page import Pairs, Part, Picture, Section, data_uri, page, png, write_page
 from experiments.plots import (
     LEFT,
     MUTED,
     SMALL,
-    Curve,
     Forest,
     Mark,
     Strip,
-    Style,
     draw_mark,
     forest,
     headed,
@@ -44,7 +47,7 @@ from experiments.plots import (
 )
 from experiments.scenes import SCENES, load
 from experiments.study import Result, Results, grouped, save_arrays
-from experiments.tables import MINUS, Table, human_seconds, new_table, number, with_unit
+from experiments.tables import Table, human_seconds, new_table
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -127,83 +130,6 @@ def pictures_of(results: Mapping[str, Result]) -> Mapping[str, Mapping[str, Name
 # Words.
 
 
-def precise(value: float) -> str:
-    """Three digits or so, also below one, where rates live.
-
-    >>> precise(0.0614), precise(46.54)
-    ('0.061', '46.5')
-    """
-    if abs(value) >= 0.9995:
-        return number(value)
-    text = f"{value:.3f}"
-    return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
-
-
-def brackets(interval: Interval | None) -> str:
-    """The interval in brackets, or nothing."""
-    return "" if interval is None else "[{}, {}]".format(*map(precise, interval))
-
-
-def reading(found: Measured) -> str:
-    """The figure and its interval."""
-    return f"{precise(found.figure)} {brackets(found.interval)}"
-
-
-def difference(found: Measured) -> str:
-    """Figure minus control with its sign, and the interval over seeds where there is one."""
-    gap = found.difference
-    sign = "+" if gap.value >= 0.0005 else ""
-    return f"{sign}{precise(gap.value)} {brackets(gap.interval)}".strip()
-
-
-def without_figure(leakage: Leakage, attack: str) -> dict[str, list[str]]:
-    """Row labels by the reason that they have no figure for an attack."""
-    reasons: dict[str, list[str]] = {}
-    for row, label in leakage.rows.items():
-        if why := leakage.absence(row, attack):
-            bare = why.removeprefix(NOT_APPLICABLE).removeprefix(NOT_RUN)
-            reasons.setdefault(bare, []).append(label)
-    return reasons
-
-
-def shared(leakage: Leakage, attack: str, word: Callable[[AttackFigure], str]) -> str:
-    """What the rows say of one attack, each once."""
-    said = dict.fromkeys(word(found.first) for found in leakage.measured(attack).values())
-    return " / ".join(said)
-
-
-def figure_names(leakage: Leakage, attack: str) -> str:
-    """The figures, with units, that the rows report for one attack."""
-    return shared(leakage, attack, lambda f: with_unit(f.figure_name, f.unit))
-
-
-def control_names(leakage: Leakage, attack: str) -> str:
-    """The controls of one attack."""
-    return shared(leakage, attack, lambda f: f.control_name)
-
-
-def caveats(leakage: Leakage) -> dict[str, str]:
-    """Each caveat once, with the attacks, and the rows where not all, that carry it."""
-    carriers: dict[str, list[str]] = {}
-    for attack in leakage.attacks:
-        measured = leakage.measured(attack)
-        for caveat in dict.fromkeys(c for found in measured.values() for c in found.caveats):
-            rows = [leakage.rows[row] for row, found in measured.items() if caveat in found.caveats]
-            some = f" ({', '.join(rows)})" if len(rows) < len(measured) else ""
-            carriers.setdefault(caveat, []).append(attack + some)
-    return {caveat: ", ".join(attacks) for caveat, attacks in carriers.items()}
-
-
-def samples(found: Measured) -> str:
-    """How many records scored a figure, and how many queries were asked; means over seeds."""
-    members, others, queries = (
-        float(np.mean([getattr(figure, name) for figure in found.every]))
-        for name in ("n_members", "n_non_members", "queries")
-    )
-    parts = [f"{members:,.0f} private, {others:,.0f} held out"] if members or others else []
-    return "; ".join([*parts, *([f"{queries:,.0f} queries"] if queries else [])])
-
-
 def summary(scenes: Sequence[Seen]) -> list[str]:
     """How much was measured, how it came out, and what chance alone would call apart."""
     every = [_figures(scene.leakage) for scene in scenes]
@@ -247,7 +173,7 @@ def _counts(figures: list[Measured]) -> str:
 def findings(scene: Seen) -> list[str]:
     """For each attack, the rows in which its figure and its control differ."""
     return [
-        f"{scene.title}, {title}: {_where(scene.leakage, measured)}."
+        f"{title}: {_where(scene.leakage, measured)}."
         for attack, title in scene.leakage.attacks.items()
         if (measured := scene.leakage.measured(attack))
     ]
@@ -264,47 +190,6 @@ def _where(leakage: Leakage, measured: dict[str, Measured]) -> str:
     return "; ".join(parts) or f"{SIDES[0]} in all {len(measured)} rows measured"
 
 
-# In a terminal.
-
-
-def tables(results: Results) -> list[Table | str]:
-    """Every scene, what its attacks measure, and their caveats; then all in short."""
-    scenes = seen(results)
-    parts = [part for scene in scenes for part in _parts(scene)]
-    return [*parts, "\nIn short", *(f"· {line}" for line in summary(scenes))]
-
-
-def _parts(scene: Seen) -> Iterator[Table | str]:
-    leakage = scene.leakage
-    table = new_table(scene.title, ("attack", "protocol", "figure", "control", "difference"), 2)
-    for attack in leakage.attacks:
-        for i, (row, label) in enumerate(leakage.rows.items()):
-            found = leakage.cell(row, attack)
-            shown = (found.partition(":")[0], "", "") if isinstance(found, str) else _cells(found)
-            table.add_row("" if i else attack, label, *shown)
-    yield scene.about
-    yield table
-    yield "* figure and control differ by more than chance explains, at about 95 %"
-    yield from _notes(leakage)
-
-
-def _cells(found: Measured) -> tuple[str, str, str]:
-    star = "*" if found.apart else ""
-    return reading(found) + star, precise(found.control), difference(found)
-
-
-def _notes(leakage: Leakage) -> Iterator[str]:
-    """What each attack's figure and control are, where it does not apply, and its caveats."""
-    for attack, title in leakage.attacks.items():
-        controls = control_names(leakage, attack)
-        parts = [title, figure_names(leakage, attack), controls and f"control: {controls}"]
-        for why, labels in without_figure(leakage, attack).items():
-            parts.append(f"none for {', '.join(labels)}: {why}")
-        yield f"· {attack}: {'; '.join(filter(None, parts))}"
-    for caveat, where in caveats(leakage).items():
-        yield f"· caveat: {caveat} [{where}]"
-
-
 # Figures.
 
 
@@ -318,6 +203,11 @@ class Drawing:
     caption: str
     alt: str
     figure: "Figure" = field(repr=False)
+
+    def picture(self, scene: str) -> Picture:
+        """As a part of the page."""
+        source = data_uri(png(self.figure))
+        return Picture(f"{scene}-{self.name}", self.heading, self.caption, self.alt, source)
 
 
 LITERAL, DELTA, LOW_FPR = "A", "delta", "tpr_at_0.01_fpr"
@@ -339,55 +229,35 @@ def drawings(scene: Seen) -> Iterator[Drawing]:
     yield from _low_rates(leakage)
 
 
-def _styles(leakage: Leakage) -> dict[str, Style]:
-    """By label, colour and marker of a row, the same in every figure of the scene."""
-    return {label: line_style(i) for i, label in enumerate(leakage.rows.values())}
-
-
 def _forest(leakage: Leakage, attack: str, title: str) -> Drawing:
     """Rows on y: figure with interval, its seeds, and the control."""
-    marks: dict[str, Mark | str] = {}
-    spoken = []
-    for row, label in leakage.rows.items():
-        found = leakage.cell(row, attack)
-        if isinstance(found, str):
-            marks[label] = found.partition(":")[0]
-            spoken.append(f"{label}: {found}")
-            continue
-        singles, shown = [figure.figure for figure in found.every], reading(found)
-        marks[label] = Mark(
-            found.figure, found.interval, found.control, singles, found.apart, shown
-        )
-        spoken.append(f"{label}: {shown}, control {precise(found.control)}")
+    shown = marks(leakage, attack)
+    spoken = [
+        f"{label}: {leakage.absence(row, attack)}"
+        if (found := leakage.figure(row, attack)) is None
+        else f"{label}: {reading(found)}, control {precise(found.control)}"
+        for row, label in leakage.rows.items()
+    ]
     caption = (
         "Each mark is a mean with its 95 % interval, filled where it lies apart from its control "
         "(the upright line); small dots are single seeds."
     )
-    figure = forest([Forest(title, figure_names(leakage, attack), marks, _styles(leakage))])
+    figure = forest([Forest(title, figure_names(leakage, attack), shown, styles(leakage))])
     heading = "Figure and control"
     return Drawing(f"forest-{attack}", attack, heading, caption, "; ".join(spoken), figure)
 
 
 def _roc(leakage: Leakage, attack: str, title: str) -> Iterator[Drawing]:
     """Mean curves over seeds on log-log axes, from the lowest rate that can be resolved."""
-    styles = _styles(leakage)
-    curves = {
-        leakage.rows[row]: Curve(
-            curve["fpr"], curve["tpr"], found.figure, styles[leakage.rows[row]]
-        )
-        for row, found in leakage.measured(attack).items()
-        if (curve := found.roc)
-    }
-    if not curves:
+    drawn, names = curves(leakage, attack), figure_names(leakage, attack)
+    if not drawn:
         return
-    names = figure_names(leakage, attack)
-    alt = "; ".join(f"{label} {precise(curve.figure)}" for label, curve in curves.items())
+    alt = "; ".join(f"{label} {precise(curve.figure)}" for label, curve in drawn.items())
     caption = (
         "Log-log, mean over seeds: what counts is the left, where an accusation is rarely wrong. "
         "The axes start at the lowest rate that the non-members resolve."
     )
-    figure = roc(curves, f"ROC: {title}", names)
-    heading = "Receiver operating characteristic"
+    heading, figure = "Receiver operating characteristic", roc(drawn, f"ROC: {title}", names)
     yield Drawing(f"roc-{attack}", attack, heading, caption, f"{names}: {alt}", figure)
 
 
@@ -396,13 +266,13 @@ def literal_and_excess(leakage: Leakage, attack: str, title: str) -> Iterator[Dr
     pairs = {**_pairs(leakage, attack), **_pairs_of_controls(leakage, attack)}
     if not pairs:
         return
-    styles = dict.fromkeys(pairs, (MUTED, "o")) | _styles(leakage)
+    looks = dict.fromkeys(pairs, (MUTED, "o")) | styles(leakage)
     sides = [
         {label: Mark(pair[i].value, pair[i].interval) for label, pair in pairs.items()}
         for i in (0, 1)
     ]
     names = (title, "best PSNR (A), dB"), ("", "excess (Δ), dB")
-    panels = [Forest(*name, marks, styles) for name, marks in zip(names, sides, strict=True)]
+    panels = [Forest(*name, shown, looks) for name, shown in zip(names, sides, strict=True)]
     alt = "; ".join(
         f"{label}: A {precise(literal.value)} dB, Δ {precise(excess.value)}"
         for label, (literal, excess) in pairs.items()
@@ -539,11 +409,22 @@ def _low_rates(leakage: Leakage) -> Iterator[Drawing]:
 
 PLOTS, IMAGES = "plots", "images"
 """Folders of PNG figures, and of the arrays of images."""
-_WORDS: tuple[Callable[..., object], ...] = (
-    *(brackets, caveats, control_names, difference, figure_names, findings),
-    *(precise, samples, summary),
+_ONE_SEED = (
+    "with one seed, they differ by more than √2 times the half-width of the figure's interval over "
+    "records, as the control is an estimate too"
 )
-"""What the template calls by name."""
+_READING = (
+    "Every figure stands beside its control: the same attack without access to the run. Only the "
+    "distance between the two speaks of leakage: above the control for most figures, below it for "
+    "an attacker's error (TV error). An asterisk marks figures that lie apart from their control "
+    "by more than chance explains, at 95 % each: {rule}. Where an attack would need what its "
+    "attacker does not have, it is not applicable, and the missing capability is named; nothing is "
+    "simulated in its place."
+)
+_FRESH = (
+    "Seeds drive data, training and attacks. Keys and noise are fresh in every run, so private "
+    "rows vary within their noise."
+)
 
 
 def write_report(results: Results, folder: Path) -> Path:
@@ -556,38 +437,95 @@ def write_report(results: Results, folder: Path) -> Path:
     for scene in scenes:
         figures = {f"{scene.name}-{one.name}": one.figure for one in made[scene.name]}
         save(figures, folder / PLOTS)
-        if arrays := _arrays(scene):
+        arrays = {
+            BETWEEN.join((attack, row, name)): images
+            for attack, rows in scene.pictures.items()
+            for row, named in rows.items()
+            for name, images in named.items()
+        }
+        if arrays:
             save_arrays(folder / IMAGES / f"{scene.name}.npz", arrays)
     return write_page(render(results, made), folder)
-
-
-def _arrays(scene: Seen) -> Pictures:
-    """By attack/row/name."""
-    return {
-        BETWEEN.join((attack, row, name)): images
-        for attack, rows in scene.pictures.items()
-        for row, named in rows.items()
-        for name, images in named.items()
-    }
 
 
 def render(results: Results, drawn: Mapping[str, Sequence[Drawing]]) -> str:
     """The page as text. drawn: by scene, its figures."""
     scenes = seen(results)
-    return (
-        environment()
-        .get_template("suite.html.j2")
-        .render(
-            results=results,
-            scenes=scenes,
-            seeds=sorted({found.cell.seed for found in results.cells}),
-            seconds=human_seconds(sum(found.seconds for found in results.cells)),
-            text={word.__name__: word for word in _WORDS},
-            limits=LIMITS,
-            drawings={scene.name: drawn.get(scene.name, ()) for scene in scenes},
-            source=lambda drawing: data_uri(png(drawing.figure)),
-            threats=THREATS,
-            capabilities=list(Capability),
-            command=shlex.join(results.command),
-        )
+    seconds = human_seconds(sum(found.seconds for found in results.cells))
+    return page(
+        "What attackers still learn",
+        f"{results.schema} · {results.created} · {seconds} of CPU time in all rows, without what "
+        "they share",
+        summary(scenes),
+        list(_sections(results, scenes, drawn)),
+        results.command,
+        _FRESH,
     )
+
+
+def _sections(
+    results: Results, scenes: Sequence[Seen], drawn: Mapping[str, Sequence[Drawing]]
+) -> Iterator[Section]:
+    seeds = _seeds(results)
+    several = (
+        "the interval of the difference, paired by seed, excludes zero (Student's, over "
+        f"{seeds} seeds)"
+    )
+    yield Section("How to read", [_READING.format(rule=several if seeds > 1 else _ONE_SEED)])
+    yield Section("Attackers", [threats()])
+    for scene in scenes:
+        yield from _of_scene(scene, drawn.get(scene.name, ()), seeds)
+    yield Section("What this does not show", [LIMITS])
+    machine, versions = Pairs("Machine", results.machine), Pairs("Versions", results.versions)
+    yield Section("Settings", [Pairs("Run", results.settings), machine, versions])
+
+
+def _seeds(results: Results) -> int:
+    return len({found.cell.seed for found in results.cells})
+
+
+def threats() -> Table:
+    """What each attacker can have at most."""
+    title = "What each attacker can have at most. A run gives less: under masks nobody has "
+    title += "clients' uploads in clear"
+    table = new_table(title, ["capability", *(threat.name for threat in THREATS)])
+    for capability in Capability:
+        held = ("yes" if capability in threat.most else "no" for threat in THREATS)
+        table.add_row(capability.value, *held)
+    return table
+
+
+def _of_scene(scene: Seen, drawn: Sequence[Drawing], seeds: int) -> Iterator[Section]:
+    leakage = scene.leakage
+    yield Section(scene.title, [scene.about, findings(scene), overview(leakage)])
+    for attack, title in leakage.attacks.items():
+        parts: list[Part] = [attack_table(leakage, attack, seeds)]
+        for row, found in leakage.measured(attack).items():
+            besides = {name: precise(value) for name, value in found.details.items()}
+            parts += [Pairs(f"Further figures: {leakage.rows[row]}", besides, folded=True)]
+        parts += [one.picture(scene.name) for one in drawn if one.attack == attack]
+        yield Section(f"{scene.name}: {title} ({attack})", parts, 3)
+    if several := [one.picture(scene.name) for one in drawn if not one.attack]:
+        yield Section(f"{scene.name}: all attacks", several, 3)
+    known = [f"{caveat} ({where})" for caveat, where in caveats(leakage).items()]
+    yield Section(f"{scene.name}: caveats", [known], 3)
+
+
+def tables(results: Results) -> list[Table | str]:
+    """What a terminal shows: the page's sections of scenes; then all in short."""
+    scenes, seeds = seen(results), _seeds(results)
+    parts: list[Table | str] = []
+    for section in (one for scene in scenes for one in _of_scene(scene, (), seeds)):
+        parts.append(f"\n{section.title}")
+        for part in section.parts:
+            if isinstance(part, Table):
+                parts += [part] if len(part.columns) <= _NARROW else []
+            elif isinstance(part, str):
+                parts.append(part)
+            elif not isinstance(part, Pairs | Picture):
+                parts += [f"· {line}" for line in part]
+    return [*parts, "\nIn short", *(f"· {line}" for line in summary(scenes))]
+
+
+_NARROW = 6
+"""Columns of a table that a terminal shows."""
