@@ -1,10 +1,11 @@
 """Attack figures as words, tables and what plots take: for every report that shows a leakage."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from experiments.leakage import AttackFigure, Interval, Leakage, Measured
+from experiments.leakage import Interval, Leakage, Measured
 from experiments.plots import Curve, Mark, Style, line_style
 from experiments.tables import MINUS, Table, new_table, number, with_unit
 
@@ -21,9 +22,9 @@ def precise(value: float) -> str:
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
 
 
-def brackets(interval: Interval | None) -> str:
+def brackets(interval: Interval | None, show: Callable[[float], str] = precise) -> str:
     """The interval in brackets, or nothing."""
-    return "" if interval is None else "[{}, {}]".format(*map(precise, interval))
+    return "" if interval is None else "[{}, {}]".format(*map(show, interval))
 
 
 def reading(found: Measured) -> str:
@@ -43,20 +44,16 @@ def difference(found: Measured) -> str:
     return f"{sign}{precise(gap.value)} {brackets(gap.interval)}".strip()
 
 
-def shared(leakage: Leakage, attack: str, word: Callable[[AttackFigure], str]) -> str:
-    """What the rows say of one attack, each once."""
-    said = dict.fromkeys(word(found.first) for found in leakage.measured(attack).values())
-    return " / ".join(said)
-
-
-def figure_names(leakage: Leakage, attack: str) -> str:
-    """The figures, with units, that the rows report for one attack."""
-    return shared(leakage, attack, lambda f: with_unit(f.figure_name, f.unit))
+def figure_names(leakage: Leakage, attack: str, between: str = " / ") -> str:
+    """The figures, with units, that the rows report for one attack, each once."""
+    firsts = [found.first for found in leakage.measured(attack).values()]
+    return between.join(dict.fromkeys(with_unit(f.figure_name, f.unit) for f in firsts))
 
 
 def control_names(leakage: Leakage, attack: str) -> str:
-    """The controls of one attack."""
-    return shared(leakage, attack, lambda f: f.control_name)
+    """The controls of one attack, each once."""
+    found = leakage.measured(attack).values()
+    return " / ".join(dict.fromkeys(one.first.control_name for one in found))
 
 
 def caveats(leakage: Leakage) -> dict[str, str]:
@@ -118,18 +115,19 @@ def styles(leakage: Leakage) -> dict[str, Style]:
     return {label: line_style(i) for i, label in enumerate(leakage.rows.values())}
 
 
-def marks(leakage: Leakage, attack: str) -> dict[str, Mark | str]:
-    """By label, a row of a forest: figure with interval, its seeds, and the control."""
+def marks(leakage: Leakage, attack: str, *, bare: bool = False) -> dict[str, Mark | str]:
+    """By label, a row of a forest: figure, interval and control; unless bare, seeds and words."""
     made: dict[str, Mark | str] = {}
     for row, label in leakage.rows.items():
         found = leakage.cell(row, attack)
         if isinstance(found, str):
             made[label] = found.partition(":")[0]
             continue
-        singles = [figure.figure for figure in found.every]
-        made[label] = Mark(
-            found.figure, found.interval, found.control, singles, found.apart, reading(found)
-        )
+        mark = Mark(found.figure, found.interval, found.control)
+        if not bare:
+            singles = [figure.figure for figure in found.every]
+            mark = replace(mark, singles=singles, apart=found.apart, reading=reading(found))
+        made[label] = mark
     return made
 
 

@@ -1,6 +1,5 @@
 """What a comparison leaves behind: tables and sentences, figures, and one HTML page."""
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,9 +18,10 @@ from experiments.comparison import (
     leakage,
     rows,
 )
+from experiments.exhibits import brackets, control_names, curves, figure_names, marks, styles
 from experiments.leakage import BETWEEN, NOT_APPLICABLE, NOT_RUN, Leakage, Measured, Pictures
 from experiments.measures import ACCURACY, BYTES_UP
-from experiments.page import Picture, claimed, data_uri, environment, png, write_page
+from experiments.page import Pairs, Picture, Section, claimed, data_uri, page, png, write_page
 from experiments.page import shown as spelt
 from experiments.plots import (
     INK,
@@ -29,9 +29,7 @@ from experiments.plots import (
     MUTED,
     PAPER,
     SMALL,
-    Curve,
     Forest,
-    Mark,
     Strip,
     Style,
     beside,
@@ -55,13 +53,11 @@ from experiments.tables import (
     NONE,
     Table,
     counted,
-    html,
     human_bytes,
     human_seconds,
     milliseconds,
     new_table,
     number,
-    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +65,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEMBERSHIP = "label-only"
+_FRESH = (
+    "Seeds drive data and training. Unless an insecure setting of this page says otherwise, keys "
+    "and noise are fresh in every run, so private rows vary within their noise."
+)
 _PICTURES = "reconstructions.npz"
 _LEGEND = (
     "Under each attack: its figure, and in brackets its control, the same attack without access. "
@@ -157,27 +157,15 @@ def marked(found: Measured) -> str:
     return number(found.figure) + mark
 
 
-def interval(found: Measured) -> str:
-    """The interval in brackets, or nothing."""
-    return "" if found.interval is None else "[{}, {}]".format(*map(number, found.interval))
-
-
 def attack_notes(made: Shown) -> Iterator[str]:
     """What each attack's figure and control are, and the rows that have none."""
     for name in made.leakage.attacks:
-        measured = list(made.leakage.measured(name).values())
-        parts = [" / ".join(_names(measured)) or "no figure"]
-        if measured:
-            controls = dict.fromkeys(found.first.control_name for found in measured)
-            parts.append(f"control: {' / '.join(controls)}")
+        parts = [figure_names(made.leakage, name) or "no figure"]
+        if controls := control_names(made.leakage, name):
+            parts.append(f"control: {controls}")
         for why, labels in _without_figure(made.leakage, name).items():
             parts.append(f"n/a for {', '.join(labels)}: {why}")
         yield f"{name}: {'; '.join(parts)}"
-
-
-def _names(measured: Sequence[Measured]) -> list[str]:
-    """The distinct figures, with units, that rows report for one attack."""
-    return list(dict.fromkeys(with_unit(f.first.figure_name, f.first.unit) for f in measured))
 
 
 def _without_figure(leaks: Leakage, attack: str) -> dict[str, list[str]]:
@@ -216,7 +204,7 @@ def sums(made: Shown) -> Table:
 def attack_table(made: Shown, attack: str) -> Table:
     """Every row's figure of one attack, in full."""
     columns = ["method", "figure", "interval", "control", "queries", "besides, and caveats"]
-    table = new_table(f"{attack}: {' / '.join(_names(_measured(made, attack)))}", columns)
+    table = new_table(f"{attack}: {figure_names(made.leakage, attack)}", columns)
     shared = _shared_caveats(made, attack)
     for row in made.rows:
         found = made.leakage.cell(row.key, attack)
@@ -229,7 +217,7 @@ def attack_table(made: Shown, attack: str) -> Table:
         table.add_row(
             row.label,
             f"{number(found.figure)} {unit}".strip(),
-            interval(found),
+            brackets(found.interval, number),
             f"{number(found.control)} {unit}, {found.first.control_name}".replace(" ,", ","),
             f"{queries:,}",
             ". ".join(part for part in own if part),
@@ -442,41 +430,28 @@ def accuracy(made: Sequence[Row]) -> "Figure":
 
 def attacks(made: Shown) -> "Figure | None":
     """Each attack's figure with its interval, joined to its control; None without attacks."""
-    measured = {name: made.leakage.measured(name) for name in made.leakage.attacks}
-    styles = row_styles(made.rows)
     panels = [
-        Forest(name, "\n".join(_names(list(found.values()))), _marks(made, name), styles)
-        for name, found in measured.items()
-        if found
+        Forest(
+            name,
+            figure_names(made.leakage, name, "\n"),
+            marks(made.leakage, name, bare=True),
+            styles(made.leakage),
+        )
+        for name in made.leakage.attacks
+        if made.leakage.measured(name)
     ]
     return (
         forest(panels, ("attack, with its interval", "control, without access")) if panels else None
     )
 
 
-def _marks(made: Shown, attack: str) -> Mapping[str, Mark | str]:
-    cells = {row.label: made.leakage.cell(row.key, attack) for row in made.rows}
-    return {
-        label: found.partition(":")[0]
-        if isinstance(found, str)
-        else Mark(found.figure, found.interval, found.control)
-        for label, found in cells.items()
-    }
-
-
 def membership(made: Shown) -> "Figure | None":
     """ROC of membership inference; None where no row has one."""
-    measured = made.leakage.measured(MEMBERSHIP)
-    labels, styles = made.leakage.rows, row_styles(made.rows)
-    curves = {
-        labels[key]: Curve(curve["fpr"], curve["tpr"], found.figure, styles[labels[key]])
-        for key, found in measured.items()
-        if (curve := found.roc)
-    }
-    if not curves:
+    drawn = curves(made.leakage, MEMBERSHIP)
+    if not drawn:
         return None
-    legend = " / ".join(_names(list(measured.values())))
-    return roc(curves, f"Membership inference ({MEMBERSHIP})", legend)
+    names = figure_names(made.leakage, MEMBERSHIP)
+    return roc(drawn, f"Membership inference ({MEMBERSHIP})", names)
 
 
 def pictures(made: Shown) -> Pictures:
@@ -505,7 +480,8 @@ def reconstructions(made: Shown, images: Pictures) -> "Figure":
     """Lines of images: the originals, what each method let out, and the controls."""
     labels, found = made.leakage.rows, made.leakage.measured(INVERSION)
     readings = {
-        key: f"{number(one.figure)} {one.first.unit}\n{interval(one)}" for key, one in found.items()
+        key: f"{number(one.figure)} {one.first.unit}\n{brackets(one.interval)}"
+        for key, one in found.items()
     }
     lines = [
         Strip(labels.get(name, name), made_of, readings.get(name, ""))
@@ -515,29 +491,6 @@ def reconstructions(made: Shown, images: Pictures) -> "Figure":
 
 
 # The page.
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """Names and values; folded: behind its title."""
-
-    title: str
-    values: Mapping[str, object]
-    folded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page under a heading. parts: tables, sentences, lists, pairs and pictures."""
-
-    title: str
-    parts: Sequence[Table | str | Sequence[str] | Pairs | Picture]
-    level: int = 2
-
-    @property
-    def anchor(self) -> str:
-        """Where a link leads."""
-        return self.title.lower().replace(" ", "-")
 
 
 def write_report(results: Results, folder: Path) -> Path:
@@ -555,18 +508,15 @@ def write_report(results: Results, folder: Path) -> Path:
 def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
     """The page as text. drawn: PNG bytes by the names of `figures`."""
     found = made.results
-    return (
-        environment()
-        .get_template("report.html.j2")
-        .render(
-            results=found,
-            seconds=human_seconds(sum(cell.seconds for cell in found.cells)),
-            summary=summary(made),
-            insecure=made.insecure,
-            sections=list(_sections(made, drawn)),
-            table=html,
-            command=shlex.join(found.command),
-        )
+    seconds = human_seconds(sum(cell.seconds for cell in found.cells))
+    return page(
+        "Accuracy, bytes and leakage, side by side",
+        f"{found.schema} · {found.created} · {seconds} of CPU time in all rows",
+        summary(made),
+        list(_sections(made, drawn)),
+        found.command,
+        _FRESH,
+        made.insecure,
     )
 
 
