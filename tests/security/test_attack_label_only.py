@@ -1,32 +1,122 @@
-"""Label-only membership inference, every variant: a memorising target is caught, a stranger not."""
+"""Label-only membership, every variant: a memorising target is caught, a stranger not.
+
+Targets learn digits under wrong labels, which nobody guesses.
+"""
 
 import pickle
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from attacks.base import Labelled, Scores, draw_challenge, match_classes, pooled
-from attacks.hop_skip_jump import NOISE_STARTS
-from attacks.label_only import VARIANTS
-from attacks.view import Public, outsider_view
-from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
-from secure_fd.transcript import Transcript
-from tests.label_only_game import (
-    SETTINGS,
-    attacks,
-    challenge,
-    challenged,
-    digits,
-    memorised,
-    memorising,
-    mlp,
-    public,
-    run,
-    shadows,
+from attacks.base import (
+    Challenge,
+    Labelled,
+    Scores,
+    draw_challenge,
+    match_classes,
+    pooled,
+    substream,
 )
+from attacks.fit import Fit, fit, label_function
+from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump
+from attacks.label_only import (
+    VARIANTS,
+    Augmentation,
+    LabelAttack,
+    LabelOnly,
+    LabelOnlyGap,
+    LabelOnlySettings,
+    NoiseRobustness,
+    Shadow,
+    Shadows,
+    augmentations,
+    calibrate,
+    train_shadows,
+    transform,
+    variants,
+)
+from attacks.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.transcript import Transcript
+from tests import attack_games as games
+
+digits = partial(games.digits, 8)
+mlp = partial(games.perceptron, 64, 64, 10)
+SETTINGS = LabelOnlySettings(
+    rotation=2,
+    shift=1,
+    training=Fit(epochs=40, learning_rate=1e-2),
+    shadows=2,
+    records=100,
+    samples=7,
+    sigmas=(0.1, 0.3, 0.7),
+    boundary=HopSkipJump(budget=120),
+    starts=60,
+    attacked=None,
+    calibration=100,
+)
+
+
+@cache
+def wrong() -> Labelled:
+    """All records under wrong labels drawn at random: nobody guesses those."""
+    off = torch.randint(1, 10, (1797,), generator=torch.Generator().manual_seed(0))
+    return Labelled(digits().images, (digits().labels + off) % 10)
+
+
+@cache
+def public() -> Public:
+    shared = wrong().take(torch.arange(400))  # as the target's records are, so shadows resemble it
+    return Public(shared.images, 2, 10, mlp, shared.labels)
+
+
+def challenged(records: Labelled) -> Challenge:
+    inside, outside = (records.take(torch.arange(*part)) for part in ((400, 600), (600, 1300)))
+    return draw_challenge(*match_classes(inside, outside, seed=0, most=12), seed=0)
+
+
+@cache
+def challenge() -> Challenge:
+    return challenged(wrong())
+
+
+@cache
+def shadows() -> Shadows:
+    return train_shadows(public(), SETTINGS, seed=0)
+
+
+@cache
+def attacks() -> dict[str, LabelAttack]:
+    made = variants(public(), challenge().candidates, seed=0, settings=SETTINGS)
+    return {attack.name: attack for attack in made}
+
+
+@cache
+def memorising(records: str) -> LabelFunction:
+    """A network that knows some records by heart: the challenge's members, or others."""
+    known = {
+        "members": lambda: challenge().candidates.take(torch.from_numpy(challenge().is_member)),
+        "others": lambda: wrong().take(torch.arange(1300, 1540)),
+        "others, rightly labelled": lambda: digits().take(torch.arange(1300, 1420)),
+    }[records]()
+    training = Fit(epochs=60, learning_rate=1e-2)
+    return label_function(fit(mlp, known.images, known.labels, training, seed=3))
+
+
+def run(attack: LabelAttack, target: LabelFunction, budget: int = 100_000) -> Scores:
+    oracle = LabelOracle(target, budget)
+    view = outsider_view(Transcript(2), public(), {Capability.QUERY_FINAL_MODEL: oracle})
+    return attack.run(view, 0)
+
+
+@cache
+def memorised(name: str) -> Scores:
+    return run(attacks()[name], memorising("members"))
+
 
 NAMES = [kind.name for kind in VARIANTS]
 FOUR_SIGMA = 0.15  # of an area with 120 a side at chance: deviation .037
@@ -195,3 +285,108 @@ def test_truth_must_be_half_members() -> None:
     attack = attacks()["label-only-gap"]
     with pytest.raises(LocalError, match="use half of 240"):
         attack.score(memorised("label-only-gap"), np.ones(240, dtype=bool), 0)
+
+
+def coded(n: int, by_class: bool) -> Shadows:
+    """The middle pixel is the answer, right for members; by class, in class 0 for the others."""
+    labels = torch.arange(2 * n) % 2
+
+    def side(member: bool) -> Labelled:
+        right = (labels == 1) == member if by_class else torch.full((2 * n,), member)
+        answers = torch.where(right, labels, 1 - labels)
+        images = answers.float()[:, None, None, None].expand(-1, 1, 3, 3)
+        return Labelled(images, labels)
+
+    def answer(images: Tensor) -> Tensor:
+        return images[:, 0, 1, 1].round().long()
+
+    settings = LabelOnlySettings(rotation=0, shift=0)
+    return Shadows(
+        (Shadow(answer, side(True), side(False)),), answer, torch.rand(3, 1, 3, 3), settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "by_class", "models"), [(60, True, 2), (60, False, 0), (12, True, 0)]
+)
+def test_classes_get_models_of_their_own_where_the_shadows_say_so(
+    n: int, by_class: bool, models: int
+) -> None:
+    found = LabelOnly.calibrate(coded(n, by_class), 0)
+    assert isinstance(found.probe, Augmentation)
+    assert len(found.probe.reader.by_class) == models  # 12 a class leave 8 a fold: too few
+    if models or not by_class:
+        assert found.shadow_auc > 0.95
+    else:
+        assert found.shadow_auc < 0.8
+
+
+def test_sigma_is_the_one_whose_area_on_the_shadows_is_largest() -> None:
+    chosen = attacks()["label-only-noise"].calibrated
+    assert isinstance(chosen.probe, NoiseRobustness)
+    areas = {s: one_sigma(s) for s in SETTINGS.sigmas}
+    assert chosen.shadow_auc == max(areas.values())
+    assert areas[chosen.probe.sigma] == chosen.shadow_auc
+
+
+def one_sigma(sigma: float) -> float:
+    probe = NoiseRobustness(sigma, SETTINGS.samples)
+    return calibrate(probe, shadows(), substream(0, "label-only-noise")).shadow_auc
+
+
+def test_the_share_of_noisy_copies_is_the_normal_probability() -> None:
+    def bright(images: Tensor) -> Tensor:
+        return (images[:, 0, 0, 0] > 0.5).long()
+
+    image = torch.full((1, 1, 1, 1), 0.6)
+    share = NoiseRobustness(0.2, 4000).scores(bright, Labelled(image, torch.tensor([1])), 0)
+    assert share[0] == pytest.approx(0.6915, abs=4 * 0.0073)  # Phi(.1 / .2), four deviations
+
+
+def test_several_shadows_of_the_size_that_is_asked_for() -> None:
+    settings = replace(SETTINGS, shadows=3, records=40, training=Fit(epochs=1))
+    made = train_shadows(public(), settings, 0)
+    assert (
+        [len(s.members) for s in made.each] == [len(s.non_members) for s in made.each] == [40] * 3
+    )
+    for shadow in made.each:
+        inside = {image.numpy().tobytes() for image in shadow.members.images}
+        assert not any(image.numpy().tobytes() in inside for image in shadow.non_members.images)
+    assert not torch.equal(made.each[0].members.images, made.each[1].members.images)
+    with pytest.raises(LocalError, match="400 labelled ones are not allowed for shadows of 201"):
+        train_shadows(public(), replace(settings, records=201), 0)
+    with pytest.raises(ConfigurationError, match="shadows"):
+        LabelOnlySettings(shadows=0)
+    with pytest.raises(ConfigurationError, match="sigmas"):
+        LabelOnlySettings(sigmas=(0.1, 0.0))
+
+
+def test_prepare_makes_what_variants_make() -> None:
+    alone = LabelOnlyGap.prepare(public(), challenge().candidates, 0, SETTINGS)
+    together = attacks()["label-only-gap"].calibrated
+    assert alone.calibrated.threshold == together.threshold
+    assert alone.calibrated.shadow_auc == together.shadow_auc
+
+
+def test_augmentations_count_and_move_as_the_paper_says() -> None:
+    assert len(augmentations(9, 0)) == 19
+    assert len(augmentations(0, 3)) == 13
+    assert len(augmentations(9, 1)) == 23
+    maps = augmentations(0, 2)
+    assert len({tuple(m.flatten().tolist()) for m in maps}) == 9
+    image = torch.zeros(1, 1, 8, 8)
+    image[0, 0, 4, 4] = 1.0
+    for theta in maps[1:]:
+        moved = transform(image, theta)
+        y, x = (moved[0, 0] > 0.999).nonzero()[0].tolist()
+        assert abs(y - 4) + abs(x - 4) == 2
+        assert moved.sum() == pytest.approx(1.0, abs=1e-4)
+    with pytest.raises(ConfigurationError, match="rotation"):
+        augmentations(90, 0)
+
+
+def test_a_small_turn_keeps_the_middle_and_back_again_keeps_the_image() -> None:
+    smooth = digits().images[:4].repeat_interleave(4, 2).repeat_interleave(4, 3)
+    there, back = augmentations(5, 0)[[1, 10]]
+    returned = transform(transform(smooth, there), back)
+    assert (returned - smooth).abs().mean() < 0.05 < (transform(smooth, there) - smooth).abs().max()

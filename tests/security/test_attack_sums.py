@@ -12,7 +12,8 @@ import torch
 from scipy.stats import beta
 from torch import Tensor, nn
 
-from attacks.base import ABSTAIN, NEVER, AttackResult
+from attacks.base import ABSTAIN, NEVER, AttackResult, FloatArray
+from attacks.label_distribution import Participation
 from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
 from attacks.view import Capability, Oracle, Public, server_view
 from attacks.votes import (
@@ -22,12 +23,16 @@ from attacks.votes import (
     RecordedLabels,
     Said,
     SingleContributor,
+    named,
     statements,
+    told,
 )
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
+from secure_fd.errors import LocalError
+from secure_fd.federation import Dropouts
 from secure_fd.knowledge import (
     Contribution,
     IntArray,
@@ -36,6 +41,7 @@ from secure_fd.knowledge import (
     one_hot,
 )
 from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.record import RecordUnit
 from secure_fd.transcript import Transcript
 from tests.attack_games import add_round
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
@@ -53,8 +59,6 @@ def public_of(data: FederatedData) -> Public:
     architecture = nn.Linear(1, 1)
     return Public(data.proxies.pixels, len(data.clients), data.n_classes, lambda _: architecture)
 
-
-# Authors.
 
 SESSIONS = 60
 
@@ -83,9 +87,6 @@ def test_authors_are_found_where_masks_are_off(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
     monkeypatch.setattr("secure_fd.secagg.server.mask_words", lambda *_: None)
     assert right_clients() == K * SESSIONS
-
-
-# Differences of two sums.
 
 
 def subtracted(data: FederatedData, limit: int | None, per_round: int) -> AttackResult:
@@ -119,9 +120,6 @@ def test_without_the_ledger_a_clients_votes_are_the_difference(digits: Federated
     assert result.details["shown_precision"] > 0.95
     assert result.details["shown_votes"] > 10
     assert result.figure > result.control + 0.1
-
-
-# Different proxies to different clients.
 
 
 def named_by(images: Tensor) -> Tensor:
@@ -159,8 +157,6 @@ def test_a_lying_server_gains_nothing_by_either_claim(claimed: bytes) -> None:
     subjects = {0: b"x", 1: b"decoy", 2: b"decoy", 3: b"decoy"}
     assert SplitCohort(K).ask(vectors, subjects, 1, claimed) is None
 
-
-# The label unit: a vote that stands alone is deniable.
 
 EPSILON, PROXIES = 1.0, 6000
 
@@ -223,3 +219,135 @@ def test_the_label_units_noisy_vote_is_read_but_not_what_was_meant(digits: Feder
     assert result.details["shown_precision_against_uploads"] == 1.0
     # 200 answers; a class is named truly with chance e / (e + 10) = .21 where it was meant.
     assert result.details["shown_precision"] < 0.5
+
+
+def histograms(data: FederatedData) -> FloatArray:
+    rows = [np.bincount(c.train.labels.numpy(), minlength=10) for c in data.clients]
+    return np.stack(rows).astype(np.float64)
+
+
+def disaggregated(data: FederatedData, drop: float) -> AttackResult:
+    made = run(
+        federation(
+            data,
+            aggregation=MaskedSum(4, public_seed=0, hybrid=False),
+            dropouts=Dropouts(drop, seed=3),
+        ),
+        rounds=30,
+    )
+    attack, view = (
+        Participation(),
+        server_view(made.transcript, public(len(data.proxies), len(data.clients), 10)),
+    )
+    return attack.score(attack.run(view, 0), histograms(data), 0)
+
+
+def test_masks_do_not_hide_labels_from_who_took_part(digits: FederatedData) -> None:
+    result = disaggregated(digits, drop=0.25)
+    assert result.figure < result.control - 0.4
+
+
+def test_without_dropouts_sums_tell_no_client_from_another(digits: FederatedData) -> None:
+    result = disaggregated(digits, drop=0.0)
+    assert result.details["clients_told_apart"] == 0
+    assert result.figure == pytest.approx(result.control, abs=0.01)
+
+
+# The record unit: the shares found by least squares hang little on any one record.
+
+TRIALS = 40
+
+
+def share_found(data: FederatedData, records: Images, epsilon: float) -> float:
+    """The share of class 0 that participation gives a client of two classes, by its votes alone."""
+    unit = RecordUnit(epsilon, 1e-5)
+    unit.prepare(data.proxies.pixels, data.n_classes, [records])
+    every = np.arange(len(data.proxies))
+    levels = unit.levels(1)
+    units = KnowledgeCodec(data.n_classes, levels).encode(unit.parts[0].release(every))
+    history = Transcript(2)
+    for survivors in [(0, 1), (1,)]:  # client 1 always abstains
+        add_round(
+            history, units * np.uint64(0 in survivors), 10, levels=levels, survivors=survivors
+        )
+    view = server_view(history, public(len(every), 2, 10))
+    return float(Participation().run(view, 0).rows[0, 0])
+
+
+def worlds(data: FederatedData) -> tuple[Images, Images]:
+    """Records of two classes, and the same with one of them replaced."""
+    zero, one = (data.clients[k].train for k in (0, 1))
+    pixels = torch.cat([zero.pixels[:8], one.pixels[:8]])
+    labels = torch.cat([zero.labels[:8], one.labels[:8]])
+    other_pixels, other_labels = pixels.clone(), labels.clone()
+    other_pixels[3], other_labels[3] = one.pixels[9], one.labels[9]  # the one that shows most
+    return Images(pixels, labels), Images(other_pixels, other_labels)
+
+
+def advantage(data: FederatedData, epsilon: float) -> float:
+    """Of a threshold found on half of the runs, its advantage on the other half."""
+    found = np.array(
+        [[share_found(data, world, epsilon) for _ in range(TRIALS)] for world in worlds(data)]
+    )
+    known, fresh = found[:, : TRIALS // 2], found[:, TRIALS // 2 :]
+    cut, sign = known.mean(), np.sign(known[0].mean() - known[1].mean())
+    above = (sign * (fresh - cut) > 0).mean(axis=1)
+    return float(above[0] - above[1])
+
+
+def test_one_record_hardly_moves_what_participation_finds(digits: FederatedData) -> None:
+    # A replaced record is two zeroed ones, so an advantage is at most tanh(eps) + 2 delta = .1; of
+    # 20 runs a world its deviation is at most .16, so .7 is exceeded with chance 1e-4.
+    assert advantage(digits, 0.1) < 0.7
+
+
+def test_a_record_is_found_where_the_release_has_no_noise(digits: FederatedData) -> None:
+    # Means lie six deviations of the release's rounding apart: four misses of 40 come at 1e-7.
+    assert advantage(digits, 1e6) >= 0.8
+
+
+def test_recorders_keep_what_a_readable_run_shows(digits: FederatedData) -> None:
+    """Dropouts on the way, and a void round between two that gave sums."""
+    plan = faults({1: dict.fromkeys(range(4), Stage.INPUT), 2: {1: Stage.INPUT}})
+    recorder = RecordedClear()
+    made = run(federation(digits, protection=recorder, dropouts=plan), rounds=3)
+    records = made.transcript.distillation
+    assert [record.index for record in records] == [0, 2]
+    for record, heard in zip(records, statements(recorder, made.transcript), strict=True):
+        assert record.uploads is not None
+        assert heard.sent.keys() == record.uploads.keys()
+        for k, words in record.uploads.items():
+            np.testing.assert_array_equal(heard.sent[k], named(words.reshape(-1, 10) * 1.0))
+    own = told(recorder, made.transcript, range(2))
+    assert [sorted(told_by) for told_by in own] == [[0, 1], [0]]
+
+
+def test_recorders_change_no_bit_and_tell_masked_truth(digits: FederatedData) -> None:
+    recorder = RecordedClear()
+    masked = run(federation(digits, protection=recorder, aggregation=MaskedSum(4, public_seed=0)))
+    clear = run(federation(digits))
+    for one, other in zip(
+        masked.transcript.distillation, clear.transcript.distillation, strict=True
+    ):
+        np.testing.assert_array_equal(one.total, other.total)
+    assert len(statements(recorder, masked.transcript)) == 2
+
+
+def test_recorders_refuse_a_run_that_they_did_not_see(digits: FederatedData) -> None:
+    recorder = RecordedClear()
+    run(federation(digits, protection=recorder), rounds=1)
+    other = run(federation(digits, seed=1), rounds=1)
+    with pytest.raises(LocalError, match="no uploads"):
+        statements(recorder, other.transcript)
+
+
+def test_the_label_units_recorder_hears_answers_before_their_noise(digits: FederatedData) -> None:
+    every = all_proxies(digits)
+    recorder = RecordedLabels(0.5, 1e-5)
+    noisy = run(federation(digits, protection=recorder, schedule=every), rounds=1)
+    (heard,) = statements(recorder, noisy.transcript)
+    clear = run(federation(digits, schedule=every), rounds=1).transcript.distillation[0]
+    assert clear.uploads is not None
+    for k, words in clear.uploads.items():
+        np.testing.assert_array_equal(heard.meant[k], named(words.reshape(-1, 10) * 1.0))
+    assert any((heard.meant[k] != heard.sent[k]).mean() > 0.3 for k in range(4))
