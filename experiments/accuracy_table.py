@@ -5,7 +5,7 @@ python experiments/accuracy_table.py --image-sets mnist --splits strong
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments import plots, published
@@ -15,7 +15,6 @@ from experiments.published import GAINS_FIG_4, known_percent, method_title, sele
 from experiments.rows import Cell, unlabelled
 from experiments.study import Result, Results, grouped, main, moments, percent, seeds_of
 from experiments.tables import Table, new_table
-from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,8 +23,8 @@ METHODS = ("independent", "fedmd", "feded", "ds-fl", "fkd", "pls", "fedavg", "se
 LABELS = ("hard", "soft")
 SELECTORS = ("kulsif", "ratio")
 """The paper's client selector, and ours."""
-Row = tuple[str, str]
-"""A method and its client selector."""
+Rows = Mapping[tuple[str, str], Mapping[str, Sequence[Result]]]
+"""By method and client selector, then labels: the seeds' results."""
 
 
 def vary(cell: Cell) -> Iterator[Cell]:
@@ -36,53 +35,36 @@ def vary(cell: Cell) -> Iterator[Cell]:
                 yield replace(cell, method=method, labels=labels, selector=selector)
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One image set and split. rows: by method and selector, then labels, the seeds' results."""
-
-    image_set: str
-    split: str
-    rows: Mapping[Row, Mapping[str, Sequence[Result]]]
-
-    @property
-    def title(self) -> str:
-        """The place, as a reader names it."""
-        return f"{IMAGE_SETS[self.image_set].title}, {self.split}"
-
-
-def panels(results: Results) -> list[Panel]:
-    """Every image set and split, in the order of the results."""
-    return [
-        Panel(
-            *key,
-            {
-                row: grouped(of_row, lambda cell: cell.labels)
-                for row, of_row in grouped(found, lambda cell: (cell.method, cell.selector)).items()
-            },
-        )
-        for key, found in grouped(results.cells, lambda cell: (cell.image_set, cell.split)).items()
-    ]
+def panels(results: Results) -> dict[Cell, Rows]:
+    """Every image set and split, by its first cell, in the order of the results."""
+    return {
+        found[0].cell: {
+            row: grouped(of_row, lambda cell: cell.labels)
+            for row, of_row in grouped(found, lambda cell: (cell.method, cell.selector)).items()
+        }
+        for found in grouped(results.cells, lambda cell: cell.place).values()
+    }
 
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and split, in the paper's form, with its numbers beside ours."""
-    return [part for panel in panels(results) for part in _shown(panel)]
+    return [part for at, rows in panels(results).items() for part in _shown(at, rows)]
 
 
-def _shown(panel: Panel) -> Iterator[Table | str]:
-    title = f"{panel.title}: test accuracy, %, last round; published: "
+def _shown(at: Cell, rows: Rows) -> Iterator[Table | str]:
+    title = f"{at.place}: test accuracy, %, last round; published: "
     columns = ("method", "hard", "published", "soft", "published", "seeds")
-    table = new_table(title + published.CITATIONS.get(panel.split, "nothing"), columns)
-    for (method, selector), by_labels in panel.rows.items():
+    table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)
+    for (method, selector), by_labels in rows.items():
         parts = []
         for labels in LABELS:
-            known = published.accuracy(panel.image_set, panel.split, method, named(method, labels))
+            known = published.accuracy(at.image_set, at.split, method, named(method, labels))
             parts += [percent(by_labels.get(named(method, labels), [])), known_percent(known)]
         of_rows = dict.fromkeys(seeds_of(of) for of in by_labels.values())
         table.add_row(method_title(method, selector), *parts, " and ".join(of_rows))
     yield table
-    if panel.split == HOSPITALS:
-        yield from (_gain(panel, labels) for labels in LABELS)
+    if at.split == HOSPITALS:
+        yield from (_gain(rows, labels) for labels in LABELS)
 
 
 def named(method: str, labels: str) -> str:
@@ -90,22 +72,18 @@ def named(method: str, labels: str) -> str:
     return "" if unlabelled(method) else labels
 
 
-def gains(panel: Panel, labels: str) -> dict[str, float]:
-    """By selector, points of Selective-FD over the best baseline, as the text on Fig. 4 has it."""
+def _gain(rows: Rows, labels: str) -> str:
+    """Points over the best baseline, as the text on Fig. 4 has it."""
     level = {
         row: 100 * moments(by_labels[named(row[0], labels)])[0]
-        for row, by_labels in panel.rows.items()
+        for row, by_labels in rows.items()
         if row[0] != "fedavg" and named(row[0], labels) in by_labels
     }
-    baselines = [a for (method, _), a in level.items() if method != "selective-fd"]
+    best = max((a for (method, _), a in level.items() if method != "selective-fd"), default=None)
     ours = {s: a for (method, s), a in level.items() if method == "selective-fd"}
-    return {s: a - max(baselines) for s, a in ours.items()} if baselines else {}
-
-
-def _gain(panel: Panel, labels: str) -> str:
-    parts = [f"{gain:+.2f} ({selector_title(s)})" for s, gain in gains(panel, labels).items()]
-    ours = ", ".join([*parts, f"{GAINS_FIG_4[labels]:+.2f} (published)"])
-    return f"Selective-FD over the best other method but FedAvg, {labels} labels, points: {ours}"
+    parts = [f"{a - best:+.2f} ({selector_title(s)})" for s, a in ours.items() if best is not None]
+    shown = ", ".join([*parts, f"{GAINS_FIG_4[labels]:+.2f} (published)"])
+    return f"Selective-FD over the best other method but FedAvg, {labels} labels, points: {shown}"
 
 
 def figure(results: Results) -> "Figure":
@@ -113,25 +91,25 @@ def figure(results: Results) -> "Figure":
     return plots.drawn(
         [
             plots.Bars(
-                panel.title,
+                at.place,
                 "test accuracy",
                 tuple(f"{labels} labels" for labels in LABELS),
-                {method_title(*row): _bars(panel, row) for row in panel.rows},
+                {
+                    method_title(*row): [_bar(at, row[0], labels, of) for labels in LABELS]
+                    for row, of in rows.items()
+                },
             )
-            for panel in panels(results)
+            for at, rows in panels(results).items()
         ],
         columns=2,
     )
 
 
-def _bars(panel: Panel, row: Row) -> list[Bar | None]:
-    made: list[Bar | None] = []
-    for labels in LABELS:
-        found = panel.rows[row].get(named(row[0], labels))
-        known = published.accuracy(panel.image_set, panel.split, row[0], named(row[0], labels))
-        mark = None if known is None else known[0] / 100
-        made.append(None if found is None else Bar(*moments(found), mark))
-    return made
+def _bar(at: Cell, method: str, labels: str, of: Mapping[str, Sequence[Result]]) -> Bar | None:
+    found = of.get(named(method, labels))
+    known = published.accuracy(at.image_set, at.split, method, named(method, labels))
+    mark = None if known is None else known[0] / 100
+    return None if found is None else Bar(*moments(found), mark)
 
 
 STUDY = paper_study(

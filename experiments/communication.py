@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -44,36 +45,34 @@ def vary(cell: Cell) -> Iterator[Cell]:
 class Way:
     """One method on one image set, over seeds. up, down: bytes a client and round, on average.
 
-    total: bytes both ways to the end, with whatever is sent once.
+    resnet: whether they are ResNet-18's. total: bytes both ways to the end, with whatever is sent
+    once.
     """
 
     name: str
-    found: "Sequence[Result]"
+    found: Sequence[Result]
     up: float
     down: float
     total: float
+    resnet: bool = False
 
     @property
     def rate(self) -> float:
         """Bytes both ways, a client and round."""
         return self.up + self.down
 
-    def moved(self, point: "Point") -> float:
+    def moved(self, point: Point) -> float:
         """Bytes both ways until a point of the curve."""
         if self.resnet:
             return self.rate * point.round + self.down  # the first model is sent before round one
         return point.up + point.down
 
-    @property
-    def resnet(self) -> bool:
-        """Whether the bytes are ResNet-18's."""
-        return RESNET_UP in self.found[0].figures
-
-    def until(self, accuracies: Mapping[int, float]) -> float | None:
-        """Bytes until the first point of a curve at its seed's accuracy: mean, or None."""
+    def until(self, rival: "Way") -> float | None:
+        """Bytes until the first point at the rival's last accuracy of the seed: mean, or None."""
+        last = {result.cell.seed: result.accuracy for result in rival.found}
         reached = []
         for result in self.found:
-            wanted = accuracies.get(result.cell.seed, math.inf)
+            wanted = last.get(result.cell.seed, math.inf)
             enough = [self.moved(p) for p in result.curve if p.accuracy >= wanted]
             if not enough:
                 return None
@@ -90,20 +89,19 @@ def ways(results: Results) -> Mapping[str, list[Way]]:
     return made
 
 
-def _way(found: "Sequence[Result]") -> Way:
-
-    cell = found[0].cell
+def _way(found: Sequence[Result]) -> Way:
+    cell, figures = found[0].cell, found[0].figures
     name = f"{method_title(cell.method)} {cell.labels}".strip() + (", masks" if cell.secure else "")
-    if RESNET_UP in found[0].figures:
-        up, down = found[0].figures[RESNET_UP], found[0].figures[RESNET_DOWN]
-        return Way(f"{name}, ResNet-18", found, up, down, (up + down) * cell.rounds + down)
-    up = moments(found, lambda r: _rate(r, "up"))[0]
-    down = moments(found, lambda r: _rate(r, "down"))[0]
+    if RESNET_UP in figures:
+        up, down = figures[RESNET_UP], figures[RESNET_DOWN]
+        total = (up + down) * cell.rounds + down
+        return Way(f"{name}, ResNet-18", found, up, down, total, resnet=True)
+    up, down = (moments(found, partial(_rate, way=way))[0] for way in ("up", "down"))
     total = moments(found, lambda r: r.curve[-1].up + r.curve[-1].down)[0]
     return Way(name, found, up, down, total)
 
 
-def _rate(result: "Result", way: str) -> float:
+def _rate(result: Result, way: str) -> float:
     """Bytes a round between the first point and the last; what is sent once comes before both."""
     first, last = result.curve[0], result.curve[-1]
     if first.round == last.round:
@@ -123,7 +121,7 @@ def tables(results: Results) -> list[Table | str]:
         table = new_table(title, columns)
         fedavg = next((way for way in found if way.found[0].cell.method == "fedavg"), None)
         for way in found:
-            until = None if fedavg is None else way.until(_last(fedavg))
+            until = None if fedavg is None else way.until(fedavg)
             table.add_row(
                 way.name,
                 percent(way.found),
@@ -136,11 +134,6 @@ def tables(results: Results) -> list[Table | str]:
             )
         made.append(table)
     return [*made, *_notes(results)]
-
-
-def _last(way: Way) -> Mapping[int, float]:
-    """By seed, the accuracy after the last round."""
-    return {result.cell.seed: result.accuracy for result in way.found}
 
 
 def _notes(results: Results) -> Iterator[str]:
@@ -180,7 +173,7 @@ def figure(results: Results) -> "Figure":
     return drawn(panels, columns=2)
 
 
-def _curve(way: Way, value: Callable[[Point], float]) -> "Line":
+def _curve(way: Way, value: Callable[[Point], float]) -> Line:
     """Over the rounds that all seeds have a point at."""
     rounds = tuple(point.round for point in way.found[0].curve)
     table = np.array([[value(point) for point in result.curve] for result in way.found])
@@ -192,12 +185,7 @@ STUDY = paper_study(
     name="communication",
     script="communication.py",
     about="Accuracy and bytes against rounds, beside FedAvg, as in Fig. 7.",
-    grid=Grid(
-        image_sets=PAPER_SETS,
-        splits=("strong",),
-        methods=("selective-fd", "fedavg"),
-        vary=vary,
-    ),
+    grid=Grid(PAPER_SETS, ("strong",), ("selective-fd", "fedavg"), vary),
     tables=tables,
     figure=figure,
 )

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from experiments import published
+from experiments.grid import later
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
-from experiments.plots import INK, MUTED, PAPER, SMALL, line_style, new_figure, plain, titled
+from experiments.plots import Line, Lines, drawn
 from experiments.rows import FLEET, LEAST_EPSILON, MOST_EPSILON, Cell, Privacy
 from experiments.study import (
     Progress,
@@ -25,6 +26,7 @@ from experiments.study import (
     grouped,
     main,
     moments,
+    over,
     percent,
     whole_numbers,
 )
@@ -36,11 +38,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS, Schedule, schedule
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from experiments.runs import Prepared
-    from secure_fd.fleet import FleetVotes
 
 Epsilon = float | None
 _CLIENTS = 10
@@ -202,23 +200,18 @@ def group(cell: Cell) -> Cell:
     )
 
 
-def prepare(
-    data_dir: Path | None, cells: Sequence[Cell], progress: Progress
-) -> "Prepared | FleetVotes":
+def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> Any:  # noqa: ANN401 - a warm-up, or a fleet's votes
     """What cells of a group share: a warm-up, or the votes of a fleet."""
-    from experiments import fleets, runs
-
     if cells[0].method == FLEET:
-        return fleets.fleet_votes(data_dir, cells[0], progress)
-    return runs.prepare(data_dir, cells, progress, one_by_one=True)
+        return later("experiments.fleets:fleet_votes")(data_dir, cells[0], progress)
+    return later("experiments.runs:prepare")(data_dir, cells, progress, one_by_one=True)
 
 
 def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - of `prepare`
     """Run and test one cell."""
-    from experiments import fleets, runs
-
-    run = fleets.run_fleet if cell.method == FLEET else runs.run_private
-    return run(data_dir, cell, made, progress)
+    fleet, run = "experiments.fleets:run_fleet", "experiments.runs:run_private"
+    found: Result = later(fleet if cell.method == FLEET else run)(data_dir, cell, made, progress)
+    return found
 
 
 _FLEET_ROOTS = ("experiments.fleets:fleet_votes", "experiments.fleets:run_fleet")
@@ -254,14 +247,13 @@ _FLEET_COLUMNS = {
     "bits in a lane": ("bits", "{:.0f}"),
 }
 _Line = Mapping[Epsilon, list[Result]]
-_PANEL = (5.6, 4.4)
-"""Width and height of a panel, in inches."""
+_PLAIN = "no protection"
 
 
 def line(cell: Cell) -> str:
     """What stays the same while epsilon and the seed change."""
     if cell.privacy is None:
-        return "no protection"
+        return _PLAIN
     if cell.method == FLEET:
         return f"client unit, {cell.clients:,} clients{', ' * bool(cell.variant)}{cell.variant}"
     classes = {"": "", "full": ", all classes", "declared": ", declared classes"}
@@ -298,7 +290,7 @@ def _accuracies(results: Results) -> Table:
     for (place, name), by_epsilon in lines(results).items():
         known = _published(next(iter(by_epsilon.values()))[0].cell)
         shown = [percent(by_epsilon.get(epsilon, [])) for epsilon in epsilons]
-        last = f"{known:.1f}" if known is not None and name == "no protection" else ""
+        last = f"{known:.1f}" if known is not None and name == _PLAIN else ""
         table.add_row(place, name, *shown, last)
     return table
 
@@ -332,51 +324,33 @@ def _order(epsilon: Epsilon) -> float:
 
 
 def figure(results: Results) -> "Figure | None":
-    """Every panel that has a line of two epsilons or more, side by side."""
-    panels: dict[tuple[str, bool], dict[str, _Line]] = {}
+    """A panel a place, over epsilons at even steps, where a line has two of them or more."""
+    places: dict[str, dict[str, _Line]] = {}
     for (place, name), of in lines(results).items():
         fleet = next(iter(of.values()))[0].cell.method == FLEET
-        panels.setdefault((place, fleet), {})[name] = of
-    shown = {key: panel for key, panel in panels.items() if max(map(len, panel.values())) > 1}
-    if not shown:
-        return None
-    width, height = _PANEL
-    made = new_figure(width * len(shown), height)
-    for i, ((place, fleet), panel) in enumerate(shown.items()):
-        axes = made.add_axes(((i + 0.12) / len(shown), 0.31, 0.82 / len(shown), 0.58))
-        _draw(axes, panel)
-        titled(axes, f"{place}{', fleets' if fleet else ''}", "epsilon", "" if i else "accuracy")
-    return made
+        places.setdefault(f"{place}{', fleets' * fleet}", {})[name] = of
+    panels = [_panel(*each) for each in places.items() if max(map(len, each[1].values())) > 1]
+    return drawn(panels) if panels else None
 
 
-def _draw(axes: "Axes", panel: dict[str, _Line]) -> None:
-    """Lines over epsilons at even steps, infinite last; references across the whole width."""
-    epsilons = sorted({epsilon for line in panel.values() for epsilon in line}, key=_order)
-    place = {epsilon: x for x, epsilon in enumerate(epsilons)}
-    for i, (name, line) in enumerate(panel.items()):
-        colour, marker = line_style(i)
-        if name == "no protection":
-            level, _ = moments(next(iter(line.values())))
-            _reference(axes, level, name, color=colour, linestyle=(0, (5, 3)))
-            continue
-        x = [place[epsilon] for epsilon in line]
-        y, error = zip(*map(moments, line.values()), strict=True)
-        style: dict[str, Any] = {"color": colour, "markeredgecolor": PAPER, "markersize": 7}
-        axes.errorbar(x, y, error, fmt=f"{marker}-", linewidth=1.6, capsize=3, label=name, **style)
-    known = _published(next(iter(next(iter(panel.values())).values()))[0].cell)
+def _panel(title: str, by_name: Mapping[str, _Line]) -> Lines:
+    epsilons = sorted({epsilon for of in by_name.values() for epsilon in of}, key=_order)
+    at = {epsilon: float(x) for x, epsilon in enumerate(epsilons)}
+    known = _published(next(iter(next(iter(by_name.values())).values()))[0].cell)
+    shown = {
+        name: _across(moments(of[None])[0], at) if name == _PLAIN
+        else over({at[epsilon]: found for epsilon, found in of.items()})
+        for name, of in by_name.items()
+    }  # fmt: skip
     if known is not None:
-        name = "published, hard labels, no protection"
-        _reference(axes, known / 100, name, color=MUTED, linestyle=":")
-    axes.set_xticks(range(len(epsilons)), [_epsilon_text(e) for e in epsilons])
-    axes.margins(x=0.06, y=0.08)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    plain(axes)
-    below: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2), "ncols": 2}
-    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK, **below)
+        shown["published, hard labels, no protection"] = _across(known / 100, at)
+    ticks = {x: _epsilon_text(epsilon) for epsilon, x in at.items()}
+    return Lines(title, "epsilon", "test accuracy", shown, ticks=ticks)
 
 
-def _reference(axes: "Axes", level: float, name: str, **style: Any) -> None:  # noqa: ANN401 - of matplotlib
-    axes.axhline(level, linewidth=1.3, label=name, **style)
+def _across(level: float, at: Mapping[Epsilon, float]) -> Line:
+    """The same at every epsilon."""
+    return Line(tuple(at.values()), (level,) * len(at), (0.0,) * len(at))
 
 
 STUDY = Study(

@@ -6,16 +6,14 @@ therefore one of method and schedule together; an ablation gives Selective-FD th
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from experiments.rows import BY_NETWORK, FIRST_SEED, PROXY_LABELS, Cell
 from experiments.study import (
-    Progress,
-    Result,
     Results,
     Study,
     at_least,
@@ -31,8 +29,6 @@ from secure_fd.recipes import IMAGE_SETS, Recipe, Schedule, ours, schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from experiments.runs import Prepared
 
 PAPER_SETS = ("mnist", "fashion_mnist", "cifar10_features")
 QUICK_SET = "digits"
@@ -235,6 +231,20 @@ class Grid:
 # Studies.
 
 
+def later(home: str) -> Callable[..., Any]:
+    """A function "module:name", imported when it is first called: --help waits for no library.
+
+    >>> later("math:sqrt")(4)
+    2.0
+    """
+
+    def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - those of the function
+        module, _, name = home.partition(":")
+        return getattr(import_module(module), name)(*arguments, **options)
+
+    return call
+
+
 def paper_study(
     name: str,
     script: str,
@@ -252,39 +262,17 @@ def paper_study(
         cell=Cell,
         cells=grid.cells,
         group=lambda cell: cell.group,
-        prepare=prepare,
-        measure=measure,
+        prepare=later(f"{_RUNS}:prepare"),
+        measure=later(f"{_RUNS}:run_cell"),
         roots=roots,
-        shown=partial(_shown, tables),
+        shown=lambda found: [
+            *tables(found),
+            f"Seeds of all cells: {seeds_of(found.cells)}.",
+        ],
         figure=figure,
         cost=lambda cell: max(100, cell.steps),
-        out=_out,
+        out=lambda chosen: chosen.out or Path(f"runs/papers{'-quick' * chosen.quick}"),
     )
-
-
-def _shown(
-    tables: Callable[[Results], Sequence[Table | str]], results: Results
-) -> list[Table | str]:
-    """The tables, and the seeds that they are of."""
-    return [*tables(results), f"Seeds of all cells: {seeds_of(results.cells)}."]
-
-
-def _out(settings: Settings) -> Path:
-    return settings.out or Path("runs/papers-quick" if settings.quick else "runs/papers")
-
-
-def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> "Prepared":
-    """What cells of a group share."""
-    from experiments import runs
-
-    return runs.prepare(data_dir, cells, progress)
-
-
-def measure(data_dir: Path | None, cell: Cell, made: "Prepared", progress: Progress) -> Result:
-    """Train, test and measure one cell."""
-    from experiments import runs
-
-    return runs.run_cell(data_dir, cell, made, progress)
 
 
 _RUNS, _MEASURES = "experiments.runs", "experiments.measures"

@@ -165,12 +165,7 @@ STUDY = paper_study(
     name="ablation",
     script="method_ablation.py",
     about="What each part of Selective-FD is worth, one part left out at a time.",
-    grid=Grid(
-        image_sets=PAPER_SETS,
-        splits=("strong", "iid"),
-        methods=("selective-fd",),
-        vary=vary,
-    ),
+    grid=Grid(PAPER_SETS, ("strong", "iid"), ("selective-fd",), vary),
     tables=tables,
     figure=figure,
 )

@@ -355,7 +355,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines by name. published: points (x, y). share: whether y is shown in percent."""
+    """Lines by name. published: points (x, y). share: whether y is in percent.
+
+    ticks: texts by x."""
 
     title: str
     x: str
@@ -365,7 +367,7 @@ class Lines:
     share: bool = True
     scales: tuple[str, str] = ("linear", "linear")
     second: str = ""
-    ticks: Sequence[float] = field(default_factory=tuple)
+    ticks: Mapping[float, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +476,7 @@ def _lines(axes: "Axes", panel: Lines) -> None:
             )
     _marks(axes, panel.published)
     if panel.ticks:
-        axes.set_xticks(panel.ticks, [f"{tick:g}" for tick in panel.ticks])
+        axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
     if panel.share:
         _percent(axes)
     plain(axes)

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -130,11 +131,8 @@ def _tasks(settings: Settings, units: Sequence[str], kinds: Sequence[str]) -> li
     ]
     if settings.self_test:
         made += [replace(base, audit=m.audit, mutation=m.name, size=m.size) for m in MUTATIONS]
-    return sorted(made, key=lambda cell: _place(cell.audit))
-
-
-def _place(audit: str) -> int:
-    return _LONGEST_FIRST.index(audit) if audit in _LONGEST_FIRST else len(_LONGEST_FIRST)
+    longest = {audit: place for place, audit in enumerate(_LONGEST_FIRST)}
+    return sorted(made, key=lambda cell: longest.get(cell.audit, len(longest)))
 
 
 def _inside(field: str, value: float, least: float, most: float) -> None:
@@ -143,10 +141,6 @@ def _inside(field: str, value: float, least: float, most: float) -> None:
 
 
 # What a cell runs.
-
-
-def prepare(_data_dir: Path | None, _cells: Sequence[Cell], _progress: Progress) -> None:
-    """Nothing: audits share nothing."""
 
 
 def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
@@ -171,11 +165,9 @@ def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress)
 
 def result_of(cell: Cell, found: Finding, seconds: float) -> Result:
     """A finding as the result of a cell."""
-    note: dict[str, object] = {
-        f.name: encode(getattr(found, f.name), f.name) for f in fields(found)
-    }
+    note = {f.name: encode(getattr(found, f.name), f.name) for f in fields(found)}
     figures = {"claimed epsilon": found.claimed, "bound on epsilon": found.bound}
-    return Result(cell, figures, seconds, notes=note)
+    return Result(cell, figures, seconds, notes=dict(note))
 
 
 def finding_of(result: Result) -> Finding:
@@ -202,37 +194,28 @@ class Row:
     """
 
     audit: str
-    verdict: Verdict
     worst: Finding
     bounds: tuple[float, ...]
     power: float | None
 
-
-@dataclass(frozen=True, slots=True)
-class Caught:
-    """One mutation of the self-test."""
-
-    mutation: str
-    audit: str
-    finding: Finding
+    @property
+    def verdict(self) -> Verdict:
+        """That of the worst seed."""
+        return self.worst.verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What all findings say together. wrong: the chance, at most, that any refutation is a mistake.
-
-    strict: the same of the rows at the run's own `miss` alone
-    """
+    """What all findings say together. mutations: of the self-test, by name. miss: of the run."""
 
     rows: tuple[Row, ...]
-    mutations: tuple[Caught, ...]
-    wrong: float
-    strict: float
+    mutations: Mapping[str, Finding]
+    miss: float
 
-    @property
-    def counts(self) -> dict[Verdict, int]:
-        """Rows by verdict."""
-        return {v: sum(row.verdict is v for row in self.rows) for v in Verdict}
+    def wrong(self, most: float = 1.0) -> float:
+        """The chance, at most, that any refutation of rows with at most this miss is a mistake."""
+        misses = [(row.worst.miss, len(row.bounds)) for row in self.rows]
+        return min(1.0, sum(miss * seeds for miss, seeds in misses if miss <= most))
 
     @property
     def failures(self) -> list[str]:
@@ -244,16 +227,15 @@ class Verdicts:
             if row.verdict is Verdict.REFUTED
         ]
         missed = [
-            f"{made.mutation}: a bound of {made.finding.bound:.2f} is within the claim of "
-            f"{figure(made.finding.claimed)}"
-            for made in self.mutations
-            if made.finding.verdict is not Verdict.REFUTED
+            f"{name}: a bound of {made.bound:.2f} is within the claim of {figure(made.claimed)}"
+            for name, made in self.mutations.items()
+            if made.verdict is not Verdict.REFUTED
         ]
         return refuted + missed
 
 
 def verdicts(results: Results) -> Verdicts:
-    """Rows in the registry's order, mutations in theirs."""
+    """Rows in the order of the audits, mutations in theirs."""
     from attacks.audit.audits import AUDITS, MUTATIONS
 
     found = {result.cell: finding_of(result) for result in results.cells}
@@ -263,17 +245,12 @@ def verdicts(results: Results) -> Verdicts:
         right = [made for cell, made in own.items() if not cell.half and not cell.mutation]
         twins = [made.verdict is Verdict.REFUTED for cell, made in own.items() if cell.half]
         if right:
-            worst = max(right, key=_badness)
             power = sum(twins) / len(twins) if twins else None
             bounds = tuple(made.bound for made in right)
-            rows.append(Row(name, worst.verdict, worst, bounds, power))
-    by_name = {cell.mutation: made for cell, made in found.items() if cell.mutation}
-    caught = tuple(Caught(m.name, m.audit, by_name[m.name]) for m in MUTATIONS if m.name in by_name)
-    least = min(cell.miss for cell in found)
-    misses = [(row.worst.miss, len(row.bounds)) for row in rows]
-    wrong = sum(miss * seeds for miss, seeds in misses)
-    strict = sum(miss * seeds for miss, seeds in misses if miss <= least)
-    return Verdicts(tuple(rows), caught, min(1.0, wrong), min(1.0, strict))
+            rows.append(Row(name, max(right, key=_badness), bounds, power))
+    known = {cell.mutation: made for cell, made in found.items() if cell.mutation}
+    mutations = {m.name: known[m.name] for m in MUTATIONS if m.name in known}
+    return Verdicts(tuple(rows), mutations, min(cell.miss for cell in found))
 
 
 def _badness(made: Finding) -> tuple[bool, bool, float]:
@@ -283,29 +260,26 @@ def _badness(made: Finding) -> tuple[bool, bool, float]:
 
 
 def tables(results: Results) -> list[Table | str]:
-    """The audits, the self-test, and what they mean together."""
+    """The audits, the self-test, and what they mean together.
+
+    A row that cannot tell is never counted as one that holds.
+    """
     found, cell = verdicts(results), results.cells[0].cell
     noise = "noise of the operating system" if cell.stream is None else "all noise from a seed"
+    count = Counter(row.verdict for row in found.rows)
     note = (
-        f"{_summary(found)} Each bound is wrong with the probability under wrong at most: any of "
-        f"those with {cell.miss:g} with {found.strict:.2g}, any of the table with "
-        f"{found.wrong:.2g}; {noise}. A bound below its claim proves nothing good: power says what "
-        "the audit would have seen. Cannot tell: a perfect attack could not have refuted the claim "
-        "(ceiling at most the claim), or this attack misses even a twin without any noise; such a "
-        "row is no evidence for it. * on an assumption, mostly the claimed shape of the noise."
-    )
-    mutations = [_mutations(found)] if found.mutations else []
-    return [_audits(found), *mutations, note, *(f"FAILED {line}" for line in found.failures)]
-
-
-def _summary(found: Verdicts) -> str:
-    """One sentence; a row that cannot tell is never counted as one that holds."""
-    count = found.counts
-    return (
         f"Of {len(found.rows)} audits {count[Verdict.REFUTED]} refuted the claim, "
-        f"{count[Verdict.HOLDS]} could have and did not, "
-        f"{count[Verdict.CANNOT_TELL]} cannot tell."
+        f"{count[Verdict.HOLDS]} could have and did not, {count[Verdict.CANNOT_TELL]} cannot tell. "
+        "Each bound is wrong with the probability under wrong at most: any of "
+        f"those with {cell.miss:g} with {found.wrong(found.miss):.2g}, any of the table with "
+        f"{found.wrong():.2g}; {noise}. A bound below its claim proves nothing good: power says "
+        "what the audit would have seen. Cannot tell: a perfect attack could not have refuted the "
+        "claim (ceiling at most the claim), or this attack misses even a twin without any noise; "
+        "such a row is no evidence for it. * on an assumption, mostly the claimed shape of the "
+        "noise."
     )
+    mutations = [_mutations(results, found)] if found.mutations else []
+    return [_audits(found), *mutations, note, *(f"FAILED {line}" for line in found.failures)]
 
 
 def _audits(found: Verdicts) -> Table:
@@ -328,20 +302,14 @@ def _audits(found: Verdicts) -> Table:
     return table
 
 
-def _mutations(found: Verdicts) -> Table:
+def _mutations(results: Results, found: Verdicts) -> Table:
     title = "Self-test: the real code with one thing broken"
     table = new_table(title, ("mutation", "caught by", "claimed", "bound", "verdict"), left=2)
-    for made in found.mutations:
-        finding = made.finding
-        caught = "caught" if finding.verdict is Verdict.REFUTED else "MISSED"
-        claimed = figure(finding.claimed)
-        table.add_row(made.mutation, made.audit, claimed, f"{finding.bound:.2f}", caught)
+    audits = {result.cell.mutation: result.cell.audit for result in results.cells}
+    for name, made in found.mutations.items():
+        caught = "caught" if made.verdict is Verdict.REFUTED else "MISSED"
+        table.add_row(name, audits[name], figure(made.claimed), f"{made.bound:.2f}", caught)
     return table
-
-
-def _out(settings: Settings) -> Path:
-    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return settings.out or Path("runs") / f"audit-{moment}"
 
 
 STUDY = Study(
@@ -352,12 +320,12 @@ STUDY = Study(
     cell=Cell,
     cells=cells,
     group=lambda cell: cell,
-    prepare=prepare,
+    prepare=lambda *_: None,  # audits share nothing
     measure=measure,
     roots=lambda _: ("experiments.privacy_audit:measure",),
     shown=tables,
     image_set=lambda _: None,
-    out=_out,
+    out=lambda chosen: chosen.out or Path(f"runs/audit-{datetime.now(UTC):%Y%m%d-%H%M%S}"),
     status=lambda results: 1 if verdicts(results).failures else 0,
 )
 

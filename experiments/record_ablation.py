@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.grid import later
 from experiments.measures import HARD_KEPT, RIGHT_OF_ALL, RIGHT_ONCE, STUDENT
 from experiments.study import (
-    Progress,
     Result,
     Results,
     Study,
@@ -23,29 +23,18 @@ from experiments.study import (
 from experiments.tables import NONE, Table, new_table
 from secure_fd.recipes import IMAGE_SETS
 
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """An image set, how it is split among ten clients, and the budget of each."""
-
-    image_set: str
-    split: str
-    epsilon: float
-
-    @property
-    def name(self) -> str:
-        """As the table heads its column."""
-        return f"{IMAGE_SETS[self.image_set].title} {self.split}, ε = {self.epsilon:g}"
-
-
 CASES = (
-    Case("mnist5k", "strong", 1),
-    Case("mnist5k", "strong", 4),
-    Case("mnist5k", "weak", 1),
-    Case("mnist5k", "iid", 4),
-    Case("fashion_mnist", "strong", 4),
+    ("mnist5k", "strong", 1.0),
+    ("mnist5k", "strong", 4.0),
+    ("mnist5k", "weak", 1.0),
+    ("mnist5k", "iid", 4.0),
+    ("fashion_mnist", "strong", 4.0),
 )
-"""300 records a client, and 1,500 of Fashion-MNIST."""
+"""Image set, how it is split among ten clients, and the budget of each.
+
+300 records a client, and 1,500 of Fashion-MNIST.
+"""
+_MEASURE = "experiments.record_rules:measure"
 _SHOWN = (RIGHT_OF_ALL, HARD_KEPT, RIGHT_ONCE, STUDENT)
 
 
@@ -60,14 +49,14 @@ class Cell:
     seed: int
 
     @property
-    def case(self) -> Case:
-        """What all choices are compared on."""
-        return Case(self.image_set, self.split, self.epsilon)
+    def case(self) -> str:
+        """What all choices are compared on, as the table heads its column."""
+        return f"{IMAGE_SETS[self.image_set].title} {self.split}, ε = {self.epsilon:g}"
 
     @property
     def label(self) -> str:
         """Names the cell while it runs."""
-        return f"{self.case.name}: {self.choice}, seed {self.seed}"
+        return f"{self.case}: {self.choice}, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,29 +77,18 @@ class Settings:
 
 def cells(settings: Settings) -> list[Cell]:
     """Every choice on every case and seed."""
-    known = tuple(dict.fromkeys(case.image_set for case in CASES))
+    known = tuple(dict.fromkeys(image_set for image_set, _, _ in CASES))
     sets = listed("datasets", settings.datasets, known) or known
     at_least(1, seeds=settings.seeds)
     from experiments.record_rules import CHOICES
 
     return [
-        Cell(case.image_set, case.split, case.epsilon, choice, seed)
+        Cell(*case, choice, seed)
         for seed in range(settings.seeds)
         for case in CASES
-        if case.image_set in sets
+        if case[0] in sets
         for choice in CHOICES
     ]
-
-
-def prepare(_data_dir: Path | None, _cells: Sequence[Cell], _progress: Progress) -> None:
-    """Nothing: the images and features of a group are cached where it is measured."""
-
-
-def measure(data_dir: Path | None, cell: Cell, _made: None, _progress: Progress) -> Result:
-    """Make every client's release and judge the votes."""
-    from experiments.record_rules import measure as measured
-
-    return measured(data_dir, cell)
 
 
 def tables(results: Results) -> list[Table | str]:
@@ -118,7 +96,7 @@ def tables(results: Results) -> list[Table | str]:
     by_case = grouped(results.cells, lambda cell: cell.case)
     made: list[Table | str] = []
     for figure in _SHOWN:
-        table = new_table(f"{figure.capitalize()}, %", ["choice", *(case.name for case in by_case)])
+        table = new_table(f"{figure.capitalize()}, %", ["choice", *by_case])
         for choice in dict.fromkeys(found.cell.choice for found in results.cells):
             table.add_row(choice, *(_mean(of, choice, figure) for of in by_case.values()))
         made.append(table)
@@ -138,9 +116,9 @@ STUDY = Study(
     cell=Cell,
     cells=cells,
     group=lambda cell: (cell.image_set, cell.split, cell.seed),
-    prepare=prepare,
-    measure=measure,
-    roots=lambda _: ("experiments.record_rules:measure",),
+    prepare=lambda *_: None,  # the images and features of a group are cached where it is measured
+    measure=later(_MEASURE),
+    roots=lambda _: (_MEASURE,),
     shown=tables,
 )
 

@@ -8,7 +8,7 @@ Concentrating, and Truncating", 2021), which adds to the head's 1 / (2 z^2).
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from experiments.measures import HARD_KEPT, KEPT_ONCE, RIGHT_OF_ALL, RIGHT_ONCE, STUDENT
-from experiments.study import Result
+from experiments.study import Progress, Result
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import parse_split
@@ -56,66 +56,48 @@ class Choice:
     private_quantile: float | None = None
 
 
-def _noise(noise: float, n_proxies: int, n_classes: int) -> float:  # noqa: ARG001 - the others' rule
-    return max(1.0 / n_proxies, noise)
+def _size(ranks: tuple[int, int], features: int) -> RecordRules:
+    """One feature map whatever the noise."""
+    return RecordRules(size=lambda _noise, _classes: ReferenceSettings(ranks, features))
 
 
-def _noise_above_floor(noise: float, n_proxies: int, n_classes: int) -> float:  # noqa: ARG001 - the others' rule
-    return max(1e-3, noise)
+def _ridge(least: Callable[[int], float]) -> RecordRules:
+    """The noise of a coordinate, whatever the classes, or a least ridge by proxies."""
+    return RecordRules(ridge=lambda noise, proxies, _classes: max(least(proxies), noise))
 
 
-def _otsu(ratios: FloatArray, n_classes: int) -> FloatArray:  # noqa: ARG001 - the others' rule
-    return otsu_thresholds(ratios)
+def _top(share: float) -> RecordRules:
+    """Each class accepts this share of the proxies, over the classes."""
+    return RecordRules(thresholds=lambda ratios, n: top_share_thresholds(ratios, share / n))
 
 
-def _narrow(ratios: FloatArray, n_classes: int) -> FloatArray:
-    return top_share_thresholds(ratios, 0.75 / n_classes)
-
-
-def _wide(ratios: FloatArray, n_classes: int) -> FloatArray:
-    return top_share_thresholds(ratios, 1.25 / n_classes)
-
-
-def _large(noise: float, n_classes: int) -> ReferenceSettings:  # noqa: ARG001 - the others' rule
-    return ReferenceSettings((100, 60), 2000)
-
-
-def _small(noise: float, n_classes: int) -> ReferenceSettings:  # noqa: ARG001 - the others' rule
-    return ReferenceSettings((40, 20), 1000)
-
-
-def _few(noise: float, n_classes: int) -> ReferenceSettings:  # noqa: ARG001 - the others' rule
-    return ReferenceSettings((20, 10), 500)
-
-
-SHIPPED = Choice("as shipped")
+_LARGE, _BY_NOISE = _size((100, 60), 2000), _ridge(lambda proxies: 1.0 / proxies)
+_OTSU = RecordRules(thresholds=lambda ratios, _classes: otsu_thresholds(ratios))
+_ALL_THREE = replace(_LARGE, ridge=_BY_NOISE.ridge, thresholds=_OTSU.thresholds)
 CHOICES: Mapping[str, Choice] = {
     choice.name: choice
     for choice in (
-        SHIPPED,
-        Choice("threshold: Otsu on the ratios", RecordRules(thresholds=_otsu)),
-        Choice("threshold: top .75 / C", RecordRules(thresholds=_narrow)),
-        Choice("threshold: top 1.25 / C", RecordRules(thresholds=_wide)),
+        Choice("as shipped"),
+        Choice("threshold: Otsu on the ratios", _OTSU),
+        Choice("threshold: top .75 / C", _top(0.75)),
+        Choice("threshold: top 1.25 / C", _top(1.25)),
         Choice(
             "threshold: private 25 % quantile, a tenth of the budget",
             share=0.9,
             private_quantile=0.25,
         ),
-        Choice("ridge: max(1 / P, z / n)", RecordRules(ridge=_noise)),
-        Choice("ridge: max(1e-3, z / n)", RecordRules(ridge=_noise_above_floor)),
-        Choice("size: ranks 100 + 60, D 2,000", RecordRules(size=_large)),
-        Choice("size: ranks 40 + 20, D 1,000", RecordRules(size=_small)),
-        Choice("size: ranks 20 + 10, D 500", RecordRules(size=_few)),
+        Choice("ridge: max(1 / P, z / n)", _BY_NOISE),
+        Choice("ridge: max(1e-3, z / n)", _ridge(lambda _: 1e-3)),
+        Choice("size: ranks 100 + 60, D 2,000", _LARGE),
+        Choice("size: ranks 40 + 20, D 1,000", _size((40, 20), 1000)),
+        Choice("size: ranks 20 + 10, D 500", _size((20, 10), 500)),
         Choice("budget: half on the head", share=0.5),
-        Choice(
-            "Otsu, max(1 / P, z / n), ranks 100 + 60, D 2,000",
-            RecordRules(size=_large, ridge=_noise, thresholds=_otsu),
-        ),
+        Choice("Otsu, max(1 / P, z / n), ranks 100 + 60, D 2,000", _ALL_THREE),
     )
 }
 
 
-def measure(data_dir: Path | None, cell: "Cell") -> Result:
+def measure(data_dir: Path | None, cell: "Cell", _made: None, _progress: Progress) -> Result:
     """Make every client's release and judge the votes."""
     start, choice = time.process_time(), CHOICES[cell.choice]
     data = _data(cell.image_set, cell.split, cell.seed, data_dir)
@@ -272,12 +254,8 @@ def _public(data: Same[FederatedData]) -> tuple[ProxyReference, FloatArray]:
 @lru_cache(maxsize=1)
 def _hard(data: Same[FederatedData]) -> NDArray[np.bool_]:
     """[P] the half of each class that lies worst between the classes' public means."""
-    reference, _ = _public(data)
-    return hardest_half(_inputs(reference, data.one.proxies), data.one.proxies.labels.numpy())
-
-
-def _inputs(reference: ProxyReference, images: Images) -> FloatArray:
-    return reference.public(images.pixels)
+    reference, proxies = _public(data)[0], data.one.proxies
+    return hardest_half(reference.public(proxies.pixels), proxies.labels.numpy())
 
 
 def hardest_half(inputs: FloatArray, labels: NDArray[np.int64]) -> NDArray[np.bool_]:

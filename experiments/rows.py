@@ -4,10 +4,11 @@ Names and numbers only: nothing here imports tensors. `experiments.runs` makes t
 """
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from experiments.codec import UNLESS_EMPTY
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
@@ -145,10 +146,10 @@ class Cell:
     quantile: float | None = None
     server_threshold: float | None = None
     class_by: str = "both"
-    secure: str = ""
-    privacy: Privacy | None = None
-    drop: float = 0.0
-    releases: int | None = None
+    secure: str = field(default="", metadata=UNLESS_EMPTY)
+    privacy: Privacy | None = field(default=None, metadata=UNLESS_EMPTY)
+    drop: float = field(default=0.0, metadata=UNLESS_EMPTY)
+    releases: int | None = field(default=None, metadata=UNLESS_EMPTY)
     model: str = ""
     every: int = 0
     alpha: float | None = None

@@ -15,7 +15,7 @@ from experiments.grid import PAPER_SETS, Grid, paper_study
 from experiments.measures import AUROC_CLASS, OVER_CLIENTS
 from experiments.plots import Bar, Bars, drawn
 from experiments.published import known_percent, selector_title
-from experiments.rows import Cell
+from experiments.rows import COUNTED, Cell
 from experiments.study import Result, Results, grouped, main, measure, moments, percent
 from experiments.tables import Table, new_table
 from secure_fd.recipes import IMAGE_SETS
@@ -23,13 +23,12 @@ from secure_fd.recipes import IMAGE_SETS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 _ROWS = (
     *((selector, "") for selector in ("kulsif", "confidence", "energy")),
-    *(("ratio", "counted votes"), ("ratio", "")),
+    *(("ratio", COUNTED), ("ratio", "")),
 )
 """Client selectors, and how their votes count; the default comes last."""
-_PAPERS = ("kulsif", "")
+_OVER_CLIENTS = AUROC_CLASS + OVER_CLIENTS
 
 
 def vary(cell: Cell) -> Iterator[Cell]:
@@ -40,17 +39,24 @@ def vary(cell: Cell) -> Iterator[Cell]:
         )
 
 
-def _sets(results: Results) -> Mapping[str, Mapping[tuple[str, str], Sequence[Result]]]:
-    """By image set, then selector and variant: the seeds' results."""
+def _sets(results: Results) -> Mapping[str, Mapping[str, Sequence[Result]]]:
+    """By image set, then selector and how its votes count: the seeds' results."""
     return {
-        image_set: grouped(found, lambda cell: (cell.selector, cell.variant))
+        IMAGE_SETS[image_set].title: grouped(found, _title)
         for image_set, found in grouped(results.cells, lambda cell: cell.image_set).items()
     }
 
 
-def _title(selector: tuple[str, str]) -> str:
-    name, variant = selector
-    return f"{selector_title(name)}, {variant}" if variant else selector_title(name)
+def _title(cell: Cell) -> str:
+    name = selector_title(cell.selector)
+    return f"{name}, {cell.variant}" if cell.variant else name
+
+
+def _known(cell: Cell) -> published.Published | None:
+    """What the paper prints of its own selector."""
+    if cell.selector != "kulsif":
+        return None
+    return published.accuracy(cell.image_set, "strong", "selective-fd", "hard")
 
 
 def tables(results: Results) -> list[Table | str]:
@@ -61,15 +67,10 @@ def tables(results: Results) -> list[Table | str]:
     )
     table = new_table(title, columns, left=2)
     for image_set, by_selector in _sets(results).items():
-        known = published.accuracy(image_set, "strong", "selective-fd", "hard")
         for selector, found in by_selector.items():
-            table.add_row(
-                IMAGE_SETS[image_set].title,
-                _title(selector),
-                *(measure(found, n) for n in (AUROC_CLASS, AUROC_CLASS + OVER_CLIENTS)),
-                percent(found),
-                known_percent(known if selector == _PAPERS else None),
-            )
+            shown = [measure(found, name) for name in (AUROC_CLASS, _OVER_CLIENTS)]
+            known = known_percent(_known(found[0].cell))
+            table.add_row(image_set, selector, *shown, percent(found), known)
     note = (
         "AUROC is of own against other classes: after its warm-up a network of one class names "
         "that class everywhere, so it is right exactly there. Confidence and energy are read off "
@@ -82,29 +83,10 @@ def tables(results: Results) -> list[Table | str]:
 
 def figure(results: Results) -> "Figure":
     """AUROC left, accuracy right; deviations are over clients, as in the paper's figure."""
-    found = _sets(results)
-    selectors = tuple(dict.fromkeys(s for by_selector in found.values() for s in by_selector))
-
-    def auroc(of: "Sequence[Result] | None") -> Bar | None:
-        having = [r for r in of or () if AUROC_CLASS in r.figures]
-        if not having:
-            return None
-        mean, _ = moments(having, lambda r: r.figures[AUROC_CLASS])
-        return Bar(mean, moments(having, _over_clients)[0])
-
-    def accuracy(image_set: str, selector: tuple[str, str]) -> Bar | None:
-        of = found[image_set].get(selector)
-        if of is None:
-            return None
-        known = published.accuracy(image_set, "strong", "selective-fd", "hard")
-        mark = known[0] / 100 if known and selector == _PAPERS else None
-        spread = moments(of, lambda r: float(np.std(r.per_client)))[0]
-        return Bar(moments(of)[0], spread, mark)
-
-    names = {image_set: IMAGE_SETS[image_set].title for image_set in found}
-    left = {n: [auroc(found[i].get(s)) for s in selectors] for i, n in names.items()}
-    right = {n: [accuracy(i, s) for s in selectors] for i, n in names.items()}
-    series = tuple(map(_title, selectors))
+    sets = _sets(results)
+    series = tuple(dict.fromkeys(name for by_name in sets.values() for name in by_name))
+    left = {title: [_auroc(of.get(name, [])) for name in series] for title, of in sets.items()}
+    right = {title: [_accuracy(of.get(name, [])) for name in series] for title, of in sets.items()}
     return drawn(
         [
             Bars("Own classes told from others", "AUROC", series, left),
@@ -113,20 +95,26 @@ def figure(results: Results) -> "Figure":
     )
 
 
-def _over_clients(result: "Result") -> float:
-    return result.figures[AUROC_CLASS + OVER_CLIENTS]
+def _auroc(found: Sequence[Result]) -> Bar | None:
+    having = [result.figures for result in found if AUROC_CLASS in result.figures]
+    if not having:
+        return None
+    return Bar(*(float(np.mean([f[n] for f in having])) for n in (AUROC_CLASS, _OVER_CLIENTS)))
+
+
+def _accuracy(found: Sequence[Result]) -> Bar | None:
+    if not found:
+        return None
+    known = _known(found[0].cell)
+    spread = moments(found, lambda result: float(np.std(result.per_client)))[0]
+    return Bar(moments(found)[0], spread, known[0] / 100 if known else None)
 
 
 STUDY = paper_study(
     name="selectors",
     script="selector_study.py",
     about="Client selectors side by side: AUROC and accuracy, as in Fig. 5.",
-    grid=Grid(
-        image_sets=PAPER_SETS,
-        splits=("strong",),
-        methods=("selective-fd",),
-        vary=vary,
-    ),
+    grid=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary),
     tables=tables,
     figure=figure,
 )

@@ -5,7 +5,8 @@ python experiments/thresholds.py --quick
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments import published
@@ -20,7 +21,6 @@ from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
 
 CLIENT = (0.05, 0.25, 0.5, 0.75, 0.95)
 SERVER = (0.1, 0.25, 0.5, 1.0, 2.0)
@@ -53,52 +53,41 @@ def vary(cell: Cell) -> Iterator[Cell]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """name: of the threshold that moves. found: by its value, the seeds' results."""
+def sweeps(results: Results) -> Iterator[tuple[str, str, float, Mapping[float, list[Result]]]]:
+    """Title, name of the threshold that moves, its default, and by its value the seeds' results.
 
-    image_set: str
-    name: str
-    held: str
-    found: "Mapping[float, Sequence[Result]]"
-
-    @property
-    def default(self) -> float:
-        """Where the other sweep holds this threshold."""
-        return DEFAULT_CLIENT if self.name == "tau_client" else DEFAULT_SERVER
-
-
-def sweeps(results: Results) -> list[Sweep]:
-    """Two an image set; the cell at both defaults is in both."""
-    made = []
+    Two an image set; the cell at both defaults is in both.
+    """
     for image_set, found in grouped(results.cells, lambda cell: cell.image_set).items():
-        client = [r for r in found if r.cell.server_threshold == DEFAULT_SERVER]
-        server = [r for r in found if r.cell.quantile == DEFAULT_CLIENT]
-        by_client = grouped(client, lambda cell: cell.quantile or 0.0)
-        by_server = grouped(server, lambda cell: cell.server_threshold or 0.0)
-        made += [
-            Sweep(image_set, "tau_client", f"tau_server = {DEFAULT_SERVER:g}", by_client),
-            Sweep(image_set, "tau_server", f"tau_client = {DEFAULT_CLIENT:g}", by_server),
-        ]
-    return [sweep for sweep in made if sweep.found]
+        for name, other, default, held in (
+            ("tau_client", "tau_server", DEFAULT_CLIENT, DEFAULT_SERVER),
+            ("tau_server", "tau_client", DEFAULT_SERVER, DEFAULT_CLIENT),
+        ):
+            of = [result for result in found if _value(result.cell, other) == held]
+            title = f"{IMAGE_SETS[image_set].title}, {{}}{other} = {held:g}"
+            if of:
+                yield title, name, default, grouped(of, partial(_value, name=name))
+
+
+def _value(cell: Cell, name: str) -> float:
+    return (cell.quantile if name == "tau_client" else cell.server_threshold) or 0.0
+
+
+def _known(found: Mapping[float, Sequence[Result]]) -> published.Published | None:
+    cell = next(iter(found.values()))[0].cell
+    return published.accuracy(cell.image_set, "strong", "selective-fd", "soft")
 
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and threshold."""
     made: list[Table | str] = []
-    for sweep in sweeps(results):
-        title = f"{IMAGE_SETS[sweep.image_set].title}, strong, soft labels, {sweep.held}"
-        columns = (sweep.name, "accuracy, %", "published", "p_proxy", "right labels among kept")
-        table = new_table(title, columns)
-        known = published.accuracy(sweep.image_set, "strong", "selective-fd", "soft")
-        for value, found in sorted(sweep.found.items()):
-            table.add_row(
-                f"{value:g}",
-                percent(found),
-                known_percent(known if value == sweep.default else None),
-                measure(found, KEPT_ALL),
-                measure(found, RIGHT_ALL),
-            )
+    for title, name, default, by_value in sweeps(results):
+        columns = (name, "accuracy, %", "published", "p_proxy", "right labels among kept")
+        table = new_table(title.format("strong, soft labels, "), columns)
+        for value, found in sorted(by_value.items()):
+            known = known_percent(_known(by_value) if value == default else None)
+            shown = [measure(found, name) for name in (KEPT_ALL, RIGHT_ALL)]
+            table.add_row(f"{value:g}", percent(found), known, *shown)
         made.append(table)
     warm_up = results.cells[0].cell.schedule.warmup_steps
     note = (
@@ -113,16 +102,16 @@ def tables(results: Results) -> list[Table | str]:
 def figure(results: Results) -> "Figure":
     """Accuracy on the left scale, p_proxy on the right one, as in the paper's figure."""
     panels = []
-    for sweep in sweeps(results):
-        known = published.accuracy(sweep.image_set, "strong", "selective-fd", "soft")
-        kept = over(sweep.found, lambda result: result.figures[KEPT_ALL], second=True)
+    for title, name, default, found in sweeps(results):
+        known = _known(found)
+        kept = over(found, lambda result: result.figures[KEPT_ALL], second=True)
         panels.append(
             Lines(
-                f"{IMAGE_SETS[sweep.image_set].title}, {sweep.held}",
-                sweep.name,
+                title.format(""),
+                name,
                 "test accuracy",
-                {"accuracy": over(sweep.found), "p_proxy": kept},
-                published=[(sweep.default, known[0] / 100)] if known else [],
+                {"accuracy": over(found), "p_proxy": kept},
+                published=[(default, known[0] / 100)] if known else [],
                 second="p_proxy",
             )
         )
@@ -133,12 +122,7 @@ STUDY = paper_study(
     name="thresholds",
     script="thresholds.py",
     about="Both thresholds, one moved at a time: accuracy and p_proxy, as in Fig. 6.",
-    grid=Grid(
-        image_sets=PAPER_SETS,
-        splits=("strong",),
-        methods=("selective-fd",),
-        vary=vary,
-    ),
+    grid=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary),
     tables=tables,
     figure=figure,
 )

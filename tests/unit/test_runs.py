@@ -1,6 +1,7 @@
 """Cells run in this process on the bundled digits; what a rerun runs; Theorem 2 by hand."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -32,14 +33,16 @@ from experiments.measures import (
 from experiments.rows import Cell, unlabelled
 from experiments.runs import Prepared, method_of, prepare, run_cell, runner_of, spread
 from experiments.study import Result
+from experiments.variants import Refitted, before_last, seen
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.federation import Federation
-from secure_fd.recipes import Schedule
+from secure_fd.models import flatten
+from secure_fd.recipes import SGD, Schedule
 
 BASE = replace(
     default_cell("digits", "strong", 1, rounds=2, quick=True),
-    schedule=Schedule(warmup_steps=3, proxy_steps=2, proxies_per_round=64),
+    schedule=Schedule(3, 1, 2, 64, sgd=SGD(local_batch=16, distillation_batch=32)),
 )
 HARD = replace(BASE, method="selective-fd", labels="hard", selector="ratio")
 
@@ -57,11 +60,21 @@ def made() -> Prepared:
     return prepare(None, [HARD], silent)
 
 
+@pytest.fixture(scope="module")
+def usual(made: Prepared) -> Result:
+    return run(HARD, made)
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("experiments.fixed_labels._STEPS", 5)
+    yield
+
+
 def cell_of(method: str) -> Cell:
     labels = "" if unlabelled(method) else "soft"
-    return replace(
-        BASE, method=method, labels=labels, selector="ratio" if method == "selective-fd" else ""
-    )
+    selector = "ratio" if method == "selective-fd" else ""
+    return replace(BASE, method=method, labels=labels, selector=selector)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -80,30 +93,30 @@ def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -
 
 @pytest.mark.parametrize("selector", ["kulsif", "confidence", "energy"])
 def test_every_selector_is_scored(made: Prepared, selector: str) -> None:
-    found = run(replace(HARD, selector=selector), made)
+    found = run(replace(HARD, selector=selector, rounds=1), made)
     assert {AUROC_CLASS, AUROC_RIGHT, KEPT_ALL} <= found.figures.keys()
 
 
-def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(made: Prepared) -> None:
+def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(
+    made: Prepared, usual: Result
+) -> None:
     before = [flat.copy() for flat in made.warm]
-    first = run(HARD, made)
     again = run(HARD, made)
-    assert first.per_client == again.per_client
-    assert first.figures == again.figures
+    assert usual.per_client == again.per_client
+    assert usual.figures == again.figures
     assert all(map(np.array_equal, before, made.warm))
 
 
-def test_masks_change_bytes_and_nothing_else(made: Prepared) -> None:
-    clear = run(replace(HARD, secure="masks"), made)
+def test_masks_change_bytes_and_nothing_else(made: Prepared, usual: Result) -> None:
     hidden = run(replace(HARD, secure="masks"), made)
-    open_sum = run(HARD, made)
-    assert clear.per_client == hidden.per_client
-    assert hidden.curve[-1].up > open_sum.curve[-1].up
+    again = run(replace(HARD, secure="masks"), made)
+    assert hidden.per_client == again.per_client  # clients draw the proxies together: not `usual`'s
+    assert hidden.curve[-1].up > usual.curve[-1].up
 
 
 def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
     """With the truth moved by one class, what was right is wrong."""
-    counted = replace(HARD, variant="counted votes")  # nobody answers beyond its classes
+    counted = replace(HARD, variant="counted votes", rounds=1)  # nobody answers beyond its classes
     honest = run(counted, made).figures[RIGHT_ALL]
     proxies = made.data.proxies
     moved = Images(proxies.pixels, (proxies.labels + 1) % made.data.n_classes)
@@ -113,9 +126,7 @@ def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
 
 def test_a_long_round_and_its_warm_up_are_told_of_on_the_way() -> None:
     """One round of 60 steps after 30 of warm-up, in parts of at most 25, of three networks."""
-    long = Schedule(
-        warmup_steps=30, local_steps=0, proxy_steps=60, proxies_per_round=64, anneal_over=1
-    )
+    long = Schedule(30, 0, 60, 64, anneal_over=1, sgd=BASE.schedule.sgd)
     cell, warm, told = replace(HARD, rounds=1, schedule=long), list[int](), list[int]()
     run_cell(None, cell, prepare(None, [cell], warm.append), told.append)
     for each in (warm, told):
@@ -129,10 +140,8 @@ def test_a_cells_roots_reach_the_method_that_it_runs(made: Prepared, method: str
     cell = cell_of(method)
     runner = runner_of(cell, made)
     assert isinstance(runner, Federation)
-    used: list[object] = [runner, runner.method, getattr(runner.method, "method", None)]
-    if not unlabelled(method):
-        used.append(method_of(cell, made.data))
-    places = {Place(type(one).__module__, type(one).__qualname__) for one in used if one}
+    used = [runner, runner.method, method_of(cell, made.data)]
+    places = {Place(type(one).__module__, type(one).__qualname__) for one in used}
     assert places <= set(Code().reached(roots(cell)))
 
 
@@ -154,31 +163,28 @@ def test_points_are_on_an_even_part_of_the_test_set() -> None:
 
 
 def alpha_cell(method: str, alpha: float) -> Cell:
-    return replace(
-        BASE, method=method, selector="ratio" if method == "selected-labels" else "", alpha=alpha
-    )
+    selector = "ratio" if method == "selected-labels" else ""
+    return replace(BASE, method=method, selector=selector, alpha=alpha)
 
 
 def test_alpha_weighs_the_losses(made: Prepared) -> None:
     """At 1 the labels of proxies change nothing, at 0 the private records change nothing."""
 
-    def trained(alpha: float, method: str, data: Prepared = made) -> list[torch.Tensor]:
+    def trained(alpha: float, method: str, data: Prepared = made) -> torch.Tensor:
         runner = runner_of(alpha_cell(method, alpha), data)
         assert isinstance(runner, FixedLabels)
         assert sum(1 for _ in runner.rounds(1)) == 1
-        return [p.detach().clone() for p in runner.models[0].parameters()]
-
-    def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
-        return all(map(torch.equal, a, b))
+        return flatten(runner.models[0])
 
     client = made.data.clients[0]
     other = replace(client, train=Images(client.train.pixels, (client.train.labels + 1) % 10))
     clients = (other, *made.data.clients[1:])
     moved = replace(made, data=replace(made.data, clients=clients))
-    assert same(trained(1.0, "true-labels"), trained(1.0, "selected-labels"))
-    assert not same(trained(0.5, "true-labels"), trained(0.5, "selected-labels"))
-    assert same(trained(0.0, "true-labels"), trained(0.0, "true-labels", moved))
-    assert not same(trained(0.5, "true-labels"), trained(0.5, "true-labels", moved))
+    half = trained(0.5, "true-labels")
+    assert torch.equal(trained(1.0, "true-labels"), trained(1.0, "selected-labels"))
+    assert not torch.equal(half, trained(0.5, "selected-labels"))
+    assert torch.equal(trained(0.0, "true-labels"), trained(0.0, "true-labels", moved))
+    assert not torch.equal(half, trained(0.5, "true-labels", moved))
 
 
 def test_theorem_2_in_numbers_worked_out_by_hand() -> None:
@@ -200,11 +206,9 @@ def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch: pytest.M
 
 
 def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(
-    made: Prepared, monkeypatch: pytest.MonkeyPatch
+    made: Prepared,
 ) -> None:
-    monkeypatch.setattr("experiments.fixed_labels._STEPS", 5)
-    exact = run(alpha_cell("true-labels", 0.25), made)
-    chosen = run(alpha_cell("selected-labels", 0.25), made)
+    exact, chosen = (run(alpha_cell(f"{of}-labels", 0.25), made) for of in ("true", "selected"))
     for name in ("misleading", "ambiguous"):
         assert exact.figures[TERMS[name]] == 0 < chosen.figures[TERMS[name]]
     for found in (exact, chosen):
@@ -218,6 +222,9 @@ def test_a_lesson_without_proxies_is_refused() -> None:
         Lesson(nothing, nothing, nothing)
 
 
+# What only an ablation runs.
+
+
 @pytest.mark.parametrize("split", ["strong", "iid"])
 def test_every_variant_changes_the_method_or_the_schedule(made: Prepared, split: str) -> None:
     cells = list(method_ablation.vary(default_cell("mnist", split, 10)))
@@ -227,3 +234,54 @@ def test_every_variant_changes_the_method_or_the_schedule(made: Prepared, split:
         assert (runs[0] != runs[1]) == bool(cell.variant), cell.variant
     by = {getattr(method_of(cell, made.data), "class_by", None) for cell in default.values()}
     assert by == {"network" if split == "iid" else "both"}
+
+
+def refitting(data: Prepared, every: int) -> Refitted:
+    method = method_of(replace(HARD, variant="selector refitted"), data.data)
+    assert isinstance(method, Refitted)
+    return replace(method, every=every, _asked={}, _opinions={})
+
+
+def test_true_labels_teach_at_every_proxy(made: Prepared, usual: Result) -> None:
+    found = run(replace(HARD, variant="true labels"), made)
+    assert (found.figures[RIGHT_ALL], found.figures[KEPT_ALL]) == (1.0, 1.0)
+    assert usual.figures[RIGHT_ALL] < 1.0
+    assert found.per_client != usual.per_client
+    assert found.figures[AUROC_CLASS] == usual.figures[AUROC_CLASS]  # it still selects
+
+
+def test_a_selector_is_refitted_when_it_is_time_and_is_its_clients_own(made: Prepared) -> None:
+    method, networks = refitting(made, every=2), made.networks()
+    (client, network), (neighbour, another) = list(zip(made.data.clients, networks, strict=True))[
+        :2
+    ]
+    proxies, asked = made.data.proxies.pixels, np.arange(5)
+    opinions = [method.opinion_of_network(client, proxies, asked, network) for _ in range(4)]
+    assert opinions[0] is opinions[1] is not opinions[2]
+    assert opinions[2] is opinions[3]
+    first, second = opinions[0].scores, opinions[2].scores
+    usual = method.opinion(client, proxies).scores
+    assert usual is not None
+    assert first is not None
+    assert second is not None
+    np.testing.assert_array_equal(first, usual)
+    assert not np.allclose(second, usual)
+    np.testing.assert_array_equal(method.scores(network, proxies), second)
+    for _ in range(3):
+        method.opinion_of_network(neighbour, proxies, asked, another)
+    assert not np.allclose(method.scores(another, proxies), second)
+    np.testing.assert_array_equal(method.scores(network, proxies), second)
+
+
+def test_what_the_last_layer_sees_is_scaled_once_for_records_and_proxies(made: Prepared) -> None:
+    network, client = made.networks()[0], made.data.clients[0]
+    pixels = made.data.proxies.pixels
+    before, parameters = before_last(network, pixels), flatten(network)
+    last = list(network.children())[-1]
+    torch.testing.assert_close(last(before.flatten(1)), network(pixels))
+    records, proxies = seen(network, client, pixels)
+    largest = max(float(part.max()) for part in (records.train.pixels, proxies))
+    assert largest == pytest.approx(1.0)
+    torch.testing.assert_close(proxies * before.max() / proxies.max(), before)
+    assert records.classes == client.classes
+    assert torch.equal(flatten(network), parameters)
