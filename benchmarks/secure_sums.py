@@ -22,14 +22,12 @@ in which a tenth drops out, less what the interpreter holds before. Linux only: 
 which starts anew with each program.
 """
 
+import multiprocessing
 import os
-import struct
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -48,6 +46,9 @@ from secure_fd.secagg.messages import NONCE_BYTES
 from secure_fd.secagg.server import Server
 from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
 from secure_fd.transcript import Stopwatch
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,12 +325,6 @@ class Rounds:
                 self._server.receive(client, data)
 
 
-ROUNDS: Final = 2
-_FRAME: Final = struct.Struct(">iQ")
-_ADVANCE, _OPEN, _END, _SURVIVORS, _TOTAL, _REPORT = range(-1, -7, -1)
-"""Stand where a client's number would."""
-
-
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes. peak: above the bare interpreter's. message: one client's longest."""
@@ -344,97 +339,63 @@ class Memory:
 
 def measure_memory(cell: Cell) -> Memory:
     """Start the server, play its clients, and ask it what it took."""
-    command = [sys.executable, __file__, *map(str, (cell.clients, cell.neighbours, cell.words))]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:  # noqa: S603 - itself
-        if process.stdin is None or process.stdout is None:
-            raise SystemExit("memory: the server's pipes did not open")
-        server = RemoteServer(process.stdout, process.stdin)
-        rounds = Rounds(cell, server)
-        for dropped in (frozenset[int](), tenth(cell))[:ROUNDS]:
-            rounds.run(dropped)
-        peak, base = server.report()
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(cell, there))
+    process.start()
+    server = RemoteServer(here)
+    rounds = Rounds(cell, server)
+    for dropped in (frozenset[int](), tenth(cell)):
+        rounds.run(dropped)
+    here.send("report")
+    peak, base = here.recv()
+    process.join()
     return Memory(cell.clients, cell.neighbours, cell.words, peak, server.longest, base)
 
 
 class RemoteServer:
-    """The server's half in another process: what `Rounds` asks of it, over pipes."""
+    """The server's half in another process: what `Rounds` asks of it, over a pipe."""
 
-    def __init__(self, inbound: IO[bytes], outbound: IO[bytes]) -> None:
-        self._inbound, self._outbound = inbound, outbound
+    def __init__(self, pipe: "Connection[object, Any]") -> None:
+        self._pipe = pipe
         self.longest, self.busy = 0, True
         self.result: Sum | None = None
 
     def open(self, agreed: RoundTerms) -> Mapping[int, bytes]:
-        """Begin the round of this number, whose terms both ends know."""
-        self.result = None
-        return self._ask(_OPEN, agreed.index)
+        """Begin a round."""
+        return self._ask(agreed)
 
     def receive(self, sender: int, data: bytes) -> None:
         """Hand a message over."""
-        write(self._outbound, sender, data)
+        self._pipe.send(sender)
+        self._pipe.send_bytes(data)
         self.longest = max(self.longest, len(data))
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage."""
-        return self._ask(_ADVANCE)
+        return self._ask("advance")
 
-    def report(self) -> tuple[int, int]:
-        """Bytes at the peak, above what the interpreter held before; and those."""
-        peak, base = struct.unpack(">QQ", self._ask(_REPORT)[_REPORT])
-        return peak, base
-
-    def _ask(self, what: int, size: int = 0) -> dict[int, bytes]:
-        self._outbound.write(_FRAME.pack(what, size))
-        self._outbound.flush()
-        found: dict[int, bytes] = {}
-        while (number_and_size := head(self._inbound))[0] != _END:
-            number, size = number_and_size
-            found[number] = self._inbound.read(size)
-        self.busy = bool(number_and_size[1])
-        if _TOTAL in found:
-            survivors = np.frombuffer(found.pop(_SURVIVORS), np.int64)
-            total = np.frombuffer(found.pop(_TOTAL), np.uint64)
-            self.result = Sum(total, tuple(survivors.tolist()))
-        return found
+    def _ask(self, what: RoundTerms | str) -> Mapping[int, bytes]:
+        self._pipe.send(what)
+        relayed, self.busy, survivors = self._pipe.recv()
+        total = np.frombuffer(self._pipe.recv_bytes(), np.uint64) if survivors else None
+        self.result = None if total is None else Sum(total, survivors)
+        return dict(relayed)
 
 
-def write(stream: IO[bytes], number: int, data: bytes | memoryview) -> None:
-    """One frame: a client's number, or what else it is, and the data."""
-    stream.write(_FRAME.pack(number, len(data)))
-    stream.write(data)
-
-
-def head(stream: IO[bytes]) -> tuple[int, int]:
-    """The number and the size of the next frame; SystemExit at the end of the stream."""
-    data = stream.read(_FRAME.size)
-    if len(data) < _FRAME.size:
-        raise SystemExit("memory: the other end is gone")
-    number, size = _FRAME.unpack(data)
-    return number, size
-
-
-def _serve(cell: Cell) -> None:
-    """The server's process: every message comes in over stdin, every answer leaves over stdout."""
-    base, inbound, outbound = _resident("VmRSS"), sys.stdin.buffer, sys.stdout.buffer
-    server, number = masked_server(cell), 0
-    while number != _REPORT:
-        number, size = head(inbound)
-        if number >= 0:
-            server.receive(number, inbound.read(size))
+def _serve(cell: Cell, pipe: "Connection[object, Any]") -> None:
+    """The server's process. A message is read when the one before it is not held any more."""
+    base, server = _resident("VmRSS"), masked_server(cell)
+    while (what := pipe.recv()) != "report":
+        if isinstance(what, int):
+            server.receive(what, pipe.recv_bytes())
             continue
-        relayed = server.advance() if number == _ADVANCE else {}
-        if number == _OPEN:
-            relayed = server.open(terms(cell, size))
-        for client, data in relayed.items():
-            write(outbound, client, data)
-        if number == _ADVANCE and server.result is not None:
-            write(outbound, _SURVIVORS, np.array(server.result.survivors, np.int64).tobytes())
-            write(outbound, _TOTAL, server.result.total.view(np.uint8).data)
-        if number == _REPORT:
-            write(outbound, _REPORT, struct.pack(">QQ", _resident("VmHWM") - base, base))
-        outbound.write(_FRAME.pack(_END, server.busy))
-        outbound.flush()
+        relayed = server.open(what) if isinstance(what, RoundTerms) else server.advance()
+        found = server.result
+        pipe.send((relayed, server.busy, None if found is None else found.survivors))
+        if found is not None:
+            pipe.send_bytes(found.total.view(np.uint8).data)
+    pipe.send((_resident("VmHWM") - base, base))
 
 
 def _resident(field: str) -> int:
@@ -444,7 +405,3 @@ def _resident(field: str) -> int:
         if name == field:
             return int(value.split()[0]) * 1024
     raise SystemExit(f"memory: this system does not report {field}")
-
-
-if __name__ == "__main__":
-    _serve(Cell(*map(int, sys.argv[1:])))
