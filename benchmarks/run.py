@@ -21,6 +21,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -85,9 +86,14 @@ def secure_aggregation(arguments: argparse.Namespace) -> Report:
 
 def _cell_rows(cell: Cell, repeats: int, arguments: argparse.Namespace) -> Iterator[Report]:
     ours, flower_repeats = Rounds(cell), _flower_repeats(cell, arguments)
+    values = np.random.default_rng(cell.clients).integers(0, 2**32, cell.words, dtype=np.uint32)
     for dropped in (frozenset[int](), tenth(cell)):
         say(f"{_name(cell)}: {len(dropped)} of {cell.clients} dropped")
-        runners = _runners(cell, ours, dropped)
+        runners: dict[str, Callable[[], Cost]] = {
+            "ours": partial(ours.run, dropped),
+            "floor": partial(floor_round, cell, dropped, values),
+            "floor_open_channels": partial(floor_round, cell, dropped, values, exchanges=1),
+        }
         turns = [{name: run() for name, run in runners.items()} for _ in range(repeats + 1)][1:]
         costs = {name: median_cost([turn[name] for turn in turns]) for name in runners}
         if flower_repeats:
@@ -104,16 +110,6 @@ def _cell_rows(cell: Cell, repeats: int, arguments: argparse.Namespace) -> Itera
             "ratios": _ratios(costs),
             "session": asdict(ours.set_up),
         }
-
-
-def _runners(cell: Cell, ours: Rounds, dropped: frozenset[int]) -> dict[str, Callable[[], Cost]]:
-    generator = np.random.default_rng(cell.clients)
-    values = generator.integers(0, 2**32, cell.words, dtype=np.uint32)
-    return {
-        "ours": lambda: ours.run(dropped),
-        "floor": lambda: floor_round(cell, dropped, values),
-        "floor_open_channels": lambda: floor_round(cell, dropped, values, exchanges=1),
-    }
 
 
 def _ratios(costs: Mapping[str, Cost]) -> dict[str, float]:
@@ -143,25 +139,16 @@ def growth(arguments: argparse.Namespace) -> Report:
     per_neighbour_s is a client's time over its neighbours: flat where the cost grows as the
     graph's degree does, which is with the logarithm of n. The largest row takes minutes.
     """
-    repeats = arguments.repeats or 2
-    rows = []
-    for done, clients in enumerate(arguments.sizes, start=1):
-        say(f"{clients} clients ({done} of {len(arguments.sizes)})")
-        rows.append(_grown(clients, repeats))
+    repeats, rows = arguments.repeats or 2, []
+    for clients in arguments.sizes:
+        say(f"{clients} clients")
+        cell = Cell(clients, default_degree(clients), VALUES)
+        session = Rounds(cell)
+        cost = median_cost([session.run(tenth(cell)) for _ in range(repeats + 1)][1:])
+        per_neighbour = {"per_neighbour_s": cost.client_s / cell.neighbours}
+        found = {"dropped": len(tenth(cell)), **per_neighbour, **asdict(cost)}
+        rows.append({**asdict(cell), **found, "session": asdict(session.set_up)})
     return {"repeats": repeats, "rows": rows}
-
-
-def _grown(clients: int, repeats: int) -> Report:
-    cell = Cell(clients, default_degree(clients), VALUES)
-    session = Rounds(cell)
-    cost = median_cost([session.run(tenth(cell)) for _ in range(repeats + 1)][1:])
-    return {
-        **asdict(cell),
-        "dropped": len(tenth(cell)),
-        "per_neighbour_s": cost.client_s / cell.neighbours,
-        **asdict(cost),
-        "session": asdict(session.set_up),
-    }
 
 
 CLIENTS: Final = 10
@@ -184,11 +171,10 @@ def homomorphic(arguments: argparse.Namespace) -> Report:
     repeats, sums = arguments.repeats or 7, HomomorphicSum(CLIENTS)
     cells = []
     for at, (length, bound) in enumerate(SUMS):
-        say(f"{length} values up to {bound} ({at + 1} of {len(SUMS)})")
+        say(f"{length} values up to {bound}")
         values = np.random.default_rng(length).integers(0, bound, length, np.uint64, endpoint=True)
-        first = at * (repeats + 1)
-        terms = [RoundTerms(first + more, length, bound) for more in range(repeats + 1)]
-        runs = [_encrypted_round(sums, each, values) for each in terms]
+        turns = range(at * (repeats + 1), (at + 1) * (repeats + 1))
+        runs = [_encrypted_round(sums, RoundTerms(k, length, bound), values) for k in turns]
         cells.append({"clients": CLIENTS, "values": length, "bound": bound, **_compared(runs)})
     return {"repeats": repeats, "tenseal": tenseal.__version__, "cells": cells}
 
@@ -199,8 +185,9 @@ def _encrypted_round(
     values: WordArray,
 ) -> tuple[list[float], list[int]]:
     """CPU seconds (encrypt for one client, add, decrypt, all) and bytes (up; holder up, down)."""
-    server, encrypt, add, decrypt = sums.server(), Stopwatch(), Stopwatch(), Stopwatch()
+    server, watches = sums.server(), [Stopwatch() for _ in range(4)]
     server.open(terms)
+    encrypt, add, decrypt, end = watches
     with encrypt:
         inputs = {k: sums.client(k).load(terms, values)[0] for k in range(CLIENTS)}
     with add:
@@ -209,15 +196,14 @@ def _encrypted_round(
         ((holder, question),) = server.advance().items()
     with decrypt:
         (answer,) = sums.client(holder).receive(question)
-    last = seconds(lambda: server.receive(holder, answer))
+    with end:
+        server.receive(holder, answer)
     total = server.result
     if total is None or not np.array_equal(total.total, values * np.uint64(CLIENTS)):
         raise SystemExit("homomorphic: the sum is wrong")
     server.advance()
-    spent = [encrypt.seconds / CLIENTS, add.seconds, decrypt.seconds]
-    whole = encrypt.seconds + add.seconds + decrypt.seconds + last
-    up = len(inputs[holder])
-    return [*spent, whole], [up, up + len(answer), len(question)]
+    spent, up = [watch.seconds for watch in watches], len(inputs[holder])
+    return [spent[0] / CLIENTS, *spent[1:3], sum(spent)], [up, up + len(answer), len(question)]
 
 
 def _compared(runs: Sequence[tuple[list[float], list[int]]]) -> Report:
@@ -227,12 +213,10 @@ def _compared(runs: Sequence[tuple[list[float], list[int]]]) -> Report:
     ciphertexts = up // bfv.CIPHER_BYTES
     spent = _medians([run[0] for run in runs])
     least = _medians([_encryption_floors(ciphertexts) for _ in runs])
-    times = {f"{step}_ms": 1e3 * spent[at] for at, step in enumerate(STEPS)}
-    ratios = {f"{step}_ratio": spent[at] / least[at] for at, step in enumerate(STEPS)}
     return {
         "ciphertexts": ciphertexts,
-        **times,
-        **ratios,
+        **{f"{step}_ms": 1e3 * spent[at] for at, step in enumerate(STEPS)},
+        **{f"{step}_ratio": spent[at] / least[at] for at, step in enumerate(STEPS)},
         "round_s": spent[-1],
         "client_up_bytes": up,
         "holder_up_bytes": holder_up,
@@ -286,40 +270,32 @@ def privacy(_: argparse.Namespace) -> Report:
     remembered. Importing the accountant's library is not counted.
     """
     calibrate(1.0, DELTA, TrainingPlan(10, 5, 2))  # loads the accountant's library
-    rows = [
-        _limited(f"{name}, epsilon {epsilon:g}", _calibration(epsilon, plan), CALIBRATION_S)
-        for name, plan in PLANS
-        for epsilon in EPSILONS
-    ]
+    rows: list[Report] = []
+    for name, plan in PLANS:
+        for epsilon in EPSILONS:
+            took = seconds(partial(calibrate, epsilon, DELTA, plan))
+            rows.append(_limited(f"{name}, epsilon {epsilon:g}", took, CALIBRATION_S))
     for name, draw in _samplers().items():
         rows.append(_limited(name, min(seconds(draw) for _ in range(3)), SAMPLING_S))
-    within = all(took <= limit for _, took, limit in rows)
-    named = [{"what": what, "seconds": took, "limit": limit} for what, took, limit in rows]
-    return {"within": within, "rows": named}
+    return {"within": all(row["within"] for row in rows), "rows": rows}
 
 
-def _calibration(epsilon: float, plan: Plan) -> float:
-    return seconds(lambda: calibrate(epsilon, DELTA, plan))
-
-
-def _limited(what: str, took: float, limit: float) -> tuple[str, float, float]:
+def _limited(what: str, took: float, limit: float) -> Report:
     say(f"{what:45} {took:7.3f} s   {took / limit:6.3f} of the limit")
-    return what, took, limit
+    return {"what": what, "seconds": took, "limit": limit, "within": took <= limit}
 
 
 def _samplers() -> dict[str, Callable[[], object]]:
     """A million values each, at the sizes of noise that the plans ask for."""
     answers = RandomizedResponse(4.0, 11)
     truth = discrete_gaussian(1.0, MILLION, os.urandom) % 11
-
-    def gaussian(sigma: float) -> Callable[[], object]:
-        return lambda: discrete_gaussian(sigma, MILLION, os.urandom)
-
+    sizes = {".8": 0.8, "2": 2.0, "1.158 x 2^16": 1.158 * UNIT}
     return {
-        "discrete Gaussian, .8": gaussian(0.8),
-        "discrete Gaussian, 2": gaussian(2.0),
-        "discrete Gaussian, 1.158 x 2^16": gaussian(1.158 * UNIT),
-        "randomised response": lambda: answers.respond(truth, os.urandom),
+        **{
+            f"discrete Gaussian, {name}": partial(discrete_gaussian, sigma, MILLION, os.urandom)
+            for name, sigma in sizes.items()
+        },
+        "randomised response": partial(answers.respond, truth, os.urandom),
     }
 
 
