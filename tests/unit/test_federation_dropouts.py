@@ -15,7 +15,7 @@ from secure_fd.errors import PeerError
 from secure_fd.exchange import Kind
 from secure_fd.federation import Dropouts, Federation, participants_of
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums, ensemble_message, proxy_bytes
-from secure_fd.methods.base import CountedVotes, Labels
+from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -189,15 +189,19 @@ def test_whoever_is_there_in_a_void_round_trains_alone(
 # Masks on or off changes nothing, with faults as without.
 
 
-@pytest.mark.parametrize("labels", ["soft", "hard"])
-def test_masks_change_no_bit_whoever_is_missing(digits: FederatedData, labels: Labels) -> None:
+@pytest.mark.parametrize(
+    "method", [SelectiveFD("soft"), SelectiveFD("hard"), FedMD("soft"), FedMD("hard")]
+)
+def test_masks_change_no_bit_whoever_is_missing(
+    digits: FederatedData, method: SelectiveFD | FedMD
+) -> None:
     """One of four clients is lost in every round, at every stage in turn; then all come back."""
     script = {r: {r % 4: stage} for r, stage in enumerate([*Stage, *reversed(Stage)])}
     made = [
         run(
             federation(
                 digits,
-                SelectiveFD(labels),
+                method,
                 aggregation=aggregation,
                 dropouts=faults(script),
             ),
@@ -209,6 +213,7 @@ def test_masks_change_no_bit_whoever_is_missing(digits: FederatedData, labels: L
     assert clear.transcript.survivors == masked.transcript.survivors
     assert sorted(set(clear.transcript.survivors)) == [3, 4]
     assert masked.transcript.void_rounds == 0
+    assert any(sent.kept.any() for sent in ensembles(clear))
     assert same_ensembles(clear, masked)
     assert np.array_equal(parameters(clear), parameters(masked))
     assert all(seen.uploads is None for seen in masked.transcript.distillation)
@@ -245,6 +250,13 @@ class Forgetful(LabelUnit):
         return super().debias(sums, range(4))
 
 
+class Biased(LabelUnit):
+    """Broken on purpose: the server takes noisy votes at their face value."""
+
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - the fault
+        return sums
+
+
 def votes(data: FederatedData, kind: type[LabelUnit], epsilon: float, repeats: int) -> FloatArray:
     """[repeats * P] votes for class 3, which all clients say and of whom two are lost."""
     size, random = len(data.proxies), SeededRandom(1)
@@ -276,7 +288,7 @@ def test_debiasing_under_dropouts_is_unbiased_up_to_its_clipping(digits: Federat
     """Two of four survive: over 6,000 proxies the mean is as expected within 5 standard errors.
 
     False-alarm rate 6e-7 had the noise no seed. The twin that takes the noise of all four clients
-    off must fail, and does what its formula says.
+    off must fail, and does what its formula says; so must one that takes none off.
     """
     epsilon, symbols = 2.0, 11
     expected, deviation = clipped_mean(epsilon, symbols, 2)
@@ -286,6 +298,7 @@ def test_debiasing_under_dropouts_is_unbiased_up_to_its_clipping(digits: Federat
     assert len(fair) == 6000
     assert abs(fair.mean() - expected) < tolerance < abs(bent.mean() - expected)
     assert abs(bent.mean() - clipped_mean(epsilon, symbols, 4)[0]) < tolerance
+    assert abs(votes(digits, Biased, epsilon, 5).mean() - expected) > 3 * tolerance
 
 
 def test_k_is_the_number_of_survivors_that_declare_a_class(digits: FederatedData) -> None:

@@ -66,19 +66,6 @@ BROADCAST = HEADER_BYTES + 4
 # Masks on or off changes nothing.
 
 
-@pytest.mark.parametrize("labels", ["soft", "hard"])
-@pytest.mark.parametrize("kind", [SelectiveFD, FedMD])
-def test_masks_change_no_bit_of_a_distillation(
-    digits: FederatedData, kind: Callable[[Labels], SelectiveFD | FedMD], labels: Labels
-) -> None:
-    clear = run(federation(digits, kind(labels)))
-    masked = run(federation(digits, kind(labels), aggregation=MaskedSum(4, public_seed=0)))
-    assert any(sent.kept.any() for sent in ensembles(clear))
-    assert same_ensembles(clear, masked)
-    assert np.array_equal(parameters(clear), parameters(masked))
-    assert clear.accuracies(digits.test) == masked.accuracies(digits.test)
-
-
 def test_masks_change_no_bit_of_fedavg(digits: FederatedData) -> None:
     def train(aggregation: SecureSum) -> Federation:
         made = fedavg(digits, aggregation=aggregation)

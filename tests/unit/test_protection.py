@@ -1,7 +1,7 @@
 """What stands before the wire: released once, within the alphabet, unbiased, and never undone."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,19 +13,17 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
-from secure_fd.knowledge import Contribution, FloatArray, IntArray, Released, Sums
-from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
+from secure_fd.knowledge import Contribution, FloatArray, IntArray
+from secure_fd.methods.base import Labels, WeighedVotes
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.response import Alphabet
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.base import Answer, NoProtection, Protection, Unguarded
-from secure_fd.protection.label import LabelGuard, LabelUnit
+from secure_fd.protection.base import NoProtection, Protection, Unguarded
+from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordGuard, RecordUnit
 from tests.small_federation import (
-    Scripted,
     all_proxies,
     ensembles,
     faults,
@@ -83,42 +81,6 @@ def test_an_infinite_epsilon_at_the_record_unit_draws_no_noise(digits: Federated
 # The label unit.
 
 
-class FreshNoise(LabelUnit):
-    """Broken on purpose: forgets what it answered, so that noise averages out over rounds."""
-
-    def _guard(self, number: int, records: Images | None) -> LabelGuard:
-        guard = super()._guard(number, records)
-        guard.release = self._answer_anew  # type: ignore[method-assign]
-        return guard
-
-    def _answer_anew(self, indices: IntArray, answer: Answer) -> Released:
-        truth = answer(indices).predictions.argmax(axis=1)
-        named = self.mechanism.respond_within(truth, Alphabet.full(10), self.random)
-        return Released(named.sum(axis=1), named.astype(float))
-
-
-def distinct_answers(unit: LabelUnit, data: FederatedData) -> int:
-    """The most different answers that one (client, proxy) pair gave over rounds."""
-    rounds = uploads(run(federation(data, protection=unit, schedule=all_proxies(data)), rounds=4))
-    answers = np.stack(rounds, axis=2).reshape(-1, len(rounds), data.n_classes)
-    return max(len(np.unique(pair, axis=0)) for pair in answers)
-
-
-def test_a_pair_has_one_answer_for_good_whatever_the_network_learns(digits: FederatedData) -> None:
-    assert distinct_answers(LabelUnit(1.0, 1e-5, random=SeededRandom(0)), digits) == 1
-    assert distinct_answers(FreshNoise(1.0, 1e-5, random=SeededRandom(0)), digits) > 1
-
-
-def test_a_second_run_of_rounds_gives_no_second_answer(digits: FederatedData) -> None:
-    unit = LabelUnit(1.0, 1e-5, random=SeededRandom(0))
-    made = federation(digits, protection=unit, schedule=all_proxies(digits))
-    one, other = uploads(run(run(made, rounds=1), rounds=1))
-    assert np.array_equal(one, other)
-    claim = unit.guarantee()
-    assert claim is not None
-    assert "over 200 answers" in claim.accountant
-
-
 @pytest.mark.parametrize("make", [LabelUnit, RecordUnit])
 def test_a_protection_serves_one_federation(
     digits: FederatedData, make: Callable[[float, float], Protection]
@@ -150,47 +112,6 @@ def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits: FederatedData
     made = run(federation(digits, SelectiveFD("soft"), protection=unit), rounds=1)
     assert made.transcript.distillation[0].levels == 1
     assert set(np.unique(uploads(made)[0])) == {0, 1}
-
-
-def count_votes(data: FederatedData, kind: type[LabelUnit], repeats: int) -> FloatArray:
-    """[repeats * P, C] the server's sums at epsilon 6 where all four clients say class 3."""
-    random = SeededRandom(7)
-    size = len(data.proxies)
-    allowed = np.tile(np.arange(10) == 3, (size, 1))
-    found = []
-    for _ in range(repeats):
-        method = Scripted(iter([CountedVotes(np.ones(size), allowed) for _ in range(4)]))
-        unit = kind(6.0, 1e-5, random=random)  # a world anew, with fresh noise
-        run(federation(data, method, protection=unit, schedule=all_proxies(data)), rounds=1)
-        found.append(method.sums[0].total)
-    return np.concatenate(found)
-
-
-class Biased(LabelUnit):
-    """Broken on purpose: the server takes noisy votes at their face value."""
-
-    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - it forgets them too
-        return sums
-
-
-def test_debiased_sums_are_unbiased_in_the_federation(digits: FederatedData) -> None:
-    """Over 1,000 proxies the mean count of the true class is 4, within 5 standard errors.
-
-    False-alarm rate 6e-7 had the noise no seed. At epsilon 6 four votes are never clipped at zero
-    but with a chance below 1e-6, so clipping cannot show. The twin without debiasing must fail.
-    """
-    tolerance = 5 * one_vote_deviation(6.0, 11) * math.sqrt(4) / math.sqrt(1000)
-    fair = count_votes(digits, LabelUnit, 5)[:, 3]
-    bent = count_votes(digits, Biased, 5)[:, 3]
-    assert len(fair) == 1000
-    assert abs(fair.mean() - 4.0) < tolerance < abs(bent.mean() - 4.0)
-
-
-def one_vote_deviation(epsilon: float, symbols: int) -> float:
-    """Standard deviation of a debiased true vote: sqrt(p (1 - p)) / (p - q)."""
-    q = 1.0 / (math.exp(epsilon) + symbols - 1)
-    p = 1.0 - (symbols - 1) * q
-    return math.sqrt(p * (1 - p)) / (p - q)
 
 
 def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits: FederatedData) -> None:
