@@ -34,7 +34,7 @@ class Client:
         session: bytes,
         half: ClientHalf,
         sums: SumClient,
-        noise: Callable[[], NoiseTerms] = lambda: NO_NOISE,
+        noise: NoiseTerms = NO_NOISE,
         watch: AbstractContextManager[None] | None = None,
     ) -> None:
         self.number, self.half = number, half
@@ -119,7 +119,7 @@ class Client:
             self.work = wanted
             return []
         terms = RoundTerms(
-            self._index, len(wanted.values), wanted.bound, self._told.digest, self._noise()
+            self._index, len(wanted.values), wanted.bound, self._told.digest, self._noise
         )
         with self._watch:
             return self._sum.load(terms, wanted.values)

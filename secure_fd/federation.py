@@ -27,7 +27,6 @@ from secure_fd.methods.votes import ProxyVotes
 from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours
-from secure_fd.secagg.session import NoiseTerms
 from secure_fd.server import Outbound, Server
 from secure_fd.training import Steps, accuracy, default_device, effective_classes
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
@@ -147,7 +146,7 @@ class Federation:
 
     def _parties(self) -> None:
         session, watch = self._sum.session, self.aggregation_time
-        noise = _noise_of(self._protection)
+        noise = self._protection.noise_terms
         self.clients = [
             Client(k, session, half, self._sum.client(k), noise, watch)
             for k, half in enumerate(self._halves)
@@ -242,7 +241,7 @@ class Federation:
 
     def _carry(self, out: Outbound) -> None:
         """Hand messages to clients one by one, so that one masked input exists at a time."""
-        stage, open_now = self.server.stage, self.server.busy
+        stage, open_now = self.server.sums.stage, self.server.busy
         for k, messages in sorted(out.items()):
             if not self._reached(k, stage, open_now):
                 if not open_now or self._away.get(k) is Stage.PREPARE:
@@ -269,7 +268,7 @@ class Federation:
     def _answers(self, client: int) -> bool:
         """Whether a client's message of the stage that is open reaches the server."""
         limit = self._away.get(client)
-        return limit is None or _STAGES.index(self.server.stage) < _STAGES.index(limit)
+        return limit is None or _STAGES.index(self.server.sums.stage) < _STAGES.index(limit)
 
     def _reached(self, client: int, stage: Stage, open_now: bool) -> bool:
         """Whether a message reaches a client: one that fell silent hears no later stage."""
@@ -305,7 +304,7 @@ class Federation:
 
     def _missing(self, void: bool) -> dict[int, Stage]:
         """By client, ascending, the stage from which on it was silent, as the sum noticed it."""
-        noticed = self.server.missing()
+        noticed = self.server.sums.missing
         if void and noticed:
             return dict(sorted(noticed.items()))
         return {k: noticed.get(k, stage) for k, stage in sorted(self._away.items())}
@@ -397,7 +396,3 @@ def classes_of(participants: Sequence[Participant]) -> int:
     if len(counts) != 1:
         raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
     return counts.pop()
-
-
-def _noise_of(protection: Protection) -> Callable[[], NoiseTerms]:
-    return lambda: protection.noise_terms

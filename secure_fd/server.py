@@ -4,11 +4,11 @@
 answered: it relays what the sum needs, or broadcasts what the method makes of the sum.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from secure_fd.aggregation.base import Stage, SumServer
+from secure_fd.aggregation.base import SumServer
 from secure_fd.crypto.primitives import SERVER
 from secure_fd.errors import MissingClientError
 from secure_fd.exchange import Ask, Kind, ServerHalf, ServerTurn, Sum, Told, Void
@@ -32,7 +32,7 @@ class Server:
         session: bytes,
         half: ServerHalf,
         sums: SumServer,
-        noise: Callable[[], NoiseTerms] = lambda: NO_NOISE,
+        noise: NoiseTerms = NO_NOISE,
         watch: AbstractContextManager[None] | None = None,
     ) -> None:
         self.half, self.sums = half, sums
@@ -54,11 +54,6 @@ class Server:
     def busy(self) -> bool:
         """Whether a stage of the set-up or of a sum is open."""
         return self.sums.busy
-
-    @property
-    def stage(self) -> Stage:
-        """The stage that is open, or that was last."""
-        return self.sums.stage
 
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""
@@ -106,7 +101,7 @@ class Server:
             return self._broadcast(kind, b"")
         index, self._exchange = self._exchange, self._exchange + 1
         out = self._broadcast(kind, ask.body, index)
-        terms = RoundTerms(index, ask.length, ask.bound, self._told.digest, self._noise())
+        terms = RoundTerms(index, ask.length, ask.bound, self._told.digest, self._noise)
         with self._watch:
             opening = self.sums.open(terms)
         for k, data in opening.items():
@@ -125,7 +120,3 @@ class Server:
                 self._had[k], self._has[k] = self._has[k], len(self._log) + 1
         self._log.append(data)
         return out
-
-    def missing(self) -> Mapping[int, Stage]:
-        """By client, the first stage of the last sum that it did not answer, where that shows."""
-        return self.sums.missing
