@@ -14,7 +14,7 @@ that distil.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 import torch
@@ -73,16 +73,12 @@ class ClassMeans:
     """A method of class means, as two halves. rule: what it decides."""
 
     rule: ClasswiseMethod
+    needs_proxies: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """The name in the literature."""
         return self.rule.name
-
-    @property
-    def needs_proxies(self) -> bool:
-        """Classes stand in their place."""
-        return False
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError for a protection of votes, of which there are none."""

@@ -7,7 +7,7 @@ Its clients train one shared architecture from one initialisation. With a `Priva
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -87,15 +87,8 @@ class FedAvg:
     optimiser: SGD | PrivateSGD | None = None
     local_steps: int | None = None
 
-    @property
-    def name(self) -> str:
-        """The name in the literature."""
-        return "FedAvg"
-
-    @property
-    def needs_proxies(self) -> bool:
-        """Parameters travel instead."""
-        return False
+    name: ClassVar[str] = "FedAvg"
+    needs_proxies: ClassVar[bool] = False
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""

@@ -5,6 +5,7 @@ The floor of every comparison. Clients take as many steps as those that distil.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import nn
 
@@ -21,15 +22,8 @@ class Independent:
     'Independent'
     """
 
-    @property
-    def name(self) -> str:
-        """The name in tables."""
-        return "Independent"
-
-    @property
-    def needs_proxies(self) -> bool:
-        """Nobody asks anything."""
-        return False
+    name: ClassVar[str] = "Independent"
+    needs_proxies: ClassVar[bool] = False
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError for a protection of votes, of which there are none."""

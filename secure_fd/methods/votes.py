@@ -67,16 +67,12 @@ class ProxyVotes:
     """A method of votes, as two halves. rule: what it decides."""
 
     rule: Method
+    needs_proxies: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
         """The name in the literature."""
         return self.rule.name
-
-    @property
-    def needs_proxies(self) -> bool:
-        """Clients answer about them."""
-        return True
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are."""
