@@ -2,23 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.codec import UNLESS_EMPTY
 from experiments.leakage import NOT_APPLICABLE, Leakage, stored
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
-from experiments.rows import title
+from experiments.rows import Attacks, RowSpec, Terms, title
 from experiments.study import Progress, Result, Results, grouped, moments
 from secure_fd.errors import MissingCapabilityError
 
 if TYPE_CHECKING:
     from attacks.base import AttackResult, ImageArray
     from attacks.on_run import Arsenal, Run
-    from experiments.privacy_compare import Cell, Part
-    from experiments.rows import Terms
     from experiments.runs import RowRun
     from secure_fd.data.federated import FederatedData
 
@@ -28,15 +27,58 @@ SUM_SECONDS = "CPU seconds of a sum"
 """Of all parties, in a round; the set-up is spread over the rounds."""
 VOID, SURVIVORS = "void rounds", "clients in a sum"
 _OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
+WARM_UP = "warm-up"
 INVERSION, ORIGINALS = "inversion", "originals"
 
 
-def prepared(terms: "Terms", part: "Part", progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One row under one seed. terms: without the folder of the data. attacks: on this row.
+
+    own: a hash of the files that methods and attacks of one's own are in.
+    """
+
+    terms: Terms
+    row: RowSpec
+    seed: int
+    attacks: Attacks
+    own: str = field(default="", metadata=UNLESS_EMPTY)
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{title(self.row, self.terms.epsilon)}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What rows of a seed share: the warm-up, or an attack that is ready."""
+
+    name: str
+    terms: Terms
+    seed: int
+    quick: bool = False
+
+    def __str__(self) -> str:
+        """Names the part while it is made."""
+        return f"{self.name}: preparation, seed {self.seed}"
+
+
+def needs(cell: Cell) -> tuple[Part, ...]:
+    """The warm-up for all but FedAvg, and the attacks, longest first."""
+    attacks = sorted(cell.attacks.names, key=lambda name: name not in ("inversion", "label-only"))
+    quick = cell.attacks.quick
+    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in attacks)
+    warm = () if cell.row.kind == "fedavg" else (Part(WARM_UP, cell.terms, cell.seed),)
+    return (*warm, *parts)
+
+
+def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
     """The warm-up of a seed, or one attack that is ready for its rows."""
     from attacks import on_run
     from experiments import runs
-    from experiments.privacy_compare import WARM_UP
 
+    terms = replace(part.terms, data_dir=data_dir)
     if part.name == WARM_UP:
         each = 100 / terms.clients
         return runs.warm_up(terms, part.seed, lambda done: progress(int(each * done)))
@@ -45,19 +87,18 @@ def prepared(terms: "Terms", part: "Part", progress: Progress) -> Any:  # noqa: 
 
 
 def measured(
-    data_dir: Path | None, cell: "Cell", made: Mapping[str, Any], progress: Progress
+    data_dir: Path | None, cell: Cell, made: Mapping[Part, Any], progress: Progress
 ) -> Result:
-    """Train a row and attack it. made: by name, the warm-up and the attacks that are ready."""
+    """Train a row and attack it. made: the warm-up, and the attacks that are ready."""
     from experiments import runs
-    from experiments.privacy_compare import WARM_UP
 
-    terms, names = replace(cell.terms, data_dir=data_dir), cell.attacks.names
-    share = (60 if names else 100) / terms.rounds
-    row = runs.run_row(
-        terms, cell.row, cell.seed, made.get(WARM_UP), lambda done: progress(int(share * done))
-    )
-    run, ready = run_of(terms, row), {name: made[name] for name in names}
-    found = attacked(ready, run, lambda done: progress(60 + 40 * done // 100))
+    terms, ready = replace(cell.terms, data_dir=data_dir), {p.name: made[p] for p in made}
+    warm = ready.pop(WARM_UP, None)
+    share = (60 if ready else 100) / terms.rounds
+    row = runs.run_row(terms, cell.row, cell.seed, warm, lambda done: progress(int(share * done)))
+    run = run_of(terms, row)
+    attacks = {name: ready[name] for name in cell.attacks.names}
+    found = attacked(attacks, run, lambda done: progress(60 + 40 * done // 100))
     figures, pictures = stored(_one_a_class(found, run.data))
     return Result(
         cell=cell,
@@ -71,7 +112,7 @@ def measured(
     )
 
 
-def run_of(terms: "Terms", row: "RowRun") -> "Run":
+def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
     from attacks.on_run import Run
     from experiments.runs import data_of, method_of, network

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.leakage import Interval, Leakage, Measured
+from experiments.page import Pairs, Part
 from experiments.plots import Curve, Mark, Style, line_style
 from experiments.tables import MINUS, Table, new_table, number, with_unit
 
@@ -33,8 +34,8 @@ def reading(found: Measured) -> str:
 
 
 def starred(found: Measured) -> str:
-    """The figure, * where it lies apart from its control, and its interval."""
-    return f"{precise(found.figure)}{'*' if found.apart else ''} {brackets(found.interval)}"
+    """The figure, * where it tells more than its control, and its interval."""
+    return f"{precise(found.figure)}{'*' if found.leaks else ''} {brackets(found.interval)}"
 
 
 def difference(found: Measured) -> str:
@@ -81,7 +82,7 @@ def samples(found: Measured) -> str:
 def overview(leakage: Leakage) -> Table:
     """A row's figure, interval and control under each attack."""
     title = "Under each attack: its figure, its 95 % interval, and the control without access"
-    table = new_table(f"{title}; * where they lie apart", ["protocol", *leakage.attacks])
+    table = new_table(f"{title}; * where it tells more than that", ["protocol", *leakage.attacks])
     for row, label in leakage.rows.items():
         cells = (leakage.cell(row, attack) for attack in leakage.attacks)
         table.add_row(
@@ -108,6 +109,23 @@ def attack_table(leakage: Leakage, attack: str, seeds: int) -> Table:
         figures = starred(found), precise(found.control), difference(found)
         table.add_row(label, *figures, found.verdict + few, samples(found))
     return table
+
+
+def attack_parts(leakage: Leakage, attack: str, seeds: int) -> list[Part]:
+    """The table of one attack, and behind each row's name what else was measured."""
+    measured = leakage.measured(attack)
+    return [
+        attack_table(leakage, attack, seeds),
+        *(
+            Pairs(
+                f"Further figures: {leakage.rows[row]}",
+                {name: precise(value) for name, value in found.details.items()},
+                folded=True,
+            )
+            for row, found in measured.items()
+            if found.details
+        ),
+    ]
 
 
 def styles(leakage: Leakage) -> dict[str, Style]:

@@ -8,22 +8,23 @@ import difflib
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from attacks import COMPARED, load
 from experiments import study
 from experiments.cli import data_folder
-from experiments.codec import UNLESS_EMPTY
+from experiments.comparison import Cell, measured, needs, prepared
 from experiments.provenance import PRIVACY_LIBRARIES
+from experiments.report import shown, write_report
 from experiments.rows import (
     FIRST_SEED,
     LEAST_EPSILON,
@@ -33,11 +34,9 @@ from experiments.rows import (
     RowSpec,
     Terms,
     method_class,
-    title,
     working_folder,
 )
-from experiments.study import Progress, Result, Results, Study, listed
-from experiments.tables import Table
+from experiments.study import Study, listed
 from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
@@ -313,42 +312,6 @@ def _default_out(settings: Settings) -> Path:
 # The study.
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One row under one seed. terms: without the folder of the data. attacks: on this row.
-
-    own: a hash of the files that methods and attacks of one's own are in.
-    """
-
-    terms: Terms
-    row: RowSpec
-    seed: int
-    attacks: Attacks
-    own: str = field(default="", metadata=UNLESS_EMPTY)
-
-    @property
-    def label(self) -> str:
-        """Names the cell while it runs."""
-        return f"{title(self.row, self.terms.epsilon)}, seed {self.seed}"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What rows of a seed share: the warm-up, or an attack that is ready."""
-
-    name: str
-    terms: Terms
-    seed: int
-    quick: bool = False
-
-    def __str__(self) -> str:
-        """Names the part while it is made."""
-        return f"{self.name}: preparation, seed {self.seed}"
-
-
-WARM_UP = "warm-up"
-
-
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """Every row of every seed, attacked under the first.
 
@@ -375,31 +338,6 @@ def _digest(made: Plan) -> str:
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
 
 
-def needs(cell: Cell) -> tuple[Part, ...]:
-    """The warm-up for all but FedAvg, and the attacks, longest first."""
-    attacks = sorted(cell.attacks.names, key=lambda name: name not in ("inversion", "label-only"))
-    quick = cell.attacks.quick
-    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in attacks)
-    warm = () if cell.row.kind == "fedavg" else (Part(WARM_UP, cell.terms, cell.seed),)
-    return (*warm, *parts)
-
-
-def prepare(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
-    """Make a part."""
-    from experiments.comparison import prepared
-
-    return prepared(replace(part.terms, data_dir=data_dir), part, progress)
-
-
-def measure(
-    data_dir: Path | None, cell: Cell, made: Mapping[Part, Any], progress: Progress
-) -> Result:
-    """Train a row and attack it."""
-    from experiments.comparison import measured
-
-    return measured(data_dir, cell, {part.name: one for part, one in made.items()}, progress)
-
-
 _PROTECTIONS = {
     "label": ("secure_fd.protection.label:LabelUnit",),
     "record": ("secure_fd.protection.record:RecordUnit",),
@@ -418,18 +356,6 @@ def roots(cell: Cell) -> tuple[str, ...]:
     )
 
 
-def _shown(results: Results) -> Sequence[Table | str]:
-    from experiments.report import shown
-
-    return shown(results)
-
-
-def _report(results: Results, folder: Path) -> None:
-    from experiments.report import write_report
-
-    print(f"report: {write_report(results, folder)}")
-
-
 STUDY = Study(
     name="privacy_compare",
     script="privacy_compare.py",
@@ -438,14 +364,14 @@ STUDY = Study(
     cell=Cell,
     cells=cells,
     group=lambda cell: cell.seed,
-    prepare=prepare,
-    measure=measure,
+    prepare=prepared,
+    measure=measured,
     roots=roots,
-    shown=_shown,
+    shown=shown,
     image_set=lambda cell: cell.terms.dataset,
     cost=lambda cell: 200 if cell.row.unit == "record" else 100,
     out=lambda settings: settings.out or _default_out(settings),
-    report=_report,
+    report=write_report,
     libraries=PRIVACY_LIBRARIES,
     needs=needs,
 )

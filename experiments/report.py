@@ -18,7 +18,16 @@ from experiments.comparison import (
     leakage,
     rows,
 )
-from experiments.exhibits import brackets, control_names, curves, figure_names, marks, styles
+from experiments.exhibits import (
+    attack_parts,
+    caveats,
+    control_names,
+    curves,
+    figure_names,
+    marks,
+    reading,
+    styles,
+)
 from experiments.leakage import BETWEEN, NOT_APPLICABLE, NOT_RUN, Leakage, Measured, Pictures
 from experiments.measures import ACCURACY, BYTES_UP
 from experiments.page import Pairs, Picture, Section, claimed, data_uri, page, png, write_page
@@ -31,11 +40,9 @@ from experiments.plots import (
     SMALL,
     Forest,
     Strip,
-    Style,
     beside,
     forest,
     headed,
-    line_style,
     margins,
     name_rows,
     new_figure,
@@ -65,10 +72,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEMBERSHIP = "label-only"
-_FRESH = (
-    "Seeds drive data and training. Unless an insecure setting of this page says otherwise, keys "
-    "and noise are fresh in every run, so private rows vary within their noise."
-)
 _PICTURES = "reconstructions.npz"
 _LEGEND = (
     "Under each attack: its figure, and in brackets its control, the same attack without access. "
@@ -119,7 +122,7 @@ def shown(results: Results) -> list[Table | str]:
     if made.drop > 0:
         parts.append(sums(made))
     if made.leakage.attacks:
-        parts += ["", _LEGEND, *(f"· {note}" for note in attack_notes(made))]
+        parts += ["", _LEGEND, *(f"· {note}" for note in attack_notes(made.leakage))]
     if made.insecure:
         parts += ["\nInsecure settings of this run", *(f"! {flag}" for flag in made.insecure)]
     return parts
@@ -157,13 +160,13 @@ def marked(found: Measured) -> str:
     return number(found.figure) + mark
 
 
-def attack_notes(made: Shown) -> Iterator[str]:
+def attack_notes(leaks: Leakage) -> Iterator[str]:
     """What each attack's figure and control are, and the rows that have none."""
-    for name in made.leakage.attacks:
-        parts = [figure_names(made.leakage, name) or "no figure"]
-        if controls := control_names(made.leakage, name):
+    for name in leaks.attacks:
+        parts = [figure_names(leaks, name) or "no figure"]
+        if controls := control_names(leaks, name):
             parts.append(f"control: {controls}")
-        for why, labels in _without_figure(made.leakage, name).items():
+        for why, labels in _without_figure(leaks, name).items():
             parts.append(f"n/a for {', '.join(labels)}: {why}")
         yield f"{name}: {'; '.join(parts)}"
 
@@ -199,40 +202,6 @@ def sums(made: Shown) -> Table:
             lost or NONE,
         )
     return table
-
-
-def attack_table(made: Shown, attack: str) -> Table:
-    """Every row's figure of one attack, in full."""
-    columns = ["method", "figure", "interval", "control", "queries", "besides, and caveats"]
-    table = new_table(f"{attack}: {figure_names(made.leakage, attack)}", columns)
-    shared = _shared_caveats(made, attack)
-    for row in made.rows:
-        found = made.leakage.cell(row.key, attack)
-        if isinstance(found, str):
-            table.add_row(row.label, found, *[""] * 4)
-            continue
-        besides = "; ".join(f"{k.replace('_', ' ')}: {spelt(v)}" for k, v in found.details.items())
-        own = [besides, *(c for c in found.caveats if c not in shared)]
-        unit, queries = found.first.unit, found.first.queries
-        table.add_row(
-            row.label,
-            f"{number(found.figure)} {unit}".strip(),
-            brackets(found.interval, number),
-            f"{number(found.control)} {unit}, {found.first.control_name}".replace(" ,", ","),
-            f"{queries:,}",
-            ". ".join(part for part in own if part),
-        )
-    return table
-
-
-def _measured(made: Shown, attack: str) -> list[Measured]:
-    return list(made.leakage.measured(attack).values())
-
-
-def _shared_caveats(made: Shown, attack: str) -> list[str]:
-    """The caveats that every figure of an attack carries."""
-    every = [found.caveats for found in _measured(made, attack)]
-    return [c for c in every[0] if all(c in others for others in every)] if every else []
 
 
 def diagnostics(made: Shown) -> Table | None:
@@ -331,29 +300,24 @@ def figures(made: Shown) -> "dict[str, Figure | None]":
     """By file name; None where there is nothing to draw."""
     images = pictures(made)
     return {
-        "accuracy_bytes": accuracy_bytes(made.rows),
-        "accuracy": accuracy(made.rows),
+        "accuracy_bytes": accuracy_bytes(made),
+        "accuracy": accuracy(made),
         "attacks": attacks(made),
         "reconstructions": reconstructions(made, images) if images else None,
         "roc": membership(made),
     }
 
 
-def row_styles(made: Sequence[Row]) -> dict[str, Style]:
-    """Colour and marker by row label, the same in every figure."""
-    return {row.label: line_style(i) for i, row in enumerate(made)}
-
-
-def accuracy_bytes(made: Sequence[Row]) -> "Figure":
+def accuracy_bytes(made: Shown) -> "Figure":
     """Accuracy of every round against the bytes of a client until then, on a log axis.
 
     A row that sends nothing is a level line: a log axis has no zero.
     """
     figure = new_figure(8.4, 4.4)
     axes = figure.add_axes((0.085, 0.13, 0.515, 0.76))
-    for row in made:
-        _draw_curve(axes, row, *row_styles(made)[row.label])
-    _log_bytes(axes, [x for row in made for x, _ in _sent(row)])
+    for row in made.rows:
+        _draw_curve(axes, row, *styles(made.leakage)[row.label])
+    _log_bytes(axes, [x for row in made.rows for x, _ in _sent(row)])
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.margins(y=0.06)
     plain(axes)
@@ -392,14 +356,14 @@ def _draw_curve(axes: "Axes", row: Row, colour: str, marker: str) -> None:
     axes.plot(x[-1], y[-1], marker, color=colour, markersize=7, markeredgecolor=PAPER)
 
 
-def _label_ends(axes: "Axes", made: Sequence[Row]) -> None:
+def _label_ends(axes: "Axes", made: Shown) -> None:
     """Names beside the axes, near the height of their end points and never on one another."""
     low, high = axes.get_ylim()
-    ends = [row.first.curve[-1].accuracy for row in made]
+    ends = [row.first.curve[-1].accuracy for row in made.rows]
     heights = spread([(end - low) / (high - low) for end in ends], 0.075, 0.02, 0.98)
-    styles = row_styles(made)
-    for row, end, height in zip(made, ends, heights, strict=True):
-        colour, marker = styles[row.label]
+    looks = styles(made.leakage)
+    for row, end, height in zip(made.rows, ends, heights, strict=True):
+        colour, marker = looks[row.label]
         start = (end - low) / (high - low)
         place: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "color": colour}
         axes.plot([1.01, 1.04], [start, height], linewidth=0.7, **place)
@@ -408,13 +372,13 @@ def _label_ends(axes: "Axes", made: Sequence[Row]) -> None:
         axes.text(1.085, height, wrapped(row.label), va="center", fontsize=SMALL, **place)
 
 
-def accuracy(made: Sequence[Row]) -> "Figure":
+def accuracy(made: Shown) -> "Figure":
     """Mean accuracy of each row, its deviation over clients, and every client."""
-    figure = new_figure(8.4, 1.3 + 0.36 * len(made))
+    figure = new_figure(8.4, 1.3 + 0.36 * len(made.rows))
     axes = figure.add_axes(margins(figure, left=LEFT, right=1.0))
-    styles = row_styles(made)
-    for y, row in enumerate(made):
-        colour, mean = styles[row.label][0], 100 * row.mean(ACCURACY)
+    looks = styles(made.leakage)
+    for y, row in enumerate(made.rows):
+        colour, mean = looks[row.label][0], 100 * row.mean(ACCURACY)
         clients = 100 * np.asarray(row.first.per_client)
         axes.barh(y, mean, height=0.6, color=PAPER)
         axes.barh(y, mean, height=0.6, color=colour, alpha=0.6, linewidth=0)
@@ -423,35 +387,27 @@ def accuracy(made: Sequence[Row]) -> "Figure":
         beside(axes, y, f"{percent(row)} %")
     axes.set_xlim(0, 100)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-    name_rows(axes, [row.label for row in made])
+    name_rows(axes, [row.label for row in made.rows])
     headed(figure, "Test accuracy: mean ± spread over clients; ticks are single clients")
     return figure
 
 
 def attacks(made: Shown) -> "Figure | None":
     """Each attack's figure with its interval, joined to its control; None without attacks."""
+    leaks, looks = made.leakage, styles(made.leakage)
     panels = [
-        Forest(
-            name,
-            figure_names(made.leakage, name, "\n"),
-            marks(made.leakage, name, bare=True),
-            styles(made.leakage),
-        )
-        for name in made.leakage.attacks
-        if made.leakage.measured(name)
+        Forest(name, figure_names(leaks, name, "\n"), marks(leaks, name, bare=True), looks)
+        for name in leaks.attacks
+        if leaks.measured(name)
     ]
-    return (
-        forest(panels, ("attack, with its interval", "control, without access")) if panels else None
-    )
+    key = "attack, with its interval", "control, without access"
+    return forest(panels, key) if panels else None
 
 
 def membership(made: Shown) -> "Figure | None":
     """ROC of membership inference; None where no row has one."""
-    drawn = curves(made.leakage, MEMBERSHIP)
-    if not drawn:
-        return None
-    names = figure_names(made.leakage, MEMBERSHIP)
-    return roc(drawn, f"Membership inference ({MEMBERSHIP})", names)
+    drawn, names = curves(made.leakage, MEMBERSHIP), figure_names(made.leakage, MEMBERSHIP)
+    return roc(drawn, f"Membership inference ({MEMBERSHIP})", names) if drawn else None
 
 
 def pictures(made: Shown) -> Pictures:
@@ -479,10 +435,7 @@ def _inverted(row: Row) -> Pictures:
 def reconstructions(made: Shown, images: Pictures) -> "Figure":
     """Lines of images: the originals, what each method let out, and the controls."""
     labels, found = made.leakage.rows, made.leakage.measured(INVERSION)
-    readings = {
-        key: f"{number(one.figure)} {one.first.unit}\n{brackets(one.interval)}"
-        for key, one in found.items()
-    }
+    readings = {key: f"{reading(one)} {one.first.unit}" for key, one in found.items()}
     lines = [
         Strip(labels.get(name, name), made_of, readings.get(name, ""))
         for name, made_of in images.items()
@@ -492,9 +445,14 @@ def reconstructions(made: Shown, images: Pictures) -> "Figure":
 
 # The page.
 
+_FRESH = (
+    "Seeds drive data and training. Unless an insecure setting of this page says otherwise, keys "
+    "and noise are fresh in every run, so private rows vary within their noise."
+)
 
-def write_report(results: Results, folder: Path) -> Path:
-    """Write the figures, the reconstructions and report.html; the page's path."""
+
+def write_report(results: Results, folder: Path) -> None:
+    """Write the figures, the reconstructions and report.html."""
     made = Shown.of(results)
     drawn = figures(made)
     save(drawn, folder)
@@ -502,7 +460,7 @@ def write_report(results: Results, folder: Path) -> Path:
         save_arrays(folder / _PICTURES, images)
     else:
         (folder / _PICTURES).unlink(missing_ok=True)  # one of an earlier run
-    return write_page(render(made, {name: png(f) for name, f in drawn.items() if f}), folder)
+    write_page(render(made, {name: png(f) for name, f in drawn.items() if f}), folder)
 
 
 def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
@@ -521,15 +479,16 @@ def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
 
 
 def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
+    leaks, seeds = made.leakage, len(made.seeds)
     yield Section("Comparison", [_LEGEND, overview(made), sums(made)])
     yield Section("Guarantees", [part for row in made.rows for part in _guarantee(row)])
     yield Section("Figures", [p for p in _embedded(made, drawn) if p.source])
-    yield Section("Attacks", [list(attack_notes(made))])
-    for name in made.leakage.attacks:
-        notes = ["attacked on the first seed only"] if len(made.seeds) > 1 else []
-        yield Section(
-            f"Attack {name}", [[*notes, *_shared_caveats(made, name)], attack_table(made, name)], 3
-        )
+    first = ["The first seed alone is attacked."] if seeds > 1 and leaks.attacks else []
+    yield Section("Attacks", [*first, list(attack_notes(leaks))])
+    for name in leaks.attacks:
+        yield Section(f"Attack {name}", attack_parts(leaks, name, 1), 3)
+    known = [f"{caveat} ({where})" for caveat, where in caveats(leaks).items()]
+    yield Section("Caveats", [known], 3)
     yield Section("Settings", list(_settings(made)))
 
 

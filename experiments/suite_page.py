@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attacks.view import THREATS, Capability
 from experiments.exhibits import (
-    attack_table,
+    attack_parts,
     caveats,
     curves,
     figure_names,
@@ -26,7 +26,7 @@ from experiments.leakage import (
     Leakage,
     Measured,
 )
-from experiments.page import Pairs, Part, Picture, Section, data_uri, page, png, write_page
+from experiments.page import Pairs, Picture, Section, data_uri, page, png, write_page
 from experiments.plots import (
     LEFT,
     MUTED,
@@ -416,7 +416,7 @@ _ONE_SEED = (
 _READING = (
     "Every figure stands beside its control: the same attack without access to the run. Only the "
     "distance between the two speaks of leakage: above the control for most figures, below it for "
-    "an attacker's error (TV error). An asterisk marks figures that lie apart from their control "
+    "an attacker's error (TV error). An asterisk marks figures that tell more than their control "
     "by more than chance explains, at 95 % each: {rule}. Where an attack would need what its "
     "attacker does not have, it is not applicable, and the missing capability is named; nothing is "
     "simulated in its place."
@@ -499,10 +499,7 @@ def _of_scene(scene: Seen, drawn: Sequence[Drawing], seeds: int) -> Iterator[Sec
     leakage = scene.leakage
     yield Section(scene.title, [scene.about, findings(scene), overview(leakage)])
     for attack, title in leakage.attacks.items():
-        parts: list[Part] = [attack_table(leakage, attack, seeds)]
-        for row, found in leakage.measured(attack).items():
-            besides = {name: precise(value) for name, value in found.details.items()}
-            parts += [Pairs(f"Further figures: {leakage.rows[row]}", besides, folded=True)]
+        parts = attack_parts(leakage, attack, seeds)
         parts += [one.picture(scene.name) for one in drawn if one.attack == attack]
         yield Section(f"{scene.name}: {title} ({attack})", parts, 3)
     if several := [one.picture(scene.name) for one in drawn if not one.attack]:

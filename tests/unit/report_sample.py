@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.comparison import BYTES_DOWN, SUM_SECONDS, SURVIVORS, VOID
+from experiments.comparison import BYTES_DOWN, SUM_SECONDS, SURVIVORS, VOID, Cell
 from experiments.leakage import AttackFigure, Found, Pictures
 from experiments.measures import ACCURACY, BYTES_UP
-from experiments.privacy_compare import STUDY, Cell, Settings
+from experiments.privacy_compare import STUDY, Settings
 from experiments.results import SINGLE
 from experiments.rows import Attacks, RowSpec, Terms
 from experiments.study import Point, Result, Results, gathered

@@ -16,10 +16,19 @@ from attacks import on_run
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
 from experiments import comparison, runs
-from experiments.comparison import SUM_SECONDS, SURVIVORS, VOID, attacked, run_of
+from experiments.comparison import (
+    SUM_SECONDS,
+    SURVIVORS,
+    VOID,
+    attacked,
+    measured,
+    needs,
+    prepared,
+    run_of,
+)
 from experiments.leakage import AttackFigure
 from experiments.measures import diagnose
-from experiments.privacy_compare import Plan, Settings, cells, measure, needs, plan, prepare
+from experiments.privacy_compare import Plan, Settings, cells, plan
 from experiments.rows import RowSpec, Terms
 from experiments.runs import RowRun, WarmUp
 from secure_fd import simulation
@@ -314,9 +323,9 @@ def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(
         quick=True,
     )
     [cell] = cells(settings)
-    parts = {part: prepare(None, part, silent) for part in needs(cell)}
+    parts = {part: prepared(None, part, silent) for part in needs(cell)}
     told: list[int] = []
-    found = measure(None, cell, parts, told.append)
+    found = measured(None, cell, parts, told.append)
     assert told == sorted(told)
     assert told[-1] == 100
     inverted = found.attacks["inversion"]

@@ -10,16 +10,8 @@ import tyro
 
 from attacks import COMPARED
 from experiments.cli import command
-from experiments.privacy_compare import (
-    STUDY,
-    WARM_UP,
-    Plan,
-    Settings,
-    cells,
-    needs,
-    plan,
-    row_specs,
-)
+from experiments.comparison import WARM_UP, needs
+from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
 from experiments.rows import RowSpec
 from experiments.study import Store, check_out
 from secure_fd.errors import ConfigurationError

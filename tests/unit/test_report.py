@@ -21,10 +21,11 @@ from report_sample import faulty, figure, sample, with_row
 
 from experiments import report, tables
 from experiments.comparison import BYTES_DOWN
+from experiments.exhibits import styles
 from experiments.measures import BYTES_UP
 from experiments.page import shown
 from experiments.plots import spread
-from experiments.report import Shown, row_styles, write_report
+from experiments.report import Shown, write_report
 from experiments.results import SINGLE
 from experiments.study import Results
 
@@ -204,13 +205,12 @@ def test_seeds_are_put_together() -> None:
     assert first.mean(BYTES_UP) == (66e6 + 3) / 2
     assert first.claim["privacy"] is None  # a claim that holds nowhere is the weakest
     assert first.seconds == other.seconds == two.cells[0].seconds
-    assert "attacked on the first seed only" in rendered(two)
+    assert "The first seed alone is attacked." in rendered(two)
 
 
 def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path: Path) -> None:
     silent = with_row(sample(2), 0, figures={BYTES_UP: 0.0, BYTES_DOWN: 0.0})
-    rows = Shown.of(silent).rows
-    texts = [t.get_text() for t in report.accuracy_bytes(rows).axes[0].texts]
+    texts = [t.get_text() for t in report.accuracy_bytes(Shown.of(silent)).axes[0].texts]
     assert texts == ["FedAvg", "Independent"]
     short = sample(1)
     curve = {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}
@@ -229,8 +229,8 @@ def test_every_row_is_named_in_every_figure() -> None:
     assert forest is not None
     assert roc is not None
     named = {
-        "bytes": [t.get_text() for t in report.accuracy_bytes(made.rows).axes[0].texts],
-        "accuracy": [t.get_text() for t in report.accuracy(made.rows).axes[0].get_yticklabels()],
+        "bytes": [t.get_text() for t in report.accuracy_bytes(made).axes[0].texts],
+        "accuracy": [t.get_text() for t in report.accuracy(made).axes[0].get_yticklabels()],
         "attacks": [t.get_text() for t in forest.axes[0].get_yticklabels()],
         "roc": [t.get_text()[6:] for t in roc.axes[0].get_legend().get_texts()],
     }
@@ -240,7 +240,7 @@ def test_every_row_is_named_in_every_figure() -> None:
 
 
 def test_texts_of_nine_rows_do_not_overlap() -> None:
-    drawn = report.accuracy_bytes(Shown.of(sample()).rows)
+    drawn = report.accuracy_bytes(Shown.of(sample()))
     canvas = FigureCanvasAgg(drawn)
     canvas.draw()
     boxes = sorted(
@@ -263,9 +263,9 @@ def test_reconstructions_come_in_order_and_keep_their_pixels() -> None:
 
 
 def test_styles_are_unique_and_do_not_depend_on_later_rows() -> None:
-    styles = row_styles(Shown.of(sample()).rows)
-    assert len(set(styles.values())) == len({colour for colour, _ in styles.values()}) == 9
-    assert row_styles(Shown.of(sample(4)).rows).items() <= styles.items()
+    every, few = (styles(Shown.of(sample(n)).leakage) for n in (9, 4))
+    assert len(set(every.values())) == len({colour for colour, _ in every.values()}) == 9
+    assert few.items() <= every.items()
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.5))
