@@ -175,7 +175,7 @@ def _plausible(layer: FirstLayer, rows: Tensor) -> Tensor:
 def _read_off(pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct images on the grid, strongest first, and the candidates that are not."""
     greys = pixels * GREYS
-    rounded = greys.round()
+    rounded = greys.round() + 0.0  # no -0.0, whose bytes are not those of black
     exact = ((greys - rounded).abs() < _NEAR).all(dim=1)
     images, seen = torch.unique(rounded[exact], dim=0, return_inverse=True)
     places = torch.arange(len(seen))

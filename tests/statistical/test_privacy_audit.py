@@ -31,10 +31,11 @@ MISS = {"dp-sgd-batches": 0.01}  # each trial takes ten steps of a network
 SHARP = ("record", "record-replaced", "label", "client")
 
 
-def audited(audit: str, seed: int) -> Finding:
-    """As if no audit were blind."""
+def audited(audit: str, seed: int, share: float = 1.0) -> Finding:
+    """As if no audit were blind. share: of the size."""
     miss = MISS.get(audit, 1e-5)
-    setting = Setting(CLAIM, miss=miss, size=SIZES.get(audit, 1.0), random=SeededRandom(seed))
+    size = share * SIZES.get(audit, 1.0)
+    setting = Setting(CLAIM, miss=miss, size=size, random=SeededRandom(seed))
     return replace(AUDITS[audit].find(setting), blind=False)
 
 
@@ -58,7 +59,7 @@ SIGHTED = [name for name, audit in AUDITS.items() if not audit.blind]
 @pytest.mark.parametrize("audit", SIGHTED)
 def test_every_audit_that_gives_a_verdict_refutes_a_twin_without_noise(audit: str) -> None:
     with SILENT[AUDITS[audit].half]():
-        found = audited(audit, 5)
+        found = audited(audit, 5, share=1 / 3)
     assert found.verdict is Verdict.REFUTED
 
 
@@ -79,6 +80,8 @@ def test_canaries_of_one_run_keep_the_claim(audit: str) -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
 def test_every_mutation_is_caught(mutation: Mutation) -> None:
+    # Releases are slow; half of them refute every mutation of theirs by 2.4 or more (three seeds).
+    share = 0.5 if mutation.audit == "record" else 1.0
     with mutation.twin():
-        found = audited(mutation.audit, 3)
+        found = audited(mutation.audit, 3, share)
     assert found.verdict is Verdict.REFUTED

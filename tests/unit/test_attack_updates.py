@@ -1,7 +1,7 @@
 """Gradient inversion in its parts: updates, the closed form, labels, the search, the score."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -44,6 +44,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.models import Standardise
 from secure_fd.recipes import SGD
 from secure_fd.transcript import ParameterRound, Transcript
+from tests.attack_games import perceptron
 
 SIDE, CLASSES = 8, 3
 
@@ -229,6 +230,20 @@ def test_a_batch_is_read_where_neurons_answer_to_single_records() -> None:
     assert len(found.images) <= 4
     assert found.certain >= 2
     assert all(image.numpy().tobytes() in real for image in found.images[: found.certain])
+
+
+def test_black_pixels_are_read_as_black_whatever_their_sign() -> None:
+    """Where nothing is standardised, ratios of black are 0 or -0.0, which has other bytes."""
+    image = torch.zeros(1, 1, SIDE, SIDE)
+    image[0, 0, 2] = 200 / 255
+    plain = Public(records(60, 1).images, 3, CLASSES, partial(perceptron, 64, 96, CLASSES))
+    model = plain.architecture(5)
+    loss = nn.functional.cross_entropy(model(image), torch.tensor([1]))
+    slopes = torch.autograd.grad(loss, list(model.parameters()))
+    gradient = torch.cat([slope.flatten() for slope in slopes]).double()
+    found = invert_first_layer(first_layer(plain), gradient, 2, grid=True)
+    assert found.certain == 1
+    assert found.images[0].numpy().tobytes() == image[0].numpy().tobytes()
 
 
 def test_no_gradient_and_pure_noise_make_nothing_certain() -> None:

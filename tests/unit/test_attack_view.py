@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks import ATTACKS, load, markdown_table
-from attacks.base import AttackResult, RocCurve
+from attacks.base import AttackResult
 from attacks.view import (
     Capability,
     LabelOracle,
@@ -161,26 +161,9 @@ def test_oracle_never_passes_on_scores() -> None:
         LabelOracle(lambda x: torch.rand(len(x), 3), 5)(torch.zeros(1, 1, 2, 2))
 
 
-def result(figure: float) -> AttackResult:
-    return AttackResult(
-        name="n",
-        title="t",
-        figure=figure,
-        figure_name="AUC",
-        unit="",
-        interval=(0.4, 0.6),
-        control=0.5,
-        control_name="shuffled",
-        caveats=("few",),
-        details={"gap": np.float64(0.5)},
-        roc=RocCurve(np.array([0.0, 1.0]), np.array([0.0, 1.0])),
-        images={"attack": np.zeros((1, 4, 4), dtype=np.float32)},
-    )
-
-
 def test_result_refuses_numbers_that_no_report_can_show() -> None:
     with pytest.raises(LocalError, match="figure is nan"):
-        result(float("nan"))
+        AttackResult("n", "t", float("nan"), "AUC", "", (0.4, 0.6), 0.5, "shuffled")
 
 
 @pytest.mark.parametrize("name", ATTACKS)
