@@ -14,12 +14,12 @@ from attacks.fit import UNTAUGHT, Fit, fit, kept_answers, label_function, predic
 from attacks.inversion import (
     InversionSettings,
     InversionTruth,
-    Prior,
     control_of,
     inversion_controls,
     invert,
     score_inversion,
 )
+from attacks.prior import Prior
 from attacks.view import Capability, LabelFunction, Oracle, Public, View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from attacks import COMPARED, fit, load
 from attacks import inversion as gmi
+from attacks import prior as priors
 from attacks.base import (
     Attack,
     AttackResult,
@@ -175,9 +176,9 @@ def _inversion(
     data: FederatedData, seed: int, quick: bool, progress: Callable[[int], None]
 ) -> Callable[[Run], AttackResult]:
     public, lesson = public_of(data), _lesson(quick)
-    prior = gmi.train_prior(
+    prior = priors.train_prior(
         public.proxies,
-        gmi.QUICK_PRIOR if quick else gmi.PriorSettings(),
+        priors.QUICK_PRIOR if quick else priors.PriorSettings(),
         seed,
         lambda share: progress(int(60 * share)),
     )

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from attacks import fit
 from attacks import inversion as gmi
+from attacks import prior as priors
 from attacks.base import AttackResult
 from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import InversionTruth, inversion_truth
@@ -205,7 +206,7 @@ ROUNDS, QUICK_ROUNDS = 10, 2
 """Fewer than a comparison's: at 256 proxies a round nearly every proxy has been answered."""
 _SEARCH = gmi.InversionSettings(steps=80, restarts=2, per_class=2)
 _QUICK_SEARCH = gmi.InversionSettings(steps=40, restarts=1, per_class=1)
-_QUICK_PRIOR = gmi.PriorSettings(channels=8, steps=40, batch=16, learning_rate=2e-3)
+_QUICK_PRIOR = priors.PriorSettings(channels=8, steps=40, batch=16, learning_rate=2e-3)
 _OPEN = "not applicable: missing a query to answer without a selector (it only reads)"
 
 
@@ -288,8 +289,8 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Arsenal:
     members = labelled(concatenate([c.train for c in data.clients]))
     lesson = fit.QUICK if job.quick else fit.Fit()
     truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
-    sizes = _QUICK_PRIOR if job.quick else gmi.PriorSettings()
-    trained = gmi.train_prior(
+    sizes = _QUICK_PRIOR if job.quick else priors.PriorSettings()
+    trained = priors.train_prior(
         public.proxies, sizes, seed, lambda share: progress(50 + int(40 * share))
     )
     # One prior and one set of controls for the three levels.

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attacks import fit
 from attacks import inversion as gmi
+from attacks import prior as priors
 from attacks.base import AttackResult
 from attacks.base import Images as Estimated
 from attacks.ideal import POOL, IdealK3, IdealSettings
@@ -21,9 +22,9 @@ from attacks.inversion import (
     beyond_pixels,
     inversion_truth,
     raw_psnr,
-    train_prior,
 )
 from attacks.on_run import labelled, public_of
+from attacks.prior import train_prior
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from experiments.scenes import Attempt, Job, Progress, Scene, Turn, launched, noted
 from secure_fd import models
@@ -57,7 +58,7 @@ class Effort:
     clients swings from round to round before it settles.
     """
 
-    prior: gmi.PriorSettings
+    prior: priors.PriorSettings
     search: gmi.InversionSettings
     literal: gmi.InversionSettings
     theft: IdealSettings
@@ -68,7 +69,7 @@ class Effort:
 
 
 FULL = Effort(
-    prior=replace(gmi.PUBLISHED_PRIOR, channels=16, epochs=None, steps=780),
+    prior=replace(priors.PUBLISHED_PRIOR, channels=16, epochs=None, steps=780),
     search=gmi.InversionSettings(steps=300, restarts=3, per_class=4),
     literal=gmi.PUBLISHED,
     theft=IdealSettings(epochs=30, batch=50, warm=False),
@@ -78,7 +79,7 @@ FULL = Effort(
     fedavg_rounds=100,
 )
 QUICK = Effort(
-    prior=replace(gmi.QUICK_PRIOR, steps=100),
+    prior=replace(priors.QUICK_PRIOR, steps=100),
     search=replace(gmi.QUICK, steps=60),
     literal=replace(gmi.PUBLISHED, steps=60, restarts=2),
     theft=IdealSettings(epochs=3, batch=50, generator_steps=10, channels=6, warm=False),

@@ -13,15 +13,8 @@ from torch.nn.functional import one_hot
 from attacks.base import Images
 from attacks.fit import Fit, fit, label_function, predict
 from attacks.ideal import POOL, IdealK1, IdealK2, IdealK3, IdealSettings
-from attacks.inversion import (
-    PUBLIC_TARGET,
-    InversionSettings,
-    InversionTruth,
-    Prior,
-    PriorSettings,
-    inversion_truth,
-    train_prior,
-)
+from attacks.inversion import PUBLIC_TARGET, InversionSettings, InversionTruth, inversion_truth
+from attacks.prior import Prior, PriorSettings, train_prior
 from attacks.view import (
     AnswerFunction,
     Capability,

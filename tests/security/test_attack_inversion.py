@@ -19,13 +19,11 @@ from attacks.inversion import (
     InversionSettings,
     InversionTruth,
     ModelInversion,
-    Prior,
-    PriorSettings,
     inversion_controls,
     inversion_truth,
     invert,
-    train_prior,
 )
+from attacks.prior import Prior, PriorSettings, train_prior
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, one_hot

@@ -11,22 +11,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attacks import inversion as gmi
+from attacks import prior as priors
 from attacks.base import Images, Labelled, seeded
 from attacks.fit import Chooser, HiddenFeatures
 from attacks.images import compare
-from attacks.inversion import (
-    RAW_PSNR,
-    Critic,
-    Generator,
-    InversionSettings,
-    InversionTruth,
-    Prior,
-    PriorSettings,
-    invert,
-    raw_psnr,
-    slope_penalty,
-    train_prior,
-)
+from attacks.inversion import RAW_PSNR, InversionSettings, InversionTruth, invert, raw_psnr
+from attacks.prior import Critic, Generator, Prior, PriorSettings, slope_penalty, train_prior
 from secure_fd.errors import ConfigurationError
 
 
@@ -41,7 +31,10 @@ def layers(network: nn.Module, kind: type[nn.Module]) -> list[Any]:
 @pytest.mark.parametrize("side", [28, 32])
 def test_the_published_networks(side: int) -> None:
     """Linear 100 -> 256 x 4 x 4, then 128, 64, 1; critic 64, 128, 256, then 4 x 4 -> 1."""
-    generator, critic = Generator(gmi.PUBLISHED_PRIOR, side), Critic(gmi.PUBLISHED_PRIOR, side)
+    generator, critic = (
+        Generator(priors.PUBLISHED_PRIOR, side),
+        Critic(priors.PUBLISHED_PRIOR, side),
+    )
     (project,) = layers(generator, nn.Linear)
     assert project.weight.shape == (256 * 4 * 4, 100)
     assert project.bias is None
@@ -66,7 +59,7 @@ def test_the_published_networks(side: int) -> None:
 
 
 def test_the_published_schedules() -> None:
-    chosen = gmi.PUBLISHED_PRIOR
+    chosen = priors.PUBLISHED_PRIOR
     assert (chosen.batch, chosen.critic_steps, chosen.learning_rate) == (64, 5, 2e-4)
     assert (chosen.penalty, chosen.epochs) == (10.0, 100)
     assert chosen.critic_batches(30_596) == 100 * 478  # MNIST's digits 0-4
@@ -82,7 +75,7 @@ def test_the_published_schedules() -> None:
 def test_epochs_pass_over_every_image_and_train_every_fifth_batch() -> None:
     settings = PriorSettings(latent=4, channels=2, batch=4, critic_steps=5, epochs=5)
     images = torch.rand(10, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    trainer = gmi._Trainer(images, settings, seed=1)
+    trainer = priors._Trainer(images, settings, seed=1)
     stream = trainer.batches()
     first, second = next(stream), next(stream)
     assert len(torch.unique(torch.cat([first, second]))) == 8  # without replacement

@@ -12,10 +12,11 @@ from attacks.base import Labelled
 from attacks.fit import Fit
 from attacks.hop_skip_jump import HopSkipJump
 from attacks.inversion import InversionSettings as Search
-from attacks.inversion import ModelInversion, PriorSettings, train_prior
+from attacks.inversion import ModelInversion
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import VARIANTS, LabelOnlyGap, LabelOnlySettings, train_shadows
 from attacks.membership import LiRA, UploadLiRA
+from attacks.prior import PriorSettings, train_prior
 from attacks.selector import FlipRadius
 from attacks.trilateration import Trilateration
 from attacks.updates import Recipe

@@ -13,6 +13,7 @@ import pytest
 
 from attacks import inversion as gmi
 from attacks import on_run
+from attacks import prior as priors
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
 from experiments import comparison, runs
@@ -311,7 +312,7 @@ def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With a prior of a few steps: what is found does not matter here."""
-    monkeypatch.setattr(gmi, "QUICK_PRIOR", gmi.PriorSettings(4, 2, steps=2, batch=4))
+    monkeypatch.setattr(priors, "QUICK_PRIOR", priors.PriorSettings(4, 2, steps=2, batch=4))
     monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
     settings = Settings(
         dataset="digits",
