@@ -6,11 +6,12 @@ python experiments/alpha.py --quick
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.grid import Grid, paper_study
 from experiments.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
-from experiments.plots import Line, Lines, drawn
+from experiments.plots import Lines, drawn
 from experiments.rows import PROXY_LABELS, Cell
 from experiments.study import Result, Results, grouped, main, measure, over, percent
 from experiments.tables import Table, new_table
@@ -75,27 +76,21 @@ def figure(results: Results) -> "Figure":
         selected = lines.get("selected-labels")
         if selected:
             names = (*TERMS.values(), TEST_LOSS)
-            terms = {name: _term(selected, name) for name in names}
+            terms = {name: over(selected, partial(_figure, name=name)) for name in names}
             title = f"{where}: terms of Theorem 2"
             panels.append(Lines(title, "alpha", "l1 distance", terms, share=False))
     return drawn(panels, columns=2)
 
 
-def _term(line: Mapping[float, Sequence[Result]], name: str) -> Line:
-    return over(line, lambda result: result.figures[name])
+def _figure(result: Result, name: str) -> float:
+    return result.figures[name]
 
 
 STUDY = paper_study(
     name="alpha",
     script="alpha.py",
     about="Error against the weight of the local loss, as in Fig. 10, with Theorem 2's terms.",
-    grid=Grid(
-        image_sets=("mnist",),
-        splits=("weak",),
-        methods=PROXY_LABELS,
-        vary=vary,
-        rounds=20,
-    ),
+    grid=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20),
     tables=tables,
     figure=figure,
 )

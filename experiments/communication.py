@@ -25,7 +25,6 @@ from secure_fd.recipes import IMAGE_SETS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 EVERY = 5
 """Rounds between two points."""
 PAPER_MODEL = "mlp-1024-1024"

@@ -20,8 +20,8 @@ from secure_fd.recipes import IMAGE_SETS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 BETAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+_SPLITS = tuple(f"dirichlet:{beta:g}" for beta in BETAS)
 _LABELS = ("hard", "soft")
 _COLUMNS = (
     *(("independent", ""), ("fedmd", "hard"), ("fedmd", "soft")),
@@ -37,7 +37,7 @@ def vary(cell: Cell) -> Iterator[Cell]:
 
 
 def _lines(
-    found: "Sequence[Result]",
+    found: Sequence[Result],
 ) -> Mapping[tuple[str, str], Mapping[float, Sequence[Result]]]:
     """By method and labels, then beta: the seeds' results."""
     return {
@@ -82,13 +82,7 @@ STUDY = paper_study(
     name="heterogeneity",
     script="heterogeneity.py",
     about="Accuracy against the concentration of a Dirichlet split, as in Fig. 9.",
-    grid=Grid(
-        image_sets=("mnist",),
-        splits=tuple(f"dirichlet:{beta:g}" for beta in BETAS),
-        methods=("independent", "fedmd", "selective-fd"),
-        vary=vary,
-        rounds=20,
-    ),
+    grid=Grid(("mnist",), _SPLITS, ("independent", "fedmd", "selective-fd"), vary, rounds=20),
     tables=tables,
     figure=figure,
 )

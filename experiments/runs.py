@@ -7,7 +7,7 @@ row = run_row(terms, RowSpec("selective-fd"), seed, warm, progress)  # for a tab
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -429,17 +429,14 @@ def run_cell(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progre
     """Train, test and measure one cell."""
     start, steps = time.process_time(), Steps(progress, cell.steps)
     runner, test = runner_of(cell, made, steps.add), made.data.test
-    points, some = [], spread(test, _MOST_TESTED)
-    for done, tested in _tested(runner, cell, some, test):
-        moved = runner.transcript
-        if moved.parameters:
-            del moved.parameters[:-1]  # a large model every round fills the memory
-        if tested:
-            points.append(Point(done, _mean(tested), _mean(moved.up), _mean(moved.down)))
+
+    def on_round(done: int) -> None:
+        del runner.transcript.parameters[:-1]  # a large model every round fills the memory
         steps.reach(cell.steps * done // cell.rounds)
+
+    accuracies, points = trained(runner, cell, spread(test, _MOST_TESTED), test, on_round)
     figures = {ACCURACY: points[-1].accuracy, **measured(cell, runner, made)}
-    seconds = time.process_time() - start
-    return Result(cell, figures, seconds, tuple(tested), tuple(points))
+    return Result(cell, figures, time.process_time() - start, accuracies, points)
 
 
 def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progress) -> Result:  # noqa: ARG001 - the data is prepared
@@ -447,38 +444,38 @@ def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Pro
 
     Sums are in clear: masks change no bit of them.
     """
-    start, runner = time.process_time(), federation(cell, made)
-    for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
-        progress(100 * done // cell.rounds)
-    accuracies, last = runner.accuracies(made.data.test), diagnose(runner, made.data)
+    start, runner, test = time.process_time(), federation(cell, made), made.data.test
+    once, share = replace(cell, every=cell.rounds), 100 / cell.rounds
+    accuracies, _ = trained(runner, once, test, test, lambda done: progress(int(share * done)))
+    claim, last = runner.guarantee(), diagnose(runner, made.data)
     figures = {
         ACCURACY: _mean(accuracies),
         **{LAST_ROUND.get(name, name): value for name, value in last.items()},
         BYTES_UP: _mean(runner.transcript.up),
     }
-    claim = runner.guarantee()
-    return Result(
-        cell=cell,
-        figures=figures,
-        seconds=time.process_time() - start,
-        per_client=tuple(accuracies),
-        notes={
-            "guarantee": promise(runner.aggregation, claim),
-            "privacy": None if claim is None else claim.to_json(),
-        },
-    )
+    notes: dict[str, object] = {
+        "guarantee": promise(runner.aggregation, claim),
+        "privacy": None if claim is None else claim.to_json(),
+    }
+    return Result(cell, figures, time.process_time() - start, accuracies, notes=notes)
 
 
-def _tested(
-    runner: Runner, cell: Cell, some: Images, test: Images
-) -> Iterator[tuple[int, list[float]]]:
-    """Run all rounds; each with the accuracies at a few of them, on the whole test set at last."""
-    every = cell.every or max(1, cell.rounds // _POINTS)
+def trained(
+    runner: Runner, cell: Cell, some: Images, test: Images, on_round: Callable[[int], None]
+) -> tuple[tuple[float, ...], tuple[Point, ...]]:
+    """Run all rounds: accuracies after the last one, and a curve.
+
+    some: the images that earlier points are tested on. on_round: called with the rounds done.
+    """
+    every, points = cell.every or max(1, cell.rounds // _POINTS), []
+    accuracies: list[float] = []
     for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
-        if done == cell.rounds:
-            yield done, runner.accuracies(test)
-        else:
-            yield done, [] if done % every else runner.accuracies(some)
+        last, moved = done == cell.rounds, runner.transcript
+        if last or done % every == 0:
+            accuracies = runner.accuracies(test if last else some)
+            points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
+        on_round(done)
+    return tuple(accuracies), tuple(points)
 
 
 def _mean(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
@@ -568,19 +565,14 @@ def run_row(
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
     test, runner = made.data.test, federation(cell, made, protection=chosen)
-    curve = []
-    for done, tested in _tested(runner, cell, test, test):
-        if tested:
-            moved = runner.transcript
-            curve.append(Point(done, _mean(tested), _mean(moved.up), _mean(moved.down)))
-        progress(done)
+    accuracies, curve = trained(runner, cell, test, test, progress)
     alone, unit = spec.kind == "independent", runner.protection
     claim = None if alone else runner.guarantee()
     return RowRun(
         spec=spec,
         seed=seed,
-        accuracies=tuple(tested),
-        curve=tuple(curve),
+        accuracies=accuracies,
+        curve=curve,
         transcript=runner.transcript,
         seconds=time.process_time() - start + (0.0 if warm is None else warm.seconds),
         aggregation=None if alone else runner.aggregation.name,

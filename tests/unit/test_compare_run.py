@@ -169,17 +169,25 @@ def test_a_row_s_repr_shows_no_parameters(trained: Train, warm: WarmUp) -> None:
 # Dropouts, and what sums cost.
 
 
-def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp) -> None:
+@pytest.fixture(scope="module")
+def faulty(warm: WarmUp) -> RowRun:
+    """Four rounds in which clients drop out."""
+    return runs.run_row(FAULTY, HARD, 3, warm, silent)
+
+
+FAULTY = replace(planned(None, drop=0.2), rounds=4)
+
+
+def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp, faulty: RowRun) -> None:
     """The seed's. Under masks, what a client prepares rides on its last round's message, so one
     that is silent from the start of a round is first missed where its input should arrive.
     """
-    faulty = replace(planned(None, drop=0.2), rounds=4)
     plan_of = Dropouts(0.2, seed=3)
     expected = Counter(pair for r in range(4) for pair in plan_of.plan(r, 3).items())
     assert expected
-    clear, masked = (runs.run_row(faulty, spec, 3, warm, silent) for spec in (HARD, MASKED))
-    averaged = runs.run_row(faulty, RowSpec("fedavg"), 3, None, silent)
-    for made in (clear, averaged):
+    masked = runs.run_row(FAULTY, MASKED, 3, warm, silent)
+    averaged = runs.run_row(FAULTY, RowSpec("fedavg"), 3, None, silent)
+    for made in (faulty, averaged):
         assert made.transcript.missing == expected
         assert made.transcript.void_rounds == 0
     by_client = [
@@ -188,14 +196,12 @@ def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp) -> None:
     ]
     assert by_client[0] == by_client[1]
     assert len(masked.transcript.survivors) + masked.transcript.void_rounds == 4
-    alone = runs.run_row(faulty, RowSpec("independent"), 3, warm, silent)
+    alone = runs.run_row(FAULTY, RowSpec("independent"), 3, warm, silent)
     assert alone.transcript.missing == Counter()
 
 
-def test_dropouts_are_collected_by_client_and_stage(warm: WarmUp) -> None:
-    faulty = replace(planned(None, drop=0.2), rounds=4)
-    made = runs.run_row(faulty, HARD, 3, warm, silent)
-    figures, missing = comparison._figures(made), comparison._notes(made)["missing"]
+def test_dropouts_are_collected_by_client_and_stage(faulty: RowRun) -> None:
+    figures, missing = comparison._figures(faulty), comparison._notes(faulty)["missing"]
     assert isinstance(missing, dict)
     found = {
         (client, Stage(stage)): count
@@ -203,10 +209,10 @@ def test_dropouts_are_collected_by_client_and_stage(warm: WarmUp) -> None:
         for client, count in enumerate(counts)
         if count
     }
-    assert found == dict(made.transcript.missing)
-    assert figures[SURVIVORS] == pytest.approx(np.mean(made.transcript.survivors))
+    assert found == dict(faulty.transcript.missing)
+    assert figures[SURVIVORS] == pytest.approx(np.mean(faulty.transcript.survivors))
     assert figures[VOID] == 0
-    assert figures[SUM_SECONDS] == pytest.approx(made.aggregation_seconds / 4)
+    assert figures[SUM_SECONDS] == pytest.approx(faulty.aggregation_seconds / 4)
 
 
 def test_a_row_whose_every_round_was_void_is_still_a_row(warm: WarmUp, arsenal: Arsenal) -> None:

@@ -111,6 +111,8 @@ def test_baselines_have_their_own_schedule_and_rounds() -> None:
     assert (ours.rounds, theirs.rounds) == (50, 25)
     assert theirs.schedule == baselines("mnist", "strong")
     assert theirs.schedule.sgd == SGD(0.1, distillation_batch=128)
+    anywhere = cells("accuracy", image_sets="mnist", methods="fedmd", seeds="10")
+    assert {c.rounds for c in anywhere} == {25}
     assert ours.schedule.anneal_over == ours.rounds
     for rounds in (2, 7):
         fixed = cells("accuracy", **place, rounds=rounds)
@@ -139,11 +141,6 @@ def test_iid_clients_learn_alone_first() -> None:
     assert (iid.rounds, iid.schedule.proxies_per_round) == (1, 6000)
     by = {(c.split, c.selector): c.class_by for c in ours}
     assert {key for key, named in by.items() if named == "network"} == {("iid", "ratio")}
-
-
-def test_baselines_run_as_long_in_every_split() -> None:
-    made = cells("accuracy", image_sets="mnist", splits="strong,iid", methods="fedmd", seeds="10")
-    assert {c.rounds for c in made} == {25}
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
