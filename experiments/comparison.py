@@ -75,13 +75,14 @@ def needs(cell: Cell) -> tuple[Part, ...]:
 
 def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
     """The warm-up of a seed, or one attack that is ready for its rows."""
-    from attacks import on_run
     from experiments import runs
 
     terms = replace(part.terms, data_dir=data_dir)
     if part.name == WARM_UP:
         each = 100 / terms.clients
         return runs.warm_up(terms, part.seed, lambda done: progress(int(each * done)))
+    from attacks import on_run  # a row that nobody attacks does without
+
     data = runs.data_of(terms, part.seed)
     return on_run.prepare((part.name,), data, part.seed, quick=part.quick, progress=progress)
 
@@ -96,17 +97,19 @@ def measured(
     warm = ready.pop(WARM_UP, None)
     share = (60 if ready else 100) / terms.rounds
     row = runs.run_row(terms, cell.row, cell.seed, warm, lambda done: progress(int(share * done)))
-    run = run_of(terms, row)
+    data = runs.data_of(terms, cell.seed)
     attacks = {name: ready[name] for name in cell.attacks.names}
-    found = attacked(attacks, run, lambda done: progress(60 + 40 * done // 100))
-    figures, pictures = stored(_one_a_class(found, run.data))
+    found: dict[str, AttackResult | str] = {}
+    if attacks:
+        found = attacked(attacks, run_of(terms, row), lambda done: progress(60 + 40 * done // 100))
+    figures, pictures = stored(_one_a_class(found, data))
     return Result(
         cell=cell,
         figures=_figures(row),
         seconds=row.seconds,
         per_client=row.accuracies,
         curve=row.curve,
-        notes={**_notes(row), "data": _data(run.data)},
+        notes={**_notes(row), "data": _data(data)},
         attacks=figures,
         pictures=pictures,
     )
