@@ -1,6 +1,5 @@
 """Methods and attacks of one's own run beside all others, from one file each."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -70,14 +69,3 @@ def test_the_command_lists_its_parts_and_runs_them(
 
 def test_the_console_script_is_this_command() -> None:
     assert 'secure-fd = "experiments.cli:main"' in (ROOT / "pyproject.toml").read_text()
-
-
-def test_help_of_the_command_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; sys.argv = ['secure-fd', 'compare', '--help']\n"
-        "from experiments.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "sys.exit(bool({'torch', 'matplotlib', 'sklearn', 'scipy'} & set(sys.modules)))"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)  # noqa: S603 - our own code
