@@ -3,17 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments.codec import UNLESS_EMPTY
-from experiments.leakage import NOT_APPLICABLE, Leakage, stored
+from experiments.leakage import Leakage, stored, tried
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
 from experiments.rows import Attacks, RowSpec, Terms, title
 from experiments.study import Progress, Result, Results, grouped, moments
-from secure_fd.errors import MissingCapabilityError
 
 if TYPE_CHECKING:
     from attacks.base import AttackResult, ImageArray
@@ -139,14 +139,8 @@ def attacked(
     ready: "Mapping[str, Arsenal]", run: "Run", progress: Progress = lambda _: None
 ) -> "dict[str, AttackResult | str]":
     """By name, the result of every attack that is ready, or which capability it lacks."""
-    found: dict[str, AttackResult | str] = {}
-    for done, (name, arsenal) in enumerate(ready.items(), start=1):
-        try:
-            found[name] = arsenal.attack(name, run)
-        except MissingCapabilityError as missing:
-            found[name] = f"{NOT_APPLICABLE}{missing}"
-        progress(100 * done // len(ready))
-    return found
+    attempts = {name: partial(arsenal.attack, name, run) for name, arsenal in ready.items()}
+    return tried(attempts, progress)
 
 
 def _figures(row: "RowRun") -> dict[str, float]:

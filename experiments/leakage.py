@@ -1,14 +1,14 @@
 """What attacks found: one figure on disk, several seeds of it together, and a table of rows."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 if TYPE_CHECKING:
     from attacks.base import AttackResult
@@ -113,6 +113,32 @@ def stored(
             for name, images in (result.images or {}).items():
                 pictures[f"{attack}{BETWEEN}{name}"] = np.asarray(images, dtype=np.float32)
     return figures, pictures
+
+
+Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]]"
+"""Runs an attack: its result, first of several where it has more, or the reason not to run it."""
+
+
+def tried(
+    attempts: "Mapping[str, Attempt]", progress: Callable[[int], None] = lambda _: None
+) -> "dict[str, AttackResult | str]":
+    """Run attacks: by name, their results, or which capability is missing.
+
+    progress(n): n percent done.
+
+    >>> tried({"lira": lambda: "not run: it is slow"})
+    {'lira': 'not run: it is slow'}
+    """
+    found: dict[str, AttackResult | str] = {}
+    for done, (name, attempt) in enumerate(attempts.items(), start=1):
+        try:
+            result = attempt()
+        except MissingCapabilityError as missing:
+            result = f"{NOT_APPLICABLE}{missing}"
+        first, *more = result if isinstance(result, tuple) else (result,)
+        found |= {name: first, **{other.name: other for other in more}}
+        progress(100 * done // len(attempts))
+    return found
 
 
 def picture_names(found: Mapping[str, Found]) -> list[str]:

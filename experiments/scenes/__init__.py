@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from experiments.leakage import NOT_APPLICABLE
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from experiments.leakage import Attempt, tried
+from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from attacks.base import Attack, AttackResult
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int], None]
 """Callback: percent of a task done, 0 to 100."""
-Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]]"
-"""Runs an attack: its result, first of several where it has more, or the reason not to run it."""
-Findings: TypeAlias = "Mapping[str, AttackResult | str]"
-"""By attack, its result, or the sentence `not applicable: missing ...`."""
 Made = TypeVar("Made")
 _TRAINED = 60
 """Percent of a row's progress that its training counts."""
@@ -95,21 +91,13 @@ def load(name: str) -> Scene[Any]:
     return cast(Scene[Any], getattr(import_module(module), scene))
 
 
-def attacked(scene: Scene[Made], turn: Turn[Made]) -> Findings:
+def attacked(scene: Scene[Made], turn: Turn[Made]) -> "Mapping[str, AttackResult | str]":
     """Train a row and run every attack on it, or say which capability it lacks."""
     training = replace(turn, progress=lambda done: turn.progress(_TRAINED * done // 100))
-    attempts = scene.attempts(training)
-    found: dict[str, AttackResult | str] = {}
-    for done, (name, attempt) in enumerate(attempts.items(), start=1):
-        try:
-            result = attempt()
-        except MissingCapabilityError as missing:
-            result = f"{NOT_APPLICABLE}{missing}"
-        first, *more = result if isinstance(result, tuple) else (result,)
-        found[name] = first
-        found |= {other.name: other for other in more}
-        turn.progress(_TRAINED + (100 - _TRAINED) * done // len(attempts))
-    return found
+    rest = 100 - _TRAINED
+    return tried(
+        scene.attempts(training), lambda done: turn.progress(_TRAINED + rest * done // 100)
+    )
 
 
 def launched(attack: "Attack[Any, Any]", view: "View", truth: object, seed: int) -> "AttackResult":

@@ -28,6 +28,7 @@ from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettin
 from attacks.inversion import InversionTruth, inversion_truth
 from attacks.on_run import labelled, public_of
 from attacks.view import AnswerFunction, Capability, LabelFunction, Oracle, View, server_view
+from experiments.leakage import Attempt
 from experiments.privacy_compare import Settings, plan
 from experiments.rows import RowSpec, Terms
 from experiments.runs import (
@@ -40,7 +41,7 @@ from experiments.runs import (
     run_row,
     warm_up,
 )
-from experiments.scenes import Attempt, Job, Progress, Scene, Turn
+from experiments.scenes import Job, Progress, Scene, Turn
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError

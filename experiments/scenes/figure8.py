@@ -26,7 +26,8 @@ from attacks.inversion import (
 from attacks.on_run import labelled, public_of
 from attacks.prior import train_prior
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
-from experiments.scenes import Attempt, Job, Progress, Scene, Turn, launched, noted
+from experiments.leakage import Attempt
+from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
 from secure_fd import models
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate

@@ -52,7 +52,8 @@ from attacks.view import (
     outsider_view,
     server_view,
 )
-from experiments.scenes import Attempt, Job, Progress, Scene, Turn, noted
+from experiments.leakage import Attempt
+from experiments.scenes import Job, Progress, Scene, Turn, noted
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate

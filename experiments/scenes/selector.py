@@ -27,7 +27,8 @@ from attacks.selector import (
 from attacks.statistics import Claim
 from attacks.trilateration import QUICK, SphereSettings, Trilateration, joined
 from attacks.view import Capability, Oracle, View, server_view
-from experiments.scenes import Attempt, Job, Progress, Scene, Turn, noted
+from experiments.leakage import Attempt
+from experiments.scenes import Job, Progress, Scene, Turn, noted
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split

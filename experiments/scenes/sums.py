@@ -29,9 +29,10 @@ from attacks.votes import (
 )
 from experiments import runs
 from experiments.comparison import run_of
+from experiments.leakage import Attempt
 from experiments.privacy_compare import Plan, Settings, plan, row_specs
 from experiments.rows import RowSpec, Terms
-from experiments.scenes import Attempt, Job, Progress, Scene, Turn, launched, noted
+from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
 from experiments.scenes.extraction import injection_oracle
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError

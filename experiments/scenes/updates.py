@@ -28,7 +28,8 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Capability, Public, View, server_view
-from experiments.scenes import Attempt, Job, Progress, Scene, Turn, noted
+from experiments.leakage import Attempt
+from experiments.scenes import Job, Progress, Scene, Turn, noted
 from secure_fd import models
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
