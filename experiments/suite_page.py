@@ -263,7 +263,7 @@ def _roc(leakage: Leakage, attack: str, title: str) -> Iterator[Drawing]:
 
 def literal_and_excess(leakage: Leakage, attack: str, title: str) -> Iterator[Drawing]:
     """PSNR as papers report it beside its excess over held-out images; controls below."""
-    pairs = {**_pairs(leakage, attack), **_pairs_of_controls(leakage, attack)}
+    pairs = _pairs(leakage, attack)
     if not pairs:
         return
     looks = dict.fromkeys(pairs, (MUTED, "o")) | styles(leakage)
@@ -286,34 +286,25 @@ def literal_and_excess(leakage: Leakage, attack: str, title: str) -> Iterator[Dr
     yield Drawing(f"psnr-{attack}", attack, heading, caption, alt, forest(panels))
 
 
-_Pairs = dict[str, tuple["OverSeeds", "OverSeeds"]]
+_Pairs = dict[str, tuple["OverSeeds | None", "OverSeeds | None"]]
 
 
-def _pairs(leakage: Leakage, attack: str) -> _Pairs:
-    """By row label, A and Δ of the rows that have both."""
-    found: _Pairs = {}
-    for row, measured in leakage.measured(attack).items():
-        literal, excess = measured.detail(LITERAL), measured.detail(DELTA)
-        if measured.first.figure_name.startswith(EXCESS):
-            excess = measured.mean
-        if literal is not None and excess is not None:
-            found[leakage.rows[row]] = literal, excess
-    return found
-
-
-def _pairs_of_controls(leakage: Leakage, attack: str) -> _Pairs:
-    """Controls whose figures are the same in every row; other names belong to one row's access."""
-    measured = list(leakage.measured(attack).values())
-    found: _Pairs = {}
-    for name in dict.fromkeys(name for one in measured for name in one.details):
+def _pairs(leakage: Leakage, attack: str) -> dict[str, tuple["OverSeeds", "OverSeeds"]]:
+    """A and Δ by row label; then of controls that are the same in every row."""
+    measured = leakage.measured(attack)
+    found: _Pairs = {
+        leakage.rows[row]: (
+            one.detail(LITERAL),
+            one.mean if one.first.figure_name.startswith(EXCESS) else one.detail(DELTA),
+        )
+        for row, one in measured.items()
+    }
+    for name in dict.fromkeys(name for one in measured.values() for name in one.details):
         control, _, what = name.rpartition(": ")
-        if not control or what != LITERAL:
-            continue
-        pairs = [(f.detail(name), f.detail(f"{control}: {DELTA}")) for f in measured]
-        literal, excess = pairs[0]
-        if literal is not None and excess is not None and all(p == pairs[0] for p in pairs):
-            found[f"control: {control}"] = literal, excess
-    return found
+        if control and what == LITERAL:  # other names belong to one row's access
+            every = [(f.detail(name), f.detail(f"{control}: {DELTA}")) for f in measured.values()]
+            found |= {f"control: {control}": every[0]} if len(set(every)) == 1 else {}
+    return {name: (a, b) for name, (a, b) in found.items() if a is not None and b is not None}
 
 
 def rebuilt(
