@@ -328,16 +328,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker is told of a run. keys: of the parent, by roots."""
+    """What a worker is told of a run. keys: of the parent, by roots. files: hash of its code."""
 
     module: str
     folder: Path
-    keys: tuple[tuple[Sequence[str], str], ...]
+    keys: Mapping[tuple[str, ...], str]
+    files: str
     data_dir: Path | None
 
     def store(self) -> Store:
         """Where results go. Raises ConfigurationError where the code was edited since."""
-        if any(definitions.key(tuple(roots)) != key for roots, key in self.keys):
+        if not definitions.confirm(self.keys, self.files):
             raise ConfigurationError(
                 "code", "changed", "it was edited while workers start: run again"
             )
@@ -361,8 +362,8 @@ def run_missing(
     _check_data(study, groups, data_dir)
     if not groups:
         return
-    keys = tuple({study.roots(cell): study.key(cell) for cell in cells}.items())
-    job = Job(study.module, store.folder, keys, data_dir)
+    keys = {tuple(study.roots(cell)): study.key(cell) for cell in cells}
+    job = Job(study.module, store.folder, keys, definitions.files_hash(), data_dir)
     if study.needs is not None:
         _run_apart(study, [cell for group in groups.values() for cell in group], job, workers)
         return

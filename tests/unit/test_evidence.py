@@ -218,9 +218,9 @@ def test_a_librarys_version_is_part_of_a_key(monkeypatch: pytest.MonkeyPatch) ->
     roots = ("secure_fd.errors:LocalError",)
     before = definitions.key(roots)
     monkeypatch.setattr(definitions, "version", lambda name: "0.0" if name == "torch" else "1.0")
-    definitions._key_here.cache_clear()
+    definitions._KEYS.clear()
     after = definitions.key(roots)
-    definitions._key_here.cache_clear()
+    definitions._KEYS.clear()
     assert before != after
 
 

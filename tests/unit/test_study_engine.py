@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import definitions
 from experiments import study as engine
 from experiments.evidence import STUDIES as MODULES
 from experiments.grid import default_cell
@@ -179,7 +180,7 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
         monkeypatch.setattr(engine, "load", lambda _, study=study: study)
         todo = [c for each in missing(study, cells, Store(tmp_path, study)).values() for c in each]
         try:
-            run_group(Job("", tmp_path, (), None), todo, told.append)
+            run_group(Job("", tmp_path, {}, "", None), todo, told.append)
         except KeyboardInterrupt:
             assert until == 2
         assert (lab.ran, lab.prepared) == (ran, prepared)
@@ -188,10 +189,22 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
 
 
 def test_code_that_was_edited_meanwhile_makes_no_cell(tmp_path: Path) -> None:
-    keys = ((tuple(ACCURACY.roots(CELL)), "another key"),)
+    keys = {tuple(ACCURACY.roots(CELL)): "another key"}
     with pytest.raises(ConfigurationError, match="edited while workers start"):
-        run_group(Job(ACCURACY.module, tmp_path, keys, None), [CELL], lambda _: None)
+        run_group(Job(ACCURACY.module, tmp_path, keys, "", None), [CELL], lambda _: None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_are_taken_over_from_the_same_bytes_alone() -> None:
+    roots = ("secure_fd.errors:PeerError",)
+    right = definitions.key(roots)
+    assert definitions.confirm({roots: right}, "other bytes")
+    assert not definitions.confirm({roots: "another key"}, "other bytes")
+    try:
+        assert definitions.confirm({roots: "another key"}, definitions.files_hash())
+        assert definitions.key(roots) == "another key"
+    finally:
+        definitions._KEYS.clear()
 
 
 # The command line.
@@ -205,6 +218,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """A script with arguments, in a folder of its own: status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SECURE_FD_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "150")  # that of a file
 
     def run(name: str, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
