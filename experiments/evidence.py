@@ -52,6 +52,8 @@ _LINK = re.compile(r"results/([a-z0-9_]+\.json)")
 _STALE = "Stale, made by an earlier version of the code: "
 EXACT = 1e-12
 """Relative difference of two figures that count as equal."""
+BYTES = "bytes of an earlier count"
+"""Name of the note on a cell that was stamped although its bytes are counted otherwise now."""
 
 
 def stale(study: Study, results: Results) -> list[Result]:
@@ -60,10 +62,11 @@ def stale(study: Study, results: Results) -> list[Result]:
 
 
 def stale_line(study: Study, results: Results) -> str:
-    """What a page says of a file with stale cells; "" where there are none."""
+    """What a page says of a file with stale cells, or stale bytes; "" where there are none."""
     count = len(stale(study, results))
     if not count:
-        return ""
+        recounted = any(BYTES in found.notes for found in results.cells)
+        return f"Bytes in {study.name}.json are of an earlier count." if recounted else ""
     which = "All" if count == len(results.cells) else "Some"
     return f"Stale: made by an earlier version of the code. {which} cells of {study.name}.json."
 
@@ -138,7 +141,10 @@ def refresh(study: Study, path: Path, data_dir: Path | None, workers: int, cells
 
 
 def differences(before: Result, after: Result) -> list[str]:
-    """Names of the figures of one cell that are not equal; seconds and keys are no figures.
+    """Names of the figures of one cell that are not equal, but for bytes.
+
+    Seconds and keys are no figures. Bytes follow from the form of messages, not from what is learnt
+    (see `same_bytes`).
 
     >>> differences(Result("a", {"accuracy": 0.5}, 1.0), Result("a", {"accuracy": 0.25}, 2.0))
     ['accuracy']
@@ -147,12 +153,16 @@ def differences(before: Result, after: Result) -> list[str]:
     found = [name for name in sorted(names) if not _equal(before, after, name)]
     if not _all_equal(before.per_client, after.per_client):
         found.append("per_client")
-    curves = [
-        [v for p in r.curve for v in (p.round, p.accuracy, p.up, p.down)] for r in (before, after)
-    ]
+    curves = [[v for p in r.curve for v in (p.round, p.accuracy)] for r in (before, after)]
     found += [] if _all_equal(*curves) else ["curve"]
     names = before.attacks.keys() | after.attacks.keys()
     return [*found, *(name for name in sorted(names) if not _same_attack(before, after, name))]
+
+
+def same_bytes(before: Result, after: Result) -> bool:
+    """Whether all points of both curves have the same bytes up and down."""
+    up_down = [[v for p in r.curve for v in (p.up, p.down)] for r in (before, after)]
+    return _all_equal(*up_down)
 
 
 def _same_attack(before: Result, after: Result, name: str) -> bool:
@@ -189,20 +199,26 @@ def rekey(
 ) -> list[str]:
     """Measure `count` cheap cells again; where all figures are equal, stamp the file's cells.
 
-    Returns one line a measured cell that differs: then nothing is stamped.
+    Returns one line a measured cell that differs: then nothing is stamped. Where bytes alone
+    differ, every stamped cell carries the note `BYTES`.
     """
     results = read_results(study, path)
     chosen = cheapest(study, results, count)
     store = Store(cells, study)
     run_missing(study, [found.cell for found in chosen], store, data_dir, workers)
-    unequal = []
+    unequal, notes = [], {}
     for before in chosen:
         after = store.find(before.cell)
         names = ["missing"] if after is None else differences(before, after)
+        if after is not None and not same_bytes(before, after):
+            notes = {BYTES: True}
         if names:
             unequal.append(f"{before.cell.label}: {', '.join(names)}")
     if not unequal:
-        stamped = tuple(replace(r, evidence=study.key(r.cell)) for r in results.cells)
+        stamped = tuple(
+            replace(r, evidence=study.key(r.cell), notes={**r.notes, **notes})
+            for r in results.cells
+        )
         write_results(replace(results, cells=stamped), path)
     return unequal
 

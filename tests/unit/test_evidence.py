@@ -289,7 +289,7 @@ def test_equal_cells_stamp_a_file_and_unequal_ones_do_not(
     path = tmp_path / "heterogeneity.json"
     by_cell = {found.cell: found for found in committed().cells}
 
-    def recompute(change: float) -> list[str]:
+    def recompute(change: float, more: float = 0.0) -> list[str]:
         blank = tuple(replace(found, evidence="") for found in committed().cells)
         write_results(replace(committed(), cells=blank), path)
 
@@ -297,10 +297,11 @@ def test_equal_cells_stamp_a_file_and_unequal_ones_do_not(
             for cell in cells:
                 before: Result = by_cell[cell]  # type: ignore[index]
                 figures = {n: min(v + change, 1.0) for n, v in before.figures.items()}
-                store.save(replace(before, figures=figures, seconds=9.0))
+                curve = tuple(replace(point, up=point.up + more) for point in before.curve)
+                store.save(replace(before, figures=figures, curve=curve, seconds=9.0))
 
         monkeypatch.setattr(evidence, "run_missing", run)
-        return rekey(STUDY, path, None, 1, tmp_path / str(change), 2)
+        return rekey(STUDY, path, None, 1, tmp_path / f"{change} {more}", 2)
 
     unequal = recompute(1e-6)
     assert len(unequal) == 2
@@ -308,6 +309,10 @@ def test_equal_cells_stamp_a_file_and_unequal_ones_do_not(
     assert len(stale(STUDY, read_results(STUDY, path))) == len(by_cell)
     assert recompute(0.0) == []
     assert stale(STUDY, read_results(STUDY, path)) == []
+    assert stale_line(STUDY, read_results(STUDY, path)) == ""
+    assert recompute(0.0, more=1.0) == []
+    assert stale(STUDY, read_results(STUDY, path)) == []
+    assert "of an earlier count" in stale_line(STUDY, read_results(STUDY, path))
 
 
 def test_a_difference_is_named() -> None:
