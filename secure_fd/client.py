@@ -26,6 +26,10 @@ class Client:
     number: its place in the roster. session: 32 bytes that name the federation. half: what its
     method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
     watch: entered around everything that the sum does.
+
+    >>> from secure_fd import simulate
+    >>> simulate("digits", clients=3).federation.clients[2].number
+    2
     """
 
     def __init__(

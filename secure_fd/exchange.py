@@ -50,12 +50,21 @@ class Kind(IntEnum):
 
 
 class Void(Exception):  # noqa: N818 - thrown into both halves as an event, not as a failure
-    """Thrown into both halves of a method where a sum did not come about."""
+    """Thrown into both halves of a method where a sum did not come about.
+
+    >>> issubclass(Void, Exception)
+    True
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Integers [m] in [0, bound] that a client hands to the sum."""
+    """Integers [m] in [0, bound] that a client hands to the sum.
+
+    >>> import numpy as np
+    >>> Share(np.array([1, 0], dtype=np.uint64), bound=1).bound
+    1
+    """
 
     values: UnitArray = field(repr=False)
     bound: int
@@ -66,6 +75,9 @@ class Ask:
     """What goes to all clients, and the form of the sum that the server expects.
 
     body: bytes of the subject. length: integers in a vector. bound: the largest of them.
+
+    >>> Ask(b"round 0", length=10, bound=63).length
+    10
     """
 
     body: bytes = field(repr=False)
@@ -75,7 +87,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Exact sums [m] over the surviving clients, ascending."""
+    """Exact sums [m] over the surviving clients, ascending.
+
+    >>> import numpy as np
+    >>> Sum(np.array([2, 1], dtype=np.uint64), survivors=(0, 2)).survivors
+    (0, 2)
+    """
 
     total: UnitArray = field(repr=False)
     survivors: tuple[int, ...]

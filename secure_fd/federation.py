@@ -40,7 +40,14 @@ _ROUNDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """What one client brings: a network of its own and its private records."""
+    """What one client brings: a network of its own and its private records.
+
+    >>> from secure_fd import federate, load, models, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
+    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
+    >>> Participant(networks[0], data.clients[0]).data.classes
+    (0,)
+    """
 
     model: nn.Module
     data: ClientData
@@ -54,6 +61,9 @@ class Dropouts:
     """Every client drops out of every round by itself, at a stage that is as likely as any other.
 
     rate: chance in [0, 1) of one client in one round. seed: 0 or more; it decides the whole plan.
+
+    >>> Dropouts(0.0, seed=0).plan(0, 4)
+    {}
     """
 
     rate: float
@@ -84,6 +94,14 @@ class Federation:
     training, and of the proxies' draw where clients do not draw them together. schedule: by default
     the recipe of `recipe_of`. on_steps: progress callback of training. train: runs what is due; by
     default equal networks side by side.
+
+    >>> from secure_fd import federate, load, models, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
+    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
+    >>> people = participants_of(networks, data.clients)
+    >>> run = Federation(people, data.proxies.pixels, SelectiveFD())
+    >>> run.method.name
+    'Selective-FD soft'
     """
 
     def __init__(
@@ -359,7 +377,14 @@ def exchange_of(method: AnyMethod) -> Exchange:
 
 
 def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> list[Participant]:
-    """Networks and records, client by client; ConfigurationError where their numbers differ."""
+    """Networks and records, client by client; ConfigurationError where their numbers differ.
+
+    >>> from secure_fd import federate, load, models, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
+    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
+    >>> len(participants_of(networks, data.clients))
+    3
+    """
     if len(models) != len(data):
         raise ConfigurationError("models", len(models), f"use one a client: {len(data)}")
     return [Participant(model, own) for model, own in zip(models, data, strict=True)]

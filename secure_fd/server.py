@@ -24,6 +24,10 @@ class Server:
     clients: the roster's numbers. session: 32 bytes that name the federation. half: what its
     method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
     watch: entered around everything that the sum does.
+
+    >>> from secure_fd import simulate
+    >>> simulate("digits", clients=3).federation.server.busy
+    False
     """
 
     def __init__(

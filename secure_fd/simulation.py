@@ -48,6 +48,10 @@ class Simulation:
     """A federation on named data, its figures, and attacks on what crossed the boundary.
 
     data: who holds what. architectures: by client. recipe: the rounds that `fit` takes by default.
+
+    >>> from secure_fd import simulate
+    >>> len(simulate("digits", clients=3).architectures)
+    3
     """
 
     data: FederatedData = field(repr=False)

@@ -249,7 +249,12 @@ class LocalTrainer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a client distils from: targets [m, C] at the proxies [P, ...] of these indices [m]."""
+    """What a client distils from: targets [m, C] at the proxies [P, ...] of these indices [m].
+
+    >>> proxies = torch.zeros(3, 1, 2, 2)
+    >>> Lesson(proxies, torch.tensor([0, 2]), torch.eye(2)).pixels().shape
+    torch.Size([2, 1, 2, 2])
+    """
 
     proxies: Tensor = field(repr=False)
     indices: Tensor = field(repr=False)
@@ -274,6 +279,14 @@ class Steps:
 
     lesson: what to distil from; None: steps on private records, towards rows of `targets` [C, C]
     by class where they are given, and towards labels where not.
+
+    >>> import torch
+    >>> from secure_fd import SGD, Images, models
+    >>> network = models.build("cnn-5-5-50", 10, seed=0)
+    >>> records = Images(torch.zeros(8, 1, 28, 28), torch.arange(8))
+    >>> trainer = Trainer(network, records, SGD(), seed=0, device=torch.device("cpu"))
+    >>> Steps(trainer, count=5, rate=0.1).count
+    5
     """
 
     trainer: LocalTrainer
@@ -305,6 +318,15 @@ class Learner:
 
     seed: of its batches, so that its path depends on its own seed and data alone. private: a
     trainer of its own making, such as DP-SGD, which knows steps on private records alone.
+
+    >>> import torch
+    >>> from secure_fd import Images, Schedule, models
+    >>> network = models.build("cnn-5-5-50", 10, seed=0)
+    >>> records = Images(torch.zeros(8, 1, 28, 28), torch.arange(8))
+    >>> plan = Schedule(local_steps=2)
+    >>> learner = Learner(network, records, plan, seed=0, device=torch.device("cpu"))
+    >>> [steps.count for steps in learner.local()]
+    [2]
     """
 
     def __init__(

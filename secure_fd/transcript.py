@@ -45,6 +45,9 @@ class RoundReport:
     one client gives nine tenths of the count or more, whose released vote no sum can hide.
     bytes_up, bytes_down: mean over clients, from the start until now. survivors: the clients in
     the sum. missing: clients and the stage from which on each was silent.
+
+    >>> RoundReport(0, 1.0, 0.0, 100.0, 200.0, survivors=(0, 1), missing=()).void
+    False
     """
 
     index: int
@@ -100,6 +103,11 @@ class Transcript:
 
     survivors: clients in the sum of each round that gave one. void_rounds: rounds that gave none.
     missing: rounds in which a client fell silent, by client and stage, void rounds included.
+
+    >>> made = Transcript(2)
+    >>> made.broadcast(10)
+    >>> made.down.tolist()
+    [10, 10]
     """
 
     n_clients: int

@@ -15,7 +15,11 @@ from secure_fd.secagg.session import Place, RoundTerms, frame
 
 
 class Stage(StrEnum):
-    """What a client that drops out does not send any more; later stages are missed as well."""
+    """What a client that drops out does not send any more; later stages are missed as well.
+
+    >>> [str(stage) for stage in Stage]
+    ['prepare', 'input', 'consistency', 'unmask']
+    """
 
     PREPARE = "prepare"
     INPUT = "input"
@@ -107,6 +111,11 @@ class SecureSum(SumPromise, Protocol):
 
     Only bytes pass between the halves. A client that falls silent is missing from the sum, or,
     after its input, from what recovers it; where too few are left the sum is void.
+
+    >>> from secure_fd import PlainSum
+    >>> sums: SecureSum = PlainSum(3)
+    >>> sums.n_clients
+    3
     """
 
     @property
@@ -211,6 +220,9 @@ class PlainSum:
     """Packs as the masked sum does and masks nothing, in one stage.
 
     n_clients: the cohort, numbered from 0.
+
+    >>> PlainSum(3).hides
+    False
     """
 
     name: ClassVar[str] = "plain"

@@ -290,6 +290,9 @@ class HomomorphicSum(SecretHolder):
 
     Raises MissingCapabilityError where tenseal is not installed. A key holder can study the noise
     of the summed ciphertext, which is not flooded.
+
+    >>> HomomorphicSum.hides
+    True
     """
 
     __slots__ = ("_clients", "_server", "_session", "caveats", "n_clients")

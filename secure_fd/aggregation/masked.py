@@ -196,6 +196,10 @@ class MaskedSum(SecretHolder):
     beside the roster. degree: neighbours of a client, by default what n_clients needs.
     hybrid: ML-KEM-768 in the channels; by default wherever the library offers it.
     keep_payloads: keep what the server saw of each client for the record.
+
+    >>> sums = MaskedSum(3)
+    >>> sums.hides, sums.n_clients
+    (True, 3)
     """
 
     __slots__ = (

@@ -157,6 +157,11 @@ class Setting:
     proxies: [P, ...], or None where the method needs none. records: training records by client.
     seed: of the joint draws. releases: how often a client answers one proxy in all. protection:
     what stands before the wire; its public side alone is for servers.
+
+    >>> from secure_fd import NoProtection, Schedule
+    >>> terms = Setting(2, 10, None, Schedule(), (30, 40), bytes(32), None, NoProtection())
+    >>> terms.n_clients
+    2
     """
 
     n_clients: int
@@ -183,7 +188,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Own:
-    """What one client brings: its number, network, records, and the seed of its batches."""
+    """What one client brings: its number, network, records, and the seed of its batches.
+
+    >>> from secure_fd import federate, load, models, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0).clients[1]
+    >>> network = models.build("cnn-5-5-50", 10, seed=0)
+    >>> Own(1, network, data, seed=0, device=torch.device("cpu")).number
+    1
+    """
 
     number: int
     model: nn.Module = field(repr=False)
@@ -197,7 +209,13 @@ class Own:
 
 
 class Exchange(Protocol):
-    """A method as two halves that face each other."""
+    """A method as two halves that face each other.
+
+    >>> from secure_fd import FedAvg
+    >>> method: Exchange = FedAvg()
+    >>> method.needs_proxies
+    False
+    """
 
     @property
     def name(self) -> str:
@@ -252,7 +270,13 @@ class RecordingHalf(ServerHalf, Protocol):
 
 
 class Method(Protocol):
-    """What a method of votes about proxies decides: a choice of w_k, s_k and a server rule."""
+    """What a method of votes about proxies decides: a choice of w_k, s_k and a server rule.
+
+    >>> from secure_fd import FedMD
+    >>> rule: Method = FedMD("hard")
+    >>> rule.levels
+    1
+    """
 
     @property
     def name(self) -> str:

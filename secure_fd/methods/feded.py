@@ -35,6 +35,10 @@ class FedED(EverybodyAnswers):
     of earlier rounds. seed: of its batches.
 
     Raises ConfigurationError where the server takes no step a round, or fewer than 0 more.
+
+    >>> from secure_fd import models
+    >>> FedED("soft", torch.zeros(4, 1, 28, 28), models.build("cnn-5-5-50", 10, seed=0)).name
+    'FedED soft'
     """
 
     revisits: ClassVar[bool] = False

@@ -9,7 +9,11 @@ from secure_fd.errors import ConfigurationError, LocalError
 
 
 class PrivacyUnit(StrEnum):
-    """What two neighbouring worlds differ in: without it an epsilon means nothing."""
+    """What two neighbouring worlds differ in: without it an epsilon means nothing.
+
+    >>> str(PrivacyUnit.RECORD)
+    'record'
+    """
 
     RECORD = "record"
     LABEL = "label"
@@ -44,6 +48,11 @@ class Guarantee:
     parts: the releases that epsilon was accounted from; a finite one comes from nowhere else.
     composes_to: the cost at larger units. sampler, accountant: how noise and epsilon were made.
     assumptions: what must hold. caveats: what weakens the claim. unmet: what did not hold.
+
+    >>> from secure_fd.privacy.units import PrivacyUnit
+    >>> none = Guarantee(PrivacyUnit.RECORD, "one record", math.inf, 0, (), (), (), "", "")
+    >>> none.holds
+    False
     """
 
     unit: PrivacyUnit

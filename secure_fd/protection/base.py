@@ -77,6 +77,10 @@ class Protection(ABC):
     """Public settings of what clients release about proxies. It makes their parts, and undoes bias.
 
     An object serves one federation, so that nothing is released a second time.
+
+    >>> from secure_fd import NoProtection
+    >>> isinstance(NoProtection(), Protection)
+    True
     """
 
     name: ClassVar[str]
@@ -177,7 +181,11 @@ class Unguarded(FromAnswers):
 
 
 class NoProtection(Protection):
-    """Answers leave as they are, in any federation."""
+    """Answers leave as they are, in any federation.
+
+    >>> NoProtection().guarantee() is None
+    True
+    """
 
     name = "none"
 

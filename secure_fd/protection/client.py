@@ -70,6 +70,9 @@ class ClientUnit(Protection):
     epsilon, delta: of a client's votes in all rounds of the plan, whose own noise is ignored; with
     an infinite epsilon there is none. small_fleet: go below LEAST_CLIENTS all the same. One
     object serves one federation, for as many rounds as were planned.
+
+    >>> ClientUnit.name
+    'client unit'
     """
 
     name = "client unit"

@@ -119,6 +119,9 @@ class LabelUnit(Protection):
 
     epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
     larger units, which the guarantee states. One object serves one federation.
+
+    >>> LabelUnit(4.0, 1e-5).name
+    'label unit'
     """
 
     name = "label unit"

@@ -149,6 +149,9 @@ class RecordUnit(Protection):
     facts alone (`record_rules`), so it costs nothing. epsilon, delta: of the whole run, one record
     of one client, with its number of records and its classes public. One object serves one
     federation.
+
+    >>> RecordUnit(4.0, 1e-5).name
+    'record unit'
     """
 
     name = "record unit"

@@ -2,9 +2,12 @@
 
 import doctest
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
+
+import secure_fd
 
 PACKAGES = ("secure_fd", "attacks", "experiments")
 _ROOT = Path(__file__).parents[2]
@@ -26,3 +29,9 @@ def test_examples_give_what_they_show(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=flags)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_every_public_name_shows_an_example() -> None:
+    public = {name: getattr(secure_fd, name) for name in secure_fd.__all__}
+    kinds = {n: found for n, found in public.items() if not inspect.ismodule(found)}
+    assert [n for n, found in kinds.items() if ">>>" not in (inspect.getdoc(found) or "")] == []
