@@ -10,7 +10,7 @@ message. Nothing here does input or output.
 
 import hashlib
 import struct
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from secure_fd.crypto.primitives import SERVER, VERSION
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import UnitArray
+from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.session import HEADER_BYTES, Place, frame
 
 if TYPE_CHECKING:
@@ -96,6 +96,19 @@ class Sum:
 
     total: UnitArray = field(repr=False)
     survivors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """One sum as the server saw it.
+
+    payloads: by client, the words of its input as they were read, where a record is kept. readable:
+    whether these are values in clear.
+    """
+
+    result: Sum
+    payloads: Mapping[int, WordArray] = field(repr=False)
+    readable: bool
 
 
 ClientTurn = Generator["Share | Steps", bytes, None]

@@ -139,6 +139,7 @@ class Federation:
         self._setting = Setting(
             n_clients=n,
             n_classes=n_classes,
+            shape=tuple(participants[0].data.train.pixels.shape[1:]),
             proxies=None if proxies is None else proxies.to(self._device),
             schedule=schedule or self.recipe.schedule,
             records=tuple(len(p.data.train) for p in participants),
@@ -303,8 +304,8 @@ class Federation:
         result, void = self.server.last, self.server.void
         missing = self._missing(void)
         survivors = () if result is None else result.survivors
-        if result is not None:
-            self._server_half.record(index, self.server.sums, self.transcript)
+        for seen in self.server.seen:
+            self._server_half.record(index, seen, self.transcript)
         if result is not None or void:
             self.transcript.close(None if void else survivors, missing)
         single, some = self._alone(survivors)

@@ -11,7 +11,7 @@ from functools import partial
 from secure_fd.aggregation.base import SumServer
 from secure_fd.crypto.primitives import SERVER
 from secure_fd.errors import MissingClientError
-from secure_fd.exchange import Ask, Kind, ServerHalf, ServerTurn, Sum, Told, Void
+from secure_fd.exchange import Ask, Kind, Seen, ServerHalf, ServerTurn, Sum, Told, Void
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
 
 Outbound = dict[int, list[bytes]]
@@ -42,6 +42,8 @@ class Server:
         self.half, self.sums = half, sums
         self.last: Sum | None = None
         """The newest sum; None before any, and after a void one."""
+        self.seen: tuple[Seen, ...] = ()
+        """The sums of this round, in order."""
         self.void = False
         """Whether the last round ended without its sum."""
         self._clients, self._session, self._noise = clients, session, noise
@@ -61,7 +63,7 @@ class Server:
 
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""
-        self.void, self.last, self._away = False, None, set()
+        self.void, self.last, self.seen, self._away = False, None, (), set()
         self._turn, index = self.half.round(self._round), self._round
         try:
             out = self._go(partial(next, self._turn), Kind.SUBJECT)
@@ -88,11 +90,12 @@ class Server:
             with self._watch:
                 relayed = self.sums.advance()
         except MissingClientError:
-            self.void = True
+            self.void, self.last = True, None
             return self._go(partial(self._turn.throw, Void()), Kind.VOID)
         if self.sums.busy or self.sums.result is None:
             return {k: [data] for k, data in relayed.items()}
         self.last = self.sums.result
+        self.seen += (Seen(self.last, dict(self.sums.payloads), self.sums.readable),)
         return self._go(partial(self._turn.send, self.last), Kind.TELL)
 
     def _go(self, step: Callable[[], Ask], kind: Kind) -> Outbound:

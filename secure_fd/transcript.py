@@ -12,7 +12,8 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.base import Stage, SumServer
+from secure_fd.aggregation.base import Stage
+from secure_fd.exchange import Seen
 from secure_fd.knowledge import Ensemble, IntArray, LaneLayout, UnitArray, WordArray
 
 
@@ -144,10 +145,10 @@ class Transcript:
 
 
 def uploads_of(
-    sums: SumServer, n_clients: int, bound: int, room: int, length: int
+    seen: Seen, n_clients: int, bound: int, room: int, length: int
 ) -> Mapping[int, UnitArray] | None:
     """By survivor, the integers [length] of its input where the wire shows them; else None."""
-    if not sums.readable or sums.result is None:
+    if not seen.readable:
         return None
     layout = LaneLayout(n_clients, bound, room)
-    return {k: layout.unpack(sums.payloads[k], length) for k in sums.result.survivors}
+    return {k: layout.unpack(seen.payloads[k], length) for k in seen.result.survivors}

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import SumServer
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.exchange import ClientHalf, ClientReport, ServerHalf, ServerReport
+from secure_fd.exchange import ClientHalf, ClientReport, Seen, ServerHalf, ServerReport
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
@@ -154,18 +153,19 @@ def among(predictions: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
 class Setting:
     """What all parties of a federation know: public terms, the same for each of them.
 
-    proxies: [P, ...], or None where the method needs none. records: training records by client.
-    seed: of the joint draws. releases: how often a client answers one proxy in all. protection:
-    what stands before the wire; its public side alone is for servers.
+    shape: of one record. proxies: [P, ...], or None where the method needs none. records: training
+    records by client. seed: of the joint draws. releases: how often a client answers one proxy in
+    all. protection: what stands before the wire; its public side alone is for servers.
 
     >>> from secure_fd import NoProtection, Schedule
-    >>> terms = Setting(2, 10, None, Schedule(), (30, 40), bytes(32), None, NoProtection())
+    >>> terms = Setting(2, 10, (4,), None, Schedule(), (3, 4), bytes(32), None, NoProtection())
     >>> terms.n_clients
     2
     """
 
     n_clients: int
     n_classes: int
+    shape: tuple[int, ...]
     proxies: Tensor | None = field(repr=False)
     schedule: Schedule
     records: tuple[int, ...]
@@ -260,8 +260,8 @@ class LearningHalf(ClientHalf, Protocol):
 class RecordingHalf(ServerHalf, Protocol):
     """A server half that says what it saw of a round, and what it made of it."""
 
-    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:  # noqa: ARG002 - nothing was seen
-        """Add the round of the newest sum to the transcript; by default nothing was seen."""
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:  # noqa: ARG002 - nothing was seen
+        """Add a sum of round `index` to the transcript; by default nothing was seen."""
         return
 
     def report(self) -> ServerReport:

@@ -21,10 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import SumServer
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.exchange import Ask, ClientReport, ClientTurn, ServerTurn, Share, Void
+from secure_fd.exchange import Ask, ClientReport, ClientTurn, Seen, ServerTurn, Share, Void
 from secure_fd.knowledge import (
     Contribution,
     Ensemble,
@@ -162,9 +161,9 @@ class ClassMeansServer(RecordingHalf):
         self.ensemble = Ensemble(rows, ensemble_predictions(sums), sums.count > 0)
         return sum_message(np.asarray(got.total, dtype=np.uint64), len(got.survivors), codec)
 
-    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it; its rows are classes."""
-        if sums.result is None or self.ensemble is None:
+        if self.ensemble is None:
             return
         codec = self._codec
         transcript.distillation.append(
@@ -172,11 +171,11 @@ class ClassMeansServer(RecordingHalf):
                 index=index,
                 proxy_indices=self.ensemble.indices,
                 levels=codec.levels,
-                uploads=uploads_of(sums, self._clients, codec.levels, 0, codec.n_classes**2),
-                payloads=dict(sums.payloads),
-                total=sums.result.total,
+                uploads=uploads_of(seen, self._clients, codec.levels, 0, codec.n_classes**2),
+                payloads=dict(seen.payloads),
+                total=seen.result.total,
                 ensemble=self.ensemble,
-                survivors=sums.result.survivors,
+                survivors=seen.result.survivors,
             )
         )
 

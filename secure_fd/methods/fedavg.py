@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import SumServer
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Ask, ClientTurn, ServerReport, ServerTurn, Share, Void
+from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Void
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
@@ -202,13 +201,11 @@ class FedAvgServer(RecordingHalf):
         """The newest global model."""
         return ServerReport(parameters=self._parameters)
 
-    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
-        if sums.result is None:
-            return
         codec = self._codec
-        read = uploads_of(sums, len(codec.shares), codec.bound, 0, len(self._parameters))
+        read = uploads_of(seen, len(codec.shares), codec.bound, 0, len(self._parameters))
         uploads = None if read is None else {k: codec.decode_one(k, v) for k, v in read.items()}
         transcript.add_parameters(
-            ParameterRound(index, uploads, dict(sums.payloads), self._parameters)
+            ParameterRound(index, uploads, dict(seen.payloads), self._parameters)
         )

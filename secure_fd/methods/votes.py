@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import SumServer
 from secure_fd.crypto.primitives import draw_indices
 from secure_fd.data.images import concatenate
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
@@ -28,6 +27,7 @@ from secure_fd.exchange import (
     Ask,
     ClientReport,
     ClientTurn,
+    Seen,
     ServerReport,
     ServerTurn,
     Share,
@@ -254,23 +254,23 @@ class VoteServer(RecordingHalf):
         votes = codec.decode(total, len(survivors), protection.noise_terms.room)
         return protection.debias(votes, survivors)
 
-    def record(self, index: int, sums: SumServer, transcript: Transcript) -> None:
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
-        if sums.result is None or self.ensemble is None:
+        if self.ensemble is None:
             return
         codec, room = self._terms.codec, self._setting.protection.noise_terms.room
         length = len(self.ensemble.indices) * codec.n_classes
-        uploads = uploads_of(sums, self._setting.n_clients, codec.levels, room, length)
+        uploads = uploads_of(seen, self._setting.n_clients, codec.levels, room, length)
         transcript.distillation.append(
             DistillationRound(
                 index=index,
                 proxy_indices=self.ensemble.indices,
                 levels=codec.levels,
                 uploads=uploads,
-                payloads=dict(sums.payloads),
-                total=sums.result.total,
+                payloads=dict(seen.payloads),
+                total=seen.result.total,
                 ensemble=self.ensemble,
-                survivors=sums.result.survivors,
+                survivors=seen.result.survivors,
             )
         )
 

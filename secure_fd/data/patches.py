@@ -1,0 +1,165 @@
+"""A feature map learnt from public images alone: patches of Coates and Ng (2011).
+
+Random patches of the public images lose their mean, are divided by sqrt(variance + .03^2) and
+whitened (ZCA); spherical k-means finds `filters` unit vectors. An image's maps are
+ReLU(+-z - threshold) of every patch against every filter, averaged over 4 x 4 fields; square roots
+of these are whitened by principal components. Private images are only ever mapped.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
+
+_FLOOR = 0.03**2
+_BATCH = 500
+_REACH = 5.0
+"""Deviations that a feature may lie from its mean, where [0, 1] ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatchSettings:
+    """rank: features of an image. patches: that filters are learnt from. side: pixels of a patch.
+
+    >>> PatchSettings(rank=30).filters
+    96
+    """
+
+    rank: int = 60
+    filters: int = 96
+    patches: int = 60_000
+    side: int = 7
+    pool: int = 4
+    ridge: float = 0.1
+    threshold: float = 0.5
+    rounds: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "filters", "patches", "side", "pool", "rounds"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(name, getattr(self, name), "use 1 or more")
+        most = 2 * self.filters * self.pool**2
+        if self.rank > most:
+            raise ConfigurationError("rank", self.rank, f"use at most {most}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PatchMap:
+    """Images [N, channels, H, W] -> features [N, rank, 1, 1] in [0, 1], mean .5 on public images.
+
+    >>> public = torch.rand(40, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    >>> found = PatchMap.fit(public, PatchSettings(rank=4, filters=8, patches=200, side=5))
+    >>> found(public[:3]).shape
+    torch.Size([3, 4, 1, 1])
+    """
+
+    settings: PatchSettings
+    mean: Tensor = field(repr=False)
+    filters: Tensor = field(repr=False)
+    centre: Tensor = field(repr=False)
+    axes: Tensor = field(repr=False)
+
+    @classmethod
+    def fit(cls, public: Tensor, settings: PatchSettings | None = None) -> "PatchMap":
+        """Learn filters and axes. Raises ConfigurationError for images smaller than a patch."""
+        chosen = settings or PatchSettings()
+        if min(public.shape[2:]) < chosen.side:
+            raise ConfigurationError("side", chosen.side, f"images are {tuple(public.shape[2:])}")
+        random = torch.Generator().manual_seed(chosen.seed)
+        patches = _normalised(_random_patches(public, chosen, random))
+        mean = patches.mean(dim=0)
+        values, vectors = torch.linalg.eigh(torch.cov((patches - mean).T))
+        whiten = vectors @ torch.diag((values + chosen.ridge).rsqrt()) @ vectors.T
+        filters = whiten @ _directions((patches - mean) @ whiten, chosen, random).T
+        nothing = torch.zeros(0)
+        bare = cls(chosen, mean, filters, nothing, nothing)
+        raw = bare._raw(public)
+        centre = raw.mean(dim=0)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(chosen.seed)
+            _, _, axes = torch.svd_lowrank(raw - centre, q=chosen.rank + 10, niter=4)
+        kept = axes[:, : chosen.rank]
+        scale = ((raw - centre) @ kept).std(dim=0).clamp_min(1e-6)
+        return replace(bare, centre=centre, axes=kept / scale)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """The features of images."""
+        whitened = (self._raw(pixels) - self.centre) @ self.axes
+        return (0.5 + whitened / (2 * _REACH)).clamp(0, 1)[:, :, None, None]
+
+    def _raw(self, pixels: Tensor) -> Tensor:
+        """[N, 2 filters pool^2], before principal components."""
+        return torch.cat([self._of_batch(part) for part in torch.split(pixels, _BATCH)])
+
+    def _of_batch(self, pixels: Tensor) -> Tensor:
+        side, pool = self.settings.side, self.settings.pool
+        found = _normalised(functional.unfold(pixels, side).transpose(1, 2))
+        against = (found - self.mean) @ self.filters
+        signs = torch.cat([against, -against], dim=2) - self.settings.threshold
+        height, width = (extent - side + 1 for extent in pixels.shape[2:])
+        maps = functional.relu(signs).transpose(1, 2).reshape(len(pixels), -1, height, width)
+        return functional.adaptive_avg_pool2d(maps, pool).flatten(1).sqrt()
+
+
+def _random_patches(public: Tensor, settings: PatchSettings, random: torch.Generator) -> Tensor:
+    """[patches, channels side^2] from random places of random images."""
+    side, count = settings.side, settings.patches
+    image = torch.randint(len(public), (count,), generator=random)
+    corners = [torch.randint(n - side + 1, (count,), generator=random) for n in public.shape[2:]]
+    rows, columns = (corner[:, None] + torch.arange(side) for corner in corners)
+    channels = torch.arange(public.shape[1])
+    found = public[
+        image[:, None, None, None],
+        channels[None, :, None, None],
+        rows[:, None, :, None],
+        columns[:, None, None, :],
+    ]
+    return found.flatten(1)
+
+
+def _normalised(patches: Tensor) -> Tensor:
+    """Rows without their mean, over sqrt(variance + .03^2)."""
+    centred = patches - patches.mean(dim=-1, keepdim=True)
+    return centred / (centred.square().mean(dim=-1, keepdim=True) + _FLOOR).sqrt()
+
+
+def _directions(whitened: Tensor, settings: PatchSettings, random: torch.Generator) -> Tensor:
+    """[filters, d] unit centres of spherical k-means; an empty cluster keeps its centre."""
+    points = functional.normalize(whitened, dim=1)
+    centres = points[torch.randperm(len(points), generator=random)[: settings.filters]]
+    for _ in range(settings.rounds):
+        nearest = (points @ centres.T).argmax(dim=1)
+        sums = torch.zeros_like(centres).index_add_(0, nearest, points)
+        norms = sums.norm(dim=1, keepdim=True)
+        centres = torch.where(norms > 0, sums / norms.clamp_min(1e-12), centres)
+    return centres
+
+
+def mapped(data: FederatedData, settings: PatchSettings | None = None) -> FederatedData:
+    """The same federation on features, of a map that is fitted on its public proxies."""
+    found = PatchMap.fit(data.proxies.pixels, settings)
+
+    def of(images: Images) -> Images:
+        return Images(found(images.pixels) if len(images) else images.pixels, images.labels)
+
+    clients = tuple(
+        ClientData(of(client.train), of(client.validation), client.n_classes)
+        for client in data.clients
+    )
+    sent = data.proxy_message_bytes or math.prod(data.proxies.pixels.shape)
+    return replace(
+        data,
+        name=f"{data.name}_patches",
+        clients=clients,
+        proxies=of(data.proxies),
+        test=of(data.test),
+        held_out=of(data.held_out),
+        proxy_message_bytes=sent,
+    )
