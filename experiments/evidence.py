@@ -185,9 +185,15 @@ def _all_equal(before: Sequence[float], after: Sequence[float]) -> bool:
     )
 
 
-def cheapest(study: Study, results: Results, count: int) -> list[Result]:
-    """The stale results that took the least time, of different roots where there are enough."""
-    ordered = sorted(stale(study, results), key=lambda found: found.seconds)
+def cheapest(
+    study: Study, results: Results, count: int, image_set: str | None = None
+) -> list[Result]:
+    """The stale results that took the least time, of different roots where there are enough.
+
+    image_set: where others would have to be mapped to features first, or are not on disk.
+    """
+    found = [r for r in stale(study, results) if image_set in (None, study.image_set(r.cell))]
+    ordered = sorted(found, key=lambda result: result.seconds)
     first = {tuple(study.roots(found.cell)): found for found in reversed(ordered)}
     leading = sorted(first.values(), key=lambda found: found.seconds)
     rest = [found for found in ordered if found not in leading]
@@ -195,15 +201,24 @@ def cheapest(study: Study, results: Results, count: int) -> list[Result]:
 
 
 def rekey(
-    study: Study, path: Path, data_dir: Path | None, workers: int, cells: Path, count: int
+    study: Study,
+    path: Path,
+    data_dir: Path | None,
+    workers: int,
+    cells: Path,
+    count: int,
+    image_set: str | None = None,
 ) -> list[str]:
     """Measure `count` cheap cells again; where all figures are equal, stamp the file's cells.
 
     Returns one line a measured cell that differs: then nothing is stamped. Where bytes alone
-    differ, every stamped cell carries the note `BYTES`.
+    differ, every stamped cell carries the note `BYTES`. Raises ConfigurationError where no stale
+    cell is of the image set.
     """
     results = read_results(study, path)
-    chosen = cheapest(study, results, count)
+    chosen = cheapest(study, results, count, image_set)
+    if image_set is not None and not chosen:
+        raise ConfigurationError("image_set", image_set, f"{path.name} has no stale cell of it")
     store = Store(cells, study)
     run_missing(study, [found.cell for found in chosen], store, data_dir, workers)
     unequal, notes = [], {}
@@ -247,6 +262,8 @@ class Settings:
     """Processes that share the work."""
     cells: int = 2
     """Cells that rekey measures again."""
+    image_set: str | None = None
+    """Image set of these cells; by default any."""
 
 
 def main(settings: Settings) -> int:
@@ -262,7 +279,8 @@ def main(settings: Settings) -> int:
             count = refresh(study, path, data_dir, settings.workers, cells)
             print(f"{study.name}: {count} stale cells measured again")
             continue
-        unequal = rekey(study, path, data_dir, settings.workers, cells, settings.cells)
+        count, images = settings.cells, settings.image_set
+        unequal = rekey(study, path, data_dir, settings.workers, cells, count, images)
         status = status or int(bool(unequal))
         print(f"{study.name}: {'; '.join(unequal) if unequal else 'equal, stamped'}")
     return status
