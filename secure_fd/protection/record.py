@@ -69,9 +69,10 @@ def thresholds_for(ratios: FloatArray, n_classes: int) -> FloatArray:
     """Each class accepts the 1 / C of the proxies that are nearest to it.
 
     As many as there are of a class if the proxies of all C are balanced, whatever the noise. Otsu's
-    split keeps as many where the noise is small; in the weak split at epsilon 1 it is right about
-    41.8 % instead of 76.8 %. The paper's quantile on the records costs a tenth of the budget and
-    70.4 % instead of 88.8 % in the strong split at epsilon 4.
+    split keeps more, and fewer of these are right: on MNIST-5k's weak split at epsilon 1 81.7 %
+    instead of 84.5 %, and students of it reach 88.8 % instead of 89.9 % (its strong split: 91.7
+    and 91.4 %). The paper's quantile on the records costs a tenth of the budget, and 70.3 % of all
+    proxies are right instead of 88.9 % in the strong split at epsilon 4.
     """
     return top_share_thresholds(ratios, 1.0 / n_classes)
 
