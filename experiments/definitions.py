@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,6 +143,8 @@ def key(roots: tuple[str, ...]) -> str:
     16
     """
     if roots not in _KEYS:
+        from importlib.metadata import version  # slow to import
+
         libraries = (f"{name} {version(name)}" for name in LIBRARIES)
         _KEYS[roots] = _digest(Code().key(roots), *libraries)[:16]
     return _KEYS[roots]

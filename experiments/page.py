@@ -9,8 +9,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from experiments.plots import DPI
 from experiments.results import write_atomically
 from experiments.tables import (
@@ -25,6 +23,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.units import figure
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 REPORT_FILE = "report.html"
@@ -98,8 +97,10 @@ def page(
     )
 
 
-def environment(*folders: Path) -> Environment:
+def environment(*folders: Path) -> "Environment":
     """Templates of these folders and of this one; labels and notes are text, never markup."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
+
     made = Environment(
         loader=FileSystemLoader([*folders, Path(__file__).parent]),
         autoescape=True,

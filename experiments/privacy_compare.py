@@ -24,7 +24,6 @@ from experiments import study
 from experiments.cli import data_folder
 from experiments.comparison import Cell, measured, needs, prepared
 from experiments.provenance import PRIVACY_LIBRARIES
-from experiments.report import shown, write_report
 from experiments.rows import (
     FIRST_SEED,
     LEAST_EPSILON,
@@ -36,7 +35,8 @@ from experiments.rows import (
     method_class,
     working_folder,
 )
-from experiments.study import Study, listed
+from experiments.study import Results, Study, listed
+from experiments.tables import Table
 from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
@@ -356,6 +356,18 @@ def roots(cell: Cell) -> tuple[str, ...]:
     )
 
 
+def _shown(results: Results) -> Sequence[Table | str]:
+    from experiments.report import shown  # plots and pages are slow to import
+
+    return shown(results)
+
+
+def _report(results: Results, folder: Path) -> None:
+    from experiments.report import write_report
+
+    write_report(results, folder)
+
+
 STUDY = Study(
     name="privacy_compare",
     script="privacy_compare.py",
@@ -367,11 +379,11 @@ STUDY = Study(
     prepare=prepared,
     measure=measured,
     roots=roots,
-    shown=shown,
+    shown=_shown,
     image_set=lambda cell: cell.terms.dataset,
     cost=lambda cell: 200 if cell.row.unit == "record" else 100,
     out=lambda settings: settings.out or _default_out(settings),
-    report=write_report,
+    report=_report,
     libraries=PRIVACY_LIBRARIES,
     needs=needs,
 )

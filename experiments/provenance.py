@@ -4,7 +4,6 @@ import os
 import platform
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 import numpy as np
 
@@ -22,6 +21,8 @@ def created_now() -> str:
 
 def versions(*others: str) -> dict[str, str]:
     """Of Python and of the libraries that figures come from; others: what these use besides."""
+    from importlib.metadata import version  # slow to import
+
     libraries = {name: version(name) for name in (*_LIBRARIES, *others)}
     return {"python": platform.python_version(), **libraries}
 

@@ -30,7 +30,6 @@ from experiments.measures import ACCURACY
 from experiments.plots import Line
 from experiments.results import read, write, write_atomically
 from experiments.tables import NONE, Table, rendered, terminal_width
-from experiments.workers import working
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -367,6 +366,8 @@ def run_missing(
     if study.needs is not None:
         _run_apart(study, [cell for group in groups.values() for cell in group], job, workers)
         return
+    from experiments.workers import working  # multiprocessing is slow to import
+
     with working(workers, len(groups)) as tasks:
         for members in groups.values():
             first = members[0].label
@@ -382,6 +383,8 @@ def _run_apart(study: Study, cells: Sequence[Any], job: Job, workers: int | None
     parts = {cell: tuple(study.needs(cell)) if study.needs else () for cell in cells}
     needed = dict.fromkeys(part for cell in cells for part in parts[cell])
     made: dict[Hashable, Any] = {}
+    from experiments.workers import working  # as above
+
     with working(workers, len(needed) + len(cells)) as tasks:
 
         def start() -> None:
@@ -402,7 +405,10 @@ def _run_apart(study: Study, cells: Sequence[Any], job: Job, workers: int | None
 
 def _check_data(study: Study, groups: Mapping[Hashable, list[Any]], data_dir: Path | None) -> None:
     """Load each image set once: what is not on disk is told before any work."""
-    from secure_fd.data.sources import load as load_images
+    from experiments.workers import undisturbed
+
+    with undisturbed():  # a Ctrl-C within torch's own start may abort the process
+        from secure_fd.data.sources import load as load_images
 
     cells = [cell for members in groups.values() for cell in members]
     for image_set in dict.fromkeys(map(study.image_set, cells)):

@@ -15,13 +15,14 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
-import rich.table
-from rich import box
-from rich.console import Console
 
 from secure_fd.errors import LocalError
+
+if TYPE_CHECKING:
+    import rich.table
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
@@ -126,6 +127,8 @@ def new_table(title: str, columns: Iterable[str], left: int = 1) -> Table:
 
 def rendered(parts: Iterable[Table | str], width: int = _PAGE) -> str:
     """Tables and sentences as plain text, one below the other."""
+    from rich.console import Console  # slow to import
+
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False, markup=False)
     for part in parts:
@@ -133,11 +136,12 @@ def rendered(parts: Iterable[Table | str], width: int = _PAGE) -> str:
     return out.getvalue()
 
 
-def boxed(table: Table) -> rich.table.Table:
+def boxed(table: Table) -> "rich.table.Table":
     """A table as rich prints it."""
-    made = rich.table.Table(
-        title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    from rich import box
+    from rich.table import Table as Boxed
+
+    made = Boxed(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(table.columns):
         made.add_column(name, justify="left" if i < table.left else "right")
     for row in table.rows:

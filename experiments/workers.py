@@ -33,7 +33,7 @@ class Tasks:
         """
         self.submitted += 1
         name = f"{self.submitted} {label}"
-        with _undisturbed():  # a task may start a worker
+        with undisturbed():  # a task may start a worker
             self.pending[self.pool.submit(_reported, name, label, total, *task)] = then
 
     def drain(self) -> None:
@@ -51,7 +51,7 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
     Whatever ends the block early ends the workers at once.
     """
     context = multiprocessing.get_context("spawn")
-    with _undisturbed():
+    with undisturbed():
         events = context.Manager().Queue()
     count = workers or os.cpu_count() or 1
     with (
@@ -66,8 +66,10 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C; one that arrives in this block is raised at its end.
+def undisturbed() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C, or import what must not be interrupted.
+
+    A Ctrl-C that arrives in this block is raised at its end.
 
     It reaches every process of the terminal, and the parent alone decides what it means. A child
     inherits the mask, so it is blocked while the child still imports. An exception between the

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -217,7 +218,7 @@ def test_a_root_that_is_not_defined_is_refused(tmp_path: Path) -> None:
 def test_a_librarys_version_is_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     roots = ("secure_fd.errors:LocalError",)
     before = definitions.key(roots)
-    monkeypatch.setattr(definitions, "version", lambda name: "0.0" if name == "torch" else "1.0")
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0" if name == "torch" else "1.0")
     definitions._KEYS.clear()
     after = definitions.key(roots)
     definitions._KEYS.clear()
