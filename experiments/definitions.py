@@ -157,12 +157,13 @@ _KEYS: dict[tuple[str, ...], str] = {}
 def confirm(keys: Mapping[tuple[str, ...], str], files: str) -> bool:
     """Whether keys that another process computed are those of the present code.
 
-    Where it is the same to the byte (see `files_hash`) they are taken over: to compute them takes a
-    second.
+    files: its `files_hash`; where that is also ours, keys are taken over and not computed again,
+    which takes a second. A process that has them already reads no file.
     """
-    if files == files_hash():
+    known = keys.items() <= _KEYS.items()
+    if not known and files == files_hash():
         _KEYS.update(keys)
-    return all(key(roots) == known for roots, known in keys.items())
+    return all(key(roots) == given for roots, given in keys.items())
 
 
 def files_hash() -> str:

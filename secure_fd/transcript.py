@@ -84,6 +84,23 @@ class DistillationRound:
     ensemble: Ensemble = field(repr=False)
     survivors: tuple[int, ...]
 
+    @classmethod
+    def of(
+        cls, index: int, seen: Seen, ensemble: Ensemble, levels: int, n_clients: int, room: int = 0
+    ) -> "DistillationRound":
+        """The round of a sum of votes; room: for noise in each of its integers."""
+        total = seen.result.total
+        return cls(
+            index=index,
+            proxy_indices=ensemble.indices,
+            levels=levels,
+            uploads=uploads_of(seen, n_clients, levels, room, len(total)),
+            payloads=dict(seen.payloads),
+            total=total,
+            ensemble=ensemble,
+            survivors=seen.result.survivors,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParameterRound:

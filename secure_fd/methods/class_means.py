@@ -37,7 +37,7 @@ from secure_fd.knowledge import (
 )
 from secure_fd.methods.base import Labels, LearningHalf, Own, RecordingHalf, Setting, levels
 from secure_fd.training import Learner, predict
-from secure_fd.transcript import DistillationRound, Transcript, uploads_of
+from secure_fd.transcript import DistillationRound, Transcript
 
 _MOST_ASKED: Final = 100
 """Records of each class that a client takes the mean over: asking all costs more than training."""
@@ -165,18 +165,8 @@ class ClassMeansServer(RecordingHalf):
         """Add the round as the server saw it; its rows are classes."""
         if self.ensemble is None:
             return
-        codec = self._codec
         transcript.distillation.append(
-            DistillationRound(
-                index=index,
-                proxy_indices=self.ensemble.indices,
-                levels=codec.levels,
-                uploads=uploads_of(seen, self._clients, codec.levels, 0, codec.n_classes**2),
-                payloads=dict(seen.payloads),
-                total=seen.result.total,
-                ensemble=self.ensemble,
-                survivors=seen.result.survivors,
-            )
+            DistillationRound.of(index, seen, self.ensemble, self._codec.levels, self._clients)
         )
 
 

@@ -46,7 +46,12 @@ from secure_fd.knowledge import (
     ensemble_predictions,
 )
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
-from secure_fd.methods.fedavg import ParameterCodec
+from secure_fd.methods.fedavg import (
+    ParameterCodec,
+    check_one_architecture,
+    model_bytes,
+    read_model,
+)
 from secure_fd.models import flatten, load_flat
 from secure_fd.training import Steps, Trainer, predict
 from secure_fd.transcript import (
@@ -99,8 +104,7 @@ class DaFKD:
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, and for a protection of votes."""
-        if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
-            raise ConfigurationError("models", len(models), "all must have one architecture")
+        check_one_architecture(models)
         setting.check_no_protection()
 
     def client(self, setting: Setting, own: Own) -> "DaFKDClient":
@@ -118,7 +122,7 @@ def feddf(**settings: object) -> DaFKD:
     >>> feddf().name
     'FedDF'
     """
-    return replace(DaFKD(), weight="uniform", **settings)  # type: ignore[arg-type]
+    return DaFKD("uniform", **settings)  # type: ignore[arg-type]
 
 
 class _Terms:
@@ -191,7 +195,7 @@ class DaFKDClient(LearningHalf):
             told = yield self._parameters()
             self._take_generator(told)
             told = yield self._votes(index)
-            self._network = self._float32(told, len(flatten(self._own.model)))
+            self._network = read_model(told, len(flatten(self._own.model)))
         except Void:
             pass
         self._load()
@@ -202,7 +206,7 @@ class DaFKDClient(LearningHalf):
         if message is not None and len(message) == 4 * self._terms.sizes[1]:
             self._take_generator(message)
         elif message is not None:
-            self._network = self._float32(message, len(flatten(self._own.model)))
+            self._network = read_model(message, len(flatten(self._own.model)))
         self._load()
 
     def report(self) -> ClientReport:
@@ -216,7 +220,7 @@ class DaFKDClient(LearningHalf):
         index = int(_INDEX.unpack_from(subject)[0])
         self.learner.round = index
         if len(subject) > _INDEX.size:
-            self._network = self._float32(subject[_INDEX.size :], len(flatten(self._own.model)))
+            self._network = read_model(subject[_INDEX.size :], len(flatten(self._own.model)))
         return index
 
     def _parameters(self) -> Share:
@@ -248,7 +252,7 @@ class DaFKDClient(LearningHalf):
                 return np.ones(len(x))
 
     def _take_generator(self, message: bytes) -> None:
-        parameters = self._float32(message, self._terms.sizes[1])
+        parameters = read_model(message, self._terms.sizes[1])
         load_flat(self._generator, torch.from_numpy(parameters).to(self._own.device))
         self.adversary.restart()
 
@@ -256,15 +260,6 @@ class DaFKDClient(LearningHalf):
         if self._network is None:
             raise PeerError("no global network was sent")
         load_flat(self._own.model, torch.from_numpy(self._network).to(self._own.device))
-
-    def _float32(self, message: bytes, count: int) -> Float32Array:
-        """[count]; PeerError for another length or a value that is not finite."""
-        if len(message) != 4 * count:
-            raise PeerError(f"{len(message)} bytes are not {count} parameters")
-        found = np.frombuffer(message, "<f4").astype(np.float32)
-        if not np.isfinite(found).all():
-            raise PeerError("a parameter is not finite")
-        return found
 
 
 class DaFKDServer(RecordingHalf):
@@ -278,19 +273,19 @@ class DaFKDServer(RecordingHalf):
 
     def round(self, index: int) -> ServerTurn:
         """Two sums: parameters, then weighted predictions on generated x; sends the network."""
-        initial = b"" if self._sent else _bytes(flatten(self._network))
+        initial = b"" if self._sent else model_bytes(flatten(self._network).cpu().numpy())
         self._sent, self._ensemble, terms = True, None, self._terms
         got = yield Ask(_INDEX.pack(index) + initial, sum(terms.sizes), terms.networks.bound)
         self._take_means(got.total, got.survivors)
         votes = terms.votes
         length = terms.method.generated * votes.n_classes
-        got = yield Ask(_bytes(flatten(self._generator)), length, votes.levels)
+        got = yield Ask(model_bytes(flatten(self._generator).cpu().numpy()), length, votes.levels)
         sums = votes.decode(got.total, len(got.survivors))
         x = terms.generated(self._generator, index)
         numbers = np.arange(len(x))
         self._ensemble = Ensemble(numbers, ensemble_predictions(sums), sums.count > 0)
         self._distil(x, self._ensemble, index)
-        return _bytes(flatten(self._network))
+        return model_bytes(flatten(self._network).cpu().numpy())
 
     def _take_means(self, total: UnitArray, survivors: Sequence[int]) -> None:
         terms = self._terms
@@ -328,20 +323,6 @@ class DaFKDServer(RecordingHalf):
             mean = terms.decode(total, seen.result.survivors)
             transcript.add_parameters(ParameterRound(index, uploads, seen.payloads, mean))
         elif self._ensemble is not None:
-            levels = terms.votes.levels
             transcript.distillation.append(
-                DistillationRound(
-                    index=index,
-                    proxy_indices=self._ensemble.indices,
-                    levels=levels,
-                    uploads=uploads_of(seen, clients, levels, 0, len(total)),
-                    payloads=seen.payloads,
-                    total=total,
-                    ensemble=self._ensemble,
-                    survivors=seen.result.survivors,
-                )
+                DistillationRound.of(index, seen, self._ensemble, terms.votes.levels, clients)
             )
-
-
-def _bytes(parameters: Tensor) -> bytes:
-    return parameters.cpu().numpy().astype("<f4").tobytes()

@@ -70,6 +70,31 @@ class ParameterCodec:
         return np.asarray(summed / self.shares[client], dtype=np.float32)
 
 
+def model_bytes(parameters: Float32Array) -> bytes:
+    """Parameters [m] as they travel: float32, little-endian.
+
+    >>> read_model(model_bytes(np.ones(2, dtype=np.float32)), 2).tolist()
+    [1.0, 1.0]
+    """
+    return parameters.astype("<f4").tobytes()
+
+
+def read_model(message: bytes, count: int) -> Float32Array:
+    """[count] parameters; PeerError for another length or a value that is not finite."""
+    if len(message) != 4 * count:
+        raise PeerError(f"{len(message)} bytes are not of this architecture")
+    found = np.frombuffer(message, "<f4").astype(np.float32)
+    if not np.isfinite(found).all():
+        raise PeerError("a model holds a value that is not finite")
+    return found
+
+
+def check_one_architecture(models: Sequence[nn.Module]) -> None:
+    """Raise ConfigurationError for networks whose parameters cannot be averaged."""
+    if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
+        raise ConfigurationError("models", len(models), "all must have one architecture")
+
+
 @dataclass(frozen=True, slots=True)
 class FedAvg:
     """Local training from the global model, then the mean of the clients' parameters by records.
@@ -92,8 +117,7 @@ class FedAvg:
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
         setting.check_no_protection()
-        if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
-            raise ConfigurationError("models", len(models), "all must have one architecture")
+        check_one_architecture(models)
         steps = setting.schedule
         altered = steps.anneal_over is not None or steps.augment != "none"
         if isinstance(self.optimiser, PrivateSGD) and altered:
@@ -169,13 +193,8 @@ class FedAvgClient(LearningHalf):
             self._model = self._parameters(subject[_INDEX.size :])
 
     def _parameters(self, message: bytes) -> Float32Array:
-        """[m] float32; PeerError for another length or a value that is not finite."""
-        if len(message) != 4 * sum(p.numel() for p in self.learner.model.parameters()):
-            raise PeerError(f"a model of {len(message)} bytes is not of this architecture")
-        found = np.frombuffer(message, "<f4").astype(np.float32)
-        if not np.isfinite(found).all():
-            raise PeerError("a model holds a value that is not finite")
-        return found
+        """[m] of the global model; see `read_model`."""
+        return read_model(message, sum(p.numel() for p in self.learner.model.parameters()))
 
     def _load(self) -> None:
         if self._model is None:
@@ -191,11 +210,11 @@ class FedAvgServer(RecordingHalf):
 
     def round(self, index: int) -> ServerTurn:
         """Ask for parameters, and send their mean; the first subject carries the start."""
-        initial = b"" if self._sent else self._parameters.astype("<f4").tobytes()
+        initial = b"" if self._sent else model_bytes(self._parameters)
         self._sent = True
         got = yield Ask(_INDEX.pack(index) + initial, len(self._parameters), self._codec.bound)
         self._parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
-        return self._parameters.astype("<f4").tobytes()
+        return model_bytes(self._parameters)
 
     def report(self) -> ServerReport:
         """The newest global model."""

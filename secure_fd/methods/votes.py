@@ -57,7 +57,7 @@ from secure_fd.methods.base import (
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
 from secure_fd.training import Learner, Lesson, predict
-from secure_fd.transcript import DistillationRound, Transcript, uploads_of
+from secure_fd.transcript import DistillationRound, Transcript
 
 _SUBJECT = struct.Struct(">Q32s")
 
@@ -259,19 +259,9 @@ class VoteServer(RecordingHalf):
         if self.ensemble is None:
             return
         codec, room = self._terms.codec, self._setting.protection.noise_terms.room
-        length = len(self.ensemble.indices) * codec.n_classes
-        uploads = uploads_of(seen, self._setting.n_clients, codec.levels, room, length)
+        clients = self._setting.n_clients
         transcript.distillation.append(
-            DistillationRound(
-                index=index,
-                proxy_indices=self.ensemble.indices,
-                levels=codec.levels,
-                uploads=uploads,
-                payloads=dict(seen.payloads),
-                total=seen.result.total,
-                ensemble=self.ensemble,
-                survivors=seen.result.survivors,
-            )
+            DistillationRound.of(index, seen, self.ensemble, codec.levels, clients, room)
         )
 
 
