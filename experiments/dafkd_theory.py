@@ -3,6 +3,7 @@
 python experiments/dafkd_theory.py --quick
 """
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -269,22 +270,24 @@ def _note(results: Results) -> str:
 
 def figure(results: Results) -> "Figure":
     """f along a line through the square; its distance to f*; and Theorem 2's terms."""
-    by = by_records(results)
-    names = {"f, against p": of(FROM_P, AWAY), "f, untrained": of(UNTRAINED, AWAY)}
-    lines = {title: over(by, partial(_figure, name=name)) for title, name in names.items()}
-    records, log = "records of a client", ("log", "linear")
-    away = Lines("Distance to f*", records, AWAY, lines, share=False, scales=log)
+    by = {math.log10(records): found for records, found in by_records(results).items()}
+    ticks = {at: f"{10**at:.0f}" for at in by}
+    names = {name: of(name, AWAY) for name in (FROM_P, UNTRAINED)}
+    records = "records of a client"
+    away = Lines("Distance to f*", records, AWAY, _over(by, names), share=False, ticks=ticks)
     names = {
         "left, f against p": of(FROM_P, LOSS),
         "left, uniform": of(UNIFORM, LOSS),
-        LOCAL: LOCAL,
-        POOLED: POOLED,
-        DEVIATION: DEVIATION,
-        BOUND: BOUND,
+        **{name: name for name in (LOCAL, POOLED, DEVIATION, BOUND)},
     }
-    both = {title: over(by, partial(_figure, name=name)) for title, name in names.items()}
-    terms = Lines("Theorem 2", records, "loss", both, share=False, scales=("log", "log"))
+    up, scales = _over(by, names), ("linear", "log")
+    terms = Lines("Theorem 2", records, "loss", up, share=False, scales=scales, ticks=ticks)
     return drawn([_along(results), away, terms])
+
+
+def _over(by: Mapping[float, Sequence[Result]], names: Mapping[str, str]) -> Mapping[str, Line]:
+    """A line a figure, by its title."""
+    return {title: over(by, partial(_figure, name=name)) for title, name in names.items()}
 
 
 def _along(results: Results) -> Lines:
