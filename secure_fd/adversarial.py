@@ -2,19 +2,23 @@
 
 Equation 13 of the supplement: every client's discriminator tells its records from generated ones,
 and the generator is to deceive them all. At the optimum a discriminator outputs
-f_k(x) = p_k(x) / (p_k(x) + p(x)), p the mean of the clients' densities (Theorem 1).
+f_k(x) = p_k(x) / (p_k(x) + p(x)), p the mean of the clients' densities (Theorem 1); whether
+the generator comes to p, experiments/dafkd_theory.py measures for each of the three losses.
 
 Where the supplement is silent:
-- The generator's loss is the non-saturating one of Goodfellow et al. (2014), -log f, in the place
-  of log(1 - f): the same fixed point, and a gradient where the discriminator is ahead.
 - The generator is given a class beside its noise, and is taught to make what client k's classifier
-  gives that class, weighted by f_k, as in FedGen (Zhu et al., 2021).
+  gives that class; client k draws classes as often as it holds them. Both as in FedGen (Zhu et
+  al., 2021).
+- A discriminator sees records and generated x through noise of its own, which keeps it from
+  outrunning a generator that has few steps (Arjovsky and Bottou, 2017).
 - Both learn by Adam with betas (.5, .999), as in DCGAN (Radford et al., 2016).
 """
 
 import hashlib
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,36 +26,69 @@ from torch.nn import functional
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.models import Standardise
+from secure_fd.private_training import PrivateBudget, PrivateGradient, unhooked_inputs
 
 _BETAS = (0.5, 0.999)
+_CENTRE: Final = 0.5
+"""Of x in [0, 1]."""
+_MOST_LOGIT: Final = 3.0
+"""Where the density ratio ends, in the loss that is linear in it."""
+
+Deceive = Literal["minimax", "non-saturating", "likelihood"]
+_LOSSES: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
+    "minimax": lambda logits: -functional.softplus(logits),
+    "non-saturating": lambda logits: functional.softplus(-logits),
+    "likelihood": lambda logits: -logits.clamp(max=_MOST_LOGIT).exp(),
+}
+"""A generator's loss from the logits of f: log(1 - f), -log f, -f / (1 - f)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdversarialSettings:
     """latent: length of z. hidden, judge: widths of generator and discriminator.
 
-    steps: of both, a round and client. class_weight: of the classifier's loss beside -log f.
+    sums: of generators, a round. steps: of both, between two sums and at each client. deceive: the
+    generator's loss, log(1 - f) of equation 13 by default, -log f, or -f / (1 - f).
+    class_weight: of the classifier's loss beside it. spread: deviation of a typical entry of x, by
+    which discriminators scale. blur: deviation of their noise, in spreads. inertia: in [0, 1), of
+    the generator that makes the distilled x: a mean over sums, each this much less than the next.
 
     >>> AdversarialSettings(steps=5).latent
     32
     """
 
     latent: int = 32
-    hidden: int = 256
-    judge: int = 128
+    hidden: int = 128
+    judge: int = 256
+    sums: int = 20
     steps: int = 20
     batch: int = 64
     rate: float = 1e-3
-    class_weight: float = 1.0
+    deceive: Deceive = "minimax"
+    class_weight: float = 0.1
+    spread: float = 0.3
+    blur: float = 0.5
+    inertia: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("latent", "hidden", "judge", "steps", "batch"):
+        for name in ("latent", "hidden", "judge", "sums", "steps", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(name, getattr(self, name), "use 1 or more")
-        for name, least in (("rate", "above 0"), ("class_weight", "of 0 or more")):
+        for name, least in (
+            ("rate", "above 0"),
+            ("spread", "above 0"),
+            ("class_weight", "of 0 or more"),
+            ("blur", "of 0 or more"),
+        ):
             value = getattr(self, name)
-            if not 0 <= value < math.inf or (name == "rate" and value == 0):
+            if not 0 <= value < math.inf or (least == "above 0" and value == 0):
                 raise ConfigurationError(name, value, f"use a finite number {least}")
+        if not 0 <= self.inertia < 1:
+            raise ConfigurationError("inertia", self.inertia, "use a number in [0, 1)")
+        if self.deceive not in get_args(Deceive):
+            allowed = f"use one of {', '.join(get_args(Deceive))}"
+            raise ConfigurationError("deceive", self.deceive, allowed)
 
 
 class Generator(nn.Module):
@@ -105,6 +142,7 @@ def discriminator(shape: tuple[int, ...], settings: AdversarialSettings, seed: i
         torch.manual_seed(seed)
         return nn.Sequential(
             nn.Flatten(),
+            Standardise(_CENTRE, settings.spread),
             nn.Linear(math.prod(shape), settings.judge),
             nn.LeakyReLU(0.2),
             nn.Linear(settings.judge, 1),
@@ -114,8 +152,10 @@ def discriminator(shape: tuple[int, ...], settings: AdversarialSettings, seed: i
 class Adversary:
     """One client's discriminator, and its copy of the generator. A `LocalTrainer` of both.
 
-    model: the generator, which the server's mean replaces every round. classifier: the client's,
-    which is read and not trained here. seed: of discriminator, batches and noise.
+    model: the generator, which the server's mean replaces after every sum. classifier: the
+    client's, which is read and not trained here. seed: of discriminator, batches and noise.
+    budget: where the discriminator is to learn by DP-SGD. Then nothing else reads a record, and
+    classes are drawn as if the client held each of its own as often.
     """
 
     def __init__(
@@ -126,6 +166,7 @@ class Adversary:
         settings: AdversarialSettings,
         seed: int,
         device: torch.device,
+        budget: PrivateBudget | None = None,
     ) -> None:
         self.model: nn.Module = model.to(device)
         self.settings, self.learning_rate = settings, settings.rate
@@ -135,10 +176,11 @@ class Adversary:
         self._random = torch.Generator().manual_seed(seed)
         self._judges = torch.optim.Adam(self.judge.parameters(), settings.rate, _BETAS)
         self._makes = torch.optim.Adam(model.parameters(), settings.rate, _BETAS)
-
-    def restart(self) -> None:
-        """Forget the generator's moments: they were those of a generator that has been replaced."""
-        self._makes.state.clear()
+        held = torch.bincount(train.labels.cpu(), minlength=model.n_classes).float()
+        self._held = held if budget is None else (held > 0).float()
+        self._private: PrivateGradient | None = None
+        if budget is not None:
+            self._private = PrivateGradient(self.judge, self._train, budget)
 
     def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
         """So many steps of the discriminator, and of the generator against it, in turns.
@@ -152,33 +194,58 @@ class Adversary:
             self.step()
 
     def step(self) -> None:
-        """One step of each on one batch."""
-        size = self.settings.batch
-        drawn = torch.randint(len(self._train), (size,), generator=self._random)
-        z, classes = (part.to(self._device) for part in self._generator.sample(size, self._random))
-        made = self._generator(z, classes)
-        self.judge_step(self._train.pixels[drawn.to(self._device)], made.detach())
+        """One step of the discriminator, against x of every class; one of the generator."""
+        size, random = self.settings.batch, self._random
+        with torch.no_grad():
+            made = self._make(*self._generator.sample(size, random))
+        self._judge(made)
+        z, _ = self._generator.sample(size, random)
+        classes = torch.multinomial(self._held, size, replacement=True, generator=random)
         self._makes.zero_grad(set_to_none=True)
-        self._deceive(made, classes).backward()  # type: ignore[no-untyped-call]
+        made = self._make(z, classes)
+        self._deceive(made, classes.to(self._device)).backward()  # type: ignore[no-untyped-call]
         self._makes.step()
+
+    def _make(self, z: Tensor, classes: Tensor) -> Tensor:
+        made: Tensor = self._generator(z.to(self._device), classes.to(self._device))
+        return made
+
+    def _judge(self, made: Tensor) -> None:
+        if self._private is None:
+            size = len(made)
+            drawn = torch.randint(len(self._train), (size,), generator=self._random)
+            self.judge_step(self._train.pixels[drawn.to(self._device)], made)
+            return
+        self._private.fill(self._on_records)
+        with unhooked_inputs():
+            functional.softplus(self.judge(self._blur(made))).mean().backward()  # type: ignore[no-untyped-call]
+        self._judges.step()
+
+    def _on_records(self, judge: nn.Module, batch: Images) -> Tensor:
+        return functional.softplus(-judge(self._blur(batch.pixels))).sum()
 
     def judge_step(self, records: Tensor, made: Tensor) -> None:
         """One step of the discriminator: -log f(record) - log(1 - f(generated))."""
-        loss = functional.softplus(-self.judge(records)).mean()
-        loss = loss + functional.softplus(self.judge(made)).mean()
+        loss = functional.softplus(-self.judge(self._blur(records))).mean()
+        loss = loss + functional.softplus(self.judge(self._blur(made))).mean()
         self._judges.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._judges.step()
 
+    def _blur(self, x: Tensor) -> Tensor:
+        """With the noise through which a discriminator sees it."""
+        deviation = self.settings.blur * self.settings.spread
+        if not deviation:
+            return x
+        return x + deviation * torch.randn(x.shape, generator=self._random).to(x.device)
+
     def _deceive(self, made: Tensor, classes: Tensor) -> Tensor:
-        """-log f, plus the weight times f CE(classifier(x), class)."""
-        logits: Tensor = self.judge(made)[:, 0]
-        loss = functional.softplus(-logits).mean()
+        """The loss of f, plus the weight times the classifier's cross-entropy with the class."""
+        loss = _LOSSES[self.settings.deceive](self.judge(self._blur(made))[:, 0]).mean()
         if not self.settings.class_weight:
             return loss
-        taught = functional.cross_entropy(self._classifier(made), classes, reduction="none")
-        weighted: Tensor = (logits.detach().sigmoid() * taught).mean()
-        return loss + self.settings.class_weight * weighted
+        taught = functional.cross_entropy(self._classifier(made), classes)
+        return loss + self.settings.class_weight * taught
 
     @torch.no_grad()
     def weigh(self, x: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ the guarantee says.
 import math
 import os
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,42 +65,123 @@ def _check_records_stay_apart(model: nn.Module) -> None:
             )
 
 
-class PrivateTrainer:
-    """One client's network under DP-SGD. Has the local half of `Trainer`'s interface."""
+class PrivateBudget:
+    """What all networks of one client may spend together on its records: steps of one noise.
 
-    def __init__(
-        self,
-        model: nn.Module,
-        train: Images,
-        settings: PrivateSGD,
-        device: torch.device,
-        random: Random = os.urandom,
-    ) -> None:
+    settings: of DP-SGD; its steps are those of all networks. n_records: of the client. noise: over
+    the clip. rate: the probability of each record to be in a batch. taken: steps so far.
+
+    >>> budget = PrivateBudget(PrivateSGD(epsilon=4.0, delta=1e-5, steps=300), n_records=500)
+    >>> round(budget.noise, 1)
+    1.2
+    """
+
+    def __init__(self, settings: PrivateSGD, n_records: int, random: Random = os.urandom) -> None:
+        plan = TrainingPlan(n_records, settings.batch, settings.steps)
+        self.settings = settings
+        self.noise = calibrate(settings.epsilon, settings.delta, plan)
+        self.rate = plan.sample_rate
+        self.chance = FloatGaussian(random)
+        self.taken = 0
+        self._plan = plan.with_noise(self.noise)
+
+    def guarantee(self) -> Guarantee:
+        """What the steps that were calibrated for carry; more steps than those void it."""
+        epsilon, delta = self.settings.epsilon, self.settings.delta
+        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta, poisson=True)
+        over = self.taken - self.settings.steps
+        excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
+        return made.voided_by([*excess, *self.chance.unmet])
+
+
+@contextmanager
+def unhooked_inputs() -> Iterator[None]:
+    """Without torch's warning where Opacus's hooks meet inputs that need no gradient."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        yield
+
+
+Loss = Callable[[nn.Module, Images], Tensor]
+"""Of a network on a batch, summed over its records; each record's is its own."""
+
+
+class PrivateGradient:
+    """Clipped, summed and noised gradients of one network, on Poisson batches of the records."""
+
+    def __init__(self, model: nn.Module, train: Images, budget: PrivateBudget) -> None:
         from opacus import GradSampleModule
         from opacus.optimizers import DPOptimizer
 
         _check_records_stay_apart(model)
-        self.model = model.to(device)
-        self._train = train.to(device)
-        self._settings = settings
-        plan = TrainingPlan(len(train), settings.batch, settings.steps)
-        noise = calibrate(settings.epsilon, settings.delta, plan)
-        self._plan = plan.with_noise(noise)
-        self._rate, self._noise_multiplier = plan.sample_rate, noise
-        self._wrapped = GradSampleModule(self.model, loss_reduction="sum")
-        self._chance = FloatGaussian(random)
-        self._optimiser = DPOptimizer(
-            torch.optim.SGD(self.model.parameters(), lr=settings.learning_rate),
+        self._model, self._train, self._budget = model, train, budget
+        self._wrapped = GradSampleModule(model, loss_reduction="sum")
+        self._wrapped.disable_hooks()  # but in `fill`: other passes touch no record
+        self._clipper = DPOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.0),  # never steps
             noise_multiplier=0.0,  # `_add_noise` adds it
-            max_grad_norm=settings.clip,
-            expected_batch_size=max(1, round(self._rate * len(train))),
+            max_grad_norm=budget.settings.clip,
+            expected_batch_size=max(1, round(budget.rate * len(train))),
         )
-        self._taken = 0
+
+    def fill(self, loss: Loss) -> None:
+        """Leave one step's gradient of the mean loss in the parameters, to be stepped along."""
+        budget = self._budget
+        drawn = np.flatnonzero(budget.chance.uniform(len(self._train)) < budget.rate)
+        batch = self._train[torch.from_numpy(drawn).to(self._train.labels.device)]
+        self._clipper.zero_grad()
+        self._wrapped.enable_hooks()
+        with unhooked_inputs():
+            loss(self._wrapped, batch).backward()  # type: ignore[no-untyped-call]
+        self._wrapped.disable_hooks()
+        self._drop_what_is_not_finite()
+        if not self._clipper.pre_step():  # clips every record's gradient, sums and scales
+            raise LocalError("Opacus held a step back: DP-SGD would leave it without noise")
+        self._add_noise()
+        budget.taken += 1
+
+    def _drop_what_is_not_finite(self) -> None:
+        """Zero the gradient of every record that has a NaN or an infinity in it.
+
+        Clipping multiplies by clip / norm, which makes NaN of them: one record could then show in
+        every parameter, whatever the noise. A server that chooses the weights could see to that.
+        """
+        gradients = self._clipper.grad_samples
+        if not gradients or not len(gradients[0]):
+            return  # an empty batch
+        finite = torch.stack([g.flatten(1).isfinite().all(dim=1) for g in gradients]).all(dim=0)
+        for gradient in gradients:
+            gradient[~finite] = 0.0
+
+    def _add_noise(self) -> None:
+        """N(0, (z clip)^2) on the summed gradient, so that over the batch size on the mean."""
+        budget, expected = self._budget, self._clipper.expected_batch_size
+        scale = budget.noise * budget.settings.clip / expected
+        for parameter in self._model.parameters():
+            if parameter.grad is None:
+                raise LocalError("a parameter has no gradient: DP-SGD would leave it without noise")
+            noise = torch.from_numpy(budget.chance.normal(parameter.numel()) * scale)
+            parameter.grad += noise.to(parameter.grad).view_as(parameter.grad)
+
+
+def _cross_entropy(network: nn.Module, batch: Images) -> Tensor:
+    return functional.cross_entropy(network(batch.pixels), batch.labels, reduction="sum")
+
+
+class PrivateTrainer:
+    """One client's network under DP-SGD. Has the local half of `Trainer`'s interface."""
+
+    def __init__(
+        self, model: nn.Module, train: Images, budget: PrivateBudget, device: torch.device
+    ) -> None:
+        self.model, self.budget = model.to(device), budget
+        self._gradient = PrivateGradient(self.model, train.to(device), budget)
+        self._optimiser = torch.optim.SGD(model.parameters(), lr=budget.settings.learning_rate)
 
     @property
     def learning_rate(self) -> float:
         """Of every step; no schedule changes it."""
-        return self._settings.learning_rate
+        return self.budget.settings.learning_rate
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
@@ -111,51 +194,10 @@ class PrivateTrainer:
         """
         if lessons is not None:
             raise LocalError("DP-SGD learns the labels of private records alone")
-        with warnings.catch_warnings():
-            # Opacus hooks every layer; that no gradient reaches the pixels is as it should be.
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            for _ in range(steps):
-                self._step()
-
-    def _step(self) -> None:
-        drawn = np.flatnonzero(self._chance.uniform(len(self._train)) < self._rate)
-        batch = self._train[torch.from_numpy(drawn).to(self._train.labels.device)]
-        self._optimiser.zero_grad()
-        loss = functional.cross_entropy(self._wrapped(batch.pixels), batch.labels, reduction="sum")
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._drop_what_is_not_finite()
-        if self._optimiser.pre_step():  # clips every record's gradient, sums and scales
-            self._add_noise()
-            self._optimiser.original_optimizer.step()
-        self._taken += 1
-
-    def _drop_what_is_not_finite(self) -> None:
-        """Zero the gradient of every record that has a NaN or an infinity in it.
-
-        Clipping multiplies by clip / norm, which makes NaN of them: one record could then show in
-        every parameter, whatever the noise. A server that chooses the weights could see to that.
-        """
-        gradients = self._optimiser.grad_samples
-        if not gradients or not len(gradients[0]):
-            return  # an empty batch
-        finite = torch.stack([g.flatten(1).isfinite().all(dim=1) for g in gradients]).all(dim=0)
-        for gradient in gradients:
-            gradient[~finite] = 0.0
-
-    def _add_noise(self) -> None:
-        """N(0, (z clip)^2) on the summed gradient, so that over the batch size on the mean."""
-        settings, expected = self._settings, self._optimiser.expected_batch_size
-        scale = self._noise_multiplier * settings.clip / expected
-        for parameter in self.model.parameters():
-            if parameter.grad is None:
-                raise LocalError("a parameter has no gradient: DP-SGD would leave it without noise")
-            noise = torch.from_numpy(self._chance.normal(parameter.numel()) * scale)
-            parameter.grad += noise.to(parameter.grad).view_as(parameter.grad)
+        for _ in range(steps):
+            self._gradient.fill(_cross_entropy)
+            self._optimiser.step()
 
     def guarantee(self) -> Guarantee:
-        """What the steps that were calibrated for carry; more steps than those void it."""
-        epsilon, delta = self._settings.epsilon, self._settings.delta
-        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta, poisson=True)
-        over = self._taken - self._settings.steps
-        excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
-        return made.voided_by([*excess, *self._chance.unmet])
+        """Of the budget, for all that spends it."""
+        return self.budget.guarantee()

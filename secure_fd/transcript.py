@@ -115,6 +115,18 @@ class ParameterRound:
     parameters: Float32Array = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratorRound:
+    """A generator that every party holds: the one that made a round's x, parameters flattened.
+
+    uploads: by client, its generator in the newest sum as the server read it, or None under masks.
+    """
+
+    index: int
+    uploads: Mapping[int, Float32Array] | None = field(repr=False)
+    parameters: Float32Array = field(repr=False)
+
+
 @dataclass(slots=True)
 class Transcript:
     """A run's rounds in order, the bytes that each client sent and received, and who was missing.
@@ -133,6 +145,8 @@ class Transcript:
     down: NDArray[np.int64] = field(init=False)
     distillation: list[DistillationRound] = field(default_factory=list, repr=False)
     parameters: list[ParameterRound] = field(default_factory=list, repr=False)
+    generator: GeneratorRound | None = field(default=None, repr=False)
+    """The newest, of a method that has one."""
     survivors: list[int] = field(default_factory=list)
     void_rounds: int = 0
     missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)

@@ -55,7 +55,7 @@ from secure_fd.privacy.release import UNIT, ClientShares, NoisyClassMeans
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee, PrivacyUnit
-from secure_fd.private_training import PrivateSGD, PrivateTrainer
+from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.protection import record as record_unit
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelLedger, LabelUnit
@@ -339,7 +339,8 @@ def _trainer(pixels: Tensor, labels: Tensor, setting: Setting, random: Random) -
     )
     records = Images(pixels, labels.long())
     network = nn.Sequential(nn.Flatten(), linear)
-    return PrivateTrainer(network, records, terms, torch.device("cpu"), random)
+    budget = PrivateBudget(terms, len(records), random)
+    return PrivateTrainer(network, records, budget, torch.device("cpu"))
 
 
 def _steps(trainer: PrivateTrainer, batch: int) -> FloatArray:

@@ -179,6 +179,13 @@ class Setting:
             raise ConfigurationError("proxies", None, "this method needs public proxies")
         return self.proxies
 
+    def check_plain_steps(self, field: str) -> None:
+        """ConfigurationError for views or falling rates, which the steps of DP-SGD do not take."""
+        if self.schedule.anneal_over is not None or self.schedule.augment != "none":
+            raise ConfigurationError(
+                field, "PrivateSGD", "it takes neither anneal_over nor augment"
+            )
+
     def check_no_protection(self) -> None:
         """ConfigurationError where a protection was given to a method without votes to guard."""
         if self.protection.name != NoProtection.name:

@@ -1,15 +1,20 @@
 """DaFKD (Wang et al., CVPR 2023), its discriminators kept at home (the supplement, section B).
 
-A round is two sums. Clients train from the global network; each trains its discriminator and its
-copy of the generator, and the sum of generators (section A) and of networks gives the mean of each.
-Then everybody draws the same generated x from the joint seed, and client k shares f_k(x) s_k(x).
-The class total of that product is f_k(x), so one vector carries both sums of equation 8; for the
-same reason the supplement's way, f_k s_k in clear beside a protected sum of f_k, would give f_k
-away. The server divides, and distils the global network from sum_k alpha_k(x) s_k(x).
+A round: clients train from the global network; then each trains its discriminator and its copy of
+the generator, and sums of generators give the mean that all go on from (section A), so many times.
+The last of these sums holds the networks too. Then everybody draws the same generated x from the
+joint seed, and client k shares f_k(x) s_k(x). The class total of that product is f_k(x), so one
+vector carries both sums of equation 8; for the same reason the supplement's way, f_k s_k in clear
+beside a protected sum of f_k, would give f_k away. The server divides, and distils the global
+network from sum_k alpha_k(x) s_k(x).
+
+Records that are features of a public map make the feature generator of Fig. 7: it makes feature
+maps, never images.
 
 Where the supplement is silent: the global network is distilled from the mean of the clients'
 networks, as in FedDF (Lin et al., 2020), or goes on from the last round's; means of networks are
-by records, and those of generators count every client the same, as equation 13 does.
+by records, and those of generators count every client the same, as equation 13 does. The distilled
+x are of a running mean of these means, as generators that chase discriminators swing.
 """
 
 import struct
@@ -33,6 +38,7 @@ from secure_fd.exchange import (
     ServerReport,
     ServerTurn,
     Share,
+    Sum,
     Void,
 )
 from secure_fd.knowledge import (
@@ -53,10 +59,13 @@ from secure_fd.methods.fedavg import (
     read_model,
 )
 from secure_fd.models import flatten, load_flat
-from secure_fd.training import Steps, Trainer, predict
+from secure_fd.privacy.units import Guarantee
+from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
+from secure_fd.training import Learner, Steps, Trainer, predict
 from secure_fd.transcript import (
     DistillationRound,
     Float32Array,
+    GeneratorRound,
     ParameterRound,
     Transcript,
     uploads_of,
@@ -72,17 +81,20 @@ class DaFKD:
 
     "domain" is f_k, "ratio" is f_k / (1 - f_k), which is the density ratio p_k / p by Theorem 1,
     over K, its largest value; "uniform" is FedDF's. generated: x a round. steps: of the server's
-    distillation a round. start: the network that it distils from.
+    distillation a round. start: the network that it distils from. private: DP-SGD of classifier
+    and discriminator, whose steps are those of both in the whole run; all that is shared is
+    computed from these two, and covered with them.
 
     >>> DaFKD().name
     'DaFKD'
     """
 
     weight: Weight = "domain"
-    generated: int = 1024
-    steps: int = 50
+    generated: int = 4096
+    steps: int = 200
     start: Literal["mean", "last"] = "mean"
     adversarial: AdversarialSettings = field(default_factory=AdversarialSettings)
+    private: PrivateSGD | None = None
 
     needs_proxies: ClassVar[bool] = False
 
@@ -106,6 +118,8 @@ class DaFKD:
         """Raise ConfigurationError for networks that differ, and for a protection of votes."""
         check_one_architecture(models)
         setting.check_no_protection()
+        if self.private is not None:
+            setting.check_plain_steps("private")
 
     def client(self, setting: Setting, own: Own) -> "DaFKDClient":
         """The half of one client."""
@@ -125,19 +139,27 @@ def feddf(**settings: object) -> DaFKD:
     return DaFKD("uniform", **settings)  # type: ignore[arg-type]
 
 
+_GENERATOR, _ASKED, _NETWORK = b"g", b"v", b"n"
+"""What a message of the server holds: a mean generator; that, and the one that makes the round's
+x; the global network."""
+
+
 class _Terms:
     """What both halves derive for themselves: codecs, the first generator, each round's x."""
 
     def __init__(self, method: DaFKD, setting: Setting, network: nn.Module) -> None:
         self.method, self.setting = method, setting
         self.first = Generator(setting.shape, setting.n_classes, method.adversarial, seed=0)
-        largest = max(setting.records)
-        self.networks = ParameterCodec(tuple(count / largest for count in setting.records))
+        self.networks = ParameterCodec.by_records(setting.records)
         self.generators = ParameterCodec(tuple(1.0 for _ in setting.records))
         self.votes = KnowledgeCodec(setting.n_classes, SOFT_LEVELS)
-        shared = len(flatten(network)) if method.start == "mean" else 0
-        self.sizes = (shared, len(flatten(self.first)))
-        """Parameters of the network, and of the generator, in the first sum."""
+        self.network, self.generator = len(flatten(network)), len(flatten(self.first))
+        """Parameters of each."""
+
+    def shared(self, exchange: int) -> tuple[int, int]:
+        """Parameters of the generator and of the network in one sum of a round."""
+        last = exchange == self.method.adversarial.sums - 1
+        return self.generator, self.network if last and self.method.start == "mean" else 0
 
     @torch.no_grad()
     def generated(self, generator: Generator, index: int) -> Tensor:
@@ -147,36 +169,28 @@ class _Terms:
         made: Tensor = generator(z.to(device), classes.to(device))
         return made
 
-    def decode(self, total: UnitArray, survivors: Sequence[int]) -> Float32Array:
-        """[networks + generators] means, from the exact sum of the survivors' integers."""
-        cut = self.sizes[0]
-        network = self.networks.decode(total[:cut], survivors)
-        generator = self.generators.decode(total[cut:], survivors)
-        return np.concatenate([network, generator]).astype(np.float32)
-
-    def decode_one(self, client: int, values: UnitArray) -> Float32Array:
-        """[networks + generators] of one client, for whoever may read its upload."""
-        cut = self.sizes[0]
-        network = self.networks.decode_one(client, values[:cut])
-        generator = self.generators.decode_one(client, values[cut:])
-        return np.concatenate([network, generator])
-
 
 class DaFKDClient(LearningHalf):
     """Trains network, discriminator and generator; shares parameters, then f_k(x) s_k(x)."""
 
     def __init__(self, terms: _Terms, own: Own) -> None:
-        self.learner = own.learner(terms.setting.schedule)
         self._terms, self._own = terms, own
-        self._generator = deepcopy(terms.first)
+        self._generator, self._makes = deepcopy(terms.first), deepcopy(terms.first).to(own.device)
+        train, private = own.data.train, terms.method.private
+        budget = None if private is None else PrivateBudget(private, len(train))
+        trainer = None if budget is None else PrivateTrainer(own.model, train, budget, own.device)
+        schedule = terms.setting.schedule
+        self.learner = Learner(own.model, train, schedule, own.seed, own.device, trainer)
         self.adversary = Adversary(
             self._generator,
             own.model,
-            own.data.train,
+            train,
             terms.method.adversarial,
             own.seed,
             own.device,
+            budget,
         )
+        self._budget = budget
         self._network: Float32Array | None = None
         self._units: UnitArray | None = None
 
@@ -190,28 +204,29 @@ class DaFKDClient(LearningHalf):
         self._load()
         yield from self.learner.local(self._terms.setting.schedule.fedavg_steps)
         settings = self._terms.method.adversarial
-        yield Steps(self.adversary, settings.steps, settings.rate)
         try:
-            told = yield self._parameters()
-            self._take_generator(told)
-            told = yield self._votes(index)
-            self._network = read_model(told, len(flatten(self._own.model)))
+            for exchange in range(settings.sums):
+                yield Steps(self.adversary, settings.steps, settings.rate)
+                self._take((yield self._parameters(exchange)))
+            self._take((yield self._votes(index)))
         except Void:
             pass
         self._load()
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
-        """Take over the generator or the network that was sent; their lengths differ."""
+        """Take over what was sent."""
         self._read(subject)
-        if message is not None and len(message) == 4 * self._terms.sizes[1]:
-            self._take_generator(message)
-        elif message is not None:
-            self._network = read_model(message, len(flatten(self._own.model)))
+        if message is not None:
+            self._take(message)
         self._load()
 
     def report(self) -> ClientReport:
         """Its votes of the last round."""
         return ClientReport(units=self._units)
+
+    def guarantee(self) -> Guarantee | None:
+        """Of DP-SGD, where it is on."""
+        return None if self._budget is None else self._budget.guarantee()
 
     def _read(self, subject: bytes) -> int:
         """The round; in the first one, the network that starts the run."""
@@ -220,21 +235,34 @@ class DaFKDClient(LearningHalf):
         index = int(_INDEX.unpack_from(subject)[0])
         self.learner.round = index
         if len(subject) > _INDEX.size:
-            self._network = read_model(subject[_INDEX.size :], len(flatten(self._own.model)))
+            self._take(subject[_INDEX.size :])
         return index
 
-    def _parameters(self) -> Share:
-        """The first sum: the network where its mean is used, and the generator."""
+    def _take(self, message: bytes) -> None:
+        """Take over generators or the network. Raises PeerError for what is neither."""
+        kind, body, terms = message[:1], message[1:], self._terms
+        if kind == _NETWORK:
+            self._network = read_model(body, terms.network)
+        elif kind == _GENERATOR:
+            self._fill(self._generator, read_model(body, terms.generator))
+        elif kind == _ASKED:
+            both = read_model(body, 2 * terms.generator)
+            self._fill(self._generator, both[: terms.generator])
+            self._fill(self._makes, both[terms.generator :])
+        else:
+            raise PeerError("a message holds neither a network nor a generator")
+
+    def _parameters(self, exchange: int) -> Share:
+        """The generator, and in a round's last sum of generators the network."""
         terms, own = self._terms, self._own
         parts = [terms.generators.encode(own.number, flatten(self._generator).cpu().numpy())]
-        if terms.sizes[0]:
-            network = flatten(own.model).cpu().numpy()
-            parts.insert(0, terms.networks.encode(own.number, network))
+        if terms.shared(exchange)[1]:
+            parts.append(terms.networks.encode(own.number, flatten(own.model).cpu().numpy()))
         return Share(np.concatenate(parts), terms.networks.bound)
 
     def _votes(self, index: int) -> Share:
-        """The second sum: w_k(x) s_k(x)."""
-        x = self._terms.generated(self._generator, index)
+        """w_k(x) s_k(x)."""
+        x = self._terms.generated(self._makes, index)
         said = Contribution(self._weights(x), predict(self._own.model, x))
         self._units = self._terms.votes.encode(Released.of(said))
         return Share(self._units, self._terms.votes.levels)
@@ -251,15 +279,13 @@ class DaFKDClient(LearningHalf):
             case _:
                 return np.ones(len(x))
 
-    def _take_generator(self, message: bytes) -> None:
-        parameters = read_model(message, self._terms.sizes[1])
-        load_flat(self._generator, torch.from_numpy(parameters).to(self._own.device))
-        self.adversary.restart()
-
     def _load(self) -> None:
         if self._network is None:
             raise PeerError("no global network was sent")
-        load_flat(self._own.model, torch.from_numpy(self._network).to(self._own.device))
+        self._fill(self._own.model, self._network)
+
+    def _fill(self, model: nn.Module, parameters: Float32Array) -> None:
+        load_flat(model, torch.from_numpy(parameters).to(self._own.device))
 
 
 class DaFKDServer(RecordingHalf):
@@ -267,44 +293,59 @@ class DaFKDServer(RecordingHalf):
 
     def __init__(self, terms: _Terms, initial: nn.Module) -> None:
         self._terms, self._sent = terms, False
-        self._network = deepcopy(initial)
-        self._generator = deepcopy(terms.first).to(next(initial.parameters()).device)
+        self._network, device = deepcopy(initial), next(initial.parameters()).device
+        self._generator, self._makes = (deepcopy(terms.first).to(device) for _ in range(2))
         self._ensemble: Ensemble | None = None
+        self._recorded = 0
 
     def round(self, index: int) -> ServerTurn:
-        """Two sums: parameters, then weighted predictions on generated x; sends the network."""
-        initial = b"" if self._sent else model_bytes(flatten(self._network).cpu().numpy())
-        self._sent, self._ensemble, terms = True, None, self._terms
-        got = yield Ask(_INDEX.pack(index) + initial, sum(terms.sizes), terms.networks.bound)
-        self._take_means(got.total, got.survivors)
+        """Sums of generators, one of votes on generated x; sends the distilled network."""
+        self._recorded, self._ensemble, terms = 0, None, self._terms
+        body = _INDEX.pack(index) + (b"" if self._sent else self._sent_network())
+        self._sent = True
+        for exchange in range(terms.method.adversarial.sums):
+            got = yield Ask(body, sum(terms.shared(exchange)), terms.networks.bound)
+            self._take_means(exchange, got)
+            body = _GENERATOR + _bytes(self._generator)
+        body = _ASKED + _bytes(self._generator) + _bytes(self._makes)
         votes = terms.votes
-        length = terms.method.generated * votes.n_classes
-        got = yield Ask(model_bytes(flatten(self._generator).cpu().numpy()), length, votes.levels)
+        got = yield Ask(body, terms.method.generated * votes.n_classes, votes.levels)
         sums = votes.decode(got.total, len(got.survivors))
-        x = terms.generated(self._generator, index)
-        numbers = np.arange(len(x))
-        self._ensemble = Ensemble(numbers, ensemble_predictions(sums), sums.count > 0)
+        x = terms.generated(self._makes, index)
+        self._ensemble = Ensemble(np.arange(len(x)), ensemble_predictions(sums), sums.count > 0)
         self._distil(x, self._ensemble, index)
-        return model_bytes(flatten(self._network).cpu().numpy())
+        return self._sent_network()
 
-    def _take_means(self, total: UnitArray, survivors: Sequence[int]) -> None:
-        terms = self._terms
-        cut, device = terms.sizes[0], next(self._network.parameters()).device
-        means = torch.from_numpy(terms.decode(total, survivors)).to(device)
-        load_flat(self._generator, means[cut:])
-        if cut:
-            load_flat(self._network, means[:cut])
+    def _sent_network(self) -> bytes:
+        return _NETWORK + _bytes(self._network)
+
+    def _take_means(self, exchange: int, got: Sum) -> None:
+        """Go on from the means of a sum."""
+        terms, decay = self._terms, self._terms.method.adversarial.inertia
+        cut = terms.generator
+        made = terms.generators.decode(got.total[:cut], got.survivors)
+        self._fill(self._generator, made)
+        kept = flatten(self._makes).double().cpu().numpy()
+        self._fill(self._makes, decay * kept + (1 - decay) * made)
+        if terms.shared(exchange)[1]:
+            self._fill(self._network, terms.networks.decode(got.total[cut:], got.survivors))
+
+    def _fill(self, model: nn.Module, parameters: FloatArray) -> None:
+        device = next(model.parameters()).device
+        load_flat(model, torch.from_numpy(parameters.astype(np.float32)).to(device))
 
     def _distil(self, x: Tensor, ensemble: Ensemble, index: int) -> None:
-        """Equation 8, by the schedule's steps and rate."""
-        schedule, device = self._terms.setting.schedule, x.device
+        """Equation 8, at the round's rate, which falls to zero."""
+        terms, device = self._terms, x.device
+        schedule = terms.setting.schedule
         kept = torch.from_numpy(ensemble.kept).to(device)
         targets = torch.from_numpy(ensemble.predictions).float().to(device)[kept]
         nothing = Images(x[:0], torch.zeros(0, dtype=torch.int64))
-        apart = replace(schedule.sgd, own_batch=0)  # a server has no records
-        trainer = Trainer(self._network, nothing, apart, index, device)
-        trainer.learning_rate = schedule.rate(index)
-        trainer.distillation_steps(x[kept], targets, self._terms.method.steps)
+        apart = replace(schedule.sgd, learning_rate=schedule.rate(index), own_batch=0)
+        trainer = Trainer(self._network, nothing, apart, index, device)  # a server has no records
+        for count, rate in replace(schedule, sgd=apart, anneal_over=1).rates(0, terms.method.steps):
+            trainer.learning_rate = rate
+            trainer.distillation_steps(x[kept], targets, count)
 
     def report(self) -> ServerReport:
         """The newest global network, and the share of generated x that taught it."""
@@ -312,17 +353,39 @@ class DaFKDServer(RecordingHalf):
         return ServerReport(kept=kept, parameters=flatten(self._network).cpu().numpy())
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
-        """Add one of the two sums as the server saw it."""
-        terms, total = self._terms, seen.result.total
-        clients = terms.setting.n_clients
-        if len(total) == sum(terms.sizes):
-            # What one client sent, where the wire shows it, is a vector of parameters as FedAvg's.
-            bound = terms.networks.bound
-            read = uploads_of(seen, clients, bound, 0, len(total))
-            uploads = None if read is None else {k: terms.decode_one(k, v) for k, v in read.items()}
-            mean = terms.decode(total, seen.result.survivors)
-            transcript.add_parameters(ParameterRound(index, uploads, seen.payloads, mean))
+        """Add one of the sums as the server saw it."""
+        terms, exchange = self._terms, self._recorded
+        self._recorded += 1
+        if exchange < terms.method.adversarial.sums:
+            sent = self._sent_parameters(exchange, seen)
+            makes, network = (flatten(m).cpu().numpy() for m in (self._makes, self._network))
+            generators = {k: parts[0] for k, parts in sent.items()} if seen.readable else None
+            transcript.generator = GeneratorRound(index, generators, makes)
+            if exchange + 1 == terms.method.adversarial.sums:
+                shown = seen.readable and terms.shared(exchange)[1]
+                networks = {k: parts[1] for k, parts in sent.items()} if shown else None
+                transcript.add_parameters(ParameterRound(index, networks, {}, network))
         elif self._ensemble is not None:
+            clients, levels = terms.setting.n_clients, terms.votes.levels
             transcript.distillation.append(
-                DistillationRound.of(index, seen, self._ensemble, terms.votes.levels, clients)
+                DistillationRound.of(index, seen, self._ensemble, levels, clients)
             )
+
+    def _sent_parameters(
+        self, exchange: int, seen: Seen
+    ) -> dict[int, tuple[Float32Array, Float32Array]]:
+        """By client, its generator and its network before the distillation; empty under masks."""
+        terms, cut = self._terms, self._terms.generator
+        clients, length = terms.setting.n_clients, sum(terms.shared(exchange))
+        read = uploads_of(seen, clients, terms.networks.bound, 0, length) or {}
+        return {
+            k: (
+                terms.generators.decode_one(k, values[:cut]),
+                terms.networks.decode_one(k, values[cut:]),
+            )
+            for k, values in read.items()
+        }
+
+
+def _bytes(model: nn.Module) -> bytes:
+    return model_bytes(flatten(model).cpu().numpy())

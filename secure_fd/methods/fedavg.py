@@ -7,7 +7,7 @@ Its clients train one shared architecture from one initialisation. With a `Priva
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateSGD, PrivateTrainer
+from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.recipes import SGD
 from secure_fd.training import Learner
 from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of
@@ -42,6 +42,16 @@ class ParameterCodec:
     def __post_init__(self) -> None:
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
             raise ConfigurationError("shares", self.shares, "use numbers above 0, at most 1")
+
+    @classmethod
+    def by_records(cls, records: Sequence[int]) -> Self:
+        """Shares of clients that hold so many training records.
+
+        >>> ParameterCodec.by_records((50, 100)).shares
+        (0.5, 1.0)
+        """
+        largest = max(records)
+        return cls(tuple(count / largest for count in records))
 
     @property
     def bound(self) -> int:
@@ -118,32 +128,26 @@ class FedAvg:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
         setting.check_no_protection()
         check_one_architecture(models)
-        steps = setting.schedule
-        altered = steps.anneal_over is not None or steps.augment != "none"
-        if isinstance(self.optimiser, PrivateSGD) and altered:
-            raise ConfigurationError(
-                "optimiser", "PrivateSGD", "it takes neither anneal_over nor augment"
-            )
+        if isinstance(self.optimiser, PrivateSGD):
+            setting.check_plain_steps("optimiser")
 
     def client(self, setting: Setting, own: Own) -> "FedAvgClient":
         """The half of one client."""
         steps, private = setting.schedule, None
         if isinstance(self.optimiser, PrivateSGD):
-            private = PrivateTrainer(own.model, own.data.train, self.optimiser, own.device)
+            budget = PrivateBudget(self.optimiser, len(own.data.train))
+            private = PrivateTrainer(own.model, own.data.train, budget, own.device)
         elif self.optimiser is not None:
             steps = replace(steps, sgd=self.optimiser)
         learner = Learner(own.model, own.data.train, steps, own.seed, own.device, private)
         count = setting.schedule.fedavg_steps if self.local_steps is None else self.local_steps
-        return FedAvgClient(own.number, learner, _codec(setting), count)
+        return FedAvgClient(own.number, learner, ParameterCodec.by_records(setting.records), count)
 
     def server(self, setting: Setting, initial: nn.Module) -> "FedAvgServer":
         """The server's half."""
-        return FedAvgServer(flatten(initial).cpu().numpy(), _codec(setting))
-
-
-def _codec(setting: Setting) -> ParameterCodec:
-    largest = max(setting.records)
-    return ParameterCodec(tuple(count / largest for count in setting.records))
+        return FedAvgServer(
+            flatten(initial).cpu().numpy(), ParameterCodec.by_records(setting.records)
+        )
 
 
 class FedAvgClient(LearningHalf):

@@ -17,7 +17,7 @@ from secure_fd.federation import Dropouts, Federation, participants_of
 from secure_fd.methods.dafkd import DaFKD, feddf
 from secure_fd.recipes import Schedule
 
-SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, steps=2, batch=16)
+SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
 QUICK = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
 
 
@@ -99,13 +99,14 @@ def test_what_is_no_model_is_refused(digits: FederatedData) -> None:
     for subject, sentence in (
         (b"short", "too short"),
         (bytes(8), "no global network"),
-        (bytes(11), "are not"),
+        (bytes(11), "neither a network nor"),
+        (bytes(8) + b"n123", "are not"),
     ):
         with pytest.raises(PeerError, match=sentence):
             next(half.round(subject))
     size = sum(p.numel() for p in run.models[0].parameters())
     with pytest.raises(PeerError, match="not finite"):
-        next(half.round(bytes(8) + np.full(size, np.inf, "<f4").tobytes()))
+        next(half.round(bytes(8) + b"n" + np.full(size, np.inf, "<f4").tobytes()))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,9 @@ def test_a_discriminator_approaches_its_optimum() -> None:
     random = torch.Generator().manual_seed(0)
     own, other = (0.07 * torch.randn(4000, 1, generator=random) + m for m in (0.4, 0.6))
     mixture = torch.cat([own, other])
-    settings = AdversarialSettings(judge=64, batch=256, rate=1e-2, class_weight=0.0)
+    settings = AdversarialSettings(
+        judge=64, batch=256, rate=1e-2, class_weight=0.0, spread=1.0, blur=0.0
+    )
     records = Images(own[:, :, None, None], torch.zeros(4000, dtype=torch.int64))
     unused = Generator((1, 1, 1), 2, settings, seed=0)
     client = Adversary(unused, torch.nn.Identity(), records, settings, 0, torch.device("cpu"))

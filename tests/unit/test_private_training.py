@@ -17,7 +17,7 @@ from secure_fd.models import build, flatten
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.plans import TrainingPlan
 from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom
-from secure_fd.private_training import PrivateSGD, PrivateTrainer
+from secure_fd.private_training import PrivateBudget, PrivateGradient, PrivateSGD, PrivateTrainer
 from secure_fd.training import accuracy, predict
 from tests.unit.toy import network, toy
 
@@ -37,7 +37,8 @@ def private(
     data: Images | None = None, random: Random = os.urandom, **changes: float
 ) -> PrivateTrainer:
     settings = PrivateSGD(**{**_fields(SETTINGS), **changes})
-    return PrivateTrainer(network(), data or toy(), settings, CPU, random)
+    records = data or toy()
+    return PrivateTrainer(network(), records, PrivateBudget(settings, len(records), random), CPU)
 
 
 def _fields(settings: PrivateSGD) -> dict[str, float]:
@@ -46,7 +47,7 @@ def _fields(settings: PrivateSGD) -> dict[str, float]:
 
 def noiseless(made: PrivateTrainer) -> PrivateTrainer:
     """The twin without noise: sampling and clipping alone."""
-    made._noise_multiplier = 0.0
+    made.budget.noise = 0.0
     return made
 
 
@@ -89,7 +90,7 @@ def test_the_guarantee_is_that_of_the_calibration() -> None:
     claim = made.guarantee()
     assert claim.holds
     assert (claim.epsilon, claim.delta) == (4.0, 1e-5)
-    assert made._noise_multiplier == calibrate(4.0, 1e-5, TrainingPlan(100, 16, 30))
+    assert made.budget.noise == calibrate(4.0, 1e-5, TrainingPlan(100, 16, 30))
     assert "30 steps at sampling rate 0.16" in claim.accountant
 
 
@@ -111,7 +112,7 @@ def test_batches_and_noise_differ_between_runs() -> None:
     first: list[list[bytes]] = []
     for _ in range(2):
         made, seen = noiseless(private()), []
-        made._wrapped.register_forward_pre_hook(
+        made._gradient._wrapped.register_forward_pre_hook(
             lambda _module, given, into=seen: into.append(given[0].numpy().tobytes())
         )
         made.local_steps(3)
@@ -119,7 +120,7 @@ def test_batches_and_noise_differ_between_runs() -> None:
     assert first[0] != first[1]
     runs = [private(), private()]
     for made in runs:
-        made._rate = 0.0  # noise alone
+        made.budget.rate = 0.0  # noise alone
         made.local_steps(1)
     assert not torch.equal(*(flatten(r.model) for r in runs))
 
@@ -163,9 +164,9 @@ def test_noise_has_the_calibrated_size() -> None:
     for parameter in made.model.parameters():
         parameter.data.zero_()
     made._train = Images(torch.zeros(100, 1, 4, 4), torch.arange(100) % 2)
-    made._rate = 0.0  # nobody is drawn: all 60 batches are empty, and all must carry noise
+    made.budget.rate = 0.0  # nobody is drawn: all 60 batches are empty, and all must carry noise
     drawn = updates(made, 60)
-    expected = 0.1 * made._noise_multiplier * 0.5 / 16
+    expected = 0.1 * made.budget.noise * 0.5 / 16
     assert drawn.numel() == 9240
     assert float(drawn.std()) == pytest.approx(expected, rel=0.037)
     assert abs(float(drawn.mean())) < 5 * expected / math.sqrt(9240)
@@ -188,7 +189,9 @@ def test_an_empty_batch_is_a_step_of_noise() -> None:
 def test_batches_are_poisson_samples() -> None:
     """Sizes of 200 batches at rate 0.16 of 100: mean 16, variance 13.4; shuffling has none."""
     made, sizes = noiseless(private(steps=200)), []
-    made._wrapped.register_forward_pre_hook(lambda _module, given: sizes.append(len(given[0])))
+    made._gradient._wrapped.register_forward_pre_hook(
+        lambda _module, given: sizes.append(len(given[0]))
+    )
     made.local_steps(200)
     assert len(sizes) == 200
     assert abs(np.mean(sizes) - 16) < 5 * math.sqrt(13.44 / 200)
@@ -207,8 +210,8 @@ def test_an_absurd_record_moves_an_update_by_at_most_its_clip(size: float) -> No
 
     def update(data: Images, clip: float) -> Tensor:
         made = noiseless(private(data=data, clip=clip, learning_rate=1.0))
-        made._rate = 1.0  # everyone is drawn, so that only the record differs
-        made._optimiser.expected_batch_size = 16
+        made.budget.rate = 1.0  # everyone is drawn, so that only the record differs
+        made._gradient._clipper.expected_batch_size = 16
         return updates(made, 1)[0]
 
     for clip in (0.1, 1.0):
@@ -230,7 +233,7 @@ def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     def stepped(held: Images) -> Tensor:
         made = noiseless(private(data=held))
-        made._rate = 1.0
+        made.budget.rate = 1.0
         with torch.no_grad():
             made.model[1].weight[:, :4] = 3e38  # type: ignore[index]
         made.local_steps(1)
@@ -238,7 +241,7 @@ def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     without = stepped(Images(dark, base.labels))
     assert torch.allclose(stepped(data), without, atol=1e-6)
-    monkeypatch.setattr(PrivateTrainer, "_drop_what_is_not_finite", lambda _: None)
+    monkeypatch.setattr(PrivateGradient, "_drop_what_is_not_finite", lambda _: None)
     assert not stepped(data).isfinite().all()  # the twin that clips alone shows who was there
 
 
@@ -255,7 +258,7 @@ def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) 
 def test_layers_that_mix_records_are_refused(layer: nn.Module) -> None:
     mixing = nn.Sequential(nn.Flatten(), layer, nn.Linear(16, 2))
     with pytest.raises(ConfigurationError, match=r"Norm1d 1. is not allowed; use layers"):
-        PrivateTrainer(mixing, toy(), SETTINGS, CPU)
+        PrivateTrainer(mixing, toy(), PrivateBudget(SETTINGS, len(toy())), CPU)
 
 
 @given_noise
@@ -275,9 +278,10 @@ def test_private_training_learns_at_epsilon_4() -> None:
 def test_the_papers_convolutional_network_trains_privately() -> None:
     generator = torch.Generator().manual_seed(0)
     data = Images(torch.rand(8, 1, 28, 28, generator=generator), torch.arange(8))
-    made = PrivateTrainer(build("cnn-5-5-50", 10, 0), data, PrivateSGD(8.0, 1e-5, 6), CPU)
+    budget = PrivateBudget(PrivateSGD(8.0, 1e-5, 6), len(data))
+    made = PrivateTrainer(build("cnn-5-5-50", 10, 0), data, budget, CPU)
     made.local_steps(1)
-    made._rate = 0.0
+    made.budget.rate = 0.0
     assert float(updates(made, 1).abs().sum()) > 0
     assert predict(made.model, data.pixels).shape == (8, 10)
 
