@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from experiments.dafkd_theory import (
     ALONG,
@@ -75,7 +74,7 @@ from experiments.known_densities import (
     variation,
 )
 from experiments.study import Progress, Result
-from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
+from secure_fd.adversarial import LOSSES, AdversarialSettings, Adversary, Generator
 from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray, IntArray, one_hot
 from secure_fd.training import predict
@@ -84,12 +83,10 @@ if TYPE_CHECKING:
     from experiments.dafkd_theory import Cell
 
 SETTINGS: Final = AdversarialSettings(
-    latent=8, hidden=128, judge=256, batch=64, rate=2e-3, class_weight=0.0
+    latent=8, hidden=128, judge=256, batch=64, rate=2e-3, class_weight=0.0, spread=0.5, blur=0.0
 )
 _JUDGE_STEPS, _SLOWER = 3, 0.1
 """Of discriminators, a step of the generator; its rate, as a share of theirs."""
-_CLIP: Final = 3.0
-"""Largest logit that maximum likelihood follows; at p it is log K at most, so K is 20 at most."""
 _SHAPE: Final = (1, 1, 2)
 """Of a point, as networks take it: an image of two pixels."""
 _FRESH: Final = 20_000
@@ -104,9 +101,9 @@ _LINE: Final = 25
 """Points of the diagonal at which f is kept."""
 
 HOW: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
-    NON_SATURATING: lambda logits: functional.softplus(-logits),
-    MINIMAX: lambda logits: -functional.softplus(logits),
-    MAXIMUM_LIKELIHOOD: lambda logits: -logits.clamp(max=_CLIP).exp(),
+    NON_SATURATING: LOSSES["non-saturating"],
+    MINIMAX: LOSSES["minimax"],
+    MAXIMUM_LIKELIHOOD: LOSSES["likelihood"],
 }
 """A generator's loss of f, by its name, from the logits log(f / (1 - f))."""
 

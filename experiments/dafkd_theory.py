@@ -36,7 +36,7 @@ F_STAR, FROM_P, UNIFORM = "f*", "f, against p", "uniform"
 UNTRAINED = "f, untrained"
 NON_SATURATING, MINIMAX, MAXIMUM_LIKELIHOOD = "-log f", "log(1 - f)", "-f / (1 - f)"
 GENERATORS: Final = (NON_SATURATING, MINIMAX, MAXIMUM_LIKELIHOOD)
-"""Losses of a generator: the federation's, equation 13's, and the one that leads to p."""
+"""Losses of a generator: that of most GANs, equation 13's, and the one that leads to p."""
 AWAY = "distance to f*"
 """Mean of |f_k(x) - f*_k(x)| over clients and x of p."""
 OVERLAP = "p_k to p"

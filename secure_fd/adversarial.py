@@ -36,12 +36,13 @@ _MOST_LOGIT: Final = 3.0
 """Where the density ratio ends, in the loss that is linear in it."""
 
 Deceive = Literal["minimax", "non-saturating", "likelihood"]
-_LOSSES: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
+LOSSES: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
     "minimax": lambda logits: -functional.softplus(logits),
     "non-saturating": lambda logits: functional.softplus(-logits),
     "likelihood": lambda logits: -logits.clamp(max=_MOST_LOGIT).exp(),
 }
-"""A generator's loss from the logits of f: log(1 - f), -log f, -f / (1 - f)."""
+"""A generator's loss from the logits of f: log(1 - f) of equation 13, -log f of Goodfellow et al.
+(2014), -f / (1 - f) of maximum likelihood (Goodfellow, 2014), the one that rests at p."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ class Adversary:
 
     def _deceive(self, made: Tensor, classes: Tensor) -> Tensor:
         """The loss of f, plus the weight times the classifier's cross-entropy with the class."""
-        loss = _LOSSES[self.settings.deceive](self.judge(self._blur(made))[:, 0]).mean()
+        loss = LOSSES[self.settings.deceive](self.judge(self._blur(made))[:, 0]).mean()
         if not self.settings.class_weight:
             return loss
         taught = functional.cross_entropy(self._classifier(made), classes)

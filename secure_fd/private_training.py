@@ -72,8 +72,8 @@ class PrivateBudget:
     the clip. rate: the probability of each record to be in a batch. taken: steps so far.
 
     >>> budget = PrivateBudget(PrivateSGD(epsilon=4.0, delta=1e-5, steps=300), n_records=500)
-    >>> round(budget.noise, 1)
-    1.2
+    >>> budget.noise > 2
+    True
     """
 
     def __init__(self, settings: PrivateSGD, n_records: int, random: Random = os.urandom) -> None:
