@@ -40,6 +40,7 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.private_training import PrivateSGD
@@ -82,8 +83,19 @@ class Run:
             unit.asks_network,
             unit.mechanism if isinstance(unit, LabelUnit) else None,
             unit.declared_classes,
-            method.optimiser if isinstance(method, FedAvg) else None,
+            optimiser_of(method),
         )
+
+
+def optimiser_of(method: object) -> SGD | PrivateSGD | None:
+    """What clients of a method train the shared network by; None: by the schedule.
+
+    >>> optimiser_of(FedAvg()) is None
+    True
+    """
+    if isinstance(method, DaFKD):
+        return method.private
+    return method.optimiser if isinstance(method, FedAvg) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.codec import UNLESS_EMPTY
 from experiments.leakage import Leakage, stored, tried
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
-from experiments.rows import Attacks, RowSpec, Terms, title
+from experiments.rows import Attacks, RowSpec, Terms, averages, title
 from experiments.study import Progress, Result, Results, grouped, moments
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def needs(cell: Cell) -> tuple[Part, ...]:
     attacks = sorted(cell.attacks.names, key=lambda name: name not in ("inversion", "label-only"))
     quick = cell.attacks.quick
     parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in attacks)
-    warm = () if cell.row.kind == "fedavg" else (Part(WARM_UP, cell.terms, cell.seed),)
+    warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
     return (*warm, *parts)
 
 
@@ -117,9 +117,8 @@ def measured(
 
 def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
-    from attacks.on_run import Run
+    from attacks.on_run import Run, optimiser_of
     from experiments.runs import data_of, method_of, network
-    from secure_fd.methods.fedavg import FedAvg
 
     data = data_of(terms, row.seed)
     method = method_of(terms.run(row.spec, row.seed), data)
@@ -131,7 +130,7 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
         row.queryable,
         row.response,
         row.declared_classes,
-        method.optimiser if isinstance(method, FedAvg) else None,
+        optimiser_of(method),
     )
 
 

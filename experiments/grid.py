@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from experiments.rows import BY_NETWORK, FIRST_SEED, PROXY_LABELS, Cell
+from experiments.rows import BY_NETWORK, DISCRIMINATOR, FIRST_SEED, PROXY_LABELS, Cell
 from experiments.study import (
     Results,
     Study,
@@ -281,6 +281,7 @@ _OURS = (f"{_RUNS}:selective", METHODS["selective-fd"].home)
 _ALSO = {
     **dict.fromkeys(("independent", "fkd", "pls"), ()),
     "fedavg": (f"{_RUNS}:fedavg", f"{_MEASURES}:of_messages"),
+    **dict.fromkeys(("dafkd", "feddf"), (f"{_RUNS}:dafkd",)),
     "feded": (f"{_RUNS}:feded", _VOTES),
     "selective-fd": (_VOTES, *_OURS),
 }
@@ -293,6 +294,7 @@ _SELECTORS = {
 _VARIANTS = {
     "true labels": ("experiments.variants:taught_truth",),
     "selector refitted": ("experiments.variants:refitted",),
+    DISCRIMINATOR: ("secure_fd.selection.discriminator:DiscriminatorSelector",),
 }
 
 

@@ -32,6 +32,7 @@ from experiments.rows import (
     Labels,
     RowSpec,
     Terms,
+    averages,
     method_class,
     working_folder,
 )
@@ -217,11 +218,15 @@ def _every_row(plan: Plan) -> list[RowSpec]:
 def _own_rows(plan: Plan) -> list[RowSpec]:
     """Methods of one's own in clear, and under masks where there are any.
 
-    No unit: the label unit is made for hard votes of one class, and the record unit asks no method.
+    No unit but DP-SGD, where clients share parameters: the label unit is made for hard votes of
+    one class, and the record unit asks no method.
     """
     rows = [RowSpec(kind) for kind in plan.methods]
     if plan.settings.secure_agg:
         rows += [RowSpec(kind, secure="masks") for kind in plan.methods]
+    if plan.settings.dp_eps is not None and "record" in plan.units:
+        masks: Literal["masks"] | None = "masks" if plan.settings.secure_agg else None
+        rows += [RowSpec(kind, "hard", masks, "record") for kind in plan.methods if averages(kind)]
     return rows
 
 
@@ -352,6 +357,7 @@ def roots(cell: Cell) -> tuple[str, ...]:
         *(f"experiments.comparison:{part}" for part in ("prepared", "measured")),
         *(f"experiments.runs:{part}" for part in ("selective", "ratio", "kulsif", "fedavg")),
         *((known.home,) if known else ()),
+        *(("experiments.runs:dafkd",) if cell.row.kind in ("dafkd", "feddf") else ()),
         *_PROTECTIONS.get(cell.row.unit or "", ()),
     )
 

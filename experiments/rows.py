@@ -35,6 +35,10 @@ FLEET = "fleet"
 BY_NETWORK = ("confidence", "energy")
 """Selectors that have no estimator of their own."""
 COUNTED = "counted votes"
+RATIO_WEIGHT, SELECTOR_WEIGHT = "weight f / (1 - f)", "weight by the selector"
+"""Of DaFKD: what its discriminators, or a client selector in their place, make of a vote."""
+DISCRIMINATOR = "selector is a discriminator"
+"""Of Selective-FD: DaFKD's discriminator, trained against the proxies."""
 VARIANTS = (
     *("", COUNTED, "counted votes of all classes", "quantile threshold", "sharpness 1"),
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
@@ -49,7 +53,7 @@ _ALLOWED = {
     "image_set": tuple(IMAGE_SETS),
     "labels": ("", "soft", "hard"),
     "selector": ("", "ratio", "kulsif", *BY_NETWORK),
-    "variant": (*VARIANTS, SAMPLED),
+    "variant": (*VARIANTS, RATIO_WEIGHT, SELECTOR_WEIGHT, DISCRIMINATOR, SAMPLED),
     "class_by": ("both", "network"),
     "secure": ("", "masks", "he"),
 }
@@ -62,6 +66,15 @@ def unlabelled(method: str) -> bool:
     (True, False, True)
     """
     return method != FLEET and (method not in METHODS or not METHODS[method].labels)
+
+
+def averages(method: str) -> bool:
+    """Whether clients of a method share parameters; see `MethodName`.
+
+    >>> averages("dafkd"), averages("fedmd")
+    (True, False)
+    """
+    return method in METHODS and METHODS[method].averages
 
 
 def method_class(kind: str) -> Any:  # noqa: ANN401 - a class of any method
@@ -259,7 +272,7 @@ class RowSpec:
         if self.secure is not None:
             parts.append(self.secure)
         if self.unit is not None:
-            parts.append("dp-sgd" if self.kind == "fedavg" else f"dp-{self.unit}")
+            parts.append("dp-sgd" if averages(self.kind) else f"dp-{self.unit}")
         return "-".join(parts)
 
     @property
@@ -272,12 +285,12 @@ class RowSpec:
         if self.secure is not None:
             parts.append({"masks": "masks", "he": "HE"}[self.secure])
         if self.unit is not None:
-            parts.append("DP-SGD" if self.kind == "fedavg" else f"DP {self.unit} unit")
+            parts.append("DP-SGD" if averages(self.kind) else f"DP {self.unit} unit")
         return " + ".join(parts)
 
     @property
     def _method(self) -> str:
-        if self.unit == "record" and self.kind != "fedavg":
+        if self.unit == "record" and not averages(self.kind):
             return "Density-ratio heads"
         if self.own:
             return self.kind.rpartition(":")[2]

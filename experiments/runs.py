@@ -25,26 +25,33 @@ from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measu
 from experiments.rows import (
     BY_NETWORK,
     COUNTED,
+    DISCRIMINATOR,
     PROXY_LABELS,
+    RATIO_WEIGHT,
+    SELECTOR_WEIGHT,
     Cell,
     Group,
     RowSpec,
     Terms,
+    averages,
     method_class,
 )
 from experiments.study import Point, Progress, Result
 from experiments.variants import refitted, taught_truth
 from secure_fd import cohort, models
+from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.cohort import OnSteps
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
+from secure_fd.data.patches import SPREAD
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Dropouts, Federation, Participant, participants_of
 from secure_fd.knowledge import one_hot
 from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD
@@ -64,10 +71,19 @@ from secure_fd.selection.client import (
     Selection,
 )
 from secure_fd.selection.density import Same
+from secure_fd.selection.discriminator import DiscriminatorSelector
 from secure_fd.simulation import architectures, fresh_networks, secure_sum
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
 
+PATCHES = "_patches"
+"""How the names of image sets end that clients see through `data.patches`."""
+_PIXELS = 0.3
+"""Deviation of a pixel, about."""
+_SUMS, _MOST_SUMS = 100, 20
+"""Of generators, in a run of DaFKD, and in one round."""
+_TAUGHT, _LEAST_TAUGHT = 2500, 50
+"""Steps of DaFKD's server in a run, and in one round."""
 _POINTS = 6
 """Points of a curve where a cell does not say how many rounds lie between them."""
 _MOST_TESTED = 2000
@@ -135,11 +151,11 @@ def prepare(
     *,
     one_by_one: bool = False,
 ) -> Prepared:
-    """The data and the warm-up that cells of a group share; FedAvg alone needs no warm-up."""
+    """The data and the warm-up that cells of a group share; those that average need none."""
     group = cells[0].group
     split = parse_split(group.split)
     data = federated_data(group.image_set, data_dir, split, group.clients, group.seed)
-    if all(cell.method == "fedavg" for cell in cells):
+    if all(averages(cell.method) for cell in cells):
         return Prepared(data, ())
     steps = Steps(progress, group.steps)
     return Prepared(data, warmed_up(data, group, steps.add, one_by_one=one_by_one))
@@ -175,12 +191,12 @@ def federation(
     on_steps: OnSteps | None = None,
     protection: Protection | None = None,
 ) -> Federation:
-    """The run of a cell, which goes on from the warm-up; FedAvg starts from one fresh model.
+    """The run of a cell, which goes on from the warm-up; methods that average start from one model.
 
     protection: in the place of the cell's own.
     """
     data, method = made.data, method_of(cell, made.data)
-    average = isinstance(method, FedAvg)
+    average = averages(cell.method)
     if average or cell.method == "independent":
         protection = NoProtection()  # DP-SGD is the method's own
     return Federation(
@@ -209,6 +225,8 @@ def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
     """What the clients of a cell share, and what its server does."""
     if cell.method == "fedavg":
         return fedavg(cell)
+    if cell.method in ("dafkd", "feddf"):
+        return dafkd(cell)
     if cell.method == "feded":
         return feded(cell, data)
     if cell.method == "selective-fd":
@@ -224,6 +242,26 @@ def fedavg(cell: Cell) -> FedAvg:
         return FedAvg()
     steps = cell.rounds * cell.schedule.fedavg_steps
     return FedAvg(PrivateSGD(cell.privacy.epsilon, cell.privacy.delta, steps))
+
+
+def dafkd(cell: Cell) -> DaFKD:
+    """DaFKD or FedDF: as many adversarial and distillation steps in all, however many rounds."""
+    features = cell.image_set.endswith(PATCHES)
+    settings = AdversarialSettings(
+        sums=min(_MOST_SUMS, max(1, round(_SUMS / cell.rounds))),
+        spread=SPREAD if features else _PIXELS,
+    )
+    weight: Weight = "uniform" if cell.method == "feddf" else "domain"
+    made = DaFKD(
+        "ratio" if cell.variant == RATIO_WEIGHT else weight,
+        steps=max(_LEAST_TAUGHT, round(_TAUGHT / cell.rounds)),
+        adversarial=settings,
+        selector=ProxyRatioSelector() if cell.variant == SELECTOR_WEIGHT else None,
+    )
+    if cell.privacy is None or cell.privacy.epsilon is None:
+        return made
+    steps = cell.rounds * made.private_steps(cell.schedule)
+    return replace(made, private=PrivateSGD(cell.privacy.epsilon, cell.privacy.delta, steps))
 
 
 def feded(cell: Cell, data: FederatedData) -> FedED:
@@ -265,7 +303,7 @@ def selective(cell: Cell) -> SelectiveFD:
         changed.setdefault("votes", "counted")
     if cell.server_threshold is not None:
         changed["server_threshold"] = cell.server_threshold
-    class_by = cast(ClassBy, cell.class_by)
+    class_by = cast(ClassBy, "network" if cell.variant == DISCRIMINATOR else cell.class_by)
     return SelectiveFD(cast(Labels, cell.labels), selector_of(cell), class_by=class_by, **changed)
 
 
@@ -281,6 +319,8 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 @dispatched
 def selector_of(cell: Cell) -> ClientSelector:
     """The client selector, at the cell's tau_client where it has one."""
+    if cell.variant == DISCRIMINATOR:
+        return DiscriminatorSelector(settings=AdversarialSettings(spread=SPREAD))
     return kulsif(cell) if cell.selector == "kulsif" else ratio(cell)
 
 
@@ -561,7 +601,7 @@ def run_row(
     protection, where it is not what the terms give the row. progress: of rounds.
     """
     start, cell = time.process_time(), terms.run(spec, seed)
-    if spec.kind == "fedavg":
+    if averages(spec.kind):
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
     test, runner = made.data.test, federation(cell, made, protection=chosen)
@@ -582,7 +622,7 @@ def run_row(
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),
-        queryable=spec.kind == "fedavg" or spec.unit != "record" or terms.epsilon is None,
+        queryable=averages(spec.kind) or spec.unit != "record" or terms.epsilon is None,
         response=unit.mechanism if isinstance(unit, LabelUnit) else None,
         declared_classes=unit.declared_classes,
     )

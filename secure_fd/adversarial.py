@@ -27,9 +27,9 @@ from torch.nn import functional
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.models import Standardise
-from secure_fd.private_training import PrivateBudget, PrivateGradient, unhooked_inputs
+from secure_fd.private_training import PrivateBudget, PrivateGradient
 
-_BETAS = (0.5, 0.999)
+BETAS = (0.5, 0.999)
 _CENTRE: Final = 0.5
 """Of x in [0, 1]."""
 _MOST_LOGIT: Final = 3.0
@@ -150,6 +150,16 @@ def discriminator(shape: tuple[int, ...], settings: AdversarialSettings, seed: i
         )
 
 
+def judge_loss(judge: nn.Module, records: Tensor, made: Tensor) -> Tensor:
+    """-log f(record) - log(1 - f(generated)), means over both (equation 13).
+
+    >>> judge_loss(nn.Identity(), torch.zeros(2), torch.zeros(3)).item().__round__(3)
+    1.386
+    """
+    told: Tensor = functional.softplus(-judge(records)).mean()
+    return told + functional.softplus(judge(made)).mean()
+
+
 class Adversary:
     """One client's discriminator, and its copy of the generator. A `LocalTrainer` of both.
 
@@ -175,8 +185,8 @@ class Adversary:
         self._generator, self._classifier = model, classifier
         self._train, self._device = train.to(device), device
         self._random = torch.Generator().manual_seed(seed)
-        self._judges = torch.optim.Adam(self.judge.parameters(), settings.rate, _BETAS)
-        self._makes = torch.optim.Adam(model.parameters(), settings.rate, _BETAS)
+        self._judges = torch.optim.Adam(self.judge.parameters(), settings.rate, BETAS)
+        self._makes = torch.optim.Adam(model.parameters(), settings.rate, BETAS)
         held = torch.bincount(train.labels.cpu(), minlength=model.n_classes).float()
         self._held = held if budget is None else (held > 0).float()
         self._private: PrivateGradient | None = None
@@ -218,8 +228,8 @@ class Adversary:
             self.judge_step(self._train.pixels[drawn.to(self._device)], made)
             return
         self._private.fill(self._on_records)
-        with unhooked_inputs():
-            functional.softplus(self.judge(self._blur(made))).mean().backward()  # type: ignore[no-untyped-call]
+        told: Tensor = functional.softplus(self.judge(self._blur(made))).mean()
+        told.backward()  # type: ignore[no-untyped-call]
         self._judges.step()
 
     def _on_records(self, judge: nn.Module, batch: Images) -> Tensor:
@@ -227,8 +237,7 @@ class Adversary:
 
     def judge_step(self, records: Tensor, made: Tensor) -> None:
         """One step of the discriminator: -log f(record) - log(1 - f(generated))."""
-        loss = functional.softplus(-self.judge(self._blur(records))).mean()
-        loss = loss + functional.softplus(self.judge(self._blur(made))).mean()
+        loss = judge_loss(self.judge, self._blur(records), self._blur(made))
         self._judges.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._judges.step()

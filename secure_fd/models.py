@@ -82,6 +82,7 @@ class _Given:
 
 _DIGIT = _Given(1, 28, 0.1307, 0.3081)
 _RADIOGRAPH = _Given(1, 64, 0.5, 0.25)  # rounded figures of all 5,100
+_PATCHES = _Given(60, 1, 0.5, 0.1)  # of `data.patches`, by its own scale
 _FEATURES = _Given(1280, 1, 0.036, 0.072)  # of CIFAR-10 through `backbone`
 
 
@@ -136,6 +137,7 @@ _REGISTRY: Mapping[str, _Factory] = {
     "chest-cnn-3-3-128": _cnn(_RADIOGRAPH, (3, 3), (1, 1), 128),
     "chest-mlp-1024-512-256": _mlp(_RADIOGRAPH, 1024, 512, 256),
     "chest-mlp-1024-1024": _mlp(_RADIOGRAPH, 1024, 1024),
+    "patches-128": _mlp(_PATCHES, 128),
     **{f"head-{head}": _mlp(_FEATURES, *widths) for head, widths in _HEADS.items()},
     **{
         f"resnet{depth}-{head}{ending}": partial(resnet, depth, widths, pretrained=bool(ending))
@@ -163,6 +165,9 @@ _RESNETS: tuple[str, ...] = (
 )
 _ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("mnist5k", "digits", "mnist", "fashion_mnist"), HETEROGENEOUS),
+    **dict.fromkeys(
+        ("mnist5k_patches", "mnist_patches", "fashion_mnist_patches"), ("patches-128",)
+    ),
     "cifar10": _RESNETS,
     "cifar10_features": tuple(
         "head-128-64" if "-128-64" in name else "head-256" for name in _RESNETS

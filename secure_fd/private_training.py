@@ -94,14 +94,6 @@ class PrivateBudget:
         return made.voided_by([*excess, *self.chance.unmet])
 
 
-@contextmanager
-def unhooked_inputs() -> Iterator[None]:
-    """Without torch's warning where Opacus's hooks meet inputs that need no gradient."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Full backward hook is firing")
-        yield
-
-
 Loss = Callable[[nn.Module, Images], Tensor]
 """Of a network on a batch, summed over its records; each record's is its own."""
 
@@ -116,7 +108,7 @@ class PrivateGradient:
         _check_records_stay_apart(model)
         self._model, self._train, self._budget = model, train, budget
         self._wrapped = GradSampleModule(model, loss_reduction="sum")
-        self._wrapped.disable_hooks()  # but in `fill`: other passes touch no record
+        self._wrapped.remove_hooks()  # but in `fill`: other passes touch no record
         self._clipper = DPOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.0),  # never steps
             noise_multiplier=0.0,  # `_add_noise` adds it
@@ -130,15 +122,27 @@ class PrivateGradient:
         drawn = np.flatnonzero(budget.chance.uniform(len(self._train)) < budget.rate)
         batch = self._train[torch.from_numpy(drawn).to(self._train.labels.device)]
         self._clipper.zero_grad()
-        self._wrapped.enable_hooks()
-        with unhooked_inputs():
+        self._model.train()  # Opacus keeps no gradients of a network that is only asked
+        with self._hooked():
             loss(self._wrapped, batch).backward()  # type: ignore[no-untyped-call]
-        self._wrapped.disable_hooks()
         self._drop_what_is_not_finite()
         if not self._clipper.pre_step():  # clips every record's gradient, sums and scales
             raise LocalError("Opacus held a step back: DP-SGD would leave it without noise")
         self._add_noise()
         budget.taken += 1
+
+    @contextmanager
+    def _hooked(self) -> Iterator[None]:
+        """With Opacus's hooks on every layer, which keep each record's gradient."""
+        self._wrapped.add_hooks(loss_reduction="sum")
+        self._wrapped.enable_hooks()
+        try:
+            with warnings.catch_warnings():
+                # That no gradient reaches the pixels is as it should be.
+                warnings.filterwarnings("ignore", message="Full backward hook is firing")
+                yield
+        finally:
+            self._wrapped.remove_hooks()
 
     def _drop_what_is_not_finite(self) -> None:
         """Zero the gradient of every record that has a NaN or an infinity in it.

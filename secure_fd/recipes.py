@@ -149,13 +149,19 @@ class ImageSet:
 # The paper's Table 5 takes a tenth of the training images as proxies, and 512 of them a round; the
 # small bundled sets need a larger share. Every step takes a batch of 128 from all that has been
 # taught so far, at a quarter of the arithmetic of the paper's ten steps on one round's 512.
+_SMALL = Sizes(100, 60, 40, local=300)
 IMAGE_SETS: Mapping[str, ImageSet] = {
-    "mnist5k": ImageSet("MNIST-5k", 10, Sizes(100, 60, 40, local=300), 30, 256, 64),
+    "mnist5k": ImageSet("MNIST-5k", 10, _SMALL, 30, 256, 64),
     "digits": ImageSet("Digits", 10, Sizes(40, 20, 14, local=100), 30, 128, 64),
     "mnist": ImageSet("MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
     "fashion_mnist": ImageSet("Fashion-MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
     "cifar10": ImageSet("CIFAR-10", 10, Sizes(1000, 0, 100), 30, 2000, 128),
     "cifar10_features": ImageSet("CIFAR-10 features", 10, Sizes(1000, 0, 100), 30, 2000, 128),
+    "mnist5k_patches": ImageSet("MNIST-5k patches", 10, _SMALL, 30, 256, 64),
+    "mnist_patches": ImageSet("MNIST patches", 10, Sizes(600, 0, 100), 100, 512, 128),
+    "fashion_mnist_patches": ImageSet(
+        "Fashion-MNIST patches", 10, Sizes(600, 0, 100), 100, 512, 128
+    ),
     "chest_xray": ImageSet("Chest X-rays", 3, Sizes(500, (100, 50, 50), 20), 30, 375, 64),
 }
 

@@ -28,7 +28,9 @@ from secure_fd.federation import (
     recipe_of,
 )
 from secure_fd.knowledge import proxy_pixels
+from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.private_training import PrivateSGD
@@ -134,8 +136,9 @@ def simulate(
     data: a named image set, divided by split ("strong", "weak", "iid", "dirichlet:0.3"), or data
     that is divided already. method: a name of `methods.registry`, package.module:Name, or a method.
     labels: what clients share, where the method asks. secure: "masks" or "he"; None sums in clear.
-    unit, epsilon, delta: differential privacy at each label or each record; with FedAvg, "record"
-    is DP-SGD for the rounds of the recipe. recipe: "ours", "paper", or one of your own.
+    unit, epsilon, delta: differential privacy at each label or each record; where clients share
+    parameters (FedAvg, DaFKD), "record" is DP-SGD for the rounds of the recipe. recipe: "ours",
+    "paper", or one of your own.
     drop: chance that a client falls silent in a round.
 
     Raises ConfigurationError for a setting that does not fit the others.
@@ -150,11 +153,10 @@ def simulate(
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
     chosen = _method(method, labels, unit, epsilon)
     steps = _recipe(recipe, chosen, made, people)
-    if isinstance(chosen, FedAvg) and unit == "record" and not math.isinf(epsilon):
-        count = steps.rounds * steps.schedule.fedavg_steps
-        chosen = FedAvg(PrivateSGD(epsilon, delta, count))
+    if shared and unit == "record" and not math.isinf(epsilon):
+        chosen = _by_dp_sgd(chosen, steps, epsilon, delta)
     protection: Protection = NoProtection()
-    if not isinstance(chosen, FedAvg):
+    if not shared:
         protection = _protection(unit, epsilon, delta)
     federation = Federation(
         people,
@@ -176,7 +178,19 @@ def _named(name: str, split: str, clients: int, seed: int, data_dir: Path | None
 
 def _averages(method: str | AnyMethod) -> bool:
     """Whether clients share parameters, and so one architecture."""
-    return method == "fedavg" or isinstance(method, FedAvg)
+    return method in _AVERAGED or isinstance(method, FedAvg | DaFKD)
+
+
+_AVERAGED = tuple(name for name, known in METHODS.items() if known.averages)
+
+
+def _by_dp_sgd(method: AnyMethod, recipe: Recipe, epsilon: float, delta: float) -> AnyMethod:
+    """The same method, its networks trained by DP-SGD for the recipe's rounds."""
+    if isinstance(method, DaFKD):
+        steps = recipe.rounds * method.private_steps(recipe.schedule)
+        return replace(method, private=PrivateSGD(epsilon, delta, steps))
+    steps = recipe.rounds * recipe.schedule.fedavg_steps
+    return FedAvg(PrivateSGD(epsilon, delta, steps))
 
 
 def architectures(image_set: str, clients: int, *, shared: bool = False) -> tuple[str, ...]:

@@ -1,17 +1,18 @@
 """One federation's data: who holds what, disjoint by construction and checked."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import IntArray, pixel_bytes
+from secure_fd.knowledge import IntArray, pixel_bytes, proxy_pixels
 from secure_fd.recipes import Sizes, image_set
 
 Count = int | tuple[int, ...]
@@ -107,8 +108,37 @@ def federate(
     test = source.test or pool[_index(drawn["test"])]
     held_out = pool[_index(drawn["held_out"])]
     sent = None if source.sent is None else pixel_bytes(source.sent[singles[order]])
-    return FederatedData(
+    made = FederatedData(
         source.name, source.n_classes, clients, pool[_index(order)], test, held_out, sent
+    )
+    return made if source.fit is None else seen_through(made, source.fit(made.proxies.pixels))
+
+
+def seen_through(data: FederatedData, view: Callable[[Tensor], Tensor]) -> FederatedData:
+    """The same federation on features: images [N, channels, H, W] -> view of them [N, d, 1, 1].
+
+    >>> from secure_fd import federate, load, parse_split
+    >>> data = federate(load("digits"), parse_split("iid"), 3, seed=0)
+    >>> brightness = seen_through(data, lambda pixels: pixels.mean(dim=(2, 3), keepdim=True))
+    >>> brightness.test.pixels.shape[1:]
+    torch.Size([1, 1, 1])
+    """
+
+    def of(images: Images) -> Images:
+        return Images(view(images.pixels) if len(images) else images.pixels, images.labels)
+
+    clients = tuple(
+        ClientData(of(client.train), of(client.validation), client.n_classes)
+        for client in data.clients
+    )
+    sent = data.proxy_message_bytes or pixel_bytes(proxy_pixels(data.proxies.pixels))
+    return replace(
+        data,
+        clients=clients,
+        proxies=of(data.proxies),
+        test=of(data.test),
+        held_out=of(data.held_out),
+        proxy_message_bytes=sent,
     )
 
 

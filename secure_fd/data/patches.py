@@ -6,21 +6,20 @@ ReLU(+-z - threshold) of every patch against every filter, averaged over 4 x 4 f
 of these are whitened by principal components. Private images are only ever mapped.
 """
 
-import math
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from secure_fd.data.federated import ClientData, FederatedData
-from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 
 _FLOOR = 0.03**2
 _BATCH = 500
 _REACH = 5.0
 """Deviations that a feature may lie from its mean, where [0, 1] ends."""
+SPREAD = 1 / (2 * _REACH)
+"""Deviation of a feature on public images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +139,3 @@ def _directions(whitened: Tensor, settings: PatchSettings, random: torch.Generat
         norms = sums.norm(dim=1, keepdim=True)
         centres = torch.where(norms > 0, sums / norms.clamp_min(1e-12), centres)
     return centres
-
-
-def mapped(data: FederatedData, settings: PatchSettings | None = None) -> FederatedData:
-    """The same federation on features, of a map that is fitted on its public proxies."""
-    found = PatchMap.fit(data.proxies.pixels, settings)
-
-    def of(images: Images) -> Images:
-        return Images(found(images.pixels) if len(images) else images.pixels, images.labels)
-
-    clients = tuple(
-        ClientData(of(client.train), of(client.validation), client.n_classes)
-        for client in data.clients
-    )
-    sent = data.proxy_message_bytes or math.prod(data.proxies.pixels.shape)
-    return replace(
-        data,
-        name=f"{data.name}_patches",
-        clients=clients,
-        proxies=of(data.proxies),
-        test=of(data.test),
-        held_out=of(data.held_out),
-        proxy_message_bytes=sent,
-    )

@@ -4,7 +4,7 @@ import gzip
 import math
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+from torch import Tensor
 from torch.nn import functional
 
 from secure_fd.data.backbone import EfficientNetLite0, cache_folder, cached_features
 from secure_fd.data.images import Images
+from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import image_set
 from secure_fd.vision import torchvision
@@ -192,7 +194,8 @@ class Source:
     """An image set. test is None where the publisher made no test split.
 
     sent: the pool's images as they travel, [N, channels, H, W] of 8 bits, where `pool` is features
-    of them.
+    of them. fit: from public images to the map through which all images are seen, once the proxies
+    are drawn.
     """
 
     name: str
@@ -200,6 +203,7 @@ class Source:
     pool: Images
     test: Images | None
     sent: NDArray[np.uint8] | None = None
+    fit: Callable[[Tensor], Callable[[Tensor], Tensor]] | None = None
 
 
 def load(name: str, data_dir: Path | None = None) -> Source:
@@ -285,6 +289,15 @@ def _seen(pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> Images:
     return _to_images(features[:, :, None, None], labels)
 
 
+def _patches(name: str) -> Callable[[Path | None], Source]:
+    """A set of images that clients see through patch features, [N, 60, 1, 1] in [0, 1]."""
+
+    def read(data_dir: Path | None) -> Source:
+        return replace(_LOADERS[name](data_dir), name=f"{name}_patches", fit=PatchMap.fit)
+
+    return read
+
+
 def _chest_xray(data_dir: Path | None) -> Source:
     """5,100 radiographs of 64 x 64 pixels: healthy, other pneumonia, COVID-19."""
     if data_dir is None:
@@ -308,4 +321,5 @@ _LOADERS: dict[str, Callable[[Path | None], Source]] = {
     "cifar10": _cifar10,
     "cifar10_features": _cifar10_features,
     "chest_xray": _chest_xray,
+    **{f"{name}_patches": _patches(name) for name in ("mnist5k", "mnist", "fashion_mnist")},
 }

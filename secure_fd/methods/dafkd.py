@@ -18,16 +18,17 @@ x are of a running mean of these means, as generators that chase discriminators 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
+from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.exchange import (
@@ -61,6 +62,8 @@ from secure_fd.methods.fedavg import (
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
+from secure_fd.recipes import Schedule
+from secure_fd.selection.client import ClientSelector
 from secure_fd.training import Learner, Steps, Trainer, predict
 from secure_fd.transcript import (
     DistillationRound,
@@ -83,7 +86,8 @@ class DaFKD:
     over K, its largest value; "uniform" is FedDF's. generated: x a round. steps: of the server's
     distillation a round. start: the network that it distils from. private: DP-SGD of classifier
     and discriminator, whose steps are those of both in the whole run; all that is shared is
-    computed from these two, and covered with them.
+    computed from these two, and covered with them. selector: a client selector fitted on public
+    proxies, whose density ratio r weighs instead of the discriminators: f = r / (1 + r).
 
     >>> DaFKD().name
     'DaFKD'
@@ -91,12 +95,11 @@ class DaFKD:
 
     weight: Weight = "domain"
     generated: int = 4096
-    steps: int = 200
+    steps: int = 500
     start: Literal["mean", "last"] = "mean"
     adversarial: AdversarialSettings = field(default_factory=AdversarialSettings)
     private: PrivateSGD | None = None
-
-    needs_proxies: ClassVar[bool] = False
+    selector: ClientSelector | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -109,10 +112,26 @@ class DaFKD:
             if getattr(self, name) < 1:
                 raise ConfigurationError(name, getattr(self, name), "use 1 or more")
 
+        if self.selector is not None and self.private is not None:
+            raise ConfigurationError("selector", "set", "it reads records apart from DP-SGD")
+
+    @property
+    def needs_proxies(self) -> bool:
+        """For a selector alone."""
+        return self.selector is not None
+
     @property
     def name(self) -> str:
         """The name in the literature."""
         return "FedDF" if self.weight == "uniform" else "DaFKD"
+
+    def private_steps(self, schedule: Schedule) -> int:
+        """Gradient steps on a client's records in one round, classifier's and discriminator's.
+
+        >>> DaFKD().private_steps(Schedule(local_steps=200, proxy_steps=0))
+        600
+        """
+        return schedule.fedavg_steps + self.adversarial.sums * self.adversarial.steps
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, and for a protection of votes."""
@@ -130,13 +149,15 @@ class DaFKD:
         return DaFKDServer(_Terms(self, setting, initial), initial)
 
 
-def feddf(**settings: object) -> DaFKD:
+@dataclass(frozen=True, slots=True)
+class FedDF(DaFKD):
     """FedDF (Lin et al., 2020) on generated samples: every client's prediction weighs the same.
 
-    >>> feddf().name
+    >>> FedDF().name
     'FedDF'
     """
-    return DaFKD("uniform", **settings)  # type: ignore[arg-type]
+
+    weight: Weight = "uniform"
 
 
 _GENERATOR, _ASKED, _NETWORK = b"g", b"v", b"n"
@@ -190,9 +211,21 @@ class DaFKDClient(LearningHalf):
             own.device,
             budget,
         )
-        self._budget = budget
+        self._budget, self._judge = budget, self._judge_of(own.data)
         self._network: Float32Array | None = None
         self._units: UnitArray | None = None
+
+    def _judge_of(self, data: ClientData) -> Callable[[Tensor], FloatArray]:
+        """f_k of x [m, ...]: the discriminator's, or the selector's."""
+        if self._terms.method.selector is None:
+            return lambda x: np.asarray(self.adversary.weigh(x).double().cpu().numpy())
+        fitted = self._terms.method.selector.fit(data, self._terms.setting.public_proxies())
+
+        def by_ratio(x: Tensor) -> FloatArray:
+            ratio = np.maximum(fitted.judge(x).ratios.sum(axis=1), 0.0)
+            return np.asarray(ratio / (1.0 + ratio))
+
+        return by_ratio
 
     def begin(self) -> ClientTurn:
         """Nothing: training starts from the server's network."""
@@ -269,7 +302,7 @@ class DaFKDClient(LearningHalf):
 
     def _weights(self, x: Tensor) -> FloatArray:
         """[m] in [0, 1]."""
-        f = np.asarray(self.adversary.weigh(x).double().cpu().numpy())
+        f = self._judge(x)
         match self._terms.method.weight:
             case "domain":
                 return f

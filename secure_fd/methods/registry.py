@@ -10,21 +10,28 @@ from secure_fd.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class MethodName:
-    """A method of this project. home: module:Class. labels: whether it shares soft or hard ones."""
+    """A method of this project. home: module:Class. labels: whether it shares soft or hard ones.
+
+    averages: whether clients share parameters, so that all networks are of one architecture and
+    the record unit is DP-SGD of the training itself.
+    """
 
     title: str
     home: str
     labels: bool = True
+    averages: bool = False
 
 
 METHODS: Mapping[str, MethodName] = {
-    "fedavg": MethodName("FedAvg", "secure_fd.methods.fedavg:FedAvg", labels=False),
+    "fedavg": MethodName("FedAvg", "secure_fd.methods.fedavg:FedAvg", labels=False, averages=True),
     "independent": MethodName(
         "Independent", "secure_fd.methods.independent:Independent", labels=False
     ),
     "fedmd": MethodName("FedMD", "secure_fd.methods.fedmd:FedMD"),
     "ds-fl": MethodName("DS-FL", "secure_fd.methods.ds_fl:DSFL"),
     "feded": MethodName("FedED", "secure_fd.methods.feded:FedED"),
+    "dafkd": MethodName("DaFKD", "secure_fd.methods.dafkd:DaFKD", labels=False, averages=True),
+    "feddf": MethodName("FedDF", "secure_fd.methods.dafkd:FedDF", labels=False, averages=True),
     "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),
     "pls": MethodName("PLS", "secure_fd.methods.pls:PLS"),
     "selective-fd": MethodName("Selective-FD", "secure_fd.methods.selective_fd:SelectiveFD"),

@@ -1,21 +1,28 @@
 """DaFKD and its rival FedDF: one round is two sums, and sums alone are what a server needs."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
 
-from secure_fd import models
+from secure_fd import models, private_training
 from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.exchange import Share
 from secure_fd.federation import Dropouts, Federation, participants_of
-from secure_fd.methods.dafkd import DaFKD, feddf
+from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
+from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import Schedule
+from secure_fd.selection.client import ProxyRatioSelector
+from secure_fd.selection.discriminator import DiscriminatorSelector
 
 SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
 QUICK = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
@@ -43,6 +50,22 @@ def federation(
         schedule=QUICK,
         dropouts=Dropouts(drop, seed=3),
     )
+
+
+def test_the_encrypted_sum_gives_the_same_network(digits: FederatedData) -> None:
+    pytest.importorskip("tenseal")
+    from secure_fd.aggregation.homomorphic import HomomorphicSum
+
+    method = DaFKD(generated=32, steps=3, adversarial=SMALL)
+    clear, encrypted = (federation(digits, method, sums(4)) for sums in (PlainSum, HomomorphicSum))
+    clear.fit(1)
+    encrypted.fit(1)
+    assert np.array_equal(
+        clear.transcript.distillation[0].total, encrypted.transcript.distillation[0].total
+    )
+    assert encrypted.transcript.distillation[0].uploads is None
+    assert clear.global_parameters is not None
+    assert np.array_equal(clear.global_parameters, encrypted.global_parameters)
 
 
 @pytest.mark.parametrize("start", ["mean", "last"])
@@ -76,10 +99,147 @@ def test_the_class_total_of_an_upload_is_the_clients_weight(digits: FederatedDat
     assert all(0 < share.min() <= share.max() < 1 for share in shares)
     alpha = np.stack(shares) / np.sum(shares, axis=0)
     assert np.allclose(alpha.sum(axis=0), 1)
-    even = federation(digits, feddf(generated=32, steps=1, adversarial=SMALL), PlainSum(4))
+    even = federation(digits, FedDF(generated=32, steps=1, adversarial=SMALL), PlainSum(4))
     even.fit(1)
     whole = even.transcript.distillation[0]
     assert (whole.total.reshape(32, 10).sum(axis=1) == 4 * whole.levels).all()
+
+
+def test_every_party_holds_the_generator_that_made_the_x(digits: FederatedData) -> None:
+    run = federation(digits, DaFKD(generated=16, steps=1, adversarial=SMALL), PlainSum(4))
+    run.fit(2)
+    held = run.transcript.generator
+    assert held is not None
+    assert held.uploads is not None
+    assert sorted(held.uploads) == [0, 1, 2, 3]
+    for client in run.clients:
+        made = models.flatten(client.half._makes).numpy()  # type: ignore[attr-defined]
+        assert np.array_equal(made, held.parameters)
+    mean = np.mean([held.uploads[k] for k in range(4)], axis=0)
+    # Four sums, each mean weighing .1 of what came before: the newest alone does not make the x.
+    assert not np.allclose(held.parameters, mean, atol=1e-4)
+
+
+def test_the_running_mean_is_of_all_sums(digits: FederatedData) -> None:
+    settings = replace(SMALL, inertia=0.0)
+    run = federation(digits, DaFKD(generated=16, steps=1, adversarial=settings), PlainSum(4))
+    run.fit(1)
+    held = run.transcript.generator
+    assert held is not None
+    assert held.uploads is not None
+    newest = np.mean([held.uploads[k] for k in range(4)], axis=0)
+    assert np.allclose(held.parameters, newest, atol=1e-6)
+
+
+def test_the_density_ratio_is_a_weight_of_its_own(digits: FederatedData) -> None:
+    """f / (1 - f) over K, which is 1 where a client alone has such x, and f orders it."""
+    small = replace(SMALL, blur=0.0)
+    shares = {}
+    for weight in ("domain", "ratio"):
+        method = DaFKD(weight, generated=32, steps=1, adversarial=small)  # type: ignore[arg-type]
+        run = federation(digits, method, PlainSum(4))
+        run.fit(1)
+        seen = run.transcript.distillation[0]
+        assert seen.uploads is not None
+        shares[weight] = seen.uploads[1].reshape(32, 10).sum(axis=1) / seen.levels
+    f = shares["domain"]
+    assert shares["ratio"] == pytest.approx(np.clip(f / (1 - f) / 4, 0, 1), abs=0.01)
+
+
+def test_a_selector_weighs_in_the_place_of_discriminators(digits: FederatedData) -> None:
+    """Each client holds one class: a proxy of its own weighs more than one of another's."""
+    method = DaFKD(generated=16, steps=1, adversarial=SMALL, selector=ProxyRatioSelector())
+    assert method.needs_proxies
+    assert not DaFKD().needs_proxies
+    networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
+    run = Federation(
+        participants_of(networks, digits.clients), digits.proxies.pixels, method, schedule=QUICK
+    )
+    run.fit(1)
+    for k, client in enumerate(run.clients):
+        weights = client.half._weights(digits.proxies.pixels)  # type: ignore[attr-defined]
+        own = np.isin(digits.proxies.labels.numpy(), digits.clients[k].classes)
+        assert weights[own].mean() > 2 * weights[~own].mean()
+        assert 0 <= weights.min() <= weights.max() < 1
+
+
+def test_a_discriminator_selects_among_proxies(digits: FederatedData) -> None:
+    """Seeded; area under the curve of own classes among the proxies, .5 before training."""
+    client, proxies = digits.clients[0], digits.proxies
+    own = np.isin(proxies.labels.numpy(), client.classes)
+    areas = []
+    for steps in (0, 300):
+        fitted = DiscriminatorSelector(steps).fit(client, proxies.pixels)
+        verdict = fitted.judge(proxies.pixels)
+        areas.append(roc_auc_score(own, verdict.scores))
+        assert verdict.posterior.sum(axis=1).max() <= 1
+    assert areas[0] < 0.8
+    assert areas[1] > 0.95
+
+
+PRIVATE = PrivateSGD(epsilon=4.0, delta=1e-5, steps=6, batch=16)
+
+
+@pytest.fixture
+def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
+
+
+def private_halves(digits: FederatedData, train: Images, private: PrivateSGD | None) -> DaFKDClient:
+    """The first client, on these records, in the place of its own."""
+    data = replace(digits.clients[0], train=train)
+    method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=private)
+    networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
+    people = participants_of(networks, (data, *digits.clients[1:]))
+    half = Federation(people, None, method, schedule=QUICK).clients[0].half
+    assert isinstance(half, DaFKDClient)
+    return half
+
+
+def first_share(
+    half: DaFKDClient, network: nn.Module
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+    """What it puts into the first sum, of generators, when no record is drawn by DP-SGD."""
+    if half._budget is not None:
+        half._budget.rate, half._budget.noise = 0.0, 0.0
+    start = models.flatten(network).numpy().astype("<f4").tobytes()
+    turn = half.round(bytes(8) + b"n" + start)
+    for wanted in turn:
+        if isinstance(wanted, Share):
+            return np.asarray(wanted.values)
+        wanted.run()
+    raise AssertionError
+
+
+@pytest.mark.usefixtures("uncalibrated")
+def test_records_reach_the_generator_through_noisy_steps_alone(digits: FederatedData) -> None:
+    """With nobody drawn and no noise, two sets of records give one share; without DP, two."""
+    one = digits.clients[0].train
+    other = Images(1 - one.pixels, one.labels)
+    network = models.build(models.SHARED, 10, 0)
+    for private, same in ((PRIVATE, True), (None, False)):
+        shares = [
+            first_share(private_halves(digits, train, private), network) for train in (one, other)
+        ]
+        assert np.array_equal(*shares) == same
+
+
+@pytest.mark.usefixtures("uncalibrated")
+def test_epsilon_covers_both_networks_or_is_void(digits: FederatedData) -> None:
+    """2 local steps and 2 sums of 2 adversarial ones are 6 a round; a second round is too many."""
+    method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=PRIVATE)
+    assert method.private_steps(QUICK) == PRIVATE.steps
+    run = federation(digits, method, PlainSum(4))
+    run.fit(1)
+    claim = run.guarantee()
+    assert claim is not None
+    assert claim.holds
+    assert claim.epsilon == 4.0
+    run.fit(1)
+    claim = run.guarantee()
+    assert claim is not None
+    assert "6 steps more than calibrated for were taken" in claim.unmet
+    assert federation(digits, DaFKD(adversarial=SMALL), PlainSum(4)).guarantee() is None
 
 
 def test_absent_clients_take_over_what_they_missed(digits: FederatedData) -> None:
@@ -111,7 +271,12 @@ def test_what_is_no_model_is_refused(digits: FederatedData) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "field"),
-    [({"weight": "loud"}, "weight"), ({"start": "zero"}, "start"), ({"generated": 0}, "generated")],
+    [
+        ({"weight": "loud"}, "weight"),
+        ({"start": "zero"}, "start"),
+        ({"generated": 0}, "generated"),
+        ({"selector": ProxyRatioSelector(), "private": PRIVATE}, "selector"),
+    ],
 )
 def test_a_setting_is_refused_by_name(changed: dict[str, object], field: str) -> None:
     with pytest.raises(ConfigurationError) as refused:

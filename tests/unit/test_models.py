@@ -51,6 +51,7 @@ HEADS = {
     "head-128-64": (1280 * 128 + 128) + (128 * 64 + 64) + (640 + 10),
     "head-256": (1280 * 256 + 256) + (2560 + 10),
 }
+PATCHES = {"patches-128": (60 * 128 + 128) + (1280 + 10)}
 # torchvision's count with its layer of 1,000 classes, less that layer, and the head.
 RESNETS = {
     "resnet18-128-64": 11_689_512 - 513_000 + (512 * 128 + 128) + (128 * 64 + 64) + (640 + 10),
@@ -63,7 +64,7 @@ PIXELS = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 def test_every_architecture_is_counted() -> None:
     on_images = {name for name in names() if not name.startswith("resnet")}
-    assert on_images == {*COUNTS, *CHEST, *HEADS}
+    assert on_images == {*COUNTS, *CHEST, *HEADS, *PATCHES}
     assert COUNTS == TOTALS
 
 
@@ -114,6 +115,7 @@ def test_clients_follow_table_3_in_its_order() -> None:
     [
         *((name, count, (1, 64, 64), 3) for name, count in CHEST.items()),
         *((name, count, (1280, 1, 1), 10) for name, count in HEADS.items()),
+        *((name, count, (60, 1, 1), 10) for name, count in PATCHES.items()),
     ],
 )
 def test_other_images_have_models_of_their_own(

@@ -5,15 +5,17 @@ import pytest
 import torch
 from sklearn.linear_model import RidgeClassifier
 
-from secure_fd.data.federated import FederatedData
-from secure_fd.data.patches import PatchMap, PatchSettings, mapped
+from secure_fd.data.federated import FederatedData, federate, seen_through
+from secure_fd.data.partition import parse_split
+from secure_fd.data.patches import SPREAD, PatchMap, PatchSettings
+from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 
 SMALL = PatchSettings(rank=20, filters=24, patches=3000, rounds=3)
 
 
 def test_features_tell_digits_apart(digits: FederatedData) -> None:
-    made = mapped(digits, SMALL)
+    made = seen_through(digits, PatchMap.fit(digits.proxies.pixels, SMALL))
     flat = [part.pixels.flatten(1).numpy() for part in (made.proxies, made.test)]
     assert flat[0].min() >= 0
     assert flat[0].max() <= 1
@@ -22,8 +24,22 @@ def test_features_tell_digits_apart(digits: FederatedData) -> None:
     fitted = RidgeClassifier(alpha=0.1).fit(flat[0], made.proxies.labels.numpy())
     assert fitted.score(flat[1], made.test.labels.numpy()) > 0.93
     assert [len(c.train) for c in made.clients] == [len(c.train) for c in digits.clients]
-    assert made.name == "digits_patches"
-    assert made.proxy_message_bytes == digits.proxies.pixels.numel()
+    assert made.name == digits.name
+    assert made.proxy_message_bytes is not None
+    assert made.proxy_message_bytes < digits.proxies.pixels.numel()
+
+
+def test_a_set_of_patches_is_the_set_of_images_through_its_map() -> None:
+    seen, images = (
+        federate(load(name), parse_split("strong"), 10, seed=0)
+        for name in ("mnist5k_patches", "mnist5k")
+    )
+    assert seen.name == "mnist5k_patches"
+    assert torch.equal(seen.clients[3].train.labels, images.clients[3].train.labels)
+    view = PatchMap.fit(images.proxies.pixels)
+    assert torch.equal(seen.test.pixels[:7], view(images.test.pixels)[:7])
+    assert seen.proxies.pixels.shape == (1000, 60, 1, 1)
+    assert float(seen.proxies.pixels.std(dim=0).mean()) == pytest.approx(SPREAD, rel=0.01)
 
 
 def test_private_images_do_not_move_the_map(digits: FederatedData) -> None:

@@ -1,0 +1,329 @@
+"""DaFKD beside FedDF on the same generated samples, FedAvg and Selective-FD, at equal steps.
+
+python experiments/dafkd.py --quick
+
+All rows see images through the public patch features of `secure_fd.data.patches`, so that DaFKD's
+generator makes features (Fig. 7 of its supplement), and train networks of one architecture. A
+client takes the same steps in every row. Rates come from one grid: --tune runs it on seed 0, where
+the best mean on the clients' validation records chose the rate of each row here.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from experiments.grid import later, roots
+from experiments.measures import VALIDATION
+from experiments.plots import Lines, drawn
+from experiments.rows import (
+    DISCRIMINATOR,
+    RATIO_WEIGHT,
+    SELECTOR_WEIGHT,
+    Cell,
+    Privacy,
+)
+from experiments.study import (
+    Result,
+    Results,
+    Study,
+    grouped,
+    listed,
+    main,
+    over,
+    percent,
+    seeds_of,
+    whole_numbers,
+)
+from experiments.tables import Table, new_table
+from secure_fd.data.partition import parse_split
+from secure_fd.recipes import SGD, Schedule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SETS = ("mnist_patches", "fashion_mnist_patches")
+SPLITS = ("dirichlet:0.1", "dirichlet:0.05")
+_SMALL = "mnist5k_patches"
+"""Where the three ways to sum are compared, and for a quick look."""
+_SEEDS, _TUNED_ON = (20, 21, 22), (0,)
+_ROUNDS, _STEPS = 5, 200
+_LONG = 50
+"""Rounds of FedAvg that take about as much CPU time as DaFKD's."""
+_EPSILON = 4.0
+_BATCH, _PROXIES = 128, 1000
+GRID = (0.01, 0.02, 0.05)
+"""Learning rates, with Nesterov momentum of .9."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. rate: of `GRID`, by validation; see --tune."""
+
+    title: str
+    method: str
+    variant: str = ""
+    rate: float = 0.02
+    rounds: int = _ROUNDS
+    private: bool = False
+    secure: str = ""
+
+
+ROWS: Mapping[str, Row] = {
+    "independent": Row("Independent", "independent"),
+    "fedavg": Row("FedAvg", "fedavg"),
+    "fedavg-long": Row(f"FedAvg, {_LONG} rounds", "fedavg", rounds=_LONG),
+    "feddf": Row("FedDF: uniform weights", "feddf"),
+    "dafkd": Row("DaFKD: weights f", "dafkd"),
+    "dafkd-ratio": Row("DaFKD: weights f / (1 - f)", "dafkd", RATIO_WEIGHT),
+    "dafkd-head": Row("DaFKD: weights of density-ratio heads", "dafkd", SELECTOR_WEIGHT),
+    "selective-fd": Row("Selective-FD", "selective-fd"),
+    "selective-fd-discriminator": Row(
+        "Selective-FD: DaFKD's discriminators", "selective-fd", DISCRIMINATOR
+    ),
+    "fedavg-dp": Row(f"FedAvg, record epsilon {_EPSILON:g}", "fedavg", private=True),
+    "dafkd-dp": Row(f"DaFKD, record epsilon {_EPSILON:g}", "dafkd", private=True),
+}
+SUMS: Mapping[str, Row] = {
+    name: Row(title, "dafkd", rounds=2, secure=secure)
+    for name, title, secure in (
+        ("clear", "in clear", ""),
+        ("masks", "under masks", "masks"),
+        ("he", "encrypted", "he"),
+    )
+}
+"""The same run of DaFKD by three sums."""
+
+
+def cell_of(row: Row, image_set: str, split: str, seed: int, clients: int = 10) -> Cell:
+    """One run: 200 steps a client and round, on its own records, or on the proxies."""
+    sgd = SGD(row.rate, distillation_batch=_BATCH, momentum=0.9)
+    steps = Schedule(warmup_steps=0, local_steps=_STEPS, proxy_steps=0, sgd=sgd)
+    ours = row.method == "selective-fd"
+    if ours:
+        beta = parse_split(split).beta
+        own = round(_BATCH * (1 + 9 * beta / (1 + beta)) / 10)
+        steps = replace(
+            steps,
+            local_steps=0,
+            proxy_steps=_STEPS,
+            proxies_per_round=_PROXIES,
+            anneal_over=row.rounds,
+            sgd=replace(sgd, own_batch=own),
+        )
+    return Cell(
+        image_set=image_set,
+        split=split,
+        method=row.method,
+        labels="soft" if ours else "",
+        selector="ratio" if ours else "",
+        variant=row.variant,
+        seed=seed,
+        rounds=row.rounds,
+        schedule=steps,
+        clients=clients,
+        secure=row.secure,
+        privacy=Privacy("record", _EPSILON) if row.private else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    image_sets: str | None = None
+    """Image sets, with commas; by default MNIST and Fashion-MNIST through patch features."""
+    splits: str | None = None
+    """Splits, with commas."""
+    rows: str | None = None
+    """Rows, with commas; by default all."""
+    seeds: str | None = None
+    """Seeds of data and training, with commas."""
+    tune: bool = False
+    """Every rate of the grid on seed 0, by validation records, in place of the table."""
+    data_dir: Annotated[
+        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
+    ] = None
+    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
+    out: Path | None = None
+    """Folder of the results and finished cells; by default runs/dafkd."""
+    workers: int = 2
+    """Processes that share the work."""
+    quick: bool = False
+    """A minute's look at a bundled set: four clients, one round."""
+
+
+def cells(settings: Settings) -> tuple[Cell, ...]:
+    """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
+    chosen = listed("rows", settings.rows, (*ROWS, *SUMS)) or (*ROWS, *SUMS)
+    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else None
+    if settings.quick:
+        rows = [replace(row, rounds=1) for name, row in {**ROWS, **SUMS}.items() if name in chosen]
+        found = [cell_of(row, _SMALL, SPLITS[0], _TUNED_ON[0], clients=4) for row in rows]
+        return tuple(dict.fromkeys(map(_shortened, found)))
+    sets = listed("image_sets", settings.image_sets, (*SETS, _SMALL)) or SETS
+    splits = listed("splits", settings.splits, SPLITS) or SPLITS
+    places = [(image_set, split) for image_set in sets for split in splits]
+    rows = [row for name, row in ROWS.items() if name in chosen]
+    if settings.tune:
+        rows = [replace(row, rate=rate) for row in rows if not row.private for rate in GRID]
+    seeds = seeds or (_TUNED_ON if settings.tune else _SEEDS)
+    made = [
+        cell_of(row, *place, seed)
+        for place in places
+        for seed in seeds
+        for row in rows
+        if not row.private or place == (SETS[0], SPLITS[0])
+    ]
+    if not settings.tune:
+        sums = [row for name, row in SUMS.items() if name in chosen]
+        made += [cell_of(row, _SMALL, SPLITS[0], seeds[0]) for row in sums]
+    return tuple(dict.fromkeys(made))
+
+
+def _shortened(cell: Cell) -> Cell:
+    schedule = cell.schedule
+    fewer = replace(
+        schedule,
+        local_steps=min(20, schedule.local_steps),
+        proxy_steps=min(20, schedule.proxy_steps),
+    )
+    return replace(cell, schedule=fewer)
+
+
+def row_of(cell: Cell) -> Row | None:
+    """The row that made a cell, whatever its rate; None for a cell of the three sums."""
+    if cell.image_set == _SMALL and cell.rounds < _ROUNDS and cell.secure:
+        return None
+    for row in ROWS.values():
+        same = (row.method, row.variant, row.private) == (
+            cell.method,
+            cell.variant,
+            cell.privacy is not None,
+        )
+        if same and (row.rounds == _LONG) == (cell.rounds == _LONG):
+            return row
+    return None
+
+
+def _cpu(result: Result) -> float:
+    return result.seconds
+
+
+def _up(result: Result) -> float:
+    return result.curve[-1].up
+
+
+def tables(results: Results) -> list[Table | str]:
+    """Accuracy by row and place; the three sums of one run."""
+    made: list[Table | str] = []
+    plain = [r for r in results.cells if not r.cell.secure and not _of_sums(r.cell)]
+    by_place = grouped(plain, lambda cell: cell.place)
+    if by_place:
+        made.append(_accuracies(plain, by_place, results.settings.get("tune") is True))
+    sums = [r for r in results.cells if _of_sums(r.cell)]
+    if sums:
+        made.append(_sums(sums))
+    return made
+
+
+def _of_sums(cell: Cell) -> bool:
+    return bool(cell.secure) or (cell.image_set == _SMALL and cell.rounds == SUMS["clear"].rounds)
+
+
+def _accuracies(
+    plain: Sequence[Result], by_place: Mapping[str, Sequence[Result]], tuned: bool
+) -> Table:
+    places = list(by_place)
+    what = "validation accuracy by rate" if tuned else "test accuracy, %, last round"
+    columns = ("row", *(("rate",) if tuned else ()), *places, "CPU s", "kB up a client")
+    table = new_table(f"Equal steps a client, ten clients: {what}", columns)
+    for (row, rate), found in grouped(
+        plain, lambda c: (row_of(c), c.schedule.sgd.learning_rate)
+    ).items():
+        if row is None:
+            continue
+        of = grouped(found, lambda cell: cell.place)
+        score = _validation if tuned else None
+        shown = [
+            percent(of.get(place, []), score) if score else percent(of.get(place, []))
+            for place in places
+        ]
+        rates = (f"{rate:g}",) if tuned else ()
+        seconds = sum(map(_cpu, found)) / len(found)
+        kilobytes = sum(map(_up, found)) / len(found) / 1000
+        table.add_row(row.title, *rates, *shown, f"{seconds:.0f}", f"{kilobytes:,.0f}")
+    return table
+
+
+def _validation(result: Result) -> float:
+    return result.figures[VALIDATION]
+
+
+def _sums(found: Sequence[Result]) -> Table:
+    table = new_table(
+        f"The same {SUMS['clear'].rounds} rounds of DaFKD by three sums, {found[0].cell.place}",
+        ("sums", "test accuracy, %", "kB up a client", "kB down a client", "CPU s"),
+    )
+    for title, of in grouped(found, lambda cell: cell.secure).items():
+        name = next(row.title for row in SUMS.values() if row.secure == title)
+        last = of[0].curve[-1]
+        table.add_row(
+            name,
+            percent(of),
+            f"{last.up / 1000:,.0f}",
+            f"{last.down / 1000:,.0f}",
+            f"{of[0].seconds:.0f}",
+        )
+    return table
+
+
+def figure(results: Results) -> "Figure | None":
+    """Accuracy by round, a panel a place."""
+    panels = []
+    shown_rows = (
+        "FedAvg",
+        ROWS["feddf"].title,
+        ROWS["dafkd"].title,
+        ROWS["dafkd-ratio"].title,
+        "Selective-FD",
+    )
+    for place, found in grouped(results.cells, lambda cell: cell.place).items():
+        lines = {}
+        for row, of in grouped(found, row_of).items():
+            if row is not None and row.title in shown_rows and len(of[0].curve) > 1:
+                by_round: dict[float, list[Result]] = {
+                    point.round: [
+                        replace(r, figures={"accuracy": r.curve[i].accuracy}, per_client=())
+                        for r in of
+                    ]
+                    for i, point in enumerate(of[0].curve)
+                }
+                lines[row.title] = over(by_round)
+        if lines:
+            panels.append(Lines(place, "round", "test accuracy", lines))
+    return drawn(panels, columns=2) if panels else None
+
+
+STUDY = Study(
+    name="dafkd",
+    script="dafkd.py",
+    about=f"DaFKD beside FedDF, FedAvg and Selective-FD at equal steps. {Settings.__doc__}",
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=lambda cell: cell.group,
+    prepare=later("experiments.runs:prepare"),
+    measure=later("experiments.runs:run_cell"),
+    roots=roots,
+    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    figure=figure,
+    cost=lambda cell: max(100, cell.steps * (10 if cell.method in ("dafkd", "feddf") else 1)),
+    out=lambda chosen: chosen.out or Path(f"runs/dafkd{'-quick' * chosen.quick}"),
+)
+
+if __name__ == "__main__":
+    sys.exit(main("experiments.dafkd"))

@@ -1,0 +1,70 @@
+"""DaFKD's discriminator as a client selector: a network that tells records from public proxies.
+
+f = p_k / (p_k + p) for the proxies' density p (Theorem 1 of DaFKD's supplement, with the generator
+at the proxies), so that f / (1 - f) is the density ratio that other selectors estimate.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secure_fd.adversarial import BETAS, AdversarialSettings, discriminator, judge_loss
+from secure_fd.data.federated import ClientData
+from secure_fd.selection.client import Selection, otsu_thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class DiscriminatorSelector:
+    """One discriminator a client, for all of its classes together. seed: of start and batches.
+
+    >>> DiscriminatorSelector(steps=100).settings.batch
+    64
+    """
+
+    steps: int = 1000
+    settings: AdversarialSettings = field(default_factory=AdversarialSettings)
+    seed: int = 0
+
+    def fit(self, client: ClientData, proxies: Tensor) -> "FittedDiscriminator":
+        """Train it on the client's training records against the proxies."""
+        random, chosen = torch.Generator().manual_seed(self.seed), self.settings
+        judge = discriminator(tuple(proxies.shape[1:]), chosen, self.seed).to(proxies.device)
+        steps = torch.optim.Adam(judge.parameters(), chosen.rate, BETAS)
+        records = client.train.pixels.to(proxies.device)
+        for _ in range(self.steps):
+            drawn = [
+                each[torch.randint(len(each), (chosen.batch,), generator=random).to(each.device)]
+                for each in (records, proxies)
+            ]
+            steps.zero_grad(set_to_none=True)
+            judge_loss(judge, *drawn).backward()  # type: ignore[no-untyped-call]
+            steps.step()
+        return FittedDiscriminator(judge, client.classes, proxies)
+
+    def select(self, client: ClientData, proxies: Tensor) -> Selection:
+        """The verdict on the proxies that it was trained against."""
+        return self.fit(client, proxies).judge(proxies)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedDiscriminator:
+    """It cannot tell a client's classes apart: each of them is granted an equal part of f."""
+
+    network: nn.Module = field(repr=False)
+    classes: tuple[int, ...]
+    proxies: Tensor = field(repr=False)
+
+    def judge(self, images: Tensor) -> Selection:
+        """The verdict on any images; Otsu's threshold splits the proxies' own logits."""
+        logits, known = self._logits(images), self._logits(self.proxies)
+        ratios = np.repeat(logits[:, None], len(self.classes), axis=1)
+        threshold = np.repeat(otsu_thresholds(known[:, None]), len(self.classes))
+        f = 1 / (1 + np.exp(-ratios))
+        return Selection(self.classes, ratios, threshold, f / len(self.classes))
+
+    @torch.no_grad()
+    def _logits(self, images: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        found: Tensor = self.network(images)[:, 0]
+        return np.asarray(found.double().cpu().numpy())
