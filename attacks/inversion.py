@@ -223,12 +223,16 @@ class InversionTruth:
     @property
     def originals(self) -> Originals:
         """Private and held-out images by class."""
-        classes = torch.unique(self.private.labels).tolist()
-        ours, theirs = (
-            {c: side.images[side.labels == c] for c in classes}
-            for side in (self.private, self.held_out)
-        )
-        return Originals(ours, {c: [images] for c, images in theirs.items()})
+        return originals_of(self.private, self.held_out)
+
+
+def originals_of(private: Labelled, held_out: Labelled) -> Originals:
+    """The truth about images by class, equally many of each on both sides."""
+    classes = torch.unique(private.labels).tolist()
+    ours, theirs = (
+        {c: side.images[side.labels == c] for c in classes} for side in (private, held_out)
+    )
+    return Originals(ours, {c: [images] for c, images in theirs.items()})
 
 
 def inversion_truth(

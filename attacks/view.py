@@ -1,7 +1,7 @@
 """What an attacker can see or do, as words that a report prints."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
 
@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, UnitArray, WordArray
-from secure_fd.transcript import DistillationRound, Float32Array, ParameterRound, Transcript
+from secure_fd.transcript import (
+    DistillationRound,
+    Float32Array,
+    GeneratorRound,
+    ParameterRound,
+    Transcript,
+)
 
 
 class Capability(Enum):
@@ -22,6 +28,7 @@ class Capability(Enum):
     READ_ENSEMBLES = "ensemble predictions"
     GLOBAL_PARAMETERS = "global model parameters"
     CLIENT_PARAMETERS = "client model parameters in clear"
+    HOLD_GENERATOR = "the generator that makes distilled samples"
     QUERY_FINAL_MODEL = "label queries to the final model"
     QUERY_SCORES = "probability queries to the final model"
     PUBLIC_PROXIES = "public proxy images"
@@ -53,7 +60,9 @@ that opened while client k alone was shown the image, and not a number where non
 
 _PUBLIC = frozenset({Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC})
 _QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
-_SENT_BACK = frozenset({Capability.READ_ENSEMBLES, Capability.GLOBAL_PARAMETERS})
+_SENT_BACK = frozenset(
+    {Capability.READ_ENSEMBLES, Capability.GLOBAL_PARAMETERS, Capability.HOLD_GENERATOR}
+)
 _MASKED = _SENT_BACK | {Capability.READ_SUMS, Capability.READ_PAYLOADS}
 _CLEAR = _MASKED | {Capability.READ_UPLOADS, Capability.CLIENT_PARAMETERS}
 _DEVIATIONS = frozenset(
@@ -236,6 +245,7 @@ class View:
     rounds: tuple[ObservedRound, ...] = field(repr=False)
     models: tuple[ParameterRound, ...] = field(repr=False)
     oracles: Mapping[Capability, Oracle] = field(repr=False)
+    generator: GeneratorRound | None = field(default=None, repr=False)
 
     def require(self, *needed: Capability) -> None:
         """Raise MissingCapabilityError, naming every capability that this attacker lacks."""
@@ -267,6 +277,14 @@ class View:
         self.require(Capability.CLIENT_PARAMETERS)
         return next(seen.uploads for seen in reversed(self.models) if seen.uploads is not None)
 
+    def generator_parameters(self) -> Float32Array:
+        """Those of the generator that made the newest round's x, flattened."""
+        if self.generator is None:
+            raise MissingCapabilityError(
+                f"missing {Capability.HOLD_GENERATOR.value} ({self.attacker})"
+            )
+        return self.generator.parameters
+
     def oracle(self, capability: Capability) -> Oracle:
         """The oracle behind an active capability."""
         self.require(capability)
@@ -297,7 +315,8 @@ def server_view(
     )
     acts = colluders is not None or not SERVER.most.issuperset(oracles or {})
     attacker = MALICIOUS_SERVER if acts else SERVER
-    return _view(attacker, public, rounds, tuple(transcript.parameters), oracles)
+    models = tuple(transcript.parameters)
+    return _view(attacker, public, rounds, models, oracles, transcript.generator)
 
 
 def client_view(
@@ -308,7 +327,9 @@ def client_view(
     """A curious client: what the server sent back to all clients, and no upload."""
     rounds = tuple(_broadcast(r) for r in transcript.distillation)
     models = tuple(_without_uploads(r) for r in transcript.parameters)
-    return _view(CLIENT, public, rounds, models, oracles)
+    made = transcript.generator
+    held = None if made is None else replace(made, uploads=None)
+    return _view(CLIENT, public, rounds, models, oracles, held)
 
 
 def outsider_view(
@@ -332,6 +353,7 @@ def _view(
     rounds: tuple[ObservedRound, ...],
     models: tuple[ParameterRound, ...],
     oracles: Mapping[Capability, Oracle] | None,
+    generator: GeneratorRound | None = None,
 ) -> View:
     held = dict(oracles or {})
     passive = [capability.value for capability in held if capability not in ACTIVE]
@@ -340,8 +362,11 @@ def _view(
     capabilities = {Capability.PUBLIC_PROXIES, *held} | _observed(rounds, models)
     if public.labels is not None:
         capabilities.add(Capability.LABELLED_PUBLIC)
+    if generator is not None:
+        capabilities.add(Capability.HOLD_GENERATOR)
     attacker.check(frozenset(capabilities))
-    return View(attacker.name, frozenset(capabilities), public, rounds, models, held)
+    seen = frozenset(capabilities)
+    return View(attacker.name, seen, public, rounds, models, held, generator)
 
 
 def _observed(

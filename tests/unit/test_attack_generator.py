@@ -1,0 +1,281 @@
+"""The generator that everybody holds: it gives away what it replays, and nothing that it never saw.
+
+Seeds are fixed. Where a figure has to agree with chance, its 95 % interval has to hold one half: a
+right attack fails so for one seed in twenty.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
+from attacks.generator import (
+    Decoder,
+    GeneratorInversion,
+    GeneratorMembership,
+    Search,
+    nearest_made,
+    replaying_generator,
+)
+from attacks.inversion import originals_of
+from attacks.statistics import Claim
+from attacks.view import Capability, Public, View, client_view, outsider_view, server_view
+from experiments.generator_leakage import (
+    FEATURE,
+    IMAGE,
+    MEMBERSHIP,
+    PICTURES,
+    STUDY,
+    Cell,
+    Settings,
+    cells,
+    leakage_of,
+    within_bound,
+)
+from experiments.leakage import AttackFigure, Found
+from experiments.study import Result, gathered, read_results, write_results
+from experiments.tables import rendered
+from secure_fd.adversarial import AdversarialSettings, Generator
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.models import flatten
+from secure_fd.transcript import GeneratorRound, Transcript
+from tests.attack_games import digits as written
+from tests.attack_games import mlp
+
+SETTINGS = AdversarialSettings(latent=8, hidden=64, judge=16, batch=16, sums=1, steps=2)
+LIGHT = Search(samples=500, steps=30)
+LESSON = 20
+MIX = torch.randn(64, 24, generator=torch.Generator().manual_seed(0)) / 8
+
+
+def part(start: int, stop: int) -> Labelled:
+    """Digits of 8 x 8 pixels."""
+    return written(8).take(torch.arange(start, stop))
+
+
+def features(images: Tensor) -> Tensor:
+    """A public map: 24 random directions, in [0, 1]."""
+    return (images.flatten(1) @ MIX).sigmoid()
+
+
+def same(images: Tensor) -> Tensor:
+    return images
+
+
+SHAPES = {"images": same, "features": features}
+every_shape = pytest.mark.parametrize("kind", SHAPES)
+
+
+def shown(records: Labelled, kind: str) -> Labelled:
+    return Labelled(SHAPES[kind](records.images), records.labels)
+
+
+def public(kind: str) -> Public:
+    known = shown(part(0, 200), kind)
+    return Public(known.images, 2, 10, mlp, known.labels)
+
+
+def sides(start: int) -> tuple[Labelled, Labelled]:
+    """Four records a class from each of two parts of the digits that nobody else uses."""
+    return match_classes(part(start, start + 150), part(start + 150, start + 300), 0, 4)
+
+
+def transcript(generator: nn.Module, *, readable: bool = False) -> Transcript:
+    made = Transcript(2)
+    parameters = flatten(generator).numpy()
+    uploads = dict.fromkeys((0, 1), parameters) if readable else None
+    made.generator = GeneratorRound(0, uploads, parameters)
+    return made
+
+
+@cache
+def replaying(kind: str, start: int) -> Generator:
+    """Taught to make the members of a part again."""
+    return replaying_generator(shown(sides(start)[0], kind), 10, SETTINGS, steps=600, seed=0)
+
+
+def attacked(
+    kind: str, challenge: Challenge, generator: nn.Module, claim: Claim | None = None
+) -> AttackResult:
+    known = public(kind)
+    attack = GeneratorMembership.prepare(
+        known, challenge.candidates, SETTINGS, 0, LIGHT, claim, LESSON
+    )
+    estimate = attack.run(client_view(transcript(generator), known), 0)
+    return attack.score(estimate, challenge.is_member, 0)
+
+
+def challenge_of(kind: str, start: int) -> Challenge:
+    ours, theirs = (shown(side, kind) for side in sides(start))
+    return draw_challenge(ours, theirs, 0)
+
+
+@every_shape
+def test_members_are_found_where_the_generator_replays_them(kind: str) -> None:
+    """And the twin: the same generator tells nothing of records that it never saw."""
+    found = attacked(kind, challenge_of(kind, 300), replaying(kind, 300))
+    assert found.figure > 0.9
+    assert found.interval[0] > found.control
+    assert found.details["uncalibrated_auc"] > 0.9
+    blind = attacked(kind, challenge_of(kind, 700), replaying(kind, 300))
+    assert blind.interval[0] < 0.5 < blind.interval[1]
+    assert blind.n_members == blind.n_non_members == found.n_members == 40
+
+
+def test_a_claim_stands_beside_the_figure_and_replaying_breaks_it() -> None:
+    claim = Claim(1.0, 1e-5)
+    found = attacked("images", challenge_of("images", 300), replaying("images", 300), claim)
+    assert found.details["auc_bound"] == pytest.approx(0.731, abs=1e-3)
+    assert found.interval[0] > found.details["auc_bound"]
+    assert (
+        "auc_bound"
+        not in attacked("images", challenge_of("images", 300), replaying("images", 300)).details
+    )
+
+
+def test_a_search_in_z_comes_nearer_than_samples_alone() -> None:
+    own = sides(300)[0].images
+    made = replaying("images", 300)
+    samples, searched = (nearest_made(made, own, replace(LIGHT, steps=n), 0) for n in (0, 30))
+    assert (searched <= samples).all()
+    assert searched.mean() < 0.9 * samples.mean()
+
+
+def test_the_view_alone_decides_and_server_and_client_see_the_same() -> None:
+    known, challenge = public("images"), challenge_of("images", 300)
+    attack = GeneratorMembership.prepare(
+        known, challenge.candidates, SETTINGS, 0, LIGHT, lesson=LESSON
+    )
+    history = transcript(replaying("images", 300), readable=True)
+    views = [server_view(history, known), client_view(history, known)]
+    first, second = (attack.run(view, 0).values for view in views)
+    assert np.array_equal(first, second)
+    other = client_view(transcript(replaying("images", 700)), known)
+    assert not np.array_equal(first, attack.run(other, 0).values)
+
+
+def test_who_holds_the_generator() -> None:
+    history, known = transcript(replaying("images", 300), readable=True), public("images")
+    views: tuple[Callable[..., View], ...] = (server_view, client_view)
+    for make in views:
+        view = make(history, known)
+        assert Capability.HOLD_GENERATOR in view.capabilities
+        assert len(view.generator_parameters()) == len(flatten(replaying("images", 300)))
+    sent = server_view(history, known).generator, client_view(history, known).generator
+    assert sent[0] is not None
+    assert sent[0].uploads is not None
+    assert sent[1] is not None
+    assert sent[1].uploads is None
+    outside = outsider_view(history, known, holds_model=True)
+    assert Capability.HOLD_GENERATOR not in outside.capabilities
+    with pytest.raises(MissingCapabilityError, match=r"the generator .*\(outsider\)"):
+        outside.generator_parameters()
+
+
+def test_without_a_generator_both_attacks_refuse() -> None:
+    known, own = public("images"), sides(300)[0]
+    attacks = (
+        GeneratorMembership.prepare(known, own, SETTINGS, 0, LIGHT, lesson=1),
+        GeneratorInversion.prepare(known, SETTINGS, 0, per_class=1, lesson=1),
+    )
+    history = transcript(replaying("images", 300))
+    for attack in attacks:
+        for view in (server_view(Transcript(2), known), outsider_view(history, known)):
+            with pytest.raises(MissingCapabilityError, match="missing the generator"):
+                attack.run(view, 0)
+    wide = replace(attacks[0], adversarial=replace(SETTINGS, hidden=65))
+    with pytest.raises(LocalError, match="parameters"):
+        wide.run(client_view(history, known), 0)
+
+
+@every_shape
+def test_pictures_show_members_where_the_generator_replays_them(kind: str) -> None:
+    """The twin: pictures of a generator that never saw the records are no nearer to members."""
+    images = public("images")
+    found_map = None if kind == "images" else features
+    attack = GeneratorInversion.prepare(images, SETTINGS, 0, found_map, 10, LESSON)
+    view = client_view(transcript(replaying(kind, 300)), images)
+    estimate = attack.run(view, 0)
+    assert estimate.images.shape == (100, 1, 8, 8)
+    found = attack.score(estimate, originals_of(*sides(300)), 0)
+    assert found.interval[0] > max(0.5, found.control)
+    assert found.details["delta_p_value"] < 0.05
+    blind = attack.score(estimate, originals_of(*sides(700)), 0)
+    assert blind.details["delta_p_value"] > 0.05
+    assert abs(blind.figure) < found.figure / 2
+    if kind == "features":
+        assert found.details["ceiling"] > found.details["A"]
+
+
+def test_a_decoder_learns_from_public_images_alone() -> None:
+    decoder = Decoder.fit(part(0, 200).images, features)
+    own = part(300, 340).images
+    flat = part(0, 200).images.mean(dim=0, keepdim=True).expand_as(own)
+    blind = -10 * torch.log10((flat - own).square().flatten(1).mean(dim=1)).mean()
+    assert decoder.ceiling(own) > float(blind) + 3
+    with pytest.raises(ConfigurationError, match="decoder"):
+        Decoder.fit(own).ceiling(own)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"), [({"samples": 0}, "samples"), ({"steps": -1}, "steps")]
+)
+def test_a_search_refuses_what_cannot_be(changed: dict[str, int], field: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Search(**changed)  # type: ignore[arg-type]
+    assert refused.value.field == field
+
+
+# The study.
+
+
+def made_up(cell: Cell, auc: float, bound: float | None) -> Result:
+    """A result with figures of no run."""
+    details = {"uncalibrated_auc": auc - 0.01, "tpr_at_0.01_fpr": 0.02}
+    member = AttackFigure(
+        *("Membership", auc, "AUC", "", (auc - 0.02, auc + 0.02), 0.5, "a coin"),
+        details=details if bound is None else {**details, "auc_bound": bound},
+    )
+    excess = AttackFigure(
+        *("Pictures", 0.25, "Δ PSNR", "dB", (0.125, 0.375), 0.1, "Δ of nothing"),
+        details={"A": 14.0, "A_H": 13.75},
+    )
+    found: dict[str, Found] = {MEMBERSHIP: member, PICTURES: excess}
+    figures = {} if cell.replayed else {"accuracy": 0.5}
+    return Result(cell, figures, 1.0, attacks=found)
+
+
+def test_a_study_comes_back_from_its_file_and_says_what_lies_within_a_bound(
+    tmp_path: Path,
+) -> None:
+    """The twin: of an AUC above its bound it does not say so."""
+    chosen = cells(Settings(seeds="1"))
+    private = [cell for cell in chosen if cell.epsilon]
+    assert [(cell.kind, cell.epsilon) for cell in private] == [(IMAGE, 1.0), (FEATURE, 1.0)]
+    made = [
+        made_up(cell, 0.9 if cell.kind == IMAGE else 0.5, 0.731 if cell.epsilon else None)
+        for cell in chosen
+    ]
+    found = gathered(STUDY, made)
+    write_results(found, tmp_path / "made.json")
+    again = read_results(STUDY, tmp_path / "made.json")
+    assert again.cells == found.cells
+    assert STUDY.figure(again) is not None
+    measured = leakage_of(again).measured(MEMBERSHIP)
+    kept = {row: within_bound(one) for row, one in measured.items()}
+    assert {row for row, inside in kept.items() if inside} == {private[1].row}
+    shown = rendered(STUDY.shown(again))
+    assert all(cell.row in shown for cell in chosen)
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
+    for epsilon in (0.0, math.inf):
+        with pytest.raises(ConfigurationError, match="epsilon"):
+            cells(Settings(epsilon=epsilon))
