@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import COMPARED, fit, load
+from attacks import COMPARED, OF_GENERATORS, fit, load
+from attacks import generator as generators
 from attacks import inversion as gmi
 from attacks import prior as priors
 from attacks.base import (
@@ -28,7 +29,13 @@ from attacks.base import (
     match_classes,
     pooled,
 )
-from attacks.inversion import InversionTruth, ModelInversion, inversion_truth
+from attacks.inversion import (
+    REFERENCES,
+    InversionTruth,
+    ModelInversion,
+    inversion_truth,
+    originals_of,
+)
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
 from attacks.updates import Recipe
@@ -36,6 +43,7 @@ from attacks.updates_attack import UpdateInversion
 from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view
 from attacks.votes import undoing
 from secure_fd import models
+from secure_fd.adversarial import AdversarialSettings
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
@@ -49,6 +57,8 @@ from secure_fd.recipes import SGD
 from secure_fd.transcript import Transcript
 
 _QUICK_CANDIDATES = 10
+_QUICK_STEPS = 50
+"""Of the generator of public records, the control of attacks on generators."""
 _ONE_RECORD = "clients hold one record: not sampled, it takes more noise for ε than a larger set"
 
 
@@ -60,6 +70,7 @@ class Run:
     that it deploys, of which an outsider gets answers where `queryable`. response: the mechanism of
     the label unit, whose parameters everybody knows. declared_classes: by client, the classes that
     its protection makes it name in public. optimiser: of a method that shares parameters.
+    adversarial: of a method that has a generator.
     """
 
     data: FederatedData = field(repr=False)
@@ -70,6 +81,7 @@ class Run:
     response: RandomizedResponse | None = None
     declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     optimiser: SGD | PrivateSGD | None = None
+    adversarial: AdversarialSettings | None = None
 
     @classmethod
     def of(cls, data: FederatedData, federation: Federation, seed: int) -> Self:
@@ -84,6 +96,7 @@ class Run:
             unit.mechanism if isinstance(unit, LabelUnit) else None,
             unit.declared_classes,
             optimiser_of(method),
+            method.adversarial if isinstance(method, DaFKD) else None,
         )
 
 
@@ -164,6 +177,9 @@ def prepare(
             made[name] = _label_only(data, seed, quick)
         elif name == "update-inversion":
             made[name] = _update_inversion
+        elif name in OF_GENERATORS:
+            asked = _who_taught if name == "generator-membership" else _generator_pictures
+            made[name] = partial(asked, _QUICK_STEPS if quick else generators.LESSON)
         else:
             made[name] = partial(_by_view, _own(name).prepare(public_of(data)))
     return Arsenal(public_of(data), histograms(data), made)
@@ -172,7 +188,8 @@ def prepare(
 def _own(name: str) -> type[Attack[Any, Any]]:
     """The class of an attack that needs the server's view and a `Truth` alone."""
     if ":" not in name:
-        allowed = f"use one of {', '.join(COMPARED)}, or package.module:Name for one of your own"
+        known = ", ".join((*COMPARED, *OF_GENERATORS))
+        allowed = f"use one of {known}, or package.module:Name for one of your own"
         raise ConfigurationError("attack", name, allowed)
     return load(name)
 
@@ -247,6 +264,33 @@ def _update_inversion(run: Run) -> AttackResult:
     return replace(result, caveats=(*result.caveats, *made.caveats))
 
 
+def _held(run: Run) -> tuple[View, AdversarialSettings, Labelled, Labelled]:
+    """The server's view, the form of the generator, and members and held-out records by class."""
+    view = server_view(run.transcript, public_of(run.data))
+    view.require_any(*generators.NEEDS)
+    if run.adversarial is None:
+        raise ConfigurationError("adversarial", None, "give the settings of the method's generator")
+    members = labelled(concatenate([client.train for client in run.data.clients]))
+    held_out = labelled(run.data.held_out)
+    return view, run.adversarial, *match_classes(members, held_out, run.seed, REFERENCES)
+
+
+def _who_taught(lesson: int, run: Run) -> AttackResult:
+    view, adversarial, members, held_out = _held(run)
+    challenge = draw_challenge(members, held_out, run.seed)
+    made = generators.GeneratorMembership.prepare(
+        view.public, challenge.candidates, adversarial, run.seed, lesson=lesson
+    )
+    return made.score(made.run(view, run.seed), challenge.is_member, run.seed)
+
+
+def _generator_pictures(lesson: int, run: Run) -> AttackResult:
+    view, adversarial, members, held_out = _held(run)
+    made = generators.GeneratorInversion.prepare(view.public, adversarial, run.seed, lesson=lesson)
+    truth = originals_of(members, held_out)
+    return made.score(made.run(view, run.seed), truth, run.seed)
+
+
 _MODEL = "mlp-1024-512-256"
 _CLIENTS = 10
 _ROUNDS = 2
@@ -288,7 +332,7 @@ def one_update(data: FederatedData, optimiser: SGD | PrivateSGD | None, seed: in
 def public_of(data: FederatedData) -> Public:
     """What every attacker knows: proxies, numbers of clients and classes, the shared network."""
     return Public(
-        data.proxies.pixels,
+        labelled(data.proxies).images,
         len(data.clients),
         data.n_classes,
         partial(models.build, models.SHARED, data.n_classes),
@@ -327,5 +371,7 @@ def _deal(data: FederatedData) -> list[torch.Tensor]:
 
 
 def labelled(images: Images) -> Labelled:
-    """A run's images as attacks take them."""
-    return Labelled(images.pixels, images.labels)
+    """A run's images as attacks take them: feature maps of one pixel are vectors."""
+    pixels = images.pixels
+    features = pixels.shape[2:] == (1, 1)
+    return Labelled(pixels.flatten(1) if features else pixels, images.labels)

@@ -128,11 +128,10 @@ def network(inputs: int, n_classes: int, seed: int) -> nn.Module:
 def federated(world: World, cell: "Cell") -> Federation:
     """The run whose generator is attacked, to its last round."""
     clients, adversarial = world.clients, adversarial_of(cell)
-    each = SCHEDULE.fedavg_steps + adversarial.sums * adversarial.steps
-    private = None
+    method = DaFKD(generated=_GENERATED, steps=_DISTILLED, adversarial=adversarial)
     if cell.epsilon is not None:
-        private = PrivateSGD(cell.epsilon, DELTA, steps=cell.rounds * each)
-    method = DaFKD(generated=_GENERATED, steps=_DISTILLED, adversarial=adversarial, private=private)
+        steps = cell.rounds * method.private_steps(SCHEDULE)
+        method = replace(method, private=PrivateSGD(cell.epsilon, DELTA, steps))
     inputs, classes = clients[0].train.pixels[0].numel(), world.images.n_classes
     networks = [network(inputs, classes, cell.seed) for _ in clients]
     people = participants_of(networks, clients)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attacks import on_run
 from attacks.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
 from attacks.generator import (
     Decoder,
@@ -42,9 +43,16 @@ from experiments.generator_leakage import (
 from experiments.leakage import AttackFigure, Found
 from experiments.study import Result, gathered, read_results, write_results
 from experiments.tables import rendered
+from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings, Generator
+from secure_fd.data.federated import FederatedData, seen_through
+from secure_fd.data.patches import PatchMap, PatchSettings
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.dafkd import DaFKD
+from secure_fd.methods.fedavg import FedAvg
 from secure_fd.models import flatten
+from secure_fd.recipes import SGD, Schedule
 from secure_fd.transcript import GeneratorRound, Transcript
 from tests.attack_games import digits as written
 from tests.attack_games import mlp
@@ -231,6 +239,47 @@ def test_a_search_refuses_what_cannot_be(changed: dict[str, int], field: str) ->
     with pytest.raises(ConfigurationError) as refused:
         Search(**changed)  # type: ignore[arg-type]
     assert refused.value.field == field
+
+
+# On a run.
+
+
+def run_of(data: FederatedData, method: DaFKD | FedAvg) -> on_run.Run:
+    inputs = data.proxies.pixels[0].numel()
+    networks = [nn.Sequential(nn.Flatten(), nn.Linear(inputs, 10)) for _ in data.clients]
+    for network in networks[1:]:
+        models.load_flat(network, flatten(networks[0]))
+    people = participants_of(networks, data.clients)
+    schedule = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
+    run = Federation(people, None, method, schedule=schedule)
+    run.fit(1)
+    return on_run.Run.of(data, run, 0)
+
+
+def asked(name: str, run: on_run.Run) -> AttackResult:
+    return on_run.prepare((name,), run.data, 0, quick=True).attack(name, run)
+
+
+def test_a_run_with_a_generator_is_attacked_by_name(digits: FederatedData) -> None:
+    method = DaFKD(generated=16, steps=1, adversarial=SETTINGS)
+    run = run_of(digits, method)
+    found = asked("generator-membership", run)
+    assert found.figure_name == "AUC"
+    assert found.n_members == found.n_non_members > 0
+    assert asked("generator-inversion", run).figure_name == "Δ PSNR"
+    small = PatchSettings(rank=4, filters=8, patches=200, side=5, pool=2)
+    features_of = PatchMap.fit(digits.proxies.pixels, small)
+    run = run_of(seen_through(digits, features_of), method)
+    assert asked("generator-membership", run).n_members == found.n_members
+    with pytest.raises(MissingCapabilityError, match="these are vectors"):
+        asked("generator-inversion", run)
+
+
+def test_a_run_without_a_generator_is_refused(digits: FederatedData) -> None:
+    run = run_of(digits, FedAvg(SGD(0.1), 1))
+    for name in ("generator-membership", "generator-inversion"):
+        with pytest.raises(MissingCapabilityError, match="missing the generator"):
+            on_run.attack(name, run)
 
 
 # The study.
