@@ -177,12 +177,20 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
         for place in places
         for seed in seeds
         for row in rows
-        if not row.private or place == (SETS[0], SPLITS[0])
+        if _shown_at(row, place, first=seed == seeds[0])
     ]
     if not settings.tune:
         sums = [row for name, row in SUMS.items() if name in chosen]
         made += [cell_of(row, _SMALL, SPLITS[0], seeds[0]) for row in sums]
     return tuple(dict.fromkeys(made))
+
+
+def _shown_at(row: Row, place: tuple[str, str], *, first: bool) -> bool:
+    """Ablations at one beta, private rows on one set and seed: they take minutes each."""
+    if row.private:
+        return place == (SETS[0], SPLITS[0]) and first
+    ablation = row.variant in (SELECTOR_WEIGHT, DISCRIMINATOR)
+    return place[1] == SPLITS[0] or not ablation
 
 
 def _shortened(cell: Cell) -> Cell:

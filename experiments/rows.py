@@ -188,8 +188,9 @@ class Cell:
     def group(self) -> Group:
         """What the warm-up depends on: of the schedule, its steps, views and local optimiser."""
         chosen, own = self.schedule, self.schedule.sgd
-        momentum = own.momentum if chosen.warmup_steps else 0.0
-        sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=momentum)
+        sgd = SGD()
+        if chosen.warmup_steps:
+            sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=own.momentum)
         alone = Schedule(
             warmup_steps=chosen.warmup_steps,
             anneal_warmup=chosen.anneal_warmup,

@@ -80,6 +80,9 @@ PATCHES = "_patches"
 """How the names of image sets end that clients see through `data.patches`."""
 _PIXELS = 0.3
 """Deviation of a pixel, about."""
+_PIXEL_JUDGE, _PIXEL_STEPS = 64, 5
+"""Of DaFKD on images: width of discriminators, steps between sums. A row of the comparison has
+minutes, and generators of digits that are worth learning from would take hours."""
 _SUMS, _MOST_SUMS = 100, 20
 """Of generators, in a run of DaFKD, and in one round."""
 _TAUGHT, _LEAST_TAUGHT = 2500, 50
@@ -248,6 +251,8 @@ def dafkd(cell: Cell) -> DaFKD:
     """DaFKD or FedDF: as many adversarial and distillation steps in all, however many rounds."""
     features = cell.image_set.endswith(PATCHES)
     settings = AdversarialSettings(
+        judge=256 if features else _PIXEL_JUDGE,
+        steps=20 if features else _PIXEL_STEPS,
         sums=min(_MOST_SUMS, max(1, round(_SUMS / cell.rounds))),
         spread=SPREAD if features else _PIXELS,
     )

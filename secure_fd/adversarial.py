@@ -185,8 +185,8 @@ class Adversary:
         self._generator, self._classifier = model, classifier
         self._train, self._device = train.to(device), device
         self._random = torch.Generator().manual_seed(seed)
-        self._judges = torch.optim.Adam(self.judge.parameters(), settings.rate, BETAS)
-        self._makes = torch.optim.Adam(model.parameters(), settings.rate, BETAS)
+        self._judges = torch.optim.Adam(self.judge.parameters(), settings.rate, BETAS, fused=True)
+        self._makes = torch.optim.Adam(model.parameters(), settings.rate, BETAS, fused=True)
         held = torch.bincount(train.labels.cpu(), minlength=model.n_classes).float()
         self._held = held if budget is None else (held > 0).float()
         self._private: PrivateGradient | None = None
@@ -212,9 +212,13 @@ class Adversary:
         self._judge(made)
         z, _ = self._generator.sample(size, random)
         classes = torch.multinomial(self._held, size, replacement=True, generator=random)
-        self._makes.zero_grad(set_to_none=True)
-        made = self._make(z, classes)
-        self._deceive(made, classes.to(self._device)).backward()  # type: ignore[no-untyped-call]
+        loss = self._deceive(self._make(z, classes), classes.to(self._device))
+        parameters = list(self._generator.parameters())
+        # Of the generator alone: discriminator and classifier are read, not trained.
+        for parameter, gradient in zip(
+            parameters, torch.autograd.grad(loss, parameters), strict=True
+        ):
+            parameter.grad = gradient
         self._makes.step()
 
     def _make(self, z: Tensor, classes: Tensor) -> Tensor:
