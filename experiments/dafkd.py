@@ -10,7 +10,7 @@ row have its rate.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from experiments.grid import later, roots
-from experiments.measures import VALIDATION
+from experiments.measures import ACCURACY, VALIDATION
 from experiments.plots import Lines, drawn
+from experiments.provenance import mean_and_deviation
 from experiments.rows import (
     DISCRIMINATOR,
     RATIO_WEIGHT,
@@ -39,7 +40,7 @@ from experiments.study import (
     seeds_of,
     whole_numbers,
 )
-from experiments.tables import Table, new_table
+from experiments.tables import NONE, Table, new_table
 from secure_fd.data.partition import parse_split
 from secure_fd.recipes import SGD, Schedule
 
@@ -203,73 +204,96 @@ def _shortened(cell: Cell) -> Cell:
     return replace(cell, schedule=fewer)
 
 
-def row_of(cell: Cell) -> Row | None:
-    """The row that made a cell, whatever its rate; None for a cell of the three sums."""
-    if cell.image_set == _SMALL and cell.rounds < _ROUNDS and cell.secure:
-        return None
-    for row in ROWS.values():
-        same = (row.method, row.variant, row.private) == (
-            cell.method,
-            cell.variant,
-            cell.privacy is not None,
-        )
-        if same and (row.rounds == _LONG) == (cell.rounds == _LONG):
-            return row
-    return None
-
-
-def _cpu(result: Result) -> float:
-    return result.seconds
-
-
-def _up(result: Result) -> float:
-    return result.curve[-1].up
+def row_of(cell: Cell) -> Row:
+    """The row that made a cell, whatever its rate."""
+    seen = (cell.method, cell.variant, cell.privacy is not None, cell.rounds == _LONG)
+    return next(
+        row
+        for row in ROWS.values()
+        if (row.method, row.variant, row.private, row.rounds == _LONG) == seen
+    )
 
 
 def tables(results: Results) -> list[Table | str]:
-    """Accuracy by row and place; the three sums of one run."""
+    """Accuracy by row and place, how far the weights lead, and one run by three sums."""
     made: list[Table | str] = []
-    plain = [r for r in results.cells if not r.cell.secure and not _of_sums(r.cell)]
-    by_place = grouped(plain, lambda cell: cell.place)
-    if by_place:
-        made.append(_accuracies(plain, by_place, results.settings.get("tune") is True))
-    sums = [r for r in results.cells if _of_sums(r.cell)]
-    if sums:
-        made.append(_sums(sums))
-    return made
+    sums = [found for found in results.cells if _of_sums(found.cell)]
+    plain = [found for found in results.cells if not _of_sums(found.cell)]
+    if plain:
+        tuned = results.settings.get("tune") is True
+        made += [_by_rate(plain)] if tuned else [_accuracies(plain), *_leads(plain)]
+    return [*made, _sums(sums)] if sums else made
 
 
-def _of_sums(cell: Cell) -> bool:
-    return bool(cell.secure) or (cell.image_set == _SMALL and cell.rounds == SUMS["clear"].rounds)
-
-
-def _accuracies(
-    plain: Sequence[Result], by_place: Mapping[str, Sequence[Result]], tuned: bool
-) -> Table:
-    places = list(by_place)
-    what = "validation accuracy by rate" if tuned else "test accuracy, %, last round"
-    columns = ("row", *(("rate",) if tuned else ()), *places, "CPU s", "kB up a client")
-    table = new_table(f"Equal steps a client, ten clients: {what}", columns)
-    for (row, rate), found in grouped(
-        plain, lambda c: (row_of(c), c.schedule.sgd.learning_rate)
-    ).items():
-        if row is None:
-            continue
+def _accuracies(plain: Sequence[Result]) -> Table:
+    places = list(grouped(plain, lambda cell: cell.place))
+    title = "Equal steps a client: test accuracy, %, last round"
+    table = new_table(title, ("row", *places, "CPU s", "kB up a client"))
+    for row, found in grouped(plain, row_of).items():
         of = grouped(found, lambda cell: cell.place)
-        score = _validation if tuned else None
-        shown = [
-            percent(of.get(place, []), score) if score else percent(of.get(place, []))
-            for place in places
-        ]
-        rates = (f"{rate:g}",) if tuned else ()
-        seconds = sum(map(_cpu, found)) / len(found)
-        kilobytes = sum(map(_up, found)) / len(found) / 1000
-        table.add_row(row.title, *rates, *shown, f"{seconds:.0f}", f"{kilobytes:,.0f}")
+        seconds, up = (_mean(found, figure) for figure in (_seconds, _kilobytes_up))
+        shown = [percent(of.get(place, [])) for place in places]
+        table.add_row(row.title, *shown, f"{seconds:.0f}", f"{up:,.0f}")
     return table
+
+
+def _by_rate(plain: Sequence[Result]) -> Table:
+    table = new_table("Validation accuracy, %, by rate", ("row", *(f"{rate:g}" for rate in GRID)))
+    for row, found in grouped(plain, row_of).items():
+        of = grouped(found, lambda cell: cell.schedule.sgd.learning_rate)
+        table.add_row(row.title, *(percent(of.get(rate, []), _validation) for rate in GRID))
+    return table
+
+
+def _leads(plain: Sequence[Result]) -> list[Table | str]:
+    """Of weights over uniform ones at the same seed, in points; none where a seed lacks one."""
+    table = new_table(
+        "Ahead of FedDF on generated samples, points, mean and deviation of seeds",
+        ("row", *grouped(plain, lambda cell: cell.place)),
+    )
+    uniform = {(r.cell.place, r.cell.seed): r.accuracy for r in plain if row_of(r.cell) == _RIVAL}
+    for name in ("dafkd", "dafkd-ratio", "dafkd-head"):
+        found = [r for r in plain if row_of(r.cell) == ROWS[name]]
+        of = grouped(found, lambda cell: cell.place)
+        leads = [
+            [100 * (r.accuracy - uniform[place, r.cell.seed]) for r in of.get(place, [])]
+            if all((place, r.cell.seed) in uniform for r in of.get(place, []))
+            else []
+            for place in grouped(plain, lambda cell: cell.place)
+        ]
+        if any(leads):
+            table.add_row(ROWS[name].title, *(_spread(lead) for lead in leads))
+    return [table] if table.rows else []
+
+
+_RIVAL = ROWS["feddf"]
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return NONE
+    mean, deviation = mean_and_deviation(values)
+    return f"{mean:+.1f} ± {deviation:.1f}" if len(values) > 1 else f"{mean:+.1f}"
+
+
+def _mean(found: Sequence[Result], figure: Callable[[Result], float]) -> float:
+    return sum(map(figure, found)) / len(found)
+
+
+def _seconds(result: Result) -> float:
+    return result.seconds
+
+
+def _kilobytes_up(result: Result) -> float:
+    return result.curve[-1].up / 1000
 
 
 def _validation(result: Result) -> float:
     return result.figures[VALIDATION]
+
+
+def _of_sums(cell: Cell) -> bool:
+    return bool(cell.secure) or cell.rounds == SUMS["clear"].rounds
 
 
 def _sums(found: Sequence[Result]) -> Table:
@@ -290,31 +314,29 @@ def _sums(found: Sequence[Result]) -> Table:
     return table
 
 
+_DRAWN = ("fedavg", "feddf", "dafkd", "dafkd-ratio", "selective-fd")
+
+
 def figure(results: Results) -> "Figure | None":
     """Accuracy by round, a panel a place."""
     panels = []
-    shown_rows = (
-        "FedAvg",
-        ROWS["feddf"].title,
-        ROWS["dafkd"].title,
-        ROWS["dafkd-ratio"].title,
-        "Selective-FD",
-    )
-    for place, found in grouped(results.cells, lambda cell: cell.place).items():
-        lines = {}
-        for row, of in grouped(found, row_of).items():
-            if row is not None and row.title in shown_rows and len(of[0].curve) > 1:
-                by_round: dict[float, list[Result]] = {
-                    point.round: [
-                        replace(r, figures={"accuracy": r.curve[i].accuracy}, per_client=())
-                        for r in of
-                    ]
-                    for i, point in enumerate(of[0].curve)
-                }
-                lines[row.title] = over(by_round)
-        if lines:
-            panels.append(Lines(place, "round", "test accuracy", lines))
+    plain = [found for found in results.cells if not _of_sums(found.cell)]
+    for place, found in grouped(plain, lambda cell: cell.place).items():
+        by_row = grouped(found, row_of)
+        rows = [ROWS[name] for name in _DRAWN if ROWS[name] in by_row]
+        lines = {row.title: over(_by_round(by_row[row])) for row in rows}
+        panels.append(Lines(place, "round", "test accuracy", lines))
     return drawn(panels, columns=2) if panels else None
+
+
+def _by_round(found: Sequence[Result]) -> dict[float, list[Result]]:
+    """Each point of the curves as if it were the last."""
+    return {
+        point.round: [
+            replace(r, figures={ACCURACY: r.curve[i].accuracy}, per_client=()) for r in found
+        ]
+        for i, point in enumerate(found[0].curve)
+    }
 
 
 STUDY = Study(
