@@ -274,6 +274,16 @@ def ours(
     return Recipe(count, schedule)
 
 
+def few_rounds(rounds: int = 5) -> Recipe:
+    """DaFKD's and FedDF's: few rounds of many local steps, after each of which a server distils.
+
+    >>> few_rounds().schedule.fedavg_steps
+    200
+    """
+    sgd = SGD(0.02, distillation_batch=_BATCH, momentum=0.9)
+    return Recipe(rounds, Schedule(warmup_steps=0, local_steps=200, proxy_steps=0, sgd=sgd))
+
+
 def paper(n_classes: int, n_proxies: int, held: float, *, rounds: int = 500) -> Recipe:
     """The steps and the rate of Shao, Wu and Zhang (2023), supplement.
 

@@ -153,10 +153,12 @@ def simulate(
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
     chosen = _method(method, labels, unit, epsilon)
     steps = _recipe(recipe, chosen, made, people)
-    if shared and unit == "record" and not math.isinf(epsilon):
-        chosen = _by_dp_sgd(chosen, steps, epsilon, delta)
     protection: Protection = NoProtection()
-    if not shared:
+    if shared and unit is not None and not math.isinf(epsilon):
+        if unit != "record":
+            raise ConfigurationError("unit", unit, "use record: this method shares no labels")
+        chosen = _by_dp_sgd(chosen, steps, epsilon, delta)
+    elif not shared:
         protection = _protection(unit, epsilon, delta)
     federation = Federation(
         people,
@@ -242,6 +244,8 @@ def _recipe(
         raise ConfigurationError("recipe", recipe, "use ours, paper, or a Recipe")
     if isinstance(method, SelectiveFD):
         return recipes.ours(data.n_classes, proxies, held, image_set=data.name)
+    if isinstance(method, DaFKD):
+        return recipes.few_rounds()
     plain = recipe_of(method, people, data.proxies.pixels)
     most = min(plain.schedule.proxies_per_round, proxies)
     return recipes.Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))

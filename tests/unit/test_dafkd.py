@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
-from secure_fd import models, private_training
+from secure_fd import models, private_training, simulate
 from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -267,6 +267,21 @@ def test_what_is_no_model_is_refused(digits: FederatedData) -> None:
     size = sum(p.numel() for p in run.models[0].parameters())
     with pytest.raises(PeerError, match="not finite"):
         next(half.round(bytes(8) + b"n" + np.full(size, np.inf, "<f4").tobytes()))
+
+
+def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks and DP-SGD together, planned for the rounds of the recipe."""
+    monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
+    run = simulate("digits", clients=3, method="dafkd", secure="masks", unit="record", epsilon=4.0)
+    method = run.federation.method
+    assert isinstance(method, DaFKD)
+    assert method.private is not None
+    assert method.private.steps == 5 * method.private_steps(run.recipe.schedule)
+    assert "DP-SGD" not in simulate("digits", clients=3, method="dafkd").guarantee
+    assert "epsilon 4" in run.guarantee or "ε = 4" in run.guarantee
+    for averaging in ("dafkd", "fedavg"):
+        with pytest.raises(ConfigurationError, match="shares no labels"):
+            simulate("digits", clients=3, method=averaging, unit="label", epsilon=4.0)
 
 
 @pytest.mark.parametrize(
