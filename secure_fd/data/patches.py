@@ -15,7 +15,8 @@ from torch.nn import functional
 from secure_fd.errors import ConfigurationError
 
 _FLOOR = 0.03**2
-_BATCH = 500
+_BATCH = 50
+"""Images at a time: their maps stay in a core's cache."""
 _REACH = 5.0
 """Deviations that a feature may lie from its mean, where [0, 1] ends."""
 SPREAD = 1 / (2 * _REACH)
@@ -98,13 +99,25 @@ class PatchMap:
         return torch.cat([self._of_batch(part) for part in torch.split(pixels, _BATCH)])
 
     def _of_batch(self, pixels: Tensor) -> Tensor:
-        side, pool = self.settings.side, self.settings.pool
-        found = _normalised(functional.unfold(pixels, side).transpose(1, 2))
-        against = (found - self.mean) @ self.filters
-        signs = torch.cat([against, -against], dim=2) - self.settings.threshold
-        height, width = (extent - side + 1 for extent in pixels.shape[2:])
-        maps = functional.relu(signs).transpose(1, 2).reshape(len(pixels), -1, height, width)
-        return functional.adaptive_avg_pool2d(maps, pool).flatten(1).sqrt()
+        """A patch without its mean and over its deviation, against a filter: one convolution.
+
+        (patch - mean) / deviation . filter = patch . (filter - its mean) / deviation.
+        """
+        chosen, channels = self.settings, pixels.shape[1]
+        side, pool, threshold = chosen.side, chosen.pool, chosen.threshold
+        centred = (self.filters - self.filters.mean(dim=0)).T.reshape(-1, channels, side, side)
+        first, second = (
+            functional.avg_pool2d(power, side, stride=1).mean(dim=1, keepdim=True)
+            for power in (pixels, pixels.square())
+        )
+        scale = ((second - first.square()).clamp_min(0) + _FLOOR).rsqrt()
+        against = functional.conv2d(pixels, centred) * scale
+        against -= (self.mean @ self.filters)[:, None, None]
+        pooled = [
+            functional.adaptive_avg_pool2d((sign * against - threshold).relu_(), pool)
+            for sign in (1, -1)
+        ]
+        return torch.cat(pooled, dim=1).flatten(1).sqrt()
 
 
 def _random_patches(public: Tensor, settings: PatchSettings, random: torch.Generator) -> Tensor:
