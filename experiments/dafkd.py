@@ -187,11 +187,11 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 
 def _shown_at(row: Row, place: tuple[str, str], *, first: bool) -> bool:
-    """Ablations at one beta, private rows on one set and seed: they take minutes each."""
+    """Ablations at one place, private rows of one seed there: they take minutes each."""
     if row.private:
         return place == (SETS[0], SPLITS[0]) and first
     ablation = row.variant in (SELECTOR_WEIGHT, DISCRIMINATOR)
-    return place[1] == SPLITS[0] or not ablation
+    return place == (SETS[0], SPLITS[0]) or not ablation
 
 
 def _shortened(cell: Cell) -> Cell:

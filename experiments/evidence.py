@@ -39,7 +39,7 @@ STUDIES = tuple(
     for script in (
         *("accuracy_table", "selector_study", "thresholds", "communication"),
         *("heterogeneity", "alpha", "method_ablation"),
-        *("dp_utility", "record_ablation", "attack_suite", "dafkd_theory"),
+        *("dp_utility", "record_ablation", "attack_suite", "dafkd", "dafkd_theory"),
     )
 )
 """The modules of all studies with committed results."""
