@@ -89,6 +89,8 @@ ROWS: Mapping[str, Row] = {
     "fedavg-dp": Row(f"FedAvg, record epsilon {_EPSILON:g}", "fedavg", private=True),
     "dafkd-dp": Row(f"DaFKD, record epsilon {_EPSILON:g}", "dafkd", private=True),
 }
+ON_REQUEST = ("fedavg-long", "fedavg-dp", "dafkd-dp")
+"""Rows that take as long as all others together."""
 SUMS: Mapping[str, Row] = {
     name: Row(title, "dafkd", rounds=2, secure=secure)
     for name, title, secure in (
@@ -141,7 +143,7 @@ class Settings:
     splits: str | None = None
     """Splits, with commas."""
     rows: str | None = None
-    """Rows, with commas; by default all."""
+    """Rows, with commas; by default all but FedAvg's long run and those with DP-SGD."""
     seeds: str | None = None
     """Seeds of data and training, with commas."""
     tune: bool = False
@@ -160,7 +162,8 @@ class Settings:
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
-    chosen = listed("rows", settings.rows, (*ROWS, *SUMS)) or (*ROWS, *SUMS)
+    every = (*ROWS, *SUMS)
+    chosen = listed("rows", settings.rows, every) or [n for n in every if n not in ON_REQUEST]
     seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else None
     if settings.quick:
         rows = [replace(row, rounds=1) for name, row in {**ROWS, **SUMS}.items() if name in chosen]
