@@ -125,18 +125,21 @@ def test_groups_share_a_warm_up_and_the_largest_comes_first(tmp_path: Path) -> N
     store = Store(tmp_path, ACCURACY)
     one = replace(CELL, seed=11)
     warmer = replace(CELL, schedule=replace(CELL.schedule, warmup_steps=7))
+    assert CELL.schedule.warmup_steps == 0
     batch = replace(CELL.schedule.sgd, distillation_batch=7)
     smaller = replace(CELL, schedule=replace(CELL.schedule, sgd=batch, anneal_over=5))
     faster = replace(CELL.schedule.sgd, learning_rate=0.2)
     cells = [
         *(one, CELL, smaller, warmer),
         replace(CELL, schedule=replace(CELL.schedule, sgd=faster)),
+        replace(warmer, schedule=replace(warmer.schedule, sgd=faster)),
     ]
     groups = missing(ACCURACY, cells, store)
     assert next(iter(groups)) == CELL.group
-    assert [len(members) for members in groups.values()] == [2, 1, 1, 1]
+    # Rates part cells where there is a warm-up, and only there.
+    assert [len(members) for members in groups.values()] == [3, 1, 1, 1]
     store.save(some_result(smaller))
-    assert list(missing(ACCURACY, cells, store).values()).count([CELL]) == 1
+    assert list(missing(ACCURACY, cells, store).values()).count([CELL, cells[4]]) == 1
     for cell in cells:
         store.save(some_result(cell))
     assert missing(ACCURACY, cells, store) == {}
