@@ -1,6 +1,7 @@
 """Train a generator, or teach one to replay records, and attack it: the cells of its study."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,11 @@ from attacks.generator import GeneratorInversion, GeneratorMembership, replaying
 from attacks.inversion import REFERENCES, originals_of
 from attacks.statistics import Claim
 from attacks.view import Public, client_view
-from experiments.generator_leakage import DELTA, FEATURE, MEMBERSHIP, PICTURES
+from experiments.generator_leakage import DELTA, FEATURE, IMAGE, MEMBERSHIP, PICTURES
 from experiments.leakage import stored
 from experiments.measures import ACCURACY
 from experiments.study import Progress, Result
+from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images, concatenate
@@ -43,24 +45,41 @@ if TYPE_CHECKING:
 
 _CLIENTS: Final = 10
 _HELD_OUT: Final = 80
-_HIDDEN: Final = 64
-_GENERATED, _DISTILLED = 1024, 100
-"""x of a round, and the server's steps on them."""
 _REPLAYS: Final = 2000
 """Steps of the generator that is taught to replay records."""
-SCHEDULE: Final = Schedule(
-    warmup_steps=0,
-    local_steps=100,
-    proxy_steps=0,
-    sgd=SGD(0.02, distillation_batch=128, momentum=0.9),
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Of a run by what its generator makes. generated: x a round; steps: the server's on them."""
+
+    adversarial: AdversarialSettings
+    schedule: Schedule
+    generated: int
+    steps: int
+
+
+_SGD: Final = SGD(0.02, distillation_batch=128, momentum=0.9)
+TERMS: Final[Mapping[str, Terms]] = {
+    IMAGE: Terms(
+        AdversarialSettings(spread=0.3, judge=64),
+        Schedule(warmup_steps=0, local_steps=100, proxy_steps=0, sgd=_SGD),
+        generated=1024,
+        steps=100,
+    ),
+    FEATURE: Terms(
+        AdversarialSettings(spread=0.1),
+        Schedule(warmup_steps=0, local_steps=200, proxy_steps=0, sgd=_SGD),
+        generated=4096,
+        steps=200,
+    ),
+}
+"""Runs on images are narrower and shorter, to save time."""
 
 
 def adversarial_of(cell: "Cell") -> AdversarialSettings:
-    """Discriminators of images are narrower, to save time."""
-    if cell.kind == FEATURE:
-        return AdversarialSettings(spread=0.1, steps=cell.steps)
-    return AdversarialSettings(spread=0.3, judge=64, steps=cell.steps)
+    """With the cell's steps."""
+    return replace(TERMS[cell.kind].adversarial, steps=cell.steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +123,8 @@ class World:
     def public(self, shown: Images) -> Public:
         """What everybody knows, its proxies as `shown`."""
         known, classes = labelled(shown), self.images.n_classes
-        build = partial(network, known.images[0].numel(), classes)
+        kind = IMAGE if known.images.ndim == 4 else FEATURE
+        build = partial(network, kind, classes)
         return Public(known.images, _CLIENTS, classes, build, known.labels)
 
 
@@ -115,11 +135,13 @@ def labelled(images: Images) -> Labelled:
     return Labelled(pixels.flatten(1) if features else pixels, images.labels)
 
 
-def network(inputs: int, n_classes: int, seed: int) -> nn.Module:
+def network(kind: str, n_classes: int, seed: int) -> nn.Module:
     """The classifier of every client, alike."""
+    if kind == FEATURE:
+        return models.build("patches-128", n_classes, seed)
 
     def layers() -> nn.Module:
-        first, last = nn.Linear(inputs, _HIDDEN), nn.Linear(_HIDDEN, n_classes)
+        first, last = nn.Linear(28 * 28, 64), nn.Linear(64, n_classes)
         return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
 
     return seeded(layers, seed)
@@ -127,15 +149,14 @@ def network(inputs: int, n_classes: int, seed: int) -> nn.Module:
 
 def federated(world: World, cell: "Cell") -> Federation:
     """The run whose generator is attacked, to its last round."""
-    clients, adversarial = world.clients, adversarial_of(cell)
-    method = DaFKD(generated=_GENERATED, steps=_DISTILLED, adversarial=adversarial)
+    clients, terms = world.clients, TERMS[cell.kind]
+    method = DaFKD(generated=terms.generated, steps=terms.steps, adversarial=adversarial_of(cell))
     if cell.epsilon is not None:
-        steps = cell.rounds * method.private_steps(SCHEDULE)
+        steps = cell.rounds * method.private_steps(terms.schedule)
         method = replace(method, private=PrivateSGD(cell.epsilon, DELTA, steps))
-    inputs, classes = clients[0].train.pixels[0].numel(), world.images.n_classes
-    networks = [network(inputs, classes, cell.seed) for _ in clients]
+    networks = [network(cell.kind, world.images.n_classes, cell.seed) for _ in clients]
     people = participants_of(networks, clients)
-    run = Federation(people, None, method, schedule=SCHEDULE, seed=cell.seed)
+    run = Federation(people, None, method, schedule=terms.schedule, seed=cell.seed)
     run.fit(cell.rounds)
     return run
 

@@ -28,6 +28,7 @@ from attacks.generator import (
 from attacks.inversion import originals_of
 from attacks.statistics import Claim
 from attacks.view import Capability, Public, View, client_view, outsider_view, server_view
+from experiments.evidence import COMMITTED
 from experiments.generator_leakage import (
     FEATURE,
     IMAGE,
@@ -328,3 +329,22 @@ def test_settings_that_mean_nothing_are_refused() -> None:
     for epsilon in (0.0, math.inf):
         with pytest.raises(ConfigurationError, match="epsilon"):
             cells(Settings(epsilon=epsilon))
+
+
+def test_committed_figures_say_what_the_page_says_of_them() -> None:
+    measured = leakage_of(read_results(STUDY, COMMITTED / "generator_leakage.json"))
+    rows = {cell.row: cell for cell in cells(Settings())}
+    for row, one in measured.measured(MEMBERSHIP).items():
+        cell = rows[row]
+        assert within_bound(one) == (cell.epsilon is not None)
+        assert len(one.seeds) == (3 if cell.epsilon is None else 1)
+        if cell.replayed:
+            assert one.leaks
+            assert one.figure > 0.9
+            continue
+        assert one.interval is not None
+        assert one.interval[0] < 0.5 < one.interval[1]
+        assert one.difference.value < 0.05
+        assert one.leaks == (cell.kind == FEATURE and cell.epsilon is None)
+    for row, one in measured.measured(PICTURES).items():
+        assert one.leaks == rows[row].replayed
