@@ -44,6 +44,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     control_name = "the same guess for every client, from the totals"
     needs = (
         frozenset({Capability.READ_SUMS}),
+        frozenset({Capability.READ_GENERATED}),
         *CLIENT_UPDATES,
     )
 
@@ -52,12 +53,13 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - counting needs no chance
         """A distribution for every client of the view."""
         view.require_any(*self.needs)
-        if Capability.READ_SUMS not in view.capabilities:
+        rounds = (*view.rounds, *view.generated)
+        if not rounds:
             return _from_updates(view)
         public = view.public
         votes = np.zeros((public.n_clients, public.n_classes))
         total = np.zeros(public.n_classes)
-        for seen in view.rounds:
+        for seen in rounds:
             asked = len(seen.ensemble.indices)
             for client, words in _readable(seen, public).items():
                 votes[client] += self._class_totals(words, seen, asked)

@@ -29,6 +29,7 @@ class Capability(Enum):
     GLOBAL_PARAMETERS = "global model parameters"
     CLIENT_PARAMETERS = "client model parameters in clear"
     HOLD_GENERATOR = "the generator that makes distilled samples"
+    READ_GENERATED = "votes on generated samples, or their sums"
     QUERY_FINAL_MODEL = "label queries to the final model"
     QUERY_SCORES = "probability queries to the final model"
     PUBLIC_PROXIES = "public proxy images"
@@ -63,7 +64,11 @@ _QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
 _SENT_BACK = frozenset(
     {Capability.READ_ENSEMBLES, Capability.GLOBAL_PARAMETERS, Capability.HOLD_GENERATOR}
 )
-_MASKED = _SENT_BACK | {Capability.READ_SUMS, Capability.READ_PAYLOADS}
+_MASKED = _SENT_BACK | {
+    Capability.READ_SUMS,
+    Capability.READ_PAYLOADS,
+    Capability.READ_GENERATED,
+}
 _CLEAR = _MASKED | {Capability.READ_UPLOADS, Capability.CLIENT_PARAMETERS}
 _DEVIATIONS = frozenset(
     {
@@ -246,6 +251,8 @@ class View:
     models: tuple[ParameterRound, ...] = field(repr=False)
     oracles: Mapping[Capability, Oracle] = field(repr=False)
     generator: GeneratorRound | None = field(default=None, repr=False)
+    generated: tuple[ObservedRound, ...] = field(default=(), repr=False)
+    """Votes about generated samples, of which no ensemble was sent back."""
 
     def require(self, *needed: Capability) -> None:
         """Raise MissingCapabilityError, naming every capability that this attacker lacks."""
@@ -308,15 +315,13 @@ def server_view(
     own: Sequence[Mapping[int, UnitArray] | None]
     own = colluders or [None] * len(transcript.distillation)
     rounds = tuple(
-        ObservedRound(
-            r.index, r.levels, r.survivors, r.ensemble, r.uploads, r.payloads, r.total, told
-        )
-        for r, told in zip(transcript.distillation, own, strict=True)
+        _at_server(r, told) for r, told in zip(transcript.distillation, own, strict=True)
     )
+    generated = tuple(_at_server(r) for r in transcript.generated)
     acts = colluders is not None or not SERVER.most.issuperset(oracles or {})
     attacker = MALICIOUS_SERVER if acts else SERVER
     models = tuple(transcript.parameters)
-    return _view(attacker, public, rounds, models, oracles, transcript.generator)
+    return _view(attacker, public, rounds, models, oracles, transcript.generator, generated)
 
 
 def client_view(
@@ -354,6 +359,7 @@ def _view(
     models: tuple[ParameterRound, ...],
     oracles: Mapping[Capability, Oracle] | None,
     generator: GeneratorRound | None = None,
+    generated: tuple[ObservedRound, ...] = (),
 ) -> View:
     held = dict(oracles or {})
     passive = [capability.value for capability in held if capability not in ACTIVE]
@@ -364,9 +370,11 @@ def _view(
         capabilities.add(Capability.LABELLED_PUBLIC)
     if generator is not None:
         capabilities.add(Capability.HOLD_GENERATOR)
+    if generated:
+        capabilities.add(Capability.READ_GENERATED)
     attacker.check(frozenset(capabilities))
     seen = frozenset(capabilities)
-    return View(attacker.name, seen, public, rounds, models, held, generator)
+    return View(attacker.name, seen, public, rounds, models, held, generator, generated)
 
 
 def _observed(
@@ -384,6 +392,21 @@ def _observed(
         Capability.CLIENT_PARAMETERS: any(m.uploads is not None for m in models),
     }
     return {capability for capability, seen in evidence.items() if seen}
+
+
+def _at_server(
+    record: DistillationRound, told: Mapping[int, UnitArray] | None = None
+) -> ObservedRound:
+    return ObservedRound(
+        record.index,
+        record.levels,
+        record.survivors,
+        record.ensemble,
+        record.uploads,
+        record.payloads,
+        record.total,
+        told,
+    )
 
 
 def _broadcast(record: DistillationRound) -> ObservedRound:

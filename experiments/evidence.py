@@ -2,12 +2,14 @@
 
 python -m experiments.evidence check
 python -m experiments.evidence refresh
-python -m experiments.evidence rekey selectors
+python -m experiments.evidence rekey selectors --base CHECKOUT
 """
 
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -209,17 +211,22 @@ def rekey(
     cells: Path,
     count: int,
     image_set: str | None = None,
+    base: Path | None = None,
 ) -> list[str]:
     """Measure `count` cheap cells again; where all figures are equal, stamp the file's cells.
 
-    Returns one line a measured cell that differs: then nothing is stamped. Where bytes alone
-    differ, every stamped cell carries the note `BYTES`. Raises ConfigurationError where no stale
-    cell is of the image set.
+    base: a checkout of the code that made the file, which then measures them again too: another
+    processor's last digits are no difference between two versions. Returns one line a measured cell
+    that differs: then nothing is stamped. Where bytes alone differ, every stamped cell carries the
+    note `BYTES`. Raises ConfigurationError where no stale cell is of the image set, and where
+    another version than `base` made the file.
     """
     results = read_results(study, path)
     chosen = cheapest(study, results, count, image_set)
     if image_set is not None and not chosen:
         raise ConfigurationError("image_set", image_set, f"{path.name} has no stale cell of it")
+    if base is not None:
+        chosen = measured_by(base, study, path, chosen, data_dir, workers)
     store = Store(cells, study)
     run_missing(study, [found.cell for found in chosen], store, data_dir, workers)
     unequal, notes = [], {}
@@ -237,6 +244,59 @@ def rekey(
         )
         write_results(replace(results, cells=stamped), path)
     return unequal
+
+
+_MEASURE = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from experiments import evidence
+from experiments.study import Store, load, read_results, run_missing, write_results
+
+if __name__ == "__main__":
+    name, path, labels, data_dir, workers, out = sys.argv[1:]
+    study = next(study for study in map(load, evidence.STUDIES) if study.name == name)
+    results = read_results(study, Path(path))
+    if evidence.stale(study, results):
+        sys.exit(3)
+    cells = [found.cell for found in results.cells if found.cell.label in labels.splitlines()]
+    store = Store(Path(out).parent, study)
+    run_missing(study, cells, store, Path(data_dir) if data_dir else None, int(workers))
+    write_results(replace(results, cells=tuple(map(store.find, cells))), Path(out))
+"""
+"""What runs in another checkout, with that checkout's code."""
+_ANOTHER = 3
+"""Its exit status where the results are of yet another version."""
+
+
+def measured_by(
+    base: Path,
+    study: Study,
+    path: Path,
+    chosen: Sequence[Result],
+    data_dir: Path | None,
+    workers: int,
+) -> list[Result]:
+    """The results of these cells by the code of another checkout, on this machine.
+
+    Raises ConfigurationError where that code did not make the file, or cannot run.
+    """
+    labels = "\n".join(found.cell.label for found in chosen)
+    with tempfile.TemporaryDirectory() as folder:
+        program, out = Path(folder) / "measure.py", Path(folder) / "measured.json"
+        program.write_text(_MEASURE, encoding="utf-8")
+        words = (study.name, path.resolve(), labels, data_dir or "", workers, out)
+        done = subprocess.run(  # noqa: S603 - the program above, with the caller's own arguments
+            [sys.executable, str(program), *map(str, words)],
+            cwd=base,
+            env={**os.environ, "PYTHONPATH": str(base.resolve())},
+            check=False,
+        )
+        if done.returncode == _ANOTHER:
+            raise ConfigurationError("base", str(base), f"{path.name} is of another version")
+        if done.returncode:
+            raise ConfigurationError("base", str(base), "its code cannot measure these cells")
+        return list(read_results(study, out).cells)
 
 
 # The command line.
@@ -265,6 +325,8 @@ class Settings:
     """Cells that rekey measures again."""
     image_set: str | None = None
     """Image set of these cells; by default any."""
+    base: Path | None = None
+    """A checkout of the version that made the results: rekey compares with what it measures."""
 
 
 def main(settings: Settings) -> int:
@@ -280,8 +342,8 @@ def main(settings: Settings) -> int:
             count = refresh(study, path, data_dir, settings.workers, cells)
             print(f"{study.name}: {count} stale cells measured again")
             continue
-        count, images = settings.cells, settings.image_set
-        unequal = rekey(study, path, data_dir, settings.workers, cells, count, images)
+        count, images, base = settings.cells, settings.image_set, settings.base
+        unequal = rekey(study, path, data_dir, settings.workers, cells, count, images, base)
         status = status or int(bool(unequal))
         print(f"{study.name}: {'; '.join(unequal) if unequal else 'equal, stamped'}")
     return status

@@ -36,7 +36,6 @@ from secure_fd.data.sources import load
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.models import flatten
-from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.transcript import GeneratorRound, Transcript
 
@@ -152,8 +151,7 @@ def federated(world: World, cell: "Cell") -> Federation:
     clients, terms = world.clients, TERMS[cell.kind]
     method = DaFKD(generated=terms.generated, steps=terms.steps, adversarial=adversarial_of(cell))
     if cell.epsilon is not None:
-        steps = cell.rounds * method.private_steps(terms.schedule)
-        method = replace(method, private=PrivateSGD(cell.epsilon, DELTA, steps))
+        method = method.trained_privately(cell.epsilon, DELTA, cell.rounds, terms.schedule)
     networks = [network(cell.kind, world.images.n_classes, cell.seed) for _ in clients]
     people = participants_of(networks, clients)
     run = Federation(people, None, method, schedule=terms.schedule, seed=cell.seed)

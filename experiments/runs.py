@@ -50,7 +50,7 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Dropouts, Federation, Participant, participants_of
 from secure_fd.knowledge import one_hot
-from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.base import Labels, Method, SharesParameters
 from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
@@ -58,7 +58,6 @@ from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, Selectiv
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
@@ -199,7 +198,7 @@ def federation(
     protection: in the place of the cell's own.
     """
     data, method = made.data, method_of(cell, made.data)
-    average = averages(cell.method)
+    average = isinstance(method, SharesParameters)
     if average or cell.method == "independent":
         protection = NoProtection()  # DP-SGD is the method's own
     return Federation(
@@ -241,10 +240,10 @@ def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
 
 def fedavg(cell: Cell) -> FedAvg:
     """FedAvg, with DP-SGD at a finite epsilon."""
-    if cell.privacy is None or cell.privacy.epsilon is None:
-        return FedAvg()
-    steps = cell.rounds * cell.schedule.fedavg_steps
-    return FedAvg(PrivateSGD(cell.privacy.epsilon, cell.privacy.delta, steps))
+    made, terms = FedAvg(), cell.privacy
+    if terms is None or terms.epsilon is None:
+        return made
+    return made.trained_privately(terms.epsilon, terms.delta, cell.rounds, cell.schedule)
 
 
 def dafkd(cell: Cell) -> DaFKD:
@@ -263,10 +262,10 @@ def dafkd(cell: Cell) -> DaFKD:
         adversarial=settings,
         selector=ProxyRatioSelector() if cell.variant == SELECTOR_WEIGHT else None,
     )
-    if cell.privacy is None or cell.privacy.epsilon is None:
+    terms = cell.privacy
+    if terms is None or terms.epsilon is None:
         return made
-    steps = cell.rounds * made.private_steps(cell.schedule)
-    return replace(made, private=PrivateSGD(cell.privacy.epsilon, cell.privacy.delta, steps))
+    return made.trained_privately(terms.epsilon, terms.delta, cell.rounds, cell.schedule)
 
 
 def feded(cell: Cell, data: FederatedData) -> FedED:

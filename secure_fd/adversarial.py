@@ -160,6 +160,23 @@ def judge_loss(judge: nn.Module, records: Tensor, made: Tensor) -> Tensor:
     return told + functional.softplus(judge(made)).mean()
 
 
+def judge_step(
+    judge: nn.Module, optimiser: torch.optim.Optimizer, records: Tensor, made: Tensor
+) -> None:
+    """One step of a discriminator down `judge_loss`.
+
+    >>> judge = discriminator((4,), AdversarialSettings(), seed=0)
+    >>> optimiser = torch.optim.SGD(judge.parameters(), 0.1)
+    >>> judge_step(judge, optimiser, torch.ones(2, 4), torch.zeros(2, 4))
+    >>> bool(judge(torch.ones(1, 4)) > judge(torch.zeros(1, 4)))
+    True
+    """
+    loss = judge_loss(judge, records, made)
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
 class Adversary:
     """One client's discriminator, and its copy of the generator. A `LocalTrainer` of both.
 
@@ -241,10 +258,7 @@ class Adversary:
 
     def judge_step(self, records: Tensor, made: Tensor) -> None:
         """One step of the discriminator: -log f(record) - log(1 - f(generated))."""
-        loss = judge_loss(self.judge, self._blur(records), self._blur(made))
-        self._judges.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._judges.step()
+        judge_step(self.judge, self._judges, self._blur(records), self._blur(made))
 
     def _blur(self, x: Tensor) -> Tensor:
         """With the noise through which a discriminator sees it."""

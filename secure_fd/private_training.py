@@ -153,9 +153,12 @@ class PrivateGradient:
         gradients = self._clipper.grad_samples
         if not gradients or not len(gradients[0]):
             return  # an empty batch
-        finite = torch.stack([g.flatten(1).isfinite().all(dim=1) for g in gradients]).all(dim=0)
-        for gradient in gradients:
-            gradient[~finite] = 0.0
+        # One pass over memory: a sum with a NaN or an infinity in it is neither's to undo.
+        sums = torch.stack([g.flatten(1).sum(dim=1) for g in gradients])
+        finite = sums.isfinite().all(dim=0)
+        if not finite.all():
+            for gradient in gradients:
+                gradient[~finite] = 0.0
 
     def _add_noise(self) -> None:
         """N(0, (z clip)^2) on the summed gradient, so that over the batch size on the mean."""

@@ -28,12 +28,10 @@ from secure_fd.federation import (
     recipe_of,
 )
 from secure_fd.knowledge import proxy_pixels
+from secure_fd.methods.base import SharesParameters
 from secure_fd.methods.dafkd import DaFKD
-from secure_fd.methods.fedavg import FedAvg
-from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.record import RecordUnit
@@ -148,17 +146,18 @@ def simulate(
     [0]
     """
     made = data if isinstance(data, FederatedData) else _named(data, split, clients, seed, data_dir)
-    shared = _averages(method)
+    chosen = _method(method, labels, unit, epsilon)
+    shared = isinstance(chosen, SharesParameters)
     names = architectures(made.name, len(made.clients), shared=shared)
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
-    chosen = _method(method, labels, unit, epsilon)
     steps = _recipe(recipe, chosen, made, people)
     protection: Protection = NoProtection()
-    if shared and unit is not None and not math.isinf(epsilon):
-        if unit != "record":
-            raise ConfigurationError("unit", unit, "use record: this method shares no labels")
-        chosen = _by_dp_sgd(chosen, steps, epsilon, delta)
-    elif not shared:
+    if isinstance(chosen, SharesParameters):
+        if unit is not None and not math.isinf(epsilon):
+            if unit != "record":
+                raise ConfigurationError("unit", unit, "use record: this method shares no labels")
+            chosen = chosen.trained_privately(epsilon, delta, steps.rounds, steps.schedule)
+    else:
         protection = _protection(unit, epsilon, delta)
     federation = Federation(
         people,
@@ -176,23 +175,6 @@ def simulate(
 
 def _named(name: str, split: str, clients: int, seed: int, data_dir: Path | None) -> FederatedData:
     return federate(load(name, data_dir), parse_split(split), clients, seed)
-
-
-def _averages(method: str | AnyMethod) -> bool:
-    """Whether clients share parameters, and so one architecture."""
-    return method in _AVERAGED or isinstance(method, FedAvg | DaFKD)
-
-
-_AVERAGED = tuple(name for name, known in METHODS.items() if known.averages)
-
-
-def _by_dp_sgd(method: AnyMethod, recipe: Recipe, epsilon: float, delta: float) -> AnyMethod:
-    """The same method, its networks trained by DP-SGD for the recipe's rounds."""
-    if isinstance(method, DaFKD):
-        steps = recipe.rounds * method.private_steps(recipe.schedule)
-        return replace(method, private=PrivateSGD(epsilon, delta, steps))
-    steps = recipe.rounds * recipe.schedule.fedavg_steps
-    return FedAvg(PrivateSGD(epsilon, delta, steps))
 
 
 def architectures(image_set: str, clients: int, *, shared: bool = False) -> tuple[str, ...]:

@@ -145,6 +145,8 @@ class Transcript:
     down: NDArray[np.int64] = field(init=False)
     distillation: list[DistillationRound] = field(default_factory=list, repr=False)
     parameters: list[ParameterRound] = field(default_factory=list, repr=False)
+    generated: list[DistillationRound] = field(default_factory=list, repr=False)
+    """Votes about samples of a generator: indices name no proxies, and no ensemble is sent."""
     generator: GeneratorRound | None = field(default=None, repr=False)
     """The newest, of a method that has one."""
     survivors: list[int] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -240,6 +240,23 @@ class Exchange(Protocol):
 
     def server(self, setting: Setting, initial: nn.Module) -> "RecordingHalf":
         """The server's half. initial: a network as the first client's is at the start."""
+
+
+@runtime_checkable
+class SharesParameters(Protocol):
+    """What a method has whose clients share parameters: all networks are of one architecture.
+
+    Its record unit is DP-SGD of the training itself.
+
+    >>> from secure_fd import FedAvg, FedMD
+    >>> isinstance(FedAvg(), SharesParameters), isinstance(FedMD("hard"), SharesParameters)
+    (True, False)
+    """
+
+    def trained_privately(
+        self, epsilon: float, delta: float, rounds: int, schedule: Schedule
+    ) -> Self:
+        """The same method, every step on a record one of DP-SGD; epsilon of so many rounds."""
 
 
 class LearningHalf(ClientHalf, Protocol):

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 import torch
@@ -132,6 +132,13 @@ class DaFKD:
         600
         """
         return schedule.fedavg_steps + self.adversarial.sums * self.adversarial.steps
+
+    def trained_privately(
+        self, epsilon: float, delta: float, rounds: int, schedule: Schedule
+    ) -> Self:
+        """The same method, classifier and discriminator by DP-SGD for so many rounds."""
+        steps = rounds * self.private_steps(schedule)
+        return replace(self, private=PrivateSGD(epsilon, delta, steps))
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, and for a protection of votes."""
@@ -400,7 +407,7 @@ class DaFKDServer(RecordingHalf):
                 transcript.add_parameters(ParameterRound(index, networks, {}, network))
         elif self._ensemble is not None:
             clients, levels = terms.setting.n_clients, terms.votes.levels
-            transcript.distillation.append(
+            transcript.generated.append(
                 DistillationRound.of(index, seen, self._ensemble, levels, clients)
             )
 

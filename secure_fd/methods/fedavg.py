@@ -20,7 +20,7 @@ from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
-from secure_fd.recipes import SGD
+from secure_fd.recipes import SGD, Schedule
 from secure_fd.training import Learner
 from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of
 
@@ -123,6 +123,13 @@ class FedAvg:
 
     name: ClassVar[str] = "FedAvg"
     needs_proxies: ClassVar[bool] = False
+
+    def trained_privately(
+        self, epsilon: float, delta: float, rounds: int, schedule: Schedule
+    ) -> "FedAvg":
+        """The same method with DP-SGD, planned for so many rounds of the schedule."""
+        steps = schedule.fedavg_steps if self.local_steps is None else self.local_steps
+        return replace(self, optimiser=PrivateSGD(epsilon, delta, rounds * steps))
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""

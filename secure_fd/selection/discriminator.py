@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.adversarial import BETAS, AdversarialSettings, discriminator, judge_loss
+from secure_fd.adversarial import BETAS, AdversarialSettings, discriminator, judge_step
 from secure_fd.data.federated import ClientData
+from secure_fd.knowledge import FloatArray
 from secure_fd.selection.client import Selection, otsu_thresholds
 
 
@@ -31,17 +32,16 @@ class DiscriminatorSelector:
         """Train it on the client's training records against the proxies."""
         random, chosen = torch.Generator().manual_seed(self.seed), self.settings
         judge = discriminator(tuple(proxies.shape[1:]), chosen, self.seed).to(proxies.device)
-        steps = torch.optim.Adam(judge.parameters(), chosen.rate, BETAS)
+        optimiser = torch.optim.Adam(judge.parameters(), chosen.rate, BETAS)
         records = client.train.pixels.to(proxies.device)
         for _ in range(self.steps):
             drawn = [
                 each[torch.randint(len(each), (chosen.batch,), generator=random).to(each.device)]
                 for each in (records, proxies)
             ]
-            steps.zero_grad(set_to_none=True)
-            judge_loss(judge, *drawn).backward()  # type: ignore[no-untyped-call]
-            steps.step()
-        return FittedDiscriminator(judge, client.classes, proxies)
+            judge_step(judge, optimiser, *drawn)
+        threshold = float(otsu_thresholds(_logits(judge, proxies)[:, None])[0])
+        return FittedDiscriminator(judge, client.classes, threshold)
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
         """The verdict on the proxies that it was trained against."""
@@ -54,17 +54,17 @@ class FittedDiscriminator:
 
     network: nn.Module = field(repr=False)
     classes: tuple[int, ...]
-    proxies: Tensor = field(repr=False)
+    threshold: float
 
     def judge(self, images: Tensor) -> Selection:
-        """The verdict on any images; Otsu's threshold splits the proxies' own logits."""
-        logits, known = self._logits(images), self._logits(self.proxies)
-        ratios = np.repeat(logits[:, None], len(self.classes), axis=1)
-        threshold = np.repeat(otsu_thresholds(known[:, None]), len(self.classes))
+        """The verdict on any images; Otsu's threshold split the proxies' own logits."""
+        ratios = np.repeat(_logits(self.network, images)[:, None], len(self.classes), axis=1)
         f = 1 / (1 + np.exp(-ratios))
+        threshold = np.full(len(self.classes), self.threshold)
         return Selection(self.classes, ratios, threshold, f / len(self.classes))
 
-    @torch.no_grad()
-    def _logits(self, images: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        found: Tensor = self.network(images)[:, 0]
-        return np.asarray(found.double().cpu().numpy())
+
+@torch.no_grad()
+def _logits(network: nn.Module, images: Tensor) -> FloatArray:
+    found: Tensor = network(images)[:, 0]
+    return np.asarray(found.double().cpu().numpy())

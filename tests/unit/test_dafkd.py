@@ -9,6 +9,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
+from attacks.on_run import public_of
+from attacks.view import Capability, client_view, server_view
+from experiments.measures import diagnose
 from secure_fd import models, private_training, simulate
 from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
 from secure_fd.aggregation.base import PlainSum, SecureSum
@@ -20,7 +23,7 @@ from secure_fd.exchange import Share
 from secure_fd.federation import Dropouts, Federation, participants_of
 from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
 from secure_fd.private_training import PrivateSGD
-from secure_fd.recipes import Schedule
+from secure_fd.recipes import Recipe, Schedule
 from secure_fd.selection.client import ProxyRatioSelector
 from secure_fd.selection.discriminator import DiscriminatorSelector
 
@@ -61,9 +64,9 @@ def test_the_encrypted_sum_gives_the_same_network(digits: FederatedData) -> None
     clear.fit(1)
     encrypted.fit(1)
     assert np.array_equal(
-        clear.transcript.distillation[0].total, encrypted.transcript.distillation[0].total
+        clear.transcript.generated[0].total, encrypted.transcript.generated[0].total
     )
-    assert encrypted.transcript.distillation[0].uploads is None
+    assert encrypted.transcript.generated[0].uploads is None
     assert clear.global_parameters is not None
     assert np.array_equal(clear.global_parameters, encrypted.global_parameters)
 
@@ -76,12 +79,12 @@ def test_masks_change_no_bit_of_the_ensemble_and_hide_every_upload(
     clear, masked = (federation(digits, method, sums(4)) for sums in (PlainSum, MaskedSum))
     clear.fit(2)
     masked.fit(2)
-    for ours, theirs in zip(clear.transcript.distillation, masked.transcript.distillation):  # noqa: B905 - equal by the next line
+    for ours, theirs in zip(clear.transcript.generated, masked.transcript.generated):  # noqa: B905 - equal by the next line
         assert np.array_equal(ours.total, theirs.total)
         assert np.array_equal(ours.ensemble.predictions, theirs.ensemble.predictions)
         assert ours.uploads is not None
         assert theirs.uploads is None
-    assert len(clear.transcript.distillation) == len(masked.transcript.distillation) == 2
+    assert len(clear.transcript.generated) == len(masked.transcript.generated) == 2
     assert len(clear.transcript.parameters) == 2
     assert masked.transcript.parameters[-1].uploads is None
     assert clear.global_parameters is not None
@@ -93,7 +96,7 @@ def test_masks_change_no_bit_of_the_ensemble_and_hide_every_upload(
 def test_the_class_total_of_an_upload_is_the_clients_weight(digits: FederatedData) -> None:
     run = federation(digits, DaFKD(generated=32, steps=1, adversarial=SMALL), PlainSum(4))
     run.fit(1)
-    seen = run.transcript.distillation[0]
+    seen = run.transcript.generated[0]
     assert seen.uploads is not None
     shares = [units.reshape(32, 10).sum(axis=1) / seen.levels for units in seen.uploads.values()]
     assert all(0 < share.min() <= share.max() < 1 for share in shares)
@@ -101,8 +104,29 @@ def test_the_class_total_of_an_upload_is_the_clients_weight(digits: FederatedDat
     assert np.allclose(alpha.sum(axis=0), 1)
     even = federation(digits, FedDF(generated=32, steps=1, adversarial=SMALL), PlainSum(4))
     even.fit(1)
-    whole = even.transcript.distillation[0]
+    whole = even.transcript.generated[0]
     assert (whole.total.reshape(32, 10).sum(axis=1) == 4 * whole.levels).all()
+
+
+def test_votes_on_generated_samples_name_no_proxies(digits: FederatedData) -> None:
+    """No figure and no attack reads their indices as proxies'; in clear they tell classes."""
+    small = DaFKD(generated=64, steps=1, adversarial=SMALL)
+    run = simulate(digits, method=small, recipe=Recipe(1, QUICK))
+    run.fit(1)
+    assert run.transcript.distillation == []
+    assert diagnose(run.federation, digits) == {}
+    public = public_of(digits)
+    server, client = server_view(run.transcript, public), client_view(run.transcript, public)
+    assert Capability.READ_GENERATED in server.capabilities - client.capabilities
+    assert not {Capability.READ_SUMS, Capability.READ_ENSEMBLES} & server.capabilities
+    assert Capability.READ_ENSEMBLES not in client.capabilities
+    found = run.attack("label-distribution")
+    assert found.details["readable_clients"] == 4
+    masked = simulate(digits, method=small, secure="masks", recipe=Recipe(1, QUICK))
+    masked.fit(1)
+    hidden = masked.attack("label-distribution")
+    assert hidden.details["readable_clients"] == 0
+    assert found.figure < hidden.figure
 
 
 def test_every_party_holds_the_generator_that_made_the_x(digits: FederatedData) -> None:
@@ -139,7 +163,7 @@ def test_the_density_ratio_is_a_weight_of_its_own(digits: FederatedData) -> None
         method = DaFKD(weight, generated=32, steps=1, adversarial=small)  # type: ignore[arg-type]
         run = federation(digits, method, PlainSum(4))
         run.fit(1)
-        seen = run.transcript.distillation[0]
+        seen = run.transcript.generated[0]
         assert seen.uploads is not None
         shares[weight] = seen.uploads[1].reshape(32, 10).sum(axis=1) / seen.levels
     f = shares["domain"]

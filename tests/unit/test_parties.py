@@ -28,7 +28,8 @@ from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
-from secure_fd.recipes import SGD, Recipe, ours, paper
+from secure_fd.private_training import PrivateSGD
+from secure_fd.recipes import SGD, Recipe, Schedule, ours, paper
 from secure_fd.secagg.client import Client as SumParty
 from secure_fd.secagg.server import Server as SumServerParty
 from secure_fd.secagg.session import Place, Roster, Session, frame
@@ -224,6 +225,17 @@ def test_a_name_of_no_method_is_told_in_one_sentence(name: str, why: str) -> Non
 
 def test_every_named_method_is_there() -> None:
     assert all(load_method(name) for name in METHODS)
+
+
+def test_the_table_of_names_knows_which_methods_share_parameters() -> None:
+    for name, known in METHODS.items():
+        assert hasattr(load_method(name), "trained_privately") == known.averages, name
+
+
+def test_dp_sgd_is_planned_for_the_steps_that_a_method_takes() -> None:
+    """Three local steps of its own, not the schedule's eleven."""
+    made = FedAvg(local_steps=3).trained_privately(4.0, 1e-5, 10, Schedule())
+    assert made == FedAvg(PrivateSGD(4.0, 1e-5, 30), local_steps=3)
 
 
 def test_logits_are_refused_and_not_clipped() -> None:
