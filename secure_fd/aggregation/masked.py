@@ -340,12 +340,12 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
         f"compared; in earnest the clients draw them together."
     )
     return (
-        f"A server, even one that lies, {with_whom}, learns in each round one sum over at least "
-        f"{group.quorum} clients (which carries the count) and nothing more about any one input "
-        f"than that sum gives away, if the identities are pinned; keys are agreed with "
-        f"{agreement}. Not covered: a value that only one client contributes to, what two "
-        f"rounds' sums give away together, a client whose memory is read while the session lasts, "
-        f"lying inputs, and a server that corrupts the sum. {draws}"
+        f"A server, even one that lies, {with_whom}, learns the sums that a round asks for, "
+        f"each over at least {group.quorum} clients (it carries the count), and nothing more "
+        f"about any one input than they give away, if the identities are pinned; keys are "
+        f"agreed with {agreement}. Not covered: a value that only one client contributes to, "
+        f"what two sums give away together, a client whose memory is read while the session "
+        f"lasts, lying inputs, and a server that corrupts the sum. {draws}"
     )
 
 
