@@ -58,7 +58,8 @@ class Choice:
 
 def _size(ranks: tuple[int, int], features: int) -> RecordRules:
     """One feature map whatever the noise."""
-    return RecordRules(size=lambda _noise, _classes: ReferenceSettings(ranks, features))
+    chosen = ReferenceSettings("convolutions", ranks, features)
+    return RecordRules(size=lambda _noise, _classes: chosen)
 
 
 def _ridge(least: Callable[[int], float]) -> RecordRules:
@@ -214,7 +215,8 @@ def utility(grid: FloatArray, own: FloatArray, quantile: float) -> FloatArray:
 
 # How right votes are.
 
-_JUDGE = ReferenceSettings((60, 40), 1000, seed=7)  # not the heads' features: another seed
+_JUDGE = ReferenceSettings("convolutions", (60, 40), 1000, seed=7)
+"""Not the heads' features: another seed."""
 _STUDENT_RIDGE = 1e-3
 
 

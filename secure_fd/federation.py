@@ -28,7 +28,7 @@ from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours
 from secure_fd.server import Outbound, Server
-from secure_fd.training import Steps, accuracy, default_device, effective_classes
+from secure_fd.training import Steps, default_device, effective_classes
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
 
 __all__ = ["Federation", "Participant"]
@@ -204,7 +204,7 @@ class Federation:
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy on images that no part of the run has seen."""
         held = test.to(self._device)
-        return [accuracy(model, held) for model in self.models]
+        return [half.accuracy(held) for half in self._halves]
 
     def fit(self, rounds: int | None = None) -> list[RoundReport]:
         """Run so many rounds, by default the recipe's, and give their reports."""

@@ -28,8 +28,10 @@ from secure_fd.federation import (
     recipe_of,
 )
 from secure_fd.knowledge import proxy_pixels
+from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import SharesParameters
 from secure_fd.methods.dafkd import DaFKD
+from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.base import NoProtection, Protection
@@ -228,6 +230,8 @@ def _recipe(
         return recipes.ours(data.n_classes, proxies, held, image_set=data.name)
     if isinstance(method, DaFKD):
         return recipes.few_rounds()
+    if isinstance(method, PooledHeads | AFL):
+        return recipes.one_lesson(proxies, image_set=data.name, sums=method.rounds)
     plain = recipe_of(method, people, data.proxies.pixels)
     most = min(plain.schedule.proxies_per_round, proxies)
     return recipes.Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))

@@ -54,13 +54,53 @@ def mirrored(pixels: Tensor, generator: torch.Generator) -> Tensor:
 
 def turned(pixels: Tensor, generator: torch.Generator) -> Tensor:
     """Every image turned, resized and shifted a little, between pixels as well; black comes in."""
-    turn, zoom, right, down = 2 * torch.rand(4, len(pixels), generator=generator) - 1
-    size = 1 + _ZOOM * zoom
-    cosine, sine = torch.cos(_TURN * turn) * size, torch.sin(_TURN * turn) * size
+    moves = 2 * torch.rand(4, len(pixels), generator=generator) - 1
+    return _placed(pixels, _affine(pixels, moves, _TURN, _ZOOM, _REACH))
+
+
+def nudged(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Every image turned, resized and shifted very little, and flipped with chance one half."""
+    moves = 2 * torch.rand(4, len(pixels), generator=generator) - 1
+    moved = _placed(pixels, _affine(pixels, moves, _NUDGE, _NUDGE_ZOOM, 1))
+    return mirrored(moved, generator)
+
+
+def bent(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Every image turned, resized, slanted, shifted and bent a little, as handwriting is.
+
+    The field that bends is smooth between random points (Simard, Steinkraus and Platt, 2003).
+    """
+    *moves, slant = 2 * torch.rand(5, len(pixels), generator=generator) - 1
+    rows = _affine(pixels, torch.stack(moves), _BENT_TURN, _ZOOM, _BEND)
+    rows[:, 0, 1] += _SLANT * slant
+    unit = 2 * _BEND / pixels.shape[3]
+    knots = unit * torch.randn(len(pixels), 2, _KNOTS, _KNOTS, generator=generator)
+    size = (pixels.shape[2], pixels.shape[3])
+    field = functional.interpolate(knots, size=size, mode="bicubic", align_corners=True)
+    return _placed(pixels, rows, field.permute(0, 2, 3, 1))
+
+
+_NUDGE, _NUDGE_ZOOM = math.radians(5), 0.05
+_BENT_TURN, _SLANT = math.radians(8), 0.15
+_BEND, _KNOTS = 1.5, 5
+"""Pixels by which a field and a shift move a stroke, about; the field's points a side."""
+
+
+def _affine(pixels: Tensor, moves: Tensor, turn: float, zoom: float, reach: float) -> Tensor:
+    """[N, 2, 3] from moves [4, N] in [-1, 1]: turn, change of size, shifts of `reach` pixels."""
+    angle, larger, right, down = moves
+    size = 1 + zoom * larger
+    cosine, sine = torch.cos(turn * angle) * size, torch.sin(turn * angle) * size
     height, width = pixels.shape[2:]
-    across, along = 2 * _REACH / width * right, 2 * _REACH / height * down
-    rows = torch.stack([cosine, -sine, across, sine, cosine, along], dim=1).view(-1, 2, 3)
+    across, along = 2 * reach / width * right, 2 * reach / height * down
+    return torch.stack([cosine, -sine, across, sine, cosine, along], dim=1).view(-1, 2, 3)
+
+
+def _placed(pixels: Tensor, rows: Tensor, field: Tensor | None = None) -> Tensor:
+    """Images under an affine map each, and a field [N, H, W, 2] of further shifts."""
     grid = functional.affine_grid(rows.to(pixels.device), list(pixels.shape), align_corners=False)
+    if field is not None:
+        grid = grid + field.to(pixels.device)
     return functional.grid_sample(pixels, grid, align_corners=False)
 
 
@@ -69,6 +109,8 @@ _AUGMENTATIONS: Mapping[str, Augmentation | None] = {
     "shift": shifted,
     "mirror": mirrored,
     "turn": turned,
+    "bend": bent,
+    "nudge": nudged,
 }
 
 

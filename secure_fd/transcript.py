@@ -147,6 +147,8 @@ class Transcript:
     parameters: list[ParameterRound] = field(default_factory=list, repr=False)
     generated: list[DistillationRound] = field(default_factory=list, repr=False)
     """Votes about samples of a generator: indices name no proxies, and no ensemble is sent."""
+    heads: list[ParameterRound] = field(default_factory=list, repr=False)
+    """Of methods that share statistics of records: what was sent, and the head that came of it."""
     generator: GeneratorRound | None = field(default=None, repr=False)
     """The newest, of a method that has one."""
     survivors: list[int] = field(default_factory=list)

@@ -61,8 +61,8 @@ from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelLedger, LabelUnit
 from secure_fd.selection.density import (
     FourierFeatures,
+    Map,
     ProxyReference,
-    PublicFeatures,
     RatioSolver,
     ReferenceSettings,
 )
@@ -246,7 +246,7 @@ def _pixels_as_features(
 
     features = same(flat(_PROXIES))
     made = ProxyReference(
-        cast(PublicFeatures, flat),
+        cast(Map, flat),
         cast(FourierFeatures, same),
         features,
         features.T @ features / len(features),

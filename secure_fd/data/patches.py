@@ -21,17 +21,22 @@ _REACH = 5.0
 """Deviations that a feature may lie from its mean, where [0, 1] ends."""
 SPREAD = 1 / (2 * _REACH)
 """Deviation of a feature on public images."""
+EXPLAINED, MOST_RANK = 0.92, 250
+"""Of the public images' variance before whitening, and components at most: more of them are detail
+that noise drowns, fewer cannot tell clothes apart (chosen on seed 0, docs/results.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchSettings:
-    """rank: features of an image. patches: that filters are learnt from. side: pixels of a patch.
+    """rank: features of an image, None: as many principal components as it takes (`EXPLAINED`).
+
+    patches: that filters are learnt from. side: pixels of a patch.
 
     >>> PatchSettings(rank=30).filters
     96
     """
 
-    rank: int = 60
+    rank: int | None = 60
     filters: int = 96
     patches: int = 60_000
     side: int = 7
@@ -43,10 +48,11 @@ class PatchSettings:
 
     def __post_init__(self) -> None:
         for name in ("rank", "filters", "patches", "side", "pool", "rounds"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(name, getattr(self, name), "use 1 or more")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(name, value, "use 1 or more")
         most = 2 * self.filters * self.pool**2
-        if self.rank > most:
+        if self.rank is not None and self.rank > most:
             raise ConfigurationError("rank", self.rank, f"use at most {most}")
 
 
@@ -82,17 +88,17 @@ class PatchMap:
         bare = cls(chosen, mean, filters, nothing, nothing)
         raw = bare._raw(public)
         centre = raw.mean(dim=0)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(chosen.seed)
-            _, _, axes = torch.svd_lowrank(raw - centre, q=chosen.rank + 10, niter=4)
-        kept = axes[:, : chosen.rank]
+        kept = _components(raw - centre, chosen)
         scale = ((raw - centre) @ kept).std(dim=0).clamp_min(1e-6)
         return replace(bare, centre=centre, axes=kept / scale)
 
     def __call__(self, pixels: Tensor) -> Tensor:
-        """The features of images."""
-        whitened = (self._raw(pixels) - self.centre) @ self.axes
-        return (0.5 + whitened / (2 * _REACH)).clamp(0, 1)[:, :, None, None]
+        """The features of images, between 0 and 1 as pixels are."""
+        return (0.5 + self.whitened(pixels) / (2 * _REACH)).clamp(0, 1)[:, :, None, None]
+
+    def whitened(self, pixels: Tensor) -> Tensor:
+        """[N, rank], of mean zero and deviation one on the public images."""
+        return (self._raw(pixels) - self.centre) @ self.axes
 
     def _raw(self, pixels: Tensor) -> Tensor:
         """[N, 2 filters pool^2], before principal components."""
@@ -118,6 +124,19 @@ class PatchMap:
             for sign in (1, -1)
         ]
         return torch.cat(pooled, dim=1).flatten(1).sqrt()
+
+
+def _components(centred: Tensor, settings: PatchSettings) -> Tensor:
+    """[d, rank] leading principal components of [N, d]."""
+    most = min(settings.rank or MOST_RANK, *centred.shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        wanted = min(most + 10, *centred.shape)
+        _, sizes, axes = torch.svd_lowrank(centred, q=wanted, niter=4)
+    if settings.rank is not None:
+        return axes[:, :most]
+    explained = sizes.square().cumsum(0) / centred.square().sum()
+    return axes[:, : min(most, int((explained < EXPLAINED).sum()) + 1)]
 
 
 def _random_patches(public: Tensor, settings: PatchSettings, random: torch.Generator) -> Tensor:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.exchange import ClientHalf, ClientReport, Seen, ServerHalf, ServerReport
 from secure_fd.knowledge import (
@@ -28,7 +29,7 @@ from secure_fd.knowledge import (
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.recipes import Schedule
-from secure_fd.training import Learner
+from secure_fd.training import Learner, accuracy
 from secure_fd.transcript import Transcript
 
 
@@ -275,6 +276,10 @@ class LearningHalf(ClientHalf, Protocol):
     def scores(self) -> FloatArray | None:
         """[P] of this client's selector, for evaluation; None where none was asked."""
         return None
+
+    def accuracy(self, test: Images) -> float:
+        """Of what this client leaves with, by default its network, on images that nobody saw."""
+        return accuracy(self.learner.model, test)
 
     def guarantee(self) -> Guarantee | None:
         """What this client was promised for all that it released; None where nothing is."""

@@ -37,10 +37,10 @@ from secure_fd.selection.density import (
 )
 
 SIZES = (
-    (0.003, ReferenceSettings((100, 60), 2000)),
-    (0.01, ReferenceSettings((60, 40), 2000)),
-    (0.03, ReferenceSettings((40, 20), 1000)),
-    (math.inf, ReferenceSettings((20, 10), 500)),
+    (0.003, ReferenceSettings("convolutions", (100, 60), 2000)),
+    (0.01, ReferenceSettings("convolutions", (60, 40), 2000)),
+    (0.03, ReferenceSettings("convolutions", (40, 20), 1000)),
+    (math.inf, ReferenceSettings("convolutions", (20, 10), 500)),
 )
 """The public feature map, by the most noise that it is for."""
 

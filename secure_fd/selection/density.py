@@ -1,18 +1,22 @@
 """Feature maps fitted on public proxies alone: private records are only ever mapped."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 from torch.nn import functional
 
+from secure_fd.data.patches import PatchMap, PatchSettings
+from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, IntArray
 
+SingleArray = NDArray[np.float32]
 _BATCH = 1000
 _SIDE = 28  # for which SCALES are stated
 
@@ -99,30 +103,42 @@ def as_they_are(pixels: Tensor) -> FloatArray:
     return np.asarray(pixels.flatten(1).double().cpu().numpy())
 
 
+Map = Callable[[Tensor], FloatArray]
+"""Images or features [N, ...] -> [N, r], whitened on the proxies."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class PublicFeatures:
-    """Both scales, each whitened on the proxies, side by side; or given features, whitened."""
+class SideBySide:
+    """Maps, each whitened on the proxies, side by side."""
 
-    banks: tuple[tuple[Callable[[Tensor], FloatArray], Whitening], ...]
-
-    @classmethod
-    def fit(cls, proxies: Tensor, ranks: tuple[int, ...], seed: int) -> "PublicFeatures":
-        """Fit on public pixels [P, channels, H, W]; ranks: whitened features of each scale.
-
-        Features [P, d, 1, 1] have no scales: of them as many are whitened as of all scales.
-        """
-        if proxies.shape[2] == 1:
-            return cls(((as_they_are, Whitening.fit(as_they_are(proxies), sum(ranks))),))
-        banks = []
-        for scale, rank in zip(SCALES, ranks, strict=True):
-            convolution = RandomConvolution.draw(scale, proxies.shape[1], seed)
-            banks.append((convolution, Whitening.fit(convolution(proxies), rank)))
-        return cls(tuple(banks))
+    banks: tuple[tuple[Map, Whitening], ...]
 
     def __call__(self, pixels: Tensor) -> FloatArray:
-        """[N, channels, H, W] -> [N, sum of ranks]."""
+        """[N, ...] -> [N, sum of ranks]."""
         parts = [whitening(bank(pixels)) for bank, whitening in self.banks]
         return np.concatenate(parts, axis=1)
+
+
+def convolutions(proxies: Tensor, ranks: tuple[int, ...], seed: int) -> Map:
+    """Two banks of random filters on public pixels [P, channels, H, W], whitened each."""
+    banks = []
+    for scale, rank in zip(SCALES, ranks, strict=True):
+        convolution = RandomConvolution.draw(scale, proxies.shape[1], seed)
+        banks.append((convolution, Whitening.fit(convolution(proxies), rank)))
+    return SideBySide(tuple(banks))
+
+
+def patches(proxies: Tensor, rank: int | None, seed: int) -> Map:
+    """The map of `data.patches`; rank: None for as many features as explain the proxies."""
+    plain = PatchSettings(rank=rank, seed=seed)
+    side = min(plain.side, *proxies.shape[2:])  # no larger than the images
+    found = PatchMap.fit(proxies.cpu(), replace(plain, side=side))
+    return lambda pixels: np.asarray(found.whitened(pixels.cpu()).double().numpy())
+
+
+def given(proxies: Tensor, rank: int) -> Map:
+    """Features [P, d, 1, 1] that have a map behind them already, whitened."""
+    return SideBySide(((as_they_are, Whitening.fit(as_they_are(proxies), rank)),))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,6 +166,13 @@ class FourierFeatures:
         scale = 1.0 / np.sqrt(self.frequencies.shape[1])
         return np.asarray(np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * scale)
 
+    def single(self, inputs: SingleArray) -> SingleArray:
+        """The same in 32 bits, at a third of the time."""
+        angles = inputs @ self.frequencies.astype(np.float32)
+        both = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+        both *= np.float32(1.0 / np.sqrt(self.frequencies.shape[1]))
+        return both
+
 
 # The default client selector: the ratio of a client's density to that of the public proxies.
 #
@@ -169,20 +192,55 @@ _LEAST_SHARE = 0.1
 """Least share of a class, against equal shares: noise must not make a divisor of nothing."""
 
 
+_CONVOLVED, _GIVEN_RANK = (100, 60), 160
+"""Ranks of convolutions, and of features that were given."""
+_FEWEST, _MOST = 1000, 4000
+"""Fourier features by default: as many as proxies, within these."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReferenceSettings:
-    """Size of the public feature map: ranks of the whitened scales, number of Fourier features."""
+    """The public feature map: what images pass through, how many features are kept of them.
 
-    ranks: tuple[int, int] = (100, 60)
-    n_features: int = 2000
+    images: "patches" (see `data.patches`), or "convolutions", two banks of random filters. ranks:
+    whitened features, of each bank; () for as many as explain the proxies, and 100 and 60 of
+    convolutions. Features that were given are whitened to the sum of ranks. n_features: Fourier
+    features, None for as many as there are proxies, 1,000 to 4,000.
+
+    >>> ReferenceSettings().images
+    'patches'
+    """
+
+    images: Literal["patches", "convolutions"] = "patches"
+    ranks: tuple[int, ...] = ()
+    n_features: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.images not in ("patches", "convolutions"):
+            raise ConfigurationError("images", self.images, "use patches or convolutions")
+        banks = len(SCALES) if self.images == "convolutions" else 1
+        if self.ranks and len(self.ranks) != banks:
+            raise ConfigurationError("ranks", self.ranks, f"use {banks} for {self.images}, or none")
+
+    def fit(self, proxies: Tensor) -> Map:
+        """The map, from public images [P, channels, H, W] or features [P, d, 1, 1] alone."""
+        if proxies.shape[2] == 1:
+            return given(proxies, sum(self.ranks) or _GIVEN_RANK)
+        if self.images == "convolutions":
+            return convolutions(proxies, self.ranks or _CONVOLVED, self.seed)
+        return patches(proxies, self.ranks[0] if self.ranks else None, self.seed)
+
+    def size(self, n_proxies: int) -> int:
+        """D."""
+        return self.n_features or min(_MOST, max(_FEWEST, n_proxies))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProxyReference:
     """Everything about the proxies that selectors share; public, so every party can hold it."""
 
-    public: PublicFeatures
+    public: Map
     fourier: FourierFeatures
     proxy_features: FloatArray  # [P, D], rows of norm one
     second_moment: FloatArray  # [D, D], H
@@ -192,9 +250,9 @@ class ProxyReference:
     def fit(cls, proxies: Tensor, settings: ReferenceSettings | None = None) -> "ProxyReference":
         """Fit the feature map on public pixels [P, channels, H, W]."""
         chosen = settings or ReferenceSettings()
-        public = PublicFeatures.fit(proxies, chosen.ranks, chosen.seed)
+        public = chosen.fit(proxies)
         inputs = public(proxies)
-        fourier = FourierFeatures.draw(inputs, chosen.n_features, chosen.seed)
+        fourier = FourierFeatures.draw(inputs, chosen.size(len(proxies)), chosen.seed)
         features = fourier(inputs)
         moment = features.T @ features / len(features)
         return cls(public, fourier, features, moment, chosen)
@@ -222,6 +280,10 @@ class RatioSolver:
     def head(self, means: FloatArray, classes: tuple[int, ...]) -> "RatioHead":
         """A client's head from its class means h_c, [len(classes), D]."""
         return RatioHead(classes, cho_solve(self.factors, means.T))
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """(H + beta I)^-1 times [D, k]."""
+        return np.asarray(cho_solve(self.factors, right))
 
     def leverage(self, proxy_features: FloatArray) -> FloatArray:
         """[P] in (0, 1): the share of each proxy's ratio that fitting H on that proxy takes away.

@@ -27,6 +27,8 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule
+from secure_fd.selection.client import ProxyRatioSelector
+from secure_fd.selection.density import ReferenceSettings
 from tests.small_federation import BRIEF, faults, participants
 
 Norms = NDArray[np.float64]
@@ -41,10 +43,11 @@ PLAN = faults(
 FAST = replace(
     BRIEF, anneal_over=6, sgd=SGD(0.05, 16, 16, own_batch=4, momentum=0.9, smoothing=0.1)
 )
+SELECTOR = ProxyRatioSelector(reference=ReferenceSettings("convolutions", (100, 60), 2000))
 RUNS: Mapping[str, tuple[AnyMethod, Schedule]] = {
-    "Selective-FD hard": (SelectiveFD("hard"), FAST),
-    "Selective-FD soft": (SelectiveFD("soft"), BRIEF),
-    "Selective-FD counted": (SelectiveFD("soft", votes="counted"), BRIEF),
+    "Selective-FD hard": (SelectiveFD("hard", SELECTOR), FAST),
+    "Selective-FD soft": (SelectiveFD("soft", SELECTOR), BRIEF),
+    "Selective-FD counted": (SelectiveFD("soft", SELECTOR, votes="counted"), BRIEF),
     "FedMD": (FedMD("soft"), FAST),
     "DS-FL": (DSFL("soft"), BRIEF),
     "FedAvg": (FedAvg(), BRIEF),

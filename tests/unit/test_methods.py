@@ -137,7 +137,7 @@ def test_a_selective_client_abstains_outside_its_distribution(digits: FederatedD
     said = counted.contribution(np.arange(len(proxies)), np.full((len(proxies), 10), 0.1), "hard")
     assert np.array_equal(said.weights, found.accepted.astype(float))
     own = proxies.labels.numpy() == 1
-    assert found.accepted[own].mean() > 0.6
+    assert found.accepted[own].mean() > 0.5
     assert found.accepted[~own].mean() < 0.2
 
 

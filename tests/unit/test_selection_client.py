@@ -90,8 +90,8 @@ def test_a_handful_of_records_does_not_speak_for_a_class() -> None:
 def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up() -> None:
     """30 held-back records a client set each line: the mean over ten clients varies by 0.03.
 
-    Ratios at the proxies that H was fitted on are smaller than at other records, by a sixth here:
-    without the leave-one-out correction a client accepts far fewer of its own than it asked for.
+    Ratios at the proxies that H was fitted on are smaller than at other records: without the
+    leave-one-out correction a client accepts far fewer of its own than it asked for.
     """
     in_sample = selections(ProxyRatioSelector())
     for quantile in (0.1, 0.25, 0.5):
@@ -100,7 +100,7 @@ def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up() -> 
         assert abs(hits - (1 - quantile)) < 0.08
         pairs = enumerate(zip(in_sample, found, strict=True))
         twin = [(plain.ratios >= s.thresholds)[own(k)].mean() for k, (plain, s) in pairs]
-        assert np.mean(twin) < hits - 0.04
+        assert np.mean(twin) < hits - 0.02
 
 
 def test_leverage_is_leave_one_out() -> None:
@@ -253,7 +253,7 @@ def test_the_public_part_is_made_once_for_all_clients(monkeypatch: pytest.Monkey
         ClientData(Images(pixels[i : i + 20], labels), Images(pixels[:2], labels[:2]), 3)
         for i in (0, 20)
     )
-    selector = ProxyRatioSelector(reference=ReferenceSettings((10, 5), 50))
+    selector = ProxyRatioSelector(reference=ReferenceSettings(ranks=(15,), n_features=50))
     ratios = [selector.select(data, pixels).ratios for data in (first, second, first)]
     assert len(made) == 1
     assert ratios[0].shape == (60, 2)

@@ -11,14 +11,14 @@ from secure_fd.selection.density import (
     SCALES,
     FourierFeatures,
     ProxyReference,
-    PublicFeatures,
     RandomConvolution,
     ReferenceSettings,
     Whitening,
     class_means,
+    convolutions,
 )
 
-SMALL = ReferenceSettings(ranks=(20, 10), n_features=200)
+SMALL = ReferenceSettings("convolutions", (20, 10), 200)
 
 
 def pictures(count: int, seed: int) -> Tensor:
@@ -99,7 +99,7 @@ def test_rank_falls_to_what_the_proxies_span() -> None:
     assert Whitening.fit(few, 100).basis.shape[1] == 5
     flat = np.outer(np.arange(50.0), np.ones(8))
     assert Whitening.fit(flat, 100).basis.shape[1] == 1
-    assert PublicFeatures.fit(PROXIES[:6], (100, 3), 0)(PROXIES).shape == (300, 5 + 3)
+    assert convolutions(PROXIES[:6], (100, 3), 0)(PROXIES).shape == (300, 5 + 3)
 
 
 def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix() -> None:
@@ -120,7 +120,7 @@ def test_features_are_whitened_as_they_are() -> None:
     """[N, d, 1, 1] passes no filter: the same as the whitening of [N, d] alone."""
     given = torch.rand(200, 50, 1, 1, generator=torch.Generator().manual_seed(2))
     flat = given.flatten(1).double().numpy()
-    found = PublicFeatures.fit(given, (12, 8), 0)(given)
+    found = ReferenceSettings(ranks=(20,)).fit(given)(given)
     assert found.shape == (200, 20)
     assert np.allclose(found, Whitening.fit(flat, 20)(flat))
     assert np.allclose(found.T @ found / 200, np.eye(20), atol=1e-9)
@@ -169,7 +169,7 @@ def test_the_map_is_a_function_of_the_public_proxies_and_the_seed() -> None:
     assert np.array_equal(REFERENCE.second_moment, again.second_moment)
     other = ProxyReference.fit(pictures(300, 9), SMALL)
     assert not np.allclose(REFERENCE.features(probe), other.features(probe), atol=0.01)
-    reseeded = ReferenceSettings(SMALL.ranks, SMALL.n_features, seed=1)
+    reseeded = ReferenceSettings("convolutions", SMALL.ranks, SMALL.n_features, seed=1)
     assert not np.allclose(
         REFERENCE.features(probe), ProxyReference.fit(PROXIES, reseeded).features(probe), atol=0.01
     )

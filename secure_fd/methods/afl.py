@@ -1,0 +1,169 @@
+"""AFL (He et al., "AFL: A Single-Round Analytic Approach for Federated Learning", CVPR 2025).
+
+Each client sends the Gram matrix of its records' features and their class sums, once; the server
+solves least squares for all records together, so that the head is the same for every split. Here
+the features are the public map of `selection.density` (the paper has a pretrained backbone), and
+both statistics are one vector of D (D + 1) / 2 + D C integers, which can be summed under masks: the
+paper sends every client's in clear, from which its records' directions can be read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from torch import nn
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Void
+from secure_fd.knowledge import FloatArray
+from secure_fd.methods.base import Own, RecordingHalf, Setting
+from secure_fd.methods.heads import (
+    HeadLearner,
+    Leave,
+    MeanCodec,
+    Public,
+    check_leave,
+    head_message,
+    index_subject,
+    most_right,
+    read_index,
+    validates,
+)
+from secure_fd.selection.density import ReferenceSettings
+from secure_fd.transcript import ParameterRound, Transcript, uploads_of
+
+
+@dataclass(frozen=True, slots=True)
+class AFL:
+    """ridge: on the mean of phi phi^T, in units of one over the records. leave, sharpness: as
+    for `PooledHeads`; the paper's clients leave with the head.
+
+    >>> AFL().name
+    'AFL'
+    """
+
+    ridge: float = 0.05
+    sharpness: float | None = None
+    leave: Leave = "head"
+    features: ReferenceSettings = field(default_factory=ReferenceSettings)
+
+    name: ClassVar[str] = "AFL"
+    needs_proxies: ClassVar[bool] = True
+    rounds: ClassVar[int] = 1
+    """One sum is all."""
+
+    def __post_init__(self) -> None:
+        check_leave(self.leave)
+        if not self.ridge > 0:
+            raise ConfigurationError("ridge", self.ridge, "use a number above 0")
+
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
+        """Raise ConfigurationError without proxies, and for a protection of votes."""
+        setting.public_proxies()
+        setting.check_no_protection()
+
+    def client(self, setting: Setting, own: Own) -> "AFLClient":
+        """The half of one client."""
+        public = Public.of(self.features, setting)
+        return AFLClient(self, public, setting, own)
+
+    def server(self, setting: Setting, initial: nn.Module) -> "AFLServer":  # noqa: ARG002 - clients keep their networks
+        """The server's half."""
+        return AFLServer(self, Public.of(self.features, setting), setting)
+
+
+def gram_codec(public: Public) -> MeanCodec:
+    """Of the Gram matrix: an entry of phi phi^T is at most 2 / D.
+
+    >>> import numpy as np
+    >>> codec = MeanCodec((1.0,), limit=2 / 1000)
+    >>> float(codec.decode(codec.encode(0, np.array([0.001])), (0,))[0].round(6))
+    0.001
+    """
+    return MeanCodec(public.codec.shares, 2.0 / public.shape[0])
+
+
+class AFLClient(HeadLearner):
+    """Shares the statistics of its records, once a round; takes the head."""
+
+    def __init__(self, method: AFL, public: Public, setting: Setting, own: Own) -> None:
+        super().__init__(public, setting, own, method.leave, method.sharpness)
+        self._gram = gram_codec(public)
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Share Gram matrix and class sums, take the head, learn from it where steps are due."""
+        self.learner.round = read_index(subject)
+        try:
+            self.take((yield Share(self._statistics(), self._gram.levels)))
+        except Void:
+            return
+        try:
+            yield from self.taught()
+        except Void:
+            self.chosen = "network"
+
+    def _statistics(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+        features, classes = self.public.shape
+        gram, sums, count = np.zeros((features, features)), np.zeros((features, classes)), 0
+        for part, labels in self.own_records():
+            gram += part.T @ part
+            sums += part.T @ labels
+            count += len(labels)
+        upper = gram[np.triu_indices(features)] / count
+        number = self._own.number
+        sent = self.public.codec.encode(number, (sums / count).ravel())
+        return np.concatenate([self._gram.encode(number, upper), sent])
+
+
+class AFLServer(RecordingHalf):
+    """Least squares from both sums."""
+
+    def __init__(self, method: AFL, public: Public, setting: Setting) -> None:
+        self._public, self._setting, self._ridge = public, setting, method.ridge
+        self._validates, self._recorded = validates(method.leave, setting), 0
+        self._gram = gram_codec(public)
+        self.head: FloatArray = np.zeros(public.shape)
+
+    def round(self, index: int) -> ServerTurn:
+        """Ask for both statistics; sends the head, and what to leave with where that is asked."""
+        self._recorded = 0
+        features, classes = self._public.shape
+        cut = features * (features + 1) // 2
+        got = yield Ask(index_subject(index), cut + features * classes, self._gram.levels)
+        upper = self._gram.decode(got.total[:cut], got.survivors)
+        sums = self._public.codec.decode(got.total[cut:], got.survivors)
+        self.head = self._solve(upper, sums.reshape(features, classes), got.survivors)
+        head = head_message(self.head)
+        return (yield from most_right(head, self._public)) if self._validates else head
+
+    def _solve(self, upper: FloatArray, sums: FloatArray, clients: Sequence[int]) -> FloatArray:
+        features = len(sums)
+        moment = np.zeros((features, features))
+        moment[np.triu_indices(features)] = upper
+        records = sum(self._setting.records[k] for k in clients)
+        moment[np.diag_indices(features)] += self._ridge / records
+        return np.asarray(cho_solve(cho_factor(moment, lower=False), sums))
+
+    def report(self) -> ServerReport:
+        """That all proxies teach."""
+        return ServerReport(kept=1.0)
+
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+        """Add the sum as the server saw it: of a client's statistics, the class sums."""
+        self._recorded += 1
+        if self._recorded > 1:  # the counts of what was right
+            return
+        features, classes = self._public.shape
+        cut = features * (features + 1) // 2
+        length, levels = cut + features * classes, self._gram.levels
+        read = uploads_of(seen, self._setting.n_clients, levels, 0, length)
+        uploads = None
+        if read is not None:
+            codec = self._public.codec
+            uploads = {
+                k: codec.decode(sent[cut:], (k,)).astype(np.float32) for k, sent in read.items()
+            }
+        sent = self.head.ravel().astype(np.float32)
+        transcript.heads.append(ParameterRound(index, uploads, {}, sent))

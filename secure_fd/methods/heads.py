@@ -1,0 +1,478 @@
+"""Pooled heads: one linear head on public features, from masked sums of class sums alone.
+
+Client k shares sum_x phi(x) (1[y = c] - phi(x)^T v_c) over its records, D x C numbers, phi the
+public features of `selection.density` and v the head that it was sent last, zero at first. The
+first sum gives the density-ratio head (H + beta I)^-1 mean(phi 1[y = c]), H the second moment of
+the public proxies: what Selective-FD's selectors are, for all clients together. Each further sum
+is the residual of least squares on the clients' records, and H is what it is preconditioned by:
+the server takes the best step in the span of all directions so far, which the sums tell it, and
+the newest direction whole (conjugate gradients with a last plain step).
+
+Every client then labels the proxies by the head, and its network learns them. In place of D^2
+numbers of a Gram matrix (`methods.afl`) a residual round uploads D C.
+"""
+
+import struct
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ClassVar, Final, Literal, get_args
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Sum, Void
+from secure_fd.knowledge import FloatArray, UnitArray, WordArray
+from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.fedavg import model_bytes, read_model
+from secure_fd.selection.density import (
+    ProxyReference,
+    RatioSolver,
+    ReferenceSettings,
+    Same,
+    SingleArray,
+    shared_reference,
+)
+from secure_fd.training import Learner, Lesson, accuracy, predict
+from secure_fd.transcript import ParameterRound, Transcript, uploads_of
+
+Leave = Literal["network", "head", "mean", "validated"]
+CANDIDATES: Final = ("network", "head", "mean")
+"""What a client may leave with."""
+HEAD, CHOICE = b"h", b"c"
+"""What a message of the server holds."""
+LEVELS: Final = 1 << 17
+"""Steps from one end of a mean to the other: three lanes of ten clients fit into a word."""
+_LEAST, _MOST = -1.0, 2.0
+"""Where a head's answer about a record is cut off: a residual is then at most 2."""
+_FEW: Final = 0.01
+"""Share of proxies whose answers may be cut off."""
+_LEAST_PART: Final = 1 / 64
+_JITTER: Final = 1e-10
+"""Of a small system's trace, where two directions are nearly one."""
+_INDEX: Final = struct.Struct(">Q")
+_LEAST_SHARE = 0.01
+"""Least share of a class among the proxies, against equal shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledHeads:
+    """residual_rounds: sums after the first. sharpness: exponent of soft labels, None: hard ones.
+
+    leave: what a client answers with in the end: its network, the head, or the mean of their
+    probabilities. "validated": whichever is right most often about the records that all clients
+    held back, by one more sum of three counts, as a client of one class cannot choose alone. Until
+    its network was taught, and where the schedule has no proxy_steps, it is the head.
+
+    >>> PooledHeads(residual_rounds=1).name
+    'Pooled heads'
+    """
+
+    residual_rounds: int = 3
+    sharpness: float | None = None
+    leave: Leave = "validated"
+    features: ReferenceSettings = field(default_factory=ReferenceSettings)
+
+    name: ClassVar[str] = "Pooled heads"
+    needs_proxies: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.residual_rounds < 0:
+            raise ConfigurationError("residual_rounds", self.residual_rounds, "use 0 or more")
+        if self.sharpness is not None and not self.sharpness > 0:
+            raise ConfigurationError("sharpness", self.sharpness, "use a number above 0, or None")
+        check_leave(self.leave)
+
+    @property
+    def rounds(self) -> int:
+        """Sums of a whole run; the networks learn after the last of them.
+
+        >>> PooledHeads(residual_rounds=3).rounds
+        4
+        """
+        return 1 + self.residual_rounds
+
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
+        """Raise ConfigurationError without proxies, and for a protection of votes."""
+        setting.public_proxies()
+        setting.check_no_protection()
+
+    def client(self, setting: Setting, own: Own) -> "HeadClient":
+        """The half of one client."""
+        return HeadClient(self, Public.of(self.features, setting), setting, own)
+
+    def server(self, setting: Setting, initial: nn.Module) -> "HeadServer":  # noqa: ARG002 - clients keep their networks
+        """The server's half."""
+        return HeadServer(self, Public.of(self.features, setting), setting)
+
+
+def check_leave(leave: str) -> None:
+    """ConfigurationError for a word that says nothing to leave with."""
+    if leave not in get_args(Leave):
+        raise ConfigurationError("leave", leave, f"use one of {', '.join(get_args(Leave))}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Public:
+    """What all parties derive from the proxies: features, H factorised, the form of a sum."""
+
+    reference: ProxyReference = field(repr=False)
+    solver: RatioSolver = field(repr=False)
+    n_classes: int
+    codec: "MeanCodec"
+    most: int
+    """Records of the largest client, which holds back fewer."""
+
+    @classmethod
+    def of(cls, features: ReferenceSettings, setting: Setting) -> "Public":
+        """Fitted once for all parties of a process."""
+        reference, solver = shared_reference(Same(setting.public_proxies()), features)
+        entry = np.sqrt(2.0 / reference.proxy_features.shape[1])
+        codec = MeanCodec.by_records(setting.records, (_MOST - _LEAST - 1) * float(entry))
+        return cls(reference, solver, setting.n_classes, codec, max(setting.records))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(D, C)."""
+        return self.reference.proxy_features.shape[1], self.n_classes
+
+    def scores(self, head: FloatArray) -> FloatArray:
+        """[P, C] at the proxies, each class over its share there: proxies count as balanced."""
+        raw = self.reference.proxy_features @ head
+        return np.asarray(raw / self._shares(head))
+
+    def answers(self, head: FloatArray, images: Images) -> FloatArray:
+        """[N, C] probabilities about images that the map was not fitted on."""
+        single = head.astype(np.float32)
+        raw = np.concatenate([features @ single for features in self.mapped(images)])
+        return simplex(np.asarray(raw / self._shares(head)))
+
+    def mapped(self, images: Images) -> Iterator[SingleArray]:
+        """Features of images in parts [n, D]; what they are mapped to before is kept."""
+        inputs = _inputs(Same(self.reference), Same(images.pixels))
+        for start in range(0, len(inputs), _AT_ONCE):
+            yield self.reference.fourier.single(inputs[start : start + _AT_ONCE])
+
+    def _shares(self, head: FloatArray) -> FloatArray:
+        mean = (self.reference.proxy_features @ head).mean(axis=0)
+        return np.asarray(np.maximum(mean, _LEAST_SHARE / self.n_classes))
+
+
+_AT_ONCE = 2000
+
+
+@lru_cache(maxsize=64)
+def _inputs(reference: Same[ProxyReference], pixels: Same[torch.Tensor]) -> SingleArray:
+    """[N, r], mapped once for all rounds, and for all clients where they ask about the same."""
+    return reference.one.public(pixels.one).astype(np.float32)
+
+
+def simplex(scores: FloatArray) -> FloatArray:
+    """Scores [N, C] as probabilities: negative ones are nothing, a row without any is even.
+
+    >>> simplex(np.array([[3.0, 1.0], [-1.0, 0.0]])).tolist()
+    [[0.75, 0.25], [0.5, 0.5]]
+    """
+    positive = np.maximum(scores, 0.0).astype(np.float64)
+    total = positive.sum(axis=1, keepdims=True)
+    even = np.full_like(positive, 1.0 / positive.shape[1])
+    return np.asarray(np.divide(positive, total, out=even, where=total > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class MeanCodec:
+    """A client's mean over its records, weighted by their number, as integers in [0, levels].
+
+    shares: by client, its records over the largest client's, public. limit: of an entry.
+
+    >>> codec = MeanCodec((1.0, 0.5), limit=1.0)
+    >>> sent = codec.encode(0, np.array([0.25])) + codec.encode(1, np.array([1.0]))
+    >>> codec.decode(sent, (0, 1)).round(4).tolist()
+    [0.5]
+    """
+
+    shares: tuple[float, ...]
+    limit: float
+    levels: int = LEVELS
+
+    @classmethod
+    def by_records(cls, records: Sequence[int], limit: float) -> "MeanCodec":
+        """Shares of clients that hold so many training records."""
+        return cls(tuple(count / max(records) for count in records), limit)
+
+    def encode(self, client: int, mean: FloatArray) -> WordArray:
+        """[m] integers of share * mean; entries beyond the limit are cut off there."""
+        within = np.clip(mean * (self.shares[client] / self.limit), -1.0, 1.0)
+        return np.rint((within + 1.0) * (self.levels / 2)).astype(np.uint64)
+
+    def decode(self, total: UnitArray, survivors: Sequence[int]) -> FloatArray:
+        """[m] mean over the records of all clients in the sum."""
+        summed = total.astype(np.float64) * (2 / self.levels) - len(survivors)
+        weight = sum(self.shares[client] for client in survivors)
+        return np.asarray(summed * self.limit / weight)
+
+
+class HeadLearner(LearningHalf):
+    """A client that is taught by a head: labels the proxies, and answers with what it leaves with.
+
+    What it shares is for its children to say.
+    """
+
+    def __init__(
+        self,
+        public: Public,
+        setting: Setting,
+        own: Own,
+        leave: Leave,
+        sharpness: float | None,
+    ) -> None:
+        self.learner: Learner = own.learner(setting.schedule)
+        self.public, self._own = public, own
+        self.head: FloatArray = np.zeros(public.shape)
+        self._proxies, self._leave, self._sharpness = setting.public_proxies(), leave, sharpness
+        self.chosen: str = "head"
+        """What it leaves with, as far as it knows."""
+
+    def begin(self) -> ClientTurn:
+        """Warm up in private, where the schedule says so."""
+        yield from self.learner.warm_up()
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """Take over the newest head, and the choice of what to leave with."""
+        read_index(subject)
+        if message is not None:
+            self.take(message)
+
+    def take(self, message: bytes) -> None:
+        """The server's newest head, or its choice. Raises PeerError for another form."""
+        kind, body = message[:1], message[1:]
+        features, classes = self.public.shape
+        if kind == HEAD:
+            sent = read_model(body, features * classes)
+            self.head = sent.astype(np.float64).reshape(features, classes)
+        elif kind == CHOICE and len(body) == 1 and body[0] < len(CANDIDATES):
+            self.chosen = CANDIDATES[body[0]]
+        else:
+            raise PeerError("a message holds neither a head nor a choice")
+
+    def taught(self) -> ClientTurn:
+        """Learn the newest head's labels; where it is to be validated, share what was right."""
+        if not self.learner.schedule.proxy_steps:
+            return
+        yield from self.learner.distil(self.lesson())
+        if self._leave != "validated":
+            self.chosen = self._leave
+            return
+        held_back = self._own.data.validation
+        right = [self._right(held_back, chosen) for chosen in CANDIDATES] if len(held_back) else 0
+        most = np.uint64(self.public.most)
+        counts = np.minimum(np.broadcast_to(np.asarray(right, np.uint64), 3), most)
+        self.take((yield Share(counts, self.public.most)))
+
+    def accuracy(self, test: Images) -> float:
+        """Of what this client leaves with."""
+        return self._right(test, self.chosen) / len(test)
+
+    def accuracies(self, test: Images) -> dict[str, float]:
+        """Of all that it could leave with, by name."""
+        return {name: self._right(test, name) / len(test) for name in CANDIDATES}
+
+    def _right(self, images: Images, candidate: str) -> int:
+        """How many labels it gets right."""
+        if candidate == "network":
+            return round(accuracy(self.learner.model, images) * len(images))
+        answers = self.public.answers(self.head, images)
+        if candidate == "mean":
+            answers = answers + predict(self.learner.model, images.pixels)
+        return int((answers.argmax(axis=1) == images.labels.cpu().numpy()).sum())
+
+    def lesson(self) -> Lesson:
+        """All proxies, by the head: the class of the largest score, or sharpened probabilities."""
+        scores = torch.from_numpy(self.public.scores(self.head))
+        classes = scores.shape[1]
+        if self._sharpness is None:
+            targets = functional.one_hot(scores.argmax(dim=1), classes).float()
+        else:
+            powers = torch.from_numpy(simplex(scores.numpy())) ** self._sharpness
+            targets = (powers / powers.sum(dim=1, keepdim=True)).float()
+        everything = torch.arange(len(self._proxies), device=self._proxies.device)
+        return Lesson(self._proxies, everything, targets.to(self._proxies.device))
+
+    def own_records(self) -> Iterator[tuple[SingleArray, SingleArray]]:
+        """Features [n, D] and one-hot labels [n, C] of the training records, in parts."""
+        train, start = self._own.data.train, 0
+        labels = functional.one_hot(train.labels.cpu(), self.public.n_classes).float().numpy()
+        for features in self.public.mapped(train):
+            yield features, labels[start : start + len(features)]
+            start += len(features)
+
+
+class HeadClient(HeadLearner):
+    """Shares residual class sums; its network learns once the last of them is in."""
+
+    def __init__(self, method: PooledHeads, public: Public, setting: Setting, own: Own) -> None:
+        super().__init__(public, setting, own, method.leave, method.sharpness)
+        self._residual_rounds = method.residual_rounds
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Share the residual of the newest head, take the next one; after the last, learn."""
+        index = read_index(subject)
+        codec = self.public.codec
+        try:
+            self.take((yield Share(codec.encode(self._own.number, self._residual()), codec.levels)))
+        except Void:
+            return
+        if index >= self._residual_rounds:
+            self.learner.round = index - self._residual_rounds
+            try:
+                yield from self.taught()
+            except Void:
+                self.chosen = "network"
+
+    def _residual(self) -> FloatArray:
+        """[D C], mean of phi(x) (1[y = c] - phi(x)^T v_c) over its records."""
+        total, count, head = np.zeros(self.public.shape), 0, self.head.astype(np.float32)
+        for features, labels in self.own_records():
+            said = np.clip(features @ head, _LEAST, _MOST)
+            total += features.T @ (labels - said)
+            count += len(labels)
+        return np.asarray(total / count).ravel()
+
+
+class HeadServer(RecordingHalf):
+    """Solves for the next head; what it knows of the records is in the sums."""
+
+    def __init__(self, method: PooledHeads, public: Public, setting: Setting) -> None:
+        self._public, self._setting, self._recorded = public, setting, 0
+        self._last, self._validates = method.residual_rounds, validates(method.leave, setting)
+        self._search = Search(public.solver, public.reference.proxy_features, public.shape)
+
+    def round(self, index: int) -> ServerTurn:
+        """Ask for residuals; sends the next head, and in the end what to leave with."""
+        features, classes = self._public.shape
+        codec, self._recorded = self._public.codec, 0
+        head = self._next((yield Ask(index_subject(index), features * classes, codec.levels)))
+        if index < self._last or not self._validates:
+            return head
+        return (yield from most_right(head, self._public))
+
+    def _next(self, got: Sum) -> bytes:
+        mean = self._public.codec.decode(got.total, got.survivors).reshape(self._public.shape)
+        head = self._search.step(mean, got.survivors)
+        return head_message(head)
+
+    def report(self) -> ServerReport:
+        """The head, and that all proxies teach."""
+        return ServerReport(kept=1.0)
+
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+        """Add a sum of residuals as the server saw it; its parameters are the head's."""
+        self._recorded += 1
+        if self._recorded > 1:  # the counts of what was right
+            return
+        codec, length = self._public.codec, int(np.prod(self._public.shape))
+        read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, length)
+        uploads = None
+        if read is not None:
+            uploads = {
+                k: codec.decode(values, (k,)).astype(np.float32) for k, values in read.items()
+            }
+        sent = self._search.head.ravel().astype(np.float32)
+        transcript.heads.append(ParameterRound(index, uploads, dict(seen.payloads), sent))
+
+
+class Search:
+    """Least squares over all records by sums of residuals alone, class by class.
+
+    After directions d_1 .. d_k, whose images G d_j under the records' second moment G the residuals
+    told, the head is the minimum over their span, plus (H + beta I)^-1 of the residual there, or a
+    part of it: halved until nearly all answers about proxies [P, D] are ones that no client has to
+    cut off. Where other clients answer than before, it starts again from where it is.
+    shape: (D, C).
+    """
+
+    def __init__(self, solver: RatioSolver, proxies: FloatArray, shape: tuple[int, int]) -> None:
+        self._solver, self._proxies = solver, proxies
+        self._clients: tuple[int, ...] = ()
+        self.head: FloatArray = np.zeros(shape)
+        self._begin(np.zeros(shape))
+
+    def _begin(self, residual: FloatArray) -> None:
+        self._start, self._first = self.head, residual
+        self._directions: list[FloatArray] = []
+        self._images: list[FloatArray] = []
+        self._inside, self._image = np.zeros_like(residual), np.zeros_like(residual)
+
+    def step(self, residual: FloatArray, clients: tuple[int, ...]) -> FloatArray:
+        """The next head [D, C] after the mean residual [D, C] at the last one."""
+        if clients != self._clients:
+            self._clients = clients
+            self._begin(residual)
+        else:
+            self._images.append(self._first - residual - self._image)
+            self._minimise()
+        base = self._start + self._inside
+        self._directions.append(self._part(base, self._solver.solve(self._first - self._image)))
+        self.head = base + self._directions[-1]
+        return self.head
+
+    def _part(self, base: FloatArray, direction: FloatArray) -> FloatArray:
+        answers, change = self._proxies @ base, self._proxies @ direction
+        part = 1.0
+        while part > _LEAST_PART and _cut_off(answers + part * change) > _FEW:
+            part /= 2
+        return part * direction
+
+    def _minimise(self) -> None:
+        """(d_i^T G d_j) a = d_i^T r, one system a class."""
+        directions, images = np.stack(self._directions), np.stack(self._images)
+        matrix = np.einsum("idc,jdc->cij", directions, images)
+        matrix = (matrix + matrix.transpose(0, 2, 1)) / 2
+        largest = np.trace(matrix, axis1=1, axis2=2)[:, None, None]
+        # A class that nobody holds has directions of nothing: any weights do.
+        matrix += _JITTER * np.where(largest > 0, largest, 1.0) * np.eye(len(images))
+        right = np.einsum("idc,dc->ci", directions, self._first)
+        weights = np.linalg.solve(matrix, right[:, :, None])[:, :, 0].T
+        self._inside = np.einsum("kc,kdc->dc", weights, directions)
+        self._image = np.einsum("kc,kdc->dc", weights, images)
+
+
+def validates(leave: Leave, setting: Setting) -> bool:
+    """Whether a round ends with the sum of what was right."""
+    return leave == "validated" and setting.schedule.proxy_steps > 0
+
+
+def head_message(head: FloatArray) -> bytes:
+    """A head [D, C] as it travels, in 32 bits."""
+    return HEAD + model_bytes(head.ravel().astype(np.float32))
+
+
+def most_right(head: bytes, public: Public) -> Generator[Ask, Sum, bytes]:
+    """Send the head, ask how often each candidate is right; the first of the best is chosen."""
+    got = yield Ask(head, len(CANDIDATES), public.most)
+    return CHOICE + bytes([int(np.asarray(got.total).argmax())])
+
+
+def _cut_off(answers: FloatArray) -> float:
+    """Share of answers [P, C] beyond the limits, as rows."""
+    return float(((answers < _LEAST) | (answers > _MOST)).any(axis=1).mean())
+
+
+def index_subject(index: int) -> bytes:
+    """A round's subject: its number.
+
+    >>> read_index(index_subject(3))
+    3
+    """
+    return _INDEX.pack(index)
+
+
+def read_index(subject: bytes) -> int:
+    """The round of a subject; PeerError for another length."""
+    if len(subject) != _INDEX.size:
+        raise PeerError(f"a round's subject has {len(subject)} bytes; use {_INDEX.size}")
+    return int(_INDEX.unpack(subject)[0])

@@ -1,0 +1,251 @@
+"""Heads on public features: sums of class sums, residual rounds, AFL's Gram matrices."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from secure_fd import Dropouts, simulate
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images, concatenate
+from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.knowledge import FloatArray
+from secure_fd.methods.afl import AFL
+from secure_fd.methods.base import Exchange
+from secure_fd.methods.heads import (
+    CANDIDATES,
+    LEVELS,
+    HeadLearner,
+    MeanCodec,
+    PooledHeads,
+    Search,
+    index_subject,
+    simplex,
+)
+from secure_fd.recipes import SGD, Recipe, Schedule
+from secure_fd.selection.density import (
+    ProxyReference,
+    ReferenceSettings,
+    Same,
+    class_means,
+    shared_reference,
+)
+from secure_fd.simulation import Simulation
+
+SMALL = ReferenceSettings(ranks=(20,), n_features=200)
+HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+
+
+def run(
+    data: FederatedData,
+    method: Exchange,
+    rounds: int,
+    schedule: Schedule = HEADS_ALONE,
+    secure: str | None = None,
+    drop: float = 0.0,
+) -> Simulation:
+    made = simulate(
+        data,
+        method=method,
+        recipe=Recipe(rounds, schedule),
+        secure=secure,  # type: ignore[arg-type]
+        drop=drop,
+    )
+    made.fit(rounds)
+    return made
+
+
+def half(made: Simulation, client: int = 0) -> HeadLearner:
+    found = made.federation.clients[client].half
+    assert isinstance(found, HeadLearner)
+    return found
+
+
+def pooled(data: FederatedData) -> tuple[ProxyReference, FloatArray, FloatArray]:
+    """The reference, features and one-hot labels of all training records."""
+    reference, _ = shared_reference(Same(data.proxies.pixels), SMALL)
+    records = concatenate([client.train for client in data.clients])
+    return reference, reference.features(records.pixels), np.eye(10)[records.labels.numpy()]
+
+
+def test_one_sum_gives_the_density_ratio_head_of_all_records(digits: FederatedData) -> None:
+    made = run(digits, PooledHeads(residual_rounds=0, features=SMALL), 1)
+    reference, features, labels = pooled(digits)
+    means = class_means(features, labels.argmax(axis=1), tuple(range(10)))
+    wanted = reference.solver().head(means, tuple(range(10))).coefficients
+    # Proxies of six classes that nobody holds: ratios of 2.5 are halved, labels are the same.
+    assert np.allclose(2 * half(made).head, wanted, atol=2e-3 * np.abs(wanted).max())
+
+
+def test_a_mean_of_means_is_by_records() -> None:
+    """Twin: every client counted the same."""
+    codec = MeanCodec.by_records((30, 90), limit=1.0)
+    sent = codec.encode(0, np.array([1.0])) + codec.encode(1, np.array([0.2]))
+    assert codec.decode(sent, (0, 1))[0] == pytest.approx(0.4, abs=1e-4)
+    even = MeanCodec((1.0, 1.0), limit=1.0)
+    twin = even.encode(0, np.array([1.0])) + even.encode(1, np.array([0.2]))
+    assert even.decode(twin, (0, 1))[0] == pytest.approx(0.6, abs=1e-4)
+    beyond = codec.encode(1, np.array([-50.0, 50.0, 0.0]))
+    assert beyond.tolist() == [0, LEVELS, LEVELS // 2]
+
+
+@pytest.mark.parametrize(
+    "method", [PooledHeads(2, features=SMALL), AFL(leave="validated", features=SMALL)]
+)
+def test_masks_change_no_bit(digits: FederatedData, method: PooledHeads | AFL) -> None:
+    taught = replace(HEADS_ALONE, proxy_steps=3, anneal_over=1)
+    clear, masked = (
+        run(digits, method, method.rounds, taught, secure) for secure in (None, "masks")
+    )
+    assert np.array_equal(half(clear).head, half(masked).head)
+    for one, other in zip(clear.federation.models, masked.federation.models, strict=True):
+        assert torch.equal(
+            torch.nn.utils.parameters_to_vector(one.parameters()),
+            torch.nn.utils.parameters_to_vector(other.parameters()),
+        )
+    seen = clear.transcript.heads, masked.transcript.heads
+    assert [len(rounds) for rounds in seen] == [method.rounds] * 2
+    assert seen[0][0].uploads is not None
+    assert sorted(seen[0][0].uploads) == [0, 1, 2, 3]
+    assert seen[1][0].uploads is None
+
+
+def test_residual_rounds_come_to_least_squares(digits: FederatedData) -> None:
+    """Beside AFL, which solves it; twin: plain steps of the same number are farther off."""
+    made = run(digits, PooledHeads(8, features=SMALL), 9)
+    _, features, labels = pooled(digits)
+
+    def loss(head: FloatArray) -> float:
+        return float(((labels - features @ head) ** 2).sum(axis=1).mean())
+
+    ours, solved = half(made).head, half(run(digits, AFL(features=SMALL), 1)).head
+    _, solver = shared_reference(Same(digits.proxies.pixels), SMALL)
+    plain = np.zeros_like(ours)
+    for _ in range(9):
+        plain += solver.solve(features.T @ (labels - features @ plain) / len(features))
+    best, first = loss(solved), loss(half(run(digits, PooledHeads(0, features=SMALL), 1)).head)
+    assert loss(ours) - best < 0.1 * (first - best)
+    assert loss(plain) - best > 2 * (loss(ours) - best)
+
+
+def test_a_search_knows_a_solution_in_as_many_steps_as_there_are_dimensions() -> None:
+    """Conjugate gradients end after D directions; the newest one is taken whole."""
+    rng = np.random.default_rng(0)
+    moment = np.cov(rng.normal(size=(40, 3)).T) + 0.1 * np.eye(3)
+    target = rng.normal(size=(3, 2))
+
+    class Unit:
+        def solve(self, right: FloatArray) -> FloatArray:
+            return right
+
+    search = Search(Unit(), np.zeros((1, 3)), (3, 2))  # type: ignore[arg-type]
+    head = np.zeros((3, 2))
+    for _ in range(5):
+        head = search.step(target - moment @ head, (0, 1))
+    assert np.allclose(moment @ head, target, atol=1e-6)
+
+
+def test_a_class_whose_client_was_away_comes_in_later(digits: FederatedData) -> None:
+    """Each client holds its own classes: the first sum lacks those of who was away."""
+    method = PooledHeads(5, features=SMALL)
+    made = simulate(digits, method=method, recipe=Recipe(6, HEADS_ALONE), drop=0.3, seed=1)
+    reports = made.fit(6)
+    assert len({report.survivors for report in reports}) > 2
+    away = [0 not in report.survivors for report in reports]
+    assert any(away)
+    whole = run(digits, PooledHeads(5, features=SMALL), 6)
+    lost, kept = (np.mean(one.federation.accuracies(held(digits))) for one in (made, whole))
+    assert lost > kept - 0.1
+
+
+def held(data: FederatedData) -> Images:
+    """Test images of the four classes that the clients hold."""
+    return data.test[torch.nonzero(data.test.labels < 4)[:, 0]]
+
+
+def test_what_a_client_leaves_with(digits: FederatedData) -> None:
+    taught = replace(HEADS_ALONE, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
+    found = {}
+    for leave in ("network", "head", "mean"):
+        made = run(digits, PooledHeads(1, leave=leave, features=SMALL), 2, taught)  # type: ignore[arg-type]
+        found[leave] = np.mean(made.federation.accuracies(held(digits)))
+    assert found["head"] > 0.85
+    assert 0.2 < found["network"] < found["head"]
+    assert found["network"] <= found["mean"]
+    best = run(digits, PooledHeads(1, features=SMALL), 2, taught)
+    chosen = {half(best, k).chosen for k in range(4)}
+    right = np.mean(
+        [
+            list(half(best, k).accuracies(half(best, k)._own.data.validation).values())
+            for k in range(4)
+        ],
+        axis=0,
+    )
+    assert chosen == {CANDIDATES[int(right.argmax())]}
+    assert np.mean(best.federation.accuracies(held(digits))) == found[chosen.pop()]
+    alone = run(digits, PooledHeads(1, features=SMALL), 2)
+    assert np.mean(alone.federation.accuracies(held(digits))) == found["head"]
+
+
+def test_soft_labels_are_sharpened(digits: FederatedData) -> None:
+    hard = half(run(digits, PooledHeads(0, features=SMALL), 1)).lesson().targets
+    soft = half(run(digits, PooledHeads(0, 3.0, features=SMALL), 1)).lesson().targets
+    sharp = half(run(digits, PooledHeads(0, 30.0, features=SMALL), 1)).lesson().targets
+    assert set(hard.unique().tolist()) == {0.0, 1.0}
+    assert torch.allclose(soft.sum(dim=1), torch.ones(len(soft)))
+    known = digits.proxies.labels < 4
+    assert torch.equal(soft[known].argmax(dim=1), hard[known].argmax(dim=1))
+    assert float(soft.max(dim=1).values.mean()) < float(sharp.max(dim=1).values.mean()) < 1
+    assert simplex(np.array([[np.nextafter(0, -1), -1.0]])).tolist() == [[0.5, 0.5]]
+
+
+def test_what_is_no_head_is_refused(digits: FederatedData) -> None:
+    made = run(digits, PooledHeads(1, features=SMALL), 1)
+    client = half(made)
+    before = client.head
+    floats = np.full(before.size, np.nan, "<f4").tobytes()
+    for message in (b"", b"h", bytes(8), b"h" + floats, b"c", b"c\x03", b"c\x00\x00"):
+        with pytest.raises(PeerError):
+            client.missed(index_subject(1), message)
+    with pytest.raises(PeerError, match="use 8"):
+        client.missed(b"short", None)
+    assert client.head is before
+    client.missed(index_subject(1), None)
+    client.missed(index_subject(1), b"h" + np.ones(before.size, "<f4").tobytes())
+    assert client.head.min() == client.head.max() == 1.0
+    client.missed(index_subject(1), b"c\x02")
+    assert client.chosen == "mean"
+
+
+@pytest.mark.parametrize(
+    ("made", "field"),
+    [
+        (lambda: PooledHeads(-1), "residual_rounds"),
+        (lambda: PooledHeads(sharpness=0.0), "sharpness"),
+        (lambda: PooledHeads(leave="both"), "leave"),  # type: ignore[arg-type]
+        (lambda: AFL(ridge=0.0), "ridge"),
+        (lambda: AFL(leave="both"), "leave"),  # type: ignore[arg-type]
+    ],
+)
+def test_settings_that_cannot_be_are_refused(made: object, field: str) -> None:
+    with pytest.raises(ConfigurationError, match=field):
+        made()  # type: ignore[operator]
+
+
+def test_names_are_enough(digits: FederatedData) -> None:
+    for name, rounds in (("heads", 4), ("afl", 1)):
+        made = simulate(digits, method=name)
+        assert made.recipe.rounds == rounds
+        assert made.recipe.schedule.proxy_steps == 500
+        with pytest.raises(ConfigurationError, match="protection"):
+            simulate(digits, method=name, unit="label", epsilon=4.0)
+
+
+def test_an_images_answers_do_not_hang_on_who_asks(digits: FederatedData) -> None:
+    """All clients hold one head; answers about a test set are mapped once, and are equal."""
+    made = run(digits, PooledHeads(1, features=SMALL), 2)
+    few = Images(digits.test.pixels[:50], digits.test.labels[:50])
+    answers = [half(made, k).public.answers(half(made, k).head, few) for k in range(4)]
+    assert all(np.array_equal(answers[0], other) for other in answers[1:])
+    assert Dropouts(0.0, 0).plan(0, 4) == {}
