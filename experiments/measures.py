@@ -27,6 +27,8 @@ ACCURACY = "accuracy"
 """On the test set after the last round, mean over clients."""
 VALIDATION = "validation accuracy"
 """On records of all clients that none trained on, mean over clients."""
+NETWORK, HEAD, MEAN = "network accuracy", "head accuracy", "accuracy of network and head"
+"""Of what a client that a head taught could leave with."""
 AUROC_CLASS = "selector AUROC, own classes"
 """Of a selector's scores of all proxies, for the classes that its client holds: mean of clients."""
 AUROC_RIGHT = "selector AUROC, right predictions"
@@ -100,7 +102,25 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
         return of_bound(runner, made.data)
     if isinstance(runner.method, ProxyVotes):
         return of_distillation(runner, made)
+    if cell.method in ("heads", "afl") and cell.schedule.proxy_steps:
+        return of_heads(runner, made)
     return {}
+
+
+def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
+    """Test accuracy of all that clients could leave with, and the share of right labels."""
+    from secure_fd.methods.heads import HeadLearner
+
+    test, labels = made.data.test, made.data.proxies.labels
+    halves = [client.half for client in runner.clients]
+    each = [half.accuracies(test) for half in halves if isinstance(half, HeadLearner)]
+    lesson = next(half.lesson() for half in halves if isinstance(half, HeadLearner))
+    right = (lesson.targets.argmax(dim=1).cpu() == labels.cpu()).double().mean()
+    names = {"network": NETWORK, "head": HEAD, "mean": MEAN}
+    return {
+        **{shown: float(np.mean([one[name] for one in each])) for name, shown in names.items()},
+        RIGHT_OF_ALL: float(right),
+    }
 
 
 def of_messages(data: "FederatedData") -> dict[str, float]:

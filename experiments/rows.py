@@ -39,12 +39,14 @@ RATIO_WEIGHT, SELECTOR_WEIGHT = "weight f / (1 - f)", "weight by the selector"
 """Of DaFKD: what its discriminators, or a client selector in their place, make of a vote."""
 DISCRIMINATOR = "selector is a discriminator"
 """Of Selective-FD: DaFKD's discriminator, trained against the proxies."""
+SHARPENED, TRUE_LABELS = "sharpened labels", "true labels"
+"""Of networks taught by a head: soft labels, to a power; the truth in the head's place."""
 VARIANTS = (
     *("", COUNTED, "counted votes of all classes", "quantile threshold", "sharpness 1"),
     *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
     *("no momentum", "warm-up", "no warm-up", "records apart", "the baselines' schedule"),
     *("classes by both", "many rounds", "constant warm-up", "no smoothing", "no selector"),
-    *("selector refitted", "true labels"),
+    *("selector refitted", TRUE_LABELS),
 )
 """What an ablation changes; "" is the default. `runs` and `method_ablation` give them meaning."""
 SAMPLED = "sampled at 0.25"
@@ -53,7 +55,7 @@ _ALLOWED = {
     "image_set": tuple(IMAGE_SETS),
     "labels": ("", "soft", "hard"),
     "selector": ("", "ratio", "kulsif", *BY_NETWORK),
-    "variant": (*VARIANTS, RATIO_WEIGHT, SELECTOR_WEIGHT, DISCRIMINATOR, SAMPLED),
+    "variant": (*VARIANTS, SHARPENED, RATIO_WEIGHT, SELECTOR_WEIGHT, DISCRIMINATOR, SAMPLED),
     "class_by": ("both", "network"),
     "secure": ("", "masks", "he"),
 }

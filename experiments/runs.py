@@ -29,6 +29,8 @@ from experiments.rows import (
     PROXY_LABELS,
     RATIO_WEIGHT,
     SELECTOR_WEIGHT,
+    SHARPENED,
+    TRUE_LABELS,
     Cell,
     Group,
     RowSpec,
@@ -37,7 +39,7 @@ from experiments.rows import (
     method_class,
 )
 from experiments.study import Point, Progress, Result
-from experiments.variants import refitted, taught_truth
+from experiments.variants import TaughtTruth, refitted, taught_truth
 from secure_fd import cohort, models
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import SecureSum
@@ -50,10 +52,12 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Dropouts, Federation, Participant, participants_of
 from secure_fd.knowledge import one_hot
+from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import Labels, Method, SharesParameters
 from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
+from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse
@@ -229,6 +233,8 @@ def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
         return fedavg(cell)
     if cell.method in ("dafkd", "feddf"):
         return dafkd(cell)
+    if cell.method in ("heads", "afl"):
+        return heads(cell, data)
     if cell.method == "feded":
         return feded(cell, data)
     if cell.method == "selective-fd":
@@ -268,6 +274,20 @@ def dafkd(cell: Cell) -> DaFKD:
     return made.trained_privately(terms.epsilon, terms.delta, cell.rounds, cell.schedule)
 
 
+_SHARPNESS = 3.0
+"""Of labels that a head gives, where they are soft."""
+
+
+def heads(cell: Cell, data: FederatedData) -> PooledHeads | AFL:
+    """Pooled heads of as many sums as there are rounds; AFL, which has one."""
+    if cell.method == "afl":
+        return AFL()
+    residual = cell.rounds - 1
+    if cell.variant == TRUE_LABELS:
+        return TaughtTruth(residual, truth=one_hot(data.proxies.labels.numpy(), data.n_classes))
+    return PooledHeads(residual, _SHARPNESS if cell.variant == SHARPENED else None)
+
+
 def feded(cell: Cell, data: FederatedData) -> FedED:
     """The central network is that of the first client, and learns as long as a client does."""
     name = architectures(data.name, 1)[0]
@@ -295,7 +315,7 @@ def by_network(cell: Cell) -> SelectiveByNetwork:
 def varied(cell: Cell, data: FederatedData) -> Method:
     """Selective-FD, or what an ablation makes of it."""
     made = selective(cell)
-    if cell.variant == "true labels":
+    if cell.variant == TRUE_LABELS:
         return taught_truth(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
     return refitted(made) if cell.variant == "selector refitted" else made
 

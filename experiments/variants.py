@@ -1,6 +1,6 @@
 """Methods that only an ablation runs: Selective-FD told the truth, or with selectors refitted."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import ByNetwork, Opinion
+from secure_fd.methods.base import ByNetwork, Opinion, Own, Setting
+from secure_fd.methods.heads import HeadClient, PooledHeads, Public
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.density import Same
+from secure_fd.training import Lesson
 
 _BATCH = 1000
 
@@ -26,6 +28,29 @@ class TrueLabels(SelectiveFD):
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:  # noqa: ARG002 - nobody's vote counts
         """The truth about all proxies that were asked."""
         return Ensemble(indices, self.truth[indices], np.ones(len(indices), dtype=np.bool_))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaughtTruth(PooledHeads):
+    """Clients that a head was to teach learn the truth [P, C] instead."""
+
+    truth: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+
+    def client(self, setting: Setting, own: Own) -> "TruthClient":
+        """The half of one client."""
+        return TruthClient(self, Public.of(self.features, setting), setting, own)
+
+
+class TruthClient(HeadClient):
+    """Shares what a client of pooled heads does, and is told the labels of all proxies."""
+
+    def __init__(self, method: TaughtTruth, public: Public, setting: Setting, own: Own) -> None:
+        super().__init__(method, public, setting, own)
+        self._truth = torch.from_numpy(method.truth).float()
+
+    def lesson(self) -> Lesson:
+        """All proxies with their true labels."""
+        return replace(super().lesson(), targets=self._truth)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
