@@ -4,7 +4,8 @@ A client votes for what it was trained on, so the class totals of its votes are 
 its label histogram. Under masks only the totals over all clients remain, and the best guess is
 the same for every client. A client that sends parameters raises the last bias of the classes that
 it trained on: the gradient is the sum of p - y over its records, with predictions p and one-hot
-labels y. Classes that a client declares in public are known without any attack.
+labels y. Class sums of public features say it outright. Classes that a client declares in public
+are known without any attack.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     needs = (
         frozenset({Capability.READ_SUMS}),
         frozenset({Capability.READ_GENERATED}),
+        frozenset({Capability.HOLD_HEAD}),
         *CLIENT_UPDATES,
     )
 
@@ -55,7 +57,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         view.require_any(*self.needs)
         rounds = (*view.rounds, *view.generated)
         if not rounds:
-            return _from_updates(view)
+            return _from_heads(view) if view.heads else _from_updates(view)
         public = view.public
         votes = np.zeros((public.n_clients, public.n_classes))
         total = np.zeros(public.n_classes)
@@ -113,6 +115,27 @@ def _from_updates(view: View) -> Distributions:
     pulled[[client for (client,) in updates.clients]] = classes_pulled(public, updates)
     uniform = np.full(public.n_classes, 1.0 / public.n_classes)
     return _estimate(pulled, uniform, public, from_updates=True)
+
+
+def _from_heads(view: View) -> Distributions:
+    """From the first sum of statistics: (H + beta I)^-1 of a client's class sums is its ratios.
+
+    Their means over the proxies are its shares of classes (`class_shares`). Where no upload was
+    readable, the head that all parties hold gives one guess for all.
+    """
+    from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
+
+    public, first = view.public, view.heads[0]
+    reference, solver = shared_reference(Same(public.proxies), ReferenceSettings())
+    form = (reference.proxy_features.shape[1], public.n_classes)
+    mean = reference.proxy_features.mean(axis=0)
+    uploads = {} if first.uploads is None else first.uploads
+    shares = np.zeros((public.n_clients, public.n_classes))
+    for client, sums in uploads.items():
+        shares[client] = mean @ solver.solve(sums.astype(np.float64).reshape(form))
+    all_of_them = np.clip(mean @ first.parameters.astype(np.float64).reshape(form), 0.0, None)
+    guess = distribution(all_of_them, np.full(public.n_classes, 1.0 / public.n_classes))
+    return _estimate(shares, guess, public)
 
 
 def _readable(seen: ObservedRound, public: Public) -> Mapping[int, UnitArray]:

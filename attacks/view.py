@@ -30,6 +30,8 @@ class Capability(Enum):
     CLIENT_PARAMETERS = "client model parameters in clear"
     HOLD_GENERATOR = "the generator that makes distilled samples"
     READ_GENERATED = "votes on generated samples, or their sums"
+    HOLD_HEAD = "heads on public features"
+    READ_STATISTICS = "clients' sums of features in clear"
     QUERY_FINAL_MODEL = "label queries to the final model"
     QUERY_SCORES = "probability queries to the final model"
     PUBLIC_PROXIES = "public proxy images"
@@ -62,14 +64,23 @@ that opened while client k alone was shown the image, and not a number where non
 _PUBLIC = frozenset({Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC})
 _QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
 _SENT_BACK = frozenset(
-    {Capability.READ_ENSEMBLES, Capability.GLOBAL_PARAMETERS, Capability.HOLD_GENERATOR}
+    {
+        Capability.READ_ENSEMBLES,
+        Capability.GLOBAL_PARAMETERS,
+        Capability.HOLD_GENERATOR,
+        Capability.HOLD_HEAD,
+    }
 )
 _MASKED = _SENT_BACK | {
     Capability.READ_SUMS,
     Capability.READ_PAYLOADS,
     Capability.READ_GENERATED,
 }
-_CLEAR = _MASKED | {Capability.READ_UPLOADS, Capability.CLIENT_PARAMETERS}
+_CLEAR = _MASKED | {
+    Capability.READ_UPLOADS,
+    Capability.CLIENT_PARAMETERS,
+    Capability.READ_STATISTICS,
+}
 _DEVIATIONS = frozenset(
     {
         Capability.CHOOSE_INDICES,
@@ -253,6 +264,8 @@ class View:
     generator: GeneratorRound | None = field(default=None, repr=False)
     generated: tuple[ObservedRound, ...] = field(default=(), repr=False)
     """Votes about generated samples, of which no ensemble was sent back."""
+    heads: tuple[ParameterRound, ...] = field(default=(), repr=False)
+    """Sums of statistics: uploads where they were readable, and the heads that came of them."""
 
     def require(self, *needed: Capability) -> None:
         """Raise MissingCapabilityError, naming every capability that this attacker lacks."""
@@ -321,7 +334,8 @@ def server_view(
     acts = colluders is not None or not SERVER.most.issuperset(oracles or {})
     attacker = MALICIOUS_SERVER if acts else SERVER
     models = tuple(transcript.parameters)
-    return _view(attacker, public, rounds, models, oracles, transcript.generator, generated)
+    held, heads = transcript.generator, tuple(transcript.heads)
+    return _view(attacker, public, rounds, models, oracles, held, generated, heads)
 
 
 def client_view(
@@ -334,7 +348,8 @@ def client_view(
     models = tuple(_without_uploads(r) for r in transcript.parameters)
     made = transcript.generator
     held = None if made is None else replace(made, uploads=None)
-    return _view(CLIENT, public, rounds, models, oracles, held)
+    heads = tuple(_without_uploads(r) for r in transcript.heads)
+    return _view(CLIENT, public, rounds, models, oracles, held, heads=heads)
 
 
 def outsider_view(
@@ -360,6 +375,7 @@ def _view(
     oracles: Mapping[Capability, Oracle] | None,
     generator: GeneratorRound | None = None,
     generated: tuple[ObservedRound, ...] = (),
+    heads: tuple[ParameterRound, ...] = (),
 ) -> View:
     held = dict(oracles or {})
     passive = [capability.value for capability in held if capability not in ACTIVE]
@@ -372,9 +388,13 @@ def _view(
         capabilities.add(Capability.HOLD_GENERATOR)
     if generated:
         capabilities.add(Capability.READ_GENERATED)
+    if heads:
+        capabilities.add(Capability.HOLD_HEAD)
+    if any(sent.uploads is not None for sent in heads):
+        capabilities.add(Capability.READ_STATISTICS)
     attacker.check(frozenset(capabilities))
     seen = frozenset(capabilities)
-    return View(attacker.name, seen, public, rounds, models, held, generator, generated)
+    return View(attacker.name, seen, public, rounds, models, held, generator, generated, heads)
 
 
 def _observed(

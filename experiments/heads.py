@@ -19,7 +19,7 @@ import tyro
 from experiments.grid import HOSPITALS, later, roots
 from experiments.measures import HEAD, MEAN, NETWORK
 from experiments.plots import Lines, drawn
-from experiments.rows import SHARPENED, TRUE_LABELS, Cell
+from experiments.rows import HEADS_ALONE, SHARPENED, TRUE_LABELS, Cell
 from experiments.study import (
     Result,
     Results,
@@ -33,7 +33,7 @@ from experiments.study import (
     whole_numbers,
 )
 from experiments.tables import NONE, Table, new_table
-from secure_fd.recipes import IMAGE_SETS, Schedule, one_lesson
+from secure_fd.recipes import IMAGE_SETS, one_lesson
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,6 @@ _SEEDS: Mapping[str, tuple[int, ...]] = {"chest_xray": (20, 21, 22, 23, 24)}
 _OTHER_SEEDS = (20, 21, 22)
 """More where there are 200 test images."""
 _SUMS = 4
-_HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ ROWS: Mapping[str, Row] = {
 
 def cell_of(row: Row, image_set: str, split: str, seed: int) -> Cell:
     """One run."""
-    steps = _HEADS_ALONE
+    steps = HEADS_ALONE
     if row.learns:
         steps = one_lesson(IMAGE_SETS[image_set].proxies, image_set=image_set).schedule
     return Cell(

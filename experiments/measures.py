@@ -94,6 +94,7 @@ def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, floa
 def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
     """What runs of some methods alone have."""
     from experiments.fixed_labels import FixedLabels, of_bound
+    from experiments.rows import HEADS
     from secure_fd.methods.votes import ProxyVotes
 
     if cell.method == "fedavg":
@@ -102,7 +103,7 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
         return of_bound(runner, made.data)
     if isinstance(runner.method, ProxyVotes):
         return of_distillation(runner, made)
-    if cell.method in ("heads", "afl") and cell.schedule.proxy_steps:
+    if cell.method in HEADS and cell.schedule.proxy_steps:
         return of_heads(runner, made)
     return {}
 

@@ -49,6 +49,10 @@ VARIANTS = (
     *("selector refitted", TRUE_LABELS),
 )
 """What an ablation changes; "" is the default. `runs` and `method_ablation` give them meaning."""
+HEADS = {"heads": 4, "afl": 1}
+"""Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
+HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+"""Their schedule in the comparison."""
 SAMPLED = "sampled at 0.25"
 """Stored cells of fleets that asked a quarter of the clients; every new cell asks all."""
 _ALLOWED = {
@@ -348,6 +352,9 @@ class Terms:
         noisy = bool(private) and spec.unit in ("label", "client")
         counted = ours and (noisy or self.selector == "kulsif")
         selector = "kulsif" if self.selector == "kulsif" else "ratio"
+        rounds, schedule = self.rounds, self.schedule
+        if spec.kind in HEADS:
+            rounds, schedule = HEADS[spec.kind], HEADS_ALONE
         return Cell(
             image_set=self.dataset,
             split=self.split.name,
@@ -356,8 +363,8 @@ class Terms:
             selector=selector if ours else "",
             variant=COUNTED if counted else "",
             seed=seed,
-            rounds=self.rounds,
-            schedule=self.schedule,
+            rounds=rounds,
+            schedule=schedule,
             clients=self.clients,
             server_threshold=1.0 if counted else None,
             secure=spec.secure or "",

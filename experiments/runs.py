@@ -26,6 +26,7 @@ from experiments.rows import (
     BY_NETWORK,
     COUNTED,
     DISCRIMINATOR,
+    HEADS,
     PROXY_LABELS,
     RATIO_WEIGHT,
     SELECTOR_WEIGHT,
@@ -233,7 +234,7 @@ def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
         return fedavg(cell)
     if cell.method in ("dafkd", "feddf"):
         return dafkd(cell)
-    if cell.method in ("heads", "afl"):
+    if cell.method in HEADS:
         return heads(cell, data)
     if cell.method == "feded":
         return feded(cell, data)
@@ -646,13 +647,19 @@ def run_row(
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),
-        queryable=averages(spec.kind) or spec.unit != "record" or terms.epsilon is None,
+        queryable=_queryable(terms, spec),
         response=unit.mechanism if isinstance(unit, LabelUnit) else None,
         declared_classes=unit.declared_classes,
     )
 
 
 _NOTHING = "Nothing of a client crosses the boundary."
+
+
+def _queryable(terms: Terms, spec: RowSpec) -> bool:
+    """Whether clients deploy networks that they trained: heads and noisy heads are none."""
+    noisy = spec.unit == "record" and terms.epsilon is not None
+    return averages(spec.kind) or not (noisy or spec.kind in HEADS)
 
 
 def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:

@@ -15,7 +15,6 @@ numbers of a Gram matrix (`methods.afl`) a residual round uploads D C.
 import struct
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
@@ -36,6 +35,7 @@ from secure_fd.selection.density import (
     Same,
     SingleArray,
     shared_reference,
+    whitened,
 )
 from secure_fd.training import Learner, Lesson, accuracy, predict
 from secure_fd.transcript import ParameterRound, Transcript, uploads_of
@@ -153,7 +153,7 @@ class Public:
 
     def mapped(self, images: Images) -> Iterator[SingleArray]:
         """Features of images in parts [n, D]; what they are mapped to before is kept."""
-        inputs = _inputs(Same(self.reference), Same(images.pixels))
+        inputs = whitened(Same(self.reference), Same(images.pixels)).astype(np.float32)
         for start in range(0, len(inputs), _AT_ONCE):
             yield self.reference.fourier.single(inputs[start : start + _AT_ONCE])
 
@@ -163,12 +163,6 @@ class Public:
 
 
 _AT_ONCE = 2000
-
-
-@lru_cache(maxsize=64)
-def _inputs(reference: Same[ProxyReference], pixels: Same[torch.Tensor]) -> SingleArray:
-    """[N, r], mapped once for all rounds, and for all clients where they ask about the same."""
-    return reference.one.public(pixels.one).astype(np.float32)
 
 
 def simplex(scores: FloatArray) -> FloatArray:

@@ -358,3 +358,9 @@ def shared_reference(
     """The public part, fitted and factorised once for every client and method of a run."""
     reference = ProxyReference.fit(proxies.one, settings)
     return reference, reference.solver()
+
+
+@lru_cache(maxsize=64)
+def whitened(reference: Same[ProxyReference], pixels: Same[Tensor]) -> FloatArray:
+    """[N, r] of images before Fourier features: mapped once for all who ask, in all rounds."""
+    return reference.one.public(pixels.one)

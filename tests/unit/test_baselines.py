@@ -11,18 +11,23 @@ from scipy.stats import entropy
 from torch import nn
 
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.data.federated import FederatedData
+from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, Sums
+from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.ds_fl import DSFL, sharpen
+from secure_fd.methods.edgefd import EdgeFD
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD
+from secure_fd.selection.client import KulsifSelector
+from secure_fd.simulation import simulate
 from secure_fd.training import Trainer, predict
-from tests.small_federation import ensembles, federation, networks, parameters, run
+from tests.small_federation import all_proxies, ensembles, federation, networks, parameters, run
 from tests.unit.toy import network, toy
 
 CPU = torch.device("cpu")
@@ -213,3 +218,68 @@ def test_an_empty_set_of_records_has_no_lesson() -> None:
     made, twin = network(), network()
     Trainer(made, nothing, SGD(), 0, CPU).distillation_steps(nothing.pixels, torch.zeros(0, 2), 3)
     assert torch.equal(flatten(made), flatten(twin))
+
+
+# EdgeFD answers near its centroids.
+
+
+def test_edgefd_answers_where_its_own_records_are(digits: FederatedData) -> None:
+    """Two records held back a client set its reach, so that means over clients are compared."""
+    proxies, labels = digits.proxies.pixels, digits.proxies.labels.numpy()
+    rates = []
+    for k, client in enumerate(digits.clients):
+        near, own = EdgeFD().opinion(client, proxies), labels == k
+        assert near.scores is not None
+        assert ((near.scores >= 0) == near.weights.astype(bool)).all()
+        far = EdgeFD(quantile=1.0).opinion(client, proxies)
+        assert (far.weights >= near.weights).all()
+        rates.append((near.weights[own].mean(), near.weights[~own].mean()))
+    its_own, others = np.mean(rates, axis=0)
+    assert its_own > others + 0.2
+    made = run(federation(digits, EdgeFD("hard"), schedule=all_proxies(digits)), rounds=1)
+    [seen] = made.transcript.distillation
+    assert 0 < seen.ensemble.kept.mean() < 1
+    assert set(np.unique(seen.ensemble.predictions)) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"), [({"centroids": 0}, "centroids"), ({"quantile": 0.0}, "quantile")]
+)
+def test_edgefd_refuses_settings_that_cannot_be(changed: dict[str, float], field: str) -> None:
+    with pytest.raises(ConfigurationError, match=field):
+        EdgeFD(**changed)  # type: ignore[arg-type]
+
+
+# Selective-FD as its authors run it.
+
+
+def test_as_published_any_class_may_be_named_and_ties_teach(digits: FederatedData) -> None:
+    """Twin: this package's counted votes name own classes only, and drop ties."""
+    client, pixels = digits.clients[1], digits.proxies.pixels
+    published = SelectiveFDAsPublished("hard")
+    found = published.opinion(client, pixels)
+    asked = np.flatnonzero(found.weights)
+    assert 0 < len(asked) < len(pixels)
+    sure = np.tile(np.eye(10)[7], (len(asked), 1))
+    assert found.contribution(asked, sure, "hard").predictions.argmax(axis=1).tolist() == [7] * len(
+        asked
+    )
+    own = SelectiveFD("hard", KulsifSelector(), votes="counted").opinion(client, pixels)
+    assert set(own.contribution(asked, sure, "hard").predictions.argmax(axis=1)) == {1}
+    tie = Sums(np.array([2.0, 0.0]), np.array([[1.0, 1.0], [0.0, 0.0]]))
+    taught = published.ensemble(np.arange(2), tie)
+    assert taught.kept.tolist() == [True, False]
+    assert taught.predictions[0].tolist() == [0.5, 0.5]
+    assert not SelectiveFD("hard").ensemble(np.arange(2), tie).kept.any()
+    several = ClientData(digits.test, digits.test, 10)
+    assert len(several.classes) == 10
+    assert published.opinion(several, pixels).weights.sum() > 0
+    with pytest.raises(ConfigurationError, match="quantile"):
+        SelectiveFDAsPublished(quantile=2.0)
+
+
+def test_as_published_runs_by_name_on_the_papers_schedule() -> None:
+    made = simulate("digits", clients=3, method="selective-fd-published", recipe="paper")
+    assert made.recipe.rounds == 500
+    made.fit(1)
+    assert "as published" in made.federation.method.name

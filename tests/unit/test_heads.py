@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from attacks.on_run import public_of
+from attacks.view import Capability, client_view, server_view
 from secure_fd import Dropouts, simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
@@ -249,3 +251,18 @@ def test_an_images_answers_do_not_hang_on_who_asks(digits: FederatedData) -> Non
     answers = [half(made, k).public.answers(half(made, k).head, few) for k in range(4)]
     assert all(np.array_equal(answers[0], other) for other in answers[1:])
     assert Dropouts(0.0, 0).plan(0, 4) == {}
+
+
+def test_statistics_in_clear_tell_who_holds_what(digits: FederatedData) -> None:
+    """The server reads each client's class off its sums; under masks, and a client, the total."""
+    clear, masked = (run(digits, PooledHeads(0), 1, secure=s) for s in (None, "masks"))
+    seen, hidden = (one.attack("label-distribution") for one in (clear, masked))
+    assert seen.figure < 0.05
+    assert hidden.details["readable_clients"] == 0
+    assert hidden.figure > 0.6
+    public = public_of(digits)
+    held = client_view(clear.transcript, public).capabilities
+    assert Capability.HOLD_HEAD in held
+    assert Capability.READ_STATISTICS not in held
+    assert Capability.READ_STATISTICS in server_view(clear.transcript, public).capabilities
+    assert Capability.READ_STATISTICS not in server_view(masked.transcript, public).capabilities
