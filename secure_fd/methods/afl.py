@@ -8,6 +8,7 @@ paper sends every client's in clear, from which its records' directions can be r
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -99,10 +100,8 @@ class AFLClient(HeadLearner):
             self.take((yield Share(self._statistics(), self._gram.levels)))
         except Void:
             return
-        try:
+        with suppress(Void):
             yield from self.taught()
-        except Void:
-            self.chosen = "network"
 
     def _statistics(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
         features, classes = self.public.shape

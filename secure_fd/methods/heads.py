@@ -14,6 +14,7 @@ numbers of a Gram matrix (`methods.afl`) a residual round uploads D C.
 
 import struct
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, get_args
 
@@ -322,10 +323,8 @@ class HeadClient(HeadLearner):
             return
         if index >= self._residual_rounds:
             self.learner.round = index - self._residual_rounds
-            try:
+            with suppress(Void):  # nothing was chosen: it keeps what it had
                 yield from self.taught()
-            except Void:
-                self.chosen = "network"
 
     def _residual(self) -> FloatArray:
         """[D C], mean of phi(x) (1[y = c] - phi(x)^T v_c) over its records."""

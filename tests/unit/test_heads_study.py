@@ -77,6 +77,6 @@ def test_rows_of_heads_train_nothing_in_the_comparison() -> None:
     row = runs.run_row(
         terms, RowSpec("heads"), 0, runs.warm_up(terms, 0, lambda _: None), lambda _: None
     )
-    assert min(row.accuracies) == max(row.accuracies) > 0.8
+    assert min(row.accuracies) == max(row.accuracies) > 0.25  # of three classes in ten
     method = runs.method_of(terms.run(RowSpec("heads"), 0), runs.data_of(terms, 0))
     assert method == PooledHeads(3)
