@@ -226,6 +226,9 @@ class Cell:
             epsilon = "inf" if self.privacy.epsilon is None else f"{self.privacy.epsilon:g}"
             parts += [f"{self.privacy.unit} unit", self.privacy.alphabet, f"epsilon {epsilon}"]
         parts += [f"of {self.clients} clients"] if self.method == FLEET else []
+        if self.method in HEADS:
+            taught = self.schedule.proxy_steps > 0
+            parts += [f"{self.rounds} sums", "networks" if taught else "head alone"]
         return " ".join(part for part in parts if part)
 
     @property
