@@ -23,7 +23,7 @@ SPREAD = 1 / (2 * _REACH)
 """Deviation of a feature on public images."""
 EXPLAINED, MOST_RANK = 0.92, 250
 """Of the public images' variance before whitening, and components at most: more of them are detail
-that noise drowns, fewer cannot tell clothes apart (chosen on seed 0, docs/results.md)."""
+that noise drowns, fewer cannot tell clothes apart (looked at on seed 0)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,23 +17,20 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Void
+from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
 from secure_fd.knowledge import FloatArray
-from secure_fd.methods.base import Own, RecordingHalf, Setting
+from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.heads import (
     HeadLearner,
+    HeadTeacher,
     Leave,
     MeanCodec,
     Public,
     check_leave,
-    head_message,
     index_subject,
-    most_right,
     read_index,
-    validates,
 )
 from secure_fd.selection.density import ReferenceSettings
-from secure_fd.transcript import ParameterRound, Transcript, uploads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,53 +113,27 @@ class AFLClient(HeadLearner):
         return np.concatenate([self._gram.encode(number, upper), sent])
 
 
-class AFLServer(RecordingHalf):
+class AFLServer(HeadTeacher):
     """Least squares from both sums."""
 
     def __init__(self, method: AFL, public: Public, setting: Setting) -> None:
-        self._public, self._setting, self._ridge = public, setting, method.ridge
-        self._validates, self._recorded = validates(method.leave, setting), 0
-        self._gram = gram_codec(public)
-        self.head: FloatArray = np.zeros(public.shape)
+        features = public.shape[0]
+        super().__init__(public, setting, method.leave, features * (features + 1) // 2)
+        self._gram, self._ridge, self._records = gram_codec(public), method.ridge, setting.records
 
     def round(self, index: int) -> ServerTurn:
         """Ask for both statistics; sends the head, and what to leave with where that is asked."""
-        self._recorded = 0
-        features, classes = self._public.shape
-        cut = features * (features + 1) // 2
-        got = yield Ask(index_subject(index), cut + features * classes, self._gram.levels)
+        got = yield Ask(index_subject(index), self.length, self._gram.levels)
+        cut = self._before
         upper = self._gram.decode(got.total[:cut], got.survivors)
-        sums = self._public.codec.decode(got.total[cut:], got.survivors)
-        self.head = self._solve(upper, sums.reshape(features, classes), got.survivors)
-        head = head_message(self.head)
-        return (yield from most_right(head, self._public)) if self._validates else head
+        sums = self.public.codec.decode(got.total[cut:], got.survivors)
+        head = self._solve(upper, sums.reshape(self.public.shape), got.survivors)
+        return (yield from self.teach(head, last=True))
 
     def _solve(self, upper: FloatArray, sums: FloatArray, clients: Sequence[int]) -> FloatArray:
         features = len(sums)
         moment = np.zeros((features, features))
         moment[np.triu_indices(features)] = upper
-        records = sum(self._setting.records[k] for k in clients)
+        records = sum(self._records[k] for k in clients)
         moment[np.diag_indices(features)] += self._ridge / records
         return np.asarray(cho_solve(cho_factor(moment, lower=False), sums))
-
-    def report(self) -> ServerReport:
-        """That all proxies teach."""
-        return ServerReport(kept=1.0)
-
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
-        """Add the sum as the server saw it: of a client's statistics, the class sums."""
-        self._recorded += 1
-        if self._recorded > 1:  # the counts of what was right
-            return
-        features, classes = self._public.shape
-        cut = features * (features + 1) // 2
-        length, levels = cut + features * classes, self._gram.levels
-        read = uploads_of(seen, self._setting.n_clients, levels, 0, length)
-        uploads = None
-        if read is not None:
-            codec = self._public.codec
-            uploads = {
-                k: codec.decode(sent[cut:], (k,)).astype(np.float32) for k, sent in read.items()
-            }
-        sent = self.head.ravel().astype(np.float32)
-        transcript.heads.append(ParameterRound(index, uploads, {}, sent))

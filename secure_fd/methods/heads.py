@@ -336,46 +336,62 @@ class HeadClient(HeadLearner):
         return np.asarray(total / count).ravel()
 
 
-class HeadServer(RecordingHalf):
+class HeadTeacher(RecordingHalf):
+    """A server that sends heads. before: integers of a share that come before its D x C sums."""
+
+    def __init__(self, public: Public, setting: Setting, leave: Leave, before: int = 0) -> None:
+        self.public, self._setting, self._before = public, setting, before
+        self.head: FloatArray = np.zeros(public.shape)
+        self._validates, self._recorded = validates(leave, setting), 0
+
+    @property
+    def length(self) -> int:
+        """Integers of a share."""
+        return self._before + int(np.prod(self.public.shape))
+
+    def teach(self, head: FloatArray, *, last: bool) -> Generator[Ask, Sum, bytes]:
+        """Send the head; after the last one, find what to leave with where that is asked."""
+        self.head, self._recorded = head, 0
+        message = head_message(head)
+        if last and self._validates:
+            return (yield from most_right(message, self.public))
+        return message
+
+    def report(self) -> ServerReport:
+        """That all proxies teach."""
+        return ServerReport(kept=1.0)
+
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+        """Add a sum as the server saw it: of a client, its D x C sums; of the server, the head."""
+        self._recorded += 1
+        if self._recorded > 1:  # the counts of what was right
+            return
+        codec, uploads = self.public.codec, None
+        read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, self.length)
+        if read is not None:
+            uploads = {
+                k: codec.decode(values[self._before :], (k,)).astype(np.float32)
+                for k, values in read.items()
+            }
+        sent = self.head.ravel().astype(np.float32)
+        transcript.heads.append(ParameterRound(index, uploads, {}, sent))
+
+
+class HeadServer(HeadTeacher):
     """Solves for the next head; what it knows of the records is in the sums."""
 
     def __init__(self, method: PooledHeads, public: Public, setting: Setting) -> None:
-        self._public, self._setting, self._recorded = public, setting, 0
-        self._last, self._validates = method.residual_rounds, validates(method.leave, setting)
+        super().__init__(public, setting, method.leave)
+        self._last = method.residual_rounds
         self._search = Search(public.solver, public.reference.proxy_features, public.shape)
 
     def round(self, index: int) -> ServerTurn:
         """Ask for residuals; sends the next head, and in the end what to leave with."""
-        features, classes = self._public.shape
-        codec, self._recorded = self._public.codec, 0
-        head = self._next((yield Ask(index_subject(index), features * classes, codec.levels)))
-        if index < self._last or not self._validates:
-            return head
-        return (yield from most_right(head, self._public))
-
-    def _next(self, got: Sum) -> bytes:
-        mean = self._public.codec.decode(got.total, got.survivors).reshape(self._public.shape)
+        codec = self.public.codec
+        got = yield Ask(index_subject(index), self.length, codec.levels)
+        mean = codec.decode(got.total, got.survivors).reshape(self.public.shape)
         head = self._search.step(mean, got.survivors)
-        return head_message(head)
-
-    def report(self) -> ServerReport:
-        """The head, and that all proxies teach."""
-        return ServerReport(kept=1.0)
-
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
-        """Add a sum of residuals as the server saw it; its parameters are the head's."""
-        self._recorded += 1
-        if self._recorded > 1:  # the counts of what was right
-            return
-        codec, length = self._public.codec, int(np.prod(self._public.shape))
-        read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, length)
-        uploads = None
-        if read is not None:
-            uploads = {
-                k: codec.decode(values, (k,)).astype(np.float32) for k, values in read.items()
-            }
-        sent = self._search.head.ravel().astype(np.float32)
-        transcript.heads.append(ParameterRound(index, uploads, dict(seen.payloads), sent))
+        return (yield from self.teach(head, last=index >= self._last))
 
 
 class Search:
