@@ -16,6 +16,7 @@ from attacks.scoring import score_scores
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
+from secure_fd.methods.survey import BOUND
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.training import predict
 
@@ -443,7 +444,8 @@ class IndirectMembership(ShadowAttack):
 
     neighbours: [N, k] each candidate's nearest proxies, nearest first; see `nearest`.
 
-    It reads the most telling votes in its view: the client's own, else the sum's, else ensembles.
+    It reads the most telling votes in its view: the client's own, else the sum's, else ensembles;
+    and, of a survey, whether these proxies are known.
     """
 
     name = "indirect"
@@ -461,10 +463,14 @@ class IndirectMembership(ShadowAttack):
         return cls(candidates, client, neighbours=near)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
-        """[N, k] mean share of votes for the candidate's label at each of its nearest proxies."""
+        """[N, k] mean share of votes for the candidate's label at each of its nearest proxies.
+
+        [N, 2 k] where there was a survey.
+        """
         view.require_any(*self.needs)
-        votes = mean_votes(view, self.owner)
-        return np.asarray(votes[self.neighbours, self.candidates.labels.numpy()[:, None]])
+        at = self.neighbours, self.candidates.labels.numpy()[:, None]
+        votes, levels = mean_votes(view, self.owner), surveyed(view, self.owner)
+        return np.concatenate([part[at] for part in (votes, levels) if part is not None], axis=1)
 
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
         """Fisher's discriminant between runs with and without: one direction for all candidates.
@@ -516,6 +522,21 @@ def mean_votes(view: View, client: int) -> FloatArray:
         votes[indices] += _said(seen, client, shape[1])
         rounds[indices] += 1
     return votes / np.maximum(rounds, 1)
+
+
+def surveyed(view: View, client: int) -> FloatArray | None:
+    """[P, C] in [0, 1] whether each proxy is known, by the client where that is readable.
+
+    Else of all clients together; None where there was no survey.
+    """
+    if view.survey is None:
+        return None
+    said, clients = view.survey.total, view.rounds[0].survivors
+    most = BOUND * len(clients)
+    if view.survey.uploads is not None:
+        said, most = view.survey.uploads.get(client, np.zeros_like(said)), BOUND
+    shape = (-1, view.public.n_classes)
+    return np.asarray(said.reshape(shape)[:-1].astype(np.float64) / most)
 
 
 def nearest(proxies: FloatArray, candidates: FloatArray, k: int) -> IntArray:

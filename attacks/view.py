@@ -15,6 +15,7 @@ from secure_fd.transcript import (
     Float32Array,
     GeneratorRound,
     ParameterRound,
+    SurveyRound,
     Transcript,
 )
 
@@ -266,6 +267,8 @@ class View:
     """Votes about generated samples, of which no ensemble was sent back."""
     heads: tuple[ParameterRound, ...] = field(default=(), repr=False)
     """Sums of statistics: uploads where they were readable, and the heads that came of them."""
+    survey: SurveyRound | None = field(default=None, repr=False)
+    """What clients said they know, where votes were asked for after that."""
 
     def require(self, *needed: Capability) -> None:
         """Raise MissingCapabilityError, naming every capability that this attacker lacks."""
@@ -335,7 +338,8 @@ def server_view(
     attacker = MALICIOUS_SERVER if acts else SERVER
     models = tuple(transcript.parameters)
     held, heads = transcript.generator, tuple(transcript.heads)
-    return _view(attacker, public, rounds, models, oracles, held, generated, heads)
+    seen = _view(attacker, public, rounds, models, oracles, held, generated, heads)
+    return replace(seen, survey=transcript.survey)
 
 
 def client_view(

@@ -42,8 +42,6 @@ UnitArray = WordArray | IntArray
 
 HARD_LEVELS = 1
 """One unit a vote: a hard label is a whole number."""
-WEIGHED_LEVELS = 63
-"""Resolution of a hard label's weight; ten clients then need 10 bits a lane."""
 SOFT_LEVELS = 4095
 """Resolution of a soft label; ten clients then need 16 bits a lane."""
 

@@ -127,6 +127,18 @@ class GeneratorRound:
     parameters: Float32Array = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SurveyRound:
+    """The sum in which clients said what they know, see `methods.survey`.
+
+    uploads: by client, its integers as the server read them, or None under masks. total: the sum.
+    """
+
+    index: int
+    uploads: Mapping[int, UnitArray] | None = field(repr=False)
+    total: UnitArray = field(repr=False)
+
+
 @dataclass(slots=True)
 class Transcript:
     """A run's rounds in order, the bytes that each client sent and received, and who was missing.
@@ -151,6 +163,8 @@ class Transcript:
     """Of methods that share statistics of records: what was sent, and the head that came of it."""
     generator: GeneratorRound | None = field(default=None, repr=False)
     """The newest, of a method that has one."""
+    survey: SurveyRound | None = field(default=None, repr=False)
+    """Of a method that asks clients first what they know."""
     survivors: list[int] = field(default_factory=list)
     void_rounds: int = 0
     missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)

@@ -17,7 +17,6 @@ from secure_fd.exchange import ClientHalf, ClientReport, Seen, ServerHalf, Serve
 from secure_fd.knowledge import (
     HARD_LEVELS,
     SOFT_LEVELS,
-    WEIGHED_LEVELS,
     Contribution,
     Ensemble,
     FloatArray,
@@ -29,6 +28,7 @@ from secure_fd.knowledge import (
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.recipes import Schedule
+from secure_fd.selection.client import Familiar
 from secure_fd.training import Learner, accuracy
 from secure_fd.transcript import Transcript
 
@@ -62,6 +62,10 @@ class Opinion(Protocol):
         They serve evaluation and never leave the client.
         """
 
+    @property
+    def familiar(self) -> Familiar | None:
+        """What the client's records say of each proxy; None of a selector that asks none."""
+
     def contribution(
         self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
     ) -> Contribution:
@@ -82,6 +86,7 @@ class CountedVotes:
     weights: FloatArray = field(repr=False)
     allowed: NDArray[np.bool_] | None = field(default=None, repr=False)
     scores: FloatArray | None = field(default=None, repr=False)
+    familiar: Familiar | None = field(default=None, repr=False)
 
     def contribution(
         self,
@@ -112,6 +117,7 @@ class WeighedVotes:
     sharpness: float = 1.0
     asks_network: bool = True
     scores: FloatArray | None = field(default=None, repr=False)
+    familiar: Familiar | None = field(default=None, repr=False)
 
     def contribution(
         self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
@@ -364,13 +370,11 @@ class ByNetwork(ABC):
         raise LocalError("this method's selector needs the client's network")
 
 
-def levels(labels: Labels, *, weighed: bool = False) -> int:
+def levels(labels: Labels) -> int:
     """Integer units in one whole vote. Raises ConfigurationError for other labels than these."""
     if labels not in ("soft", "hard"):
         raise ConfigurationError("labels", labels, "use soft or hard")
-    if labels == "soft":
-        return SOFT_LEVELS
-    return WEIGHED_LEVELS if weighed else HARD_LEVELS
+    return SOFT_LEVELS if labels == "soft" else HARD_LEVELS
 
 
 def teachable(predictions: FloatArray, labels: Labels) -> FloatArray:

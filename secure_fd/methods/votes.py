@@ -12,8 +12,8 @@ help against it; a limit on how often a client answers does.
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -54,12 +54,13 @@ from secure_fd.methods.base import (
     RecordingHalf,
     Setting,
 )
+from secure_fd.methods.survey import BOUND, Known, Survey, Surveys
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
+from secure_fd.protection.base import FromAnswers, Guard, NetworkFree, NoProtection
 from secure_fd.training import Learner, Lesson, predict
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.transcript import DistillationRound, SurveyRound, Transcript, uploads_of
 
-_SUBJECT = struct.Struct(">Q32s")
+_SUBJECT = struct.Struct(">Q?32s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,22 @@ class _Terms:
         levels = self.setting.protection.levels(self.rule.levels)
         return KnowledgeCodec(self.setting.n_classes, levels)
 
-    def subject(self, index: int, indices: IntArray) -> bytes:
-        """The round, and a digest of the privacy terms and the proxies asked about."""
+    @property
+    def asks_first(self) -> bool:
+        """Whether clients are asked what they know, which nothing but the sum would protect."""
+        plain = self.setting.protection.name == NoProtection.name
+        return plain and isinstance(self.rule, Surveys) and self.rule.asks_first
+
+    @property
+    def survey(self) -> Survey:
+        """The form of that sum."""
+        return Survey(len(self.setting.public_proxies()), self.setting.n_classes)
+
+    def subject(self, index: int, indices: IntArray, *, first: bool) -> bytes:
+        """The round, whether a survey comes first, a digest of the privacy terms and proxies."""
         terms = hashlib.sha256(self.setting.protection.terms).digest()
         about = hashlib.sha256(terms + indices.astype("<u4").tobytes()).digest()
-        return _SUBJECT.pack(index, about)
+        return _SUBJECT.pack(index, first, about)
 
 
 class VoteClient(LearningHalf):
@@ -125,10 +137,12 @@ class VoteClient(LearningHalf):
         self._proxies: Tensor = setting.public_proxies()
         self._terms = _Terms(rule, setting)
         remember = setting.schedule.remember
-        self._memory = Memory(self._proxies, setting.n_classes, remember=remember)
+        rare = rule.rare if isinstance(rule, TeachesRare) else 0.0
+        self._memory = Memory(self._proxies, setting.n_classes, remember=remember, rare=rare)
         self._trust = Trust()
         self._opinion: Opinion | None = None
         self._guard: Guard | None = None
+        self._surveyed = False
 
     def begin(self) -> ClientTurn:
         """Take its part of the protection, which may release at once; warm up in private."""
@@ -139,8 +153,11 @@ class VoteClient(LearningHalf):
 
     def round(self, subject: bytes) -> ClientTurn:
         """Answer, and learn from the ensemble; after a void sum, from private records alone."""
-        indices = self._asked(subject)
+        indices, first = self._asked(subject)
         try:
+            if first:
+                yield Share(self._terms.survey.encode(self.opinion.familiar), BOUND)
+                self._surveyed = True
             told = yield self._share(indices)
         except Void:
             self._trust.forget()
@@ -157,8 +174,8 @@ class VoteClient(LearningHalf):
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """Remember an ensemble that came too late to learn from at once."""
         self._trust.forget()
-        indices = self._asked(subject)
-        if message is not None:
+        indices, _ = self._asked(subject)
+        if message:  # a survey is answered with nothing
             self._memory.learn(read_ensemble(message, indices, self._terms.codec))
 
     @property
@@ -182,16 +199,21 @@ class VoteClient(LearningHalf):
             return self._rule.scores(self.learner.model, self._proxies)
         return None if self._opinion is None else self._opinion.scores
 
-    def _asked(self, subject: bytes) -> IntArray:
-        """[m] the round's proxies, which the client derives; PeerError where others are meant."""
+    def _asked(self, subject: bytes) -> tuple[IntArray, bool]:
+        """[m] the round's proxies, which the client derives, and whether a survey comes first.
+
+        PeerError where others are meant, and for a second survey: a client answers one.
+        """
         if len(subject) != _SUBJECT.size:
             raise PeerError(f"a round's subject has {len(subject)} bytes; use {_SUBJECT.size}")
-        index = int(_SUBJECT.unpack(subject)[0])
+        index, first, _ = _SUBJECT.unpack(subject)
+        if first and (self._surveyed or not self._terms.asks_first):
+            raise PeerError(f"round {index} asks for a survey that is not due")
         self.learner.round = max(index, self.learner.round)
         indices = self._terms.draws.of(index)
-        if self._terms.subject(index, indices) != subject:
+        if self._terms.subject(index, indices, first=first) != subject:
             raise PeerError(f"round {index} is about other proxies or terms than were agreed")
-        return indices
+        return indices, bool(first)
 
     def _share(self, indices: IntArray) -> Share:
         codec, guard = self._terms.codec, self._guard
@@ -234,6 +256,8 @@ class VoteServer(RecordingHalf):
         """The newest one; None before any, and after a void round."""
         self._rule, self._setting = rule, setting
         self._terms = _Terms(rule, setting)
+        self.known: Known | None = None
+        """What the survey said; None before it, and where none is made."""
 
     def report(self) -> ServerReport:
         """How much of the round teaches, and how often any proxy was asked about."""
@@ -244,10 +268,23 @@ class VoteServer(RecordingHalf):
         """Ask for votes, and send what the rule makes of their sum."""
         self.ensemble = None
         indices, codec = self._terms.draws.of(index), self._terms.codec
-        subject = self._terms.subject(index, indices)
-        got = yield Ask(subject, len(indices) * codec.n_classes, codec.levels)
-        self.ensemble = self._rule.ensemble(indices, self._votes(codec, got.total, got.survivors))
+        first = self._terms.asks_first and self.known is None
+        body = self._terms.subject(index, indices, first=first)
+        if first:
+            survey = self._terms.survey
+            said = yield Ask(body, survey.length, BOUND)
+            self.known = survey.known(said.total, len(said.survivors), self._setting.records)
+            body = b""
+        got = yield Ask(body, len(indices) * codec.n_classes, codec.levels)
+        ensemble = self._rule.ensemble(indices, self._votes(codec, got.total, got.survivors))
+        self.ensemble = self._of_known(ensemble)
         return ensemble_message(self.ensemble, codec, got.total, len(got.survivors))
+
+    def _of_known(self, ensemble: Ensemble) -> Ensemble:
+        """The same, without the proxies that nobody knows."""
+        if self.known is None:
+            return ensemble
+        return replace(ensemble, kept=ensemble.kept & self.known.proxies[ensemble.indices])
 
     def _votes(self, codec: KnowledgeCodec, total: UnitArray, survivors: Sequence[int]) -> Sums:
         protection = self._setting.protection
@@ -256,10 +293,14 @@ class VoteServer(RecordingHalf):
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
+        clients, survey = self._setting.n_clients, self._terms.survey
+        if self._terms.asks_first and len(seen.result.total) == survey.length:
+            uploads = uploads_of(seen, clients, BOUND, 0, survey.length)
+            transcript.survey = SurveyRound(index, uploads, seen.result.total)
+            return
         if self.ensemble is None:
             return
         codec, room = self._terms.codec, self._setting.protection.noise_terms.room
-        clients = self._setting.n_clients
         transcript.distillation.append(
             DistillationRound.of(index, seen, self.ensemble, codec.levels, clients, room)
         )
@@ -359,17 +400,29 @@ class Draws:
         return chosen
 
 
+@runtime_checkable
+class TeachesRare(Protocol):
+    """What a method has that teaches rare classes more. rare: see `Memory`."""
+
+    @property
+    def rare(self) -> float:
+        """Exponent in [0, 1] of a class's share, by whose inverse its proxies weigh."""
+
+
 class Memory:
     """What one client was taught so far: the newest ensemble of each proxy.
 
-    remember: ensembles of earlier rounds teach as well.
+    remember: ensembles of earlier rounds teach as well. rare: a lesson weighs 1 / share^rare, with
+    the share of its class among all that was taught, so that proxies of rare classes are learnt.
     """
 
-    def __init__(self, proxies: Tensor, n_classes: int, *, remember: bool) -> None:
+    def __init__(
+        self, proxies: Tensor, n_classes: int, *, remember: bool, rare: float = 0.0
+    ) -> None:
         self._proxies = proxies
         self._targets = torch.zeros(len(proxies), n_classes, device=proxies.device)
         self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
-        self._remember = remember
+        self._remember, self._rare = remember, rare
 
     def learn(self, ensemble: Ensemble) -> Lesson:
         """What to distil from after this ensemble came in."""
@@ -381,7 +434,15 @@ class Memory:
         self._known[indices] = kept
         self._targets[indices] = taught
         known = self._known.nonzero()[:, 0]
-        return Lesson(self._proxies, known, self._targets[known])
+        return Lesson(self._proxies, known, self._weighed(self._targets[known]))
+
+    def _weighed(self, targets: Tensor) -> Tensor:
+        """Targets [m, C] times a weight of mean one: the loss is linear in them."""
+        if not self._rare or not len(targets):
+            return targets
+        named = targets.argmax(dim=1)
+        weights = torch.bincount(named, minlength=targets.shape[1]).float()[named] ** -self._rare
+        return targets * (weights / weights.mean())[:, None]
 
 
 class Trust:

@@ -26,6 +26,7 @@ from secure_fd.selection.density import (
     shared_reference,
 )
 from secure_fd.selection.kulsif import Kulsif
+from secure_fd.selection.own import OwnRatios
 
 _BINS = 256
 
@@ -120,12 +121,16 @@ class Selection:
 
     ratios: [P, classes of the client], the estimated density ratios. thresholds: [classes].
     posterior: [P, classes] in [0, 1], how likely each proxy is of each of these classes.
+    knows: [P, classes] whether each proxy is like records of a class (see `OwnRatios`), and
+    telling: [classes] where that says anything; None of a selector that does not look at it.
     """
 
     classes: tuple[int, ...]
     ratios: FloatArray = field(repr=False)
     thresholds: FloatArray = field(repr=False)
     posterior: FloatArray = field(repr=False)
+    knows: NDArray[np.bool_] | None = field(default=None, repr=False)
+    telling: NDArray[np.bool_] | None = field(default=None, repr=False)
 
     @property
     def margins(self) -> FloatArray:
@@ -154,6 +159,27 @@ class Selection:
         spread[:, list(self.classes)] = self.posterior
         return spread
 
+    def familiar(self, n_classes: int) -> "Familiar | None":
+        """The same of what it knows; None where it does not look."""
+        if self.knows is None or self.telling is None:
+            return None
+        spread = np.zeros((len(self.ratios), n_classes), dtype=np.bool_)
+        holds = np.zeros(n_classes, dtype=np.bool_)
+        spread[:, list(self.classes)] = self.knows
+        holds[list(self.classes)] = self.telling
+        return Familiar(spread, holds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Familiar:
+    """knows: [P, C] whether a proxy is like a client's records of a class.
+
+    holds: [C] the classes of which its records can tell.
+    """
+
+    knows: NDArray[np.bool_] = field(repr=False)
+    holds: NDArray[np.bool_] = field(repr=False)
+
 
 class FittedSelector(Protocol):
     """A client's selector after it has seen the client's records; it never leaves the client."""
@@ -177,7 +203,9 @@ class ProxyRatioSelector:
     """Density ratio against the public proxies (see `density`), one estimator a class.
 
     threshold: "otsu" splits the proxies' own scores; "quantile" is the paper's tau_client, the
-    given quantile of the ratio on held-back local records.
+    given quantile of the ratio on held-back local records. prior: how far evidence for a class
+    follows its share among the proxies, which the client estimates: exponent in [0, 1], 0 takes all
+    classes for equally common.
 
     >>> ProxyRatioSelector("quantile", 0.1).quantile
     0.1
@@ -186,22 +214,32 @@ class ProxyRatioSelector:
     threshold: Literal["otsu", "quantile"] = "otsu"
     quantile: float = 0.25
     reference: ReferenceSettings = field(default_factory=ReferenceSettings)
+    prior: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.prior <= 1:
+            raise ConfigurationError("prior", self.prior, "use a number from 0 to 1")
 
     def fit(self, client: ClientData, proxies: Tensor) -> "FittedProxyRatio":
-        """Ratios from the training records; held-back records serve the quantile alone."""
+        """Ratios from the training records, thresholds and shares of classes from own records."""
         reference, _ = shared_reference(Same(proxies), self.reference)
         head = _head(Same(client), Same(proxies), self.reference)
         ratios = head.ratios(reference.proxy_features)
+        # H was fitted on the proxies, not on the records: only leave-one-out ratios compare.
+        left_out = ratios / (1.0 - _leverage(Same(proxies), self.reference))[:, None]
+        own = _own(Same(client), Same(proxies), self.reference)
+        prior = own.prior(left_out, client.n_classes) if self.prior else 1 / client.n_classes
+        weight = (client.n_classes * np.asarray(prior)) ** self.prior
         known = _known(client, len(proxies))
-        made = partial(FittedProxyRatio, reference, head, client.n_classes, known, ratios)
+        made = partial(
+            FittedProxyRatio,
+            *(reference, head, client.n_classes, known, weight, own, ratios, left_out),
+        )
         if self.threshold == "otsu":
             return made(ratios, otsu_thresholds(ratios))
         held_back = head.ratios(reference.features(client.validation.pixels))
-        own = client.validation.labels.cpu().numpy()
-        thresholds = quantile_thresholds(held_back, own, client.classes, self.quantile)
-        # H was fitted on the proxies, not on these records: only leave-one-out ratios compare.
-        left_out = ratios / (1.0 - _leverage(Same(proxies), self.reference))[:, None]
-        return made(left_out, thresholds)
+        labels = client.validation.labels.cpu().numpy()
+        return made(left_out, quantile_thresholds(held_back, labels, client.classes, self.quantile))
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
         """The verdict on the proxies that the estimators were fitted against."""
@@ -210,32 +248,38 @@ class ProxyRatioSelector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedProxyRatio:
-    """ratios: [P, classes] at the proxies; compared: the same as thresholds [classes] see them.
+    """ratios: [P, classes] at the proxies, left_out: without each of them in H; compared: the same
+    as thresholds [classes] see them.
 
-    known: [classes] how far the records reach to speak of each class, see `_known`.
+    known: [classes] how far the records reach to speak of each class, see `_known`. common: what
+    evidence for each class gains where proxies of it are more common than of others.
     """
 
     reference: ProxyReference = field(repr=False)
     head: RatioHead = field(repr=False)
     n_classes: int
     known: FloatArray = field(repr=False)
+    common: FloatArray = field(repr=False)
+    own: OwnRatios = field(repr=False)
     ratios: FloatArray = field(repr=False)
+    left_out: FloatArray = field(repr=False)
     compared: FloatArray = field(repr=False)
     thresholds: FloatArray = field(repr=False)
 
     def judge(self, images: Tensor) -> Selection:
         """The verdict on images that the reference was not fitted on."""
         ratios = self.head.ratios(self.reference.features(images))
-        return self._verdict(ratios, ratios)
+        return self._verdict(ratios, ratios, ratios)
 
     def on_proxies(self) -> Selection:
         """The verdict on the proxies."""
-        return self._verdict(self.ratios, self.compared)
+        return self._verdict(self.ratios, self.compared, self.left_out)
 
-    def _verdict(self, ratios: FloatArray, compared: FloatArray) -> Selection:
+    def _verdict(self, ratios: FloatArray, compared: FloatArray, left_out: FloatArray) -> Selection:
         shares = class_shares(self.ratios)  # estimated on the proxies, whatever is asked about
-        likely = posterior(ratios, self.n_classes, shares) * self.known
-        return Selection(self.head.classes, compared, self.thresholds, likely)
+        likely = posterior(ratios, self.n_classes, shares, self.common) * self.known
+        knows, telling = self.own.knows(left_out), self.own.telling
+        return Selection(self.head.classes, compared, self.thresholds, likely, knows, telling)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +378,13 @@ def _head(
     train, classes = client.one.train, client.one.classes
     means = class_means(reference.features(train.pixels), train.labels.cpu().numpy(), classes)
     return solver.head(means, classes)
+
+
+@lru_cache(maxsize=32)
+def _own(client: Same[ClientData], proxies: Same[Tensor], settings: ReferenceSettings) -> OwnRatios:
+    """Ratios at a client's own records, found once."""
+    reference, solver = shared_reference(proxies, settings)
+    return OwnRatios.of(client.one, reference, solver, _head(client, proxies, settings))
 
 
 @lru_cache(maxsize=4)

@@ -325,15 +325,20 @@ def class_shares(ratios: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(ratios.mean(axis=0), _LEAST_SHARE / ratios.shape[1]))
 
 
-def posterior(ratios: FloatArray, n_classes: int, shares: FloatArray | None = None) -> FloatArray:
+def posterior(
+    ratios: FloatArray,
+    n_classes: int,
+    shares: FloatArray | None = None,
+    common: FloatArray | float = 1.0,
+) -> FloatArray:
     """[N, k] probability of each class that the client holds, if proxies of all C are balanced.
 
     Bayes' rule gives P(c | x) = w_c(x) / (C P_k(c)) for ratios [N, k]. shares: [k] P_k(c); by
-    default from the ratios, which must then be those at the proxies. It reads nothing but ratios,
-    so it is post-processing.
+    default from the ratios, which must then be those at the proxies. common: [k] C P(c) where they
+    are not balanced. It reads nothing but ratios, so it is post-processing.
     """
     known = class_shares(ratios) if shares is None else shares
-    return np.asarray(np.clip(ratios / (n_classes * known), 0.0, 1.0))
+    return np.asarray(np.clip(ratios / (n_classes * known) * common, 0.0, 1.0))
 
 
 class Same(Generic[T]):

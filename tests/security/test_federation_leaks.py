@@ -15,7 +15,7 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
 from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import WEIGHED_LEVELS, LaneLayout, WordArray
+from secure_fd.knowledge import LaneLayout, WordArray
 from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -107,7 +107,7 @@ def test_masked_words_look_uniform_and_clear_ones_do_not(digits: FederatedData) 
 
 
 def test_masked_words_unpack_to_no_votes(digits: FederatedData) -> None:
-    layout, length = LaneLayout(4, WEIGHED_LEVELS), len(digits.proxies) * 10
+    layout, length = LaneLayout(4, SelectiveFD("hard").levels), len(digits.proxies) * 10
     for seen in trained(digits, masked()).transcript.distillation:
         for words in seen.payloads.values():
             with pytest.raises(PeerError):

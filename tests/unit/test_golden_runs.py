@@ -7,6 +7,7 @@ forgets what it was sent while it was away, moves them further (see the twins).
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -43,11 +44,15 @@ PLAN = faults(
 FAST = replace(
     BRIEF, anneal_over=6, sgd=SGD(0.05, 16, 16, own_batch=4, momentum=0.9, smoothing=0.1)
 )
-SELECTOR = ProxyRatioSelector(reference=ReferenceSettings("convolutions", (100, 60), 2000))
+SELECTOR = ProxyRatioSelector(
+    reference=ReferenceSettings("convolutions", (100, 60), 2000), prior=0.0
+)
+BEFORE = partial(SelectiveFD, selector=SELECTOR, bits=6, none_of_mine=False, rare=0.0)
+"""Selective-FD without a survey, an estimated prior, and weights of rare classes."""
 RUNS: Mapping[str, tuple[AnyMethod, Schedule]] = {
-    "Selective-FD hard": (SelectiveFD("hard", SELECTOR), FAST),
-    "Selective-FD soft": (SelectiveFD("soft", SELECTOR), BRIEF),
-    "Selective-FD counted": (SelectiveFD("soft", SELECTOR, votes="counted"), BRIEF),
+    "Selective-FD hard": (BEFORE("hard"), FAST),
+    "Selective-FD soft": (BEFORE("soft"), BRIEF),
+    "Selective-FD counted": (BEFORE("soft", votes="counted"), BRIEF),
     "FedMD": (FedMD("soft"), FAST),
     "DS-FL": (DSFL("soft"), BRIEF),
     "FedAvg": (FedAvg(), BRIEF),

@@ -17,8 +17,6 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.federation import AnyMethod, Federation, participants_of
 from secure_fd.knowledge import (
-    SOFT_LEVELS,
-    WEIGHED_LEVELS,
     Ensemble,
     FloatArray,
     KnowledgeCodec,
@@ -347,14 +345,15 @@ def test_what_clients_learn_from(
 
 @pytest.mark.parametrize("labels", ["soft", "hard"])
 def test_bytes_in_clear_are_those_of_the_messages(digits: FederatedData, labels: Labels) -> None:
-    made = run(federation(digits, SelectiveFD(labels)), rounds=2)
+    method = SelectiveFD(labels, none_of_mine=False)
+    made = run(federation(digits, method), rounds=2)
     sent = [len(seen.payloads[1].tobytes()) for seen in made.transcript.distillation]
-    layout = LaneLayout(4, WEIGHED_LEVELS if labels == "hard" else SOFT_LEVELS)
+    layout = LaneLayout(4, method.levels)
     assert sent == [8 * layout.words(32 * 10)] * 2
     assert made.transcript.up.tolist() == [sum(sent) + 2 * (HEADER_BYTES + 32)] * 4
     assert made.transcript.down.tolist() == [proxy_bytes(digits.proxies.pixels) + told(made)] * 4
     if labels == "soft":  # each row as the integers that were summed, in two bytes a class
-        assert told(made) <= 2 * (2 * BROADCAST + 40 + 5 + 4) + 2 * 32 * 10 * 2
+        assert told(made) <= 2 * (2 * BROADCAST + 41 + 5 + 4) + 2 * 32 * 10 * 2
 
 
 def test_bytes_under_masks_are_those_of_the_messages(
@@ -393,7 +392,8 @@ def test_bytes_under_masks_are_those_of_the_messages(
     tap_server(ServerRound)
     tap_client(ClientSetup)
     tap_client(ClientRound)
-    made = run(federation(digits, aggregation=MaskedSum(4)), rounds=2)
+    method = SelectiveFD("hard", none_of_mine=False)
+    made = run(federation(digits, method, aggregation=MaskedSum(4)), rounds=2)
     assert up.all()
     assert made.transcript.up.tolist() == up.tolist()
     broadcast = proxy_bytes(digits.proxies.pixels) + told(made)
@@ -405,7 +405,7 @@ def told(made: Federation) -> int:
     """Bytes of every round's subject and ensemble, in their frames."""
     return sum(
         2 * BROADCAST
-        + 40
+        + 41
         + len(
             ensemble_message(
                 seen.ensemble, KnowledgeCodec(10, seen.levels), seen.total, len(seen.survivors)

@@ -1,0 +1,110 @@
+"""What a client's own records say of its heads: how familiar a sample is, how common its classes.
+
+A head knows the records that it was fitted on too well to be judged by them. Held-back records, and
+records that are left out of their own class mean, look to it as proxies of their class do:
+
+    a proxy that scores below nine tenths of these is probably not of that class;
+    how much higher they score than the proxies at large tells how rare the class is among proxies.
+
+Both are found at the client alone, without any label of a proxy.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from torch import Tensor
+
+from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images
+from secure_fd.knowledge import FloatArray
+from secure_fd.selection.density import ProxyReference, RatioHead, RatioSolver
+
+UNTYPICAL = 0.1
+"""Share of a class's own records that score too low to be known; so do as many of its proxies."""
+FEWEST = 10
+"""Records of a class below which its shares say nothing."""
+_ENOUGH = 300
+"""Records of a class that are looked at: one left out costs a product with the inverse moment."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnRatios:
+    """by_class: for each class that the client holds, its head's ratios [n, classes] at up to 300
+    records of that class on which it was not fitted. shares: [classes] of the training records.
+    """
+
+    by_class: tuple[FloatArray, ...] = field(repr=False)
+    shares: FloatArray = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, client: ClientData, reference: ProxyReference, solver: RatioSolver, head: RatioHead
+    ) -> "OwnRatios":
+        """From held-back records, and from training records left out where these are too few."""
+        labels, held_back = client.train.labels, _by_class(client.validation)
+        trained, found = _by_class(client.train), []
+        for column, label in enumerate(head.classes):
+            own, ratios = trained[label], [np.zeros((0, len(head.classes)))]
+            if label in held_back:
+                ratios.append(head.ratios(reference.features(held_back[label][:_ENOUGH])))
+            more = _ENOUGH - sum(map(len, ratios))
+            if more > 0 and len(own) > 1:
+                features = reference.features(own[:more])
+                ratios.append(_left_out(features, head, solver, column, len(own), len(labels)))
+            found.append(np.concatenate(ratios))
+        shares = np.array([len(trained[label]) for label in head.classes]) / len(labels)
+        return cls(tuple(found), shares)
+
+    @property
+    def telling(self) -> NDArray[np.bool_]:
+        """[classes] of which there are records enough."""
+        return np.array([len(ratios) >= FEWEST for ratios in self.by_class], dtype=np.bool_)
+
+    def knows(self, ratios: FloatArray) -> NDArray[np.bool_]:
+        """[N, classes] of ratios [N, classes] at any samples; False where nothing tells."""
+        found = np.zeros(ratios.shape, dtype=np.bool_)
+        for column in np.flatnonzero(self.telling):
+            least = np.quantile(self.by_class[column][:, column], UNTYPICAL)
+            found[:, column] = ratios[:, column] >= least
+        return found
+
+    def prior(self, ratios: FloatArray, n_classes: int) -> FloatArray:
+        """[classes] the share of each class among proxies, from ratios [P, classes] there.
+
+        A mean ratio at proxies is that at the records of each class, weighed by the shares that are
+        sought; all classes that the client does not hold count as scoring nothing. 1 / C for a
+        class of too few records.
+        """
+        even, telling = 1.0 / n_classes, self.telling
+        prior = np.full(len(telling), even)
+        if telling.any():
+            own = [
+                at.mean(axis=0) for at, tells in zip(self.by_class, telling, strict=True) if tells
+            ]
+            scale = 1.0 / self.shares
+            at_records = (np.stack(own) * scale)[:, telling]
+            at_proxies = (ratios.mean(axis=0) * scale)[telling]
+            prior[telling] = nnls(at_records.T, at_proxies)[0]
+        return np.asarray(np.clip(prior, 1.0 / len(ratios), 1.0))
+
+
+def _by_class(records: Images) -> dict[int, Tensor]:
+    """Pixels by label."""
+    labels = records.labels
+    return {c: records.pixels[labels == c] for c in sorted(set(labels.tolist()))}
+
+
+def _left_out(
+    features: FloatArray, head: RatioHead, solver: RatioSolver, column: int, n: int, total: int
+) -> FloatArray:
+    """[m, classes] ratios at m of n records of a class; each is left out of that class's mean.
+
+    The head is linear in its class means: without record x, M being the inverse moment, the ratio
+    of its class is (w(x) - phi(x)^T M phi(x) / total) n / (n - 1).
+    """
+    ratios = head.ratios(features)
+    own = np.einsum("nd,dn->n", features, solver.solve(features.T)) / total
+    ratios[:, column] = (ratios[:, column] - own) * n / (n - 1)
+    return ratios

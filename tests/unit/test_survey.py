@@ -1,0 +1,308 @@
+"""Whether anybody knows a proxy: from own records, through one sum, to what is taught."""
+
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+
+from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.survey import Known, Survey
+from secure_fd.methods.votes import Memory, VoteClient, VoteServer
+from secure_fd.protection.label import LabelUnit
+from secure_fd.selection.client import Familiar, ProxyRatioSelector
+from secure_fd.selection.density import ProxyReference, RatioHead, class_means
+from secure_fd.selection.own import FEWEST, UNTYPICAL, OwnRatios
+from tests.small_federation import BRIEF, faults, federation, networks, run
+
+EVEN = ProxyRatioSelector(prior=0.0)
+
+
+@cache
+def mnist5k(split: str = "strong") -> FederatedData:
+    return federate(load("mnist5k"), Split(split), 10, 0)
+
+
+def own_ratios(client: ClientData, proxies: torch.Tensor) -> tuple[OwnRatios, RatioHead]:
+    reference = ProxyReference.fit(proxies)
+    solver = reference.solver()
+    labels = client.train.labels.numpy()
+    means = class_means(reference.features(client.train.pixels), labels, client.classes)
+    head = solver.head(means, client.classes)
+    return OwnRatios.of(client, reference, solver, head), head
+
+
+def without(images: Images, index: int) -> Images:
+    return images[torch.tensor([i for i in range(len(images)) if i != index])]
+
+
+# A client's own records.
+
+
+def test_a_record_left_out_is_judged_by_a_head_that_never_saw_it() -> None:
+    data = federate(load("digits"), Split("weak"), 5, seed=0)
+    client, proxies = data.clients[0], data.proxies.pixels
+    alone = ClientData(client.train, client.train[torch.zeros(0, dtype=torch.int64)], 10)
+    found, _ = own_ratios(alone, proxies)
+    reference = ProxyReference.fit(proxies)
+    column, label = 1, client.classes[1]
+    places = np.flatnonzero(client.train.labels.numpy() == label)[:3]
+    for rank, place in enumerate(places):
+        rest = without(client.train, int(place))
+        features = reference.features(rest.pixels)
+        counted = class_means(features, rest.labels.numpy(), client.classes)
+        n, total = len(np.flatnonzero(client.train.labels == label)), len(client.train)
+        # the same share of records, so that leaving one out does not count as a rarer class
+        mean = counted[column] * len(rest) / (n - 1) * n / total
+        head = reference.solver().head(np.stack([mean, mean]), (0, 1))
+        asked = reference.features(client.train.pixels[[place]])
+        wanted = head.ratios(asked)[0, 0]
+        assert found.by_class[column][rank, column] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others() -> None:
+    """Ten clients of 300 records; tolerance: 3 deviations of a share of 100 proxies."""
+    data = mnist5k()
+    labels = data.proxies.labels.numpy()
+    known = []
+    for client in data.clients:
+        found = ProxyRatioSelector().select(client, data.proxies.pixels).familiar(10)
+        assert found is not None
+        label = client.classes[0]
+        assert found.holds.tolist() == [c == label for c in range(10)]
+        known.append(found.knows[labels == label, label].mean())
+        assert found.knows[labels != label].mean() < 0.03
+    assert np.mean(known) == pytest.approx(1 - UNTYPICAL, abs=3 * np.sqrt(0.09 / 1000 * 2))
+
+
+def test_few_records_tell_nothing() -> None:
+    client = mnist5k("iid").clients[0]
+    few = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 3)[: FEWEST - 1])
+    many = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 4))
+    some = ClientData(
+        client.train[torch.cat([few, many])], client.train[torch.zeros(0, dtype=torch.int64)], 10
+    )
+    found = ProxyRatioSelector().select(some, mnist5k("iid").proxies.pixels).familiar(10)
+    assert found is not None
+    assert np.flatnonzero(found.holds).tolist() == [4]
+    assert not found.knows[:, 3].any()
+    assert found.knows[:, 4].any()
+
+
+@pytest.mark.parametrize("split", ["strong", "iid"])
+def test_a_client_finds_which_classes_are_rare_among_proxies(split: str) -> None:
+    """Five classes at a fifth: 20 proxies each; estimates of rare classes stay below the others."""
+    data = mnist5k(split)
+    labels = data.proxies.labels.numpy()
+    kept = np.concatenate([np.flatnonzero(labels == c)[: 20 if c < 5 else 100] for c in range(10)])
+    proxies = data.proxies.pixels[torch.tensor(np.sort(kept))]
+    rare, common = [], []
+    for client in data.clients:
+        found, head = own_ratios(client, proxies)
+        reference = ProxyReference.fit(proxies)
+        prior = found.prior(head.ratios(reference.proxy_features), 10)
+        for share, label in zip(prior, client.classes, strict=True):
+            (rare if label < 5 else common).append(share)
+    assert max(np.median(rare), 1e-9) < 0.5 * np.median(common)
+    assert np.median(common) == pytest.approx(100 / 600, rel=0.35)
+
+
+def test_estimated_shares_label_unbalanced_proxies_better() -> None:
+    """Right classes, by the largest evidence of all clients, with and without the estimate."""
+    data = mnist5k()
+    labels = data.proxies.labels.numpy()
+    kept = np.concatenate([np.flatnonzero(labels == c)[: 10 if c < 5 else 100] for c in range(10)])
+    proxies = data.proxies.pixels[torch.tensor(np.sort(kept))]
+
+    def right(selector: ProxyRatioSelector) -> float:
+        evidence = sum(selector.select(c, proxies).evidence(10) for c in data.clients)
+        return float((np.asarray(evidence).argmax(axis=1) == labels[np.sort(kept)]).mean())
+
+    assert right(ProxyRatioSelector()) > 0.85
+    assert right(EVEN) < right(ProxyRatioSelector()) - 0.1
+
+
+@pytest.mark.parametrize("prior", [-0.1, 1.1])
+def test_an_exponent_outside_its_range_is_refused(prior: float) -> None:
+    with pytest.raises(ConfigurationError, match="prior"):
+        ProxyRatioSelector(prior=prior)
+
+
+# The sum.
+
+
+def test_sums_of_bits_tell_which_share_of_holders_knows_a_proxy() -> None:
+    form = Survey(n_proxies=3, n_classes=2)
+    one = Familiar(np.array([[1, 0], [0, 0], [1, 1]], bool), np.array([True, True]))
+    other = Familiar(np.array([[1, 0], [0, 0], [0, 0]], bool), np.array([True, False]))
+    total = form.encode(one) + form.encode(other) + form.encode(None)
+    found = form.known(total, 3, (10, 10, 10))
+    assert found.rates.tolist() == [1.0, 0.0, 1.0]
+    assert found.share == pytest.approx(2 / 3 / 0.9)
+
+
+@pytest.mark.parametrize("broken", [(0, 3), (6, 4)])
+def test_sums_that_clients_cannot_have_given_are_refused(broken: tuple[int, int]) -> None:
+    form = Survey(n_proxies=3, n_classes=2)
+    total = form.encode(Familiar(np.ones((3, 2), bool), np.ones(2, bool)))
+    total[broken[0]] = broken[1]
+    with pytest.raises(PeerError, match="survey"):
+        form.known(total, 2, (10, 10))
+
+
+def test_nobody_who_can_tell_keeps_the_gate_shut() -> None:
+    found = Survey(3, 2).known(np.zeros(8, np.uint64), 2, (1, 1))
+    assert found.proxies.all()
+    assert not found.gated
+
+
+def test_the_gate_opens_beyond_its_error_alone() -> None:
+    """A share of .93 is known: 3 errors of .02 leave .06, and of .03 leave .09."""
+    rates = np.r_[np.ones(837), np.zeros(163)]
+    assert Known(rates, 0.02).gated
+    assert not Known(rates, 0.03).gated
+    assert Known(rates, 0.03).proxies.all()
+    assert Known(rates, 0.02).proxies.sum() == 837
+
+
+# The exchange.
+
+
+def taught(made: Federation) -> np.ndarray:
+    """[P] whether a proxy taught the first client."""
+    half = made._halves[0]
+    assert isinstance(half, VoteClient)
+    return np.asarray(half._memory._known.numpy())
+
+
+def surveyed(data: FederatedData, method: SelectiveFD, masked: bool = False) -> Federation:
+    made = Federation(
+        participants_of(networks(len(data.clients)), data.clients),
+        data.proxies.pixels,
+        method,
+        aggregation=MaskedSum(len(data.clients), public_seed=0) if masked else None,
+        schedule=replace(BRIEF, proxies_per_round=len(data.proxies), proxy_steps=0),
+        device=torch.device("cpu"),
+    )
+    return run(made, 1)
+
+
+@cache
+def half_foreign() -> tuple[FederatedData, np.ndarray]:
+    """MNIST-5k, every second proxy of which has its quarters swapped; [P] which are its own."""
+    data = mnist5k()
+    own = np.arange(len(data.proxies)) % 2 == 0
+    pixels = data.proxies.pixels.clone()
+    pixels[~own] = pixels[~own].roll((14, 14), (2, 3))
+    return replace(data, proxies=Images(pixels, data.proxies.labels)), own
+
+
+@pytest.mark.parametrize(("labels", "without"), [("soft", 0.9), ("hard", 0.08)])
+def test_images_that_nobody_knows_are_not_taught(labels: str, without: float) -> None:
+    """Its twin teaches nearly all of them, or those for which two bits hold a weight."""
+    data, own = half_foreign()
+    method = partial(SelectiveFD, labels)
+    gated, open_to_all = surveyed(data, method()), surveyed(data, method(none_of_mine=False))
+    assert taught(gated)[~own].mean() <= 0.02
+    assert taught(gated)[own].mean() > 0.85
+    assert taught(open_to_all)[~own].mean() > without
+    server = gated._server_half
+    assert isinstance(server, VoteServer)
+    assert server.known is not None
+    assert server.known.share == pytest.approx(0.5, abs=0.06)
+
+
+def test_the_gate_stays_shut_where_all_proxies_are_the_clients_own() -> None:
+    made = surveyed(mnist5k(), SelectiveFD("soft"))
+    server = made._server_half
+    assert isinstance(server, VoteServer)
+    assert server.known is not None
+    assert not server.known.gated
+    assert taught(made).mean() > 0.95
+
+
+def test_masks_hide_bits_and_change_no_sum() -> None:
+    data, _ = half_foreign()
+    clear, masked = (surveyed(data, SelectiveFD("hard"), m) for m in (False, True))
+    one, other = clear.transcript.survey, masked.transcript.survey
+    assert one is not None
+    assert other is not None
+    assert np.array_equal(one.total, other.total)
+    assert other.uploads is None
+    assert one.uploads is not None
+    assert np.array_equal(np.sum(list(one.uploads.values()), axis=0), one.total)
+    assert np.array_equal(taught(clear), taught(masked))
+
+
+def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(
+    digits: FederatedData,
+) -> None:
+    """Counted votes abstain already, other methods know no classes, noise would not cover it."""
+    cases = {
+        "weighed": federation(digits, SelectiveFD("soft")),
+        "counted": federation(digits, SelectiveFD("soft", votes="counted")),
+        "FedMD": federation(digits, FedMD("soft")),
+        "noise": federation(digits, SelectiveFD("hard"), protection=LabelUnit(4.0, 1e-5)),
+    }
+    asked = {name for name, made in cases.items() if run(made, 1).transcript.survey is not None}
+    assert asked == {"weighed"}
+
+
+def test_a_client_answers_one_survey(digits: FederatedData) -> None:
+    made = run(federation(digits, SelectiveFD("soft")), 2)
+    client, server = made._halves[0], made._server_half
+    assert isinstance(client, VoteClient)
+    assert isinstance(server, VoteServer)
+    indices = server._terms.draws.of(2)
+    again = server._terms.subject(2, indices, first=True)
+    with pytest.raises(PeerError, match="survey"):
+        next(client.round(again))
+
+
+def test_a_survey_that_failed_is_asked_again(digits: FederatedData) -> None:
+    """Too few are left of the first round, all are there in the second."""
+    plan = faults({0: dict.fromkeys(range(3), Stage.PREPARE)})
+    made = federation(digits, SelectiveFD("soft"), aggregation=MaskedSum(4), dropouts=plan)
+    reports = list(made.rounds(2))
+    assert [report.void for report in reports] == [True, False]
+    assert made.transcript.survey is not None
+    assert made.transcript.survey.index == 1
+
+
+def test_a_client_that_was_away_catches_up_over_a_survey(digits: FederatedData) -> None:
+    plan = faults({0: {2: Stage.PREPARE}})
+    made = federation(digits, SelectiveFD("soft"), aggregation=MaskedSum(4), dropouts=plan)
+    assert [report.survivors for report in made.rounds(2)] == [(0, 1, 3), (0, 1, 2, 3)]
+
+
+# What is taught of rare classes.
+
+
+def test_a_rare_class_weighs_as_the_exponent_says() -> None:
+    memory = Memory(torch.zeros(5, 1, 2, 2), 2, remember=True, rare=1.0)
+    targets = torch.eye(2)[torch.tensor([0, 0, 0, 0, 1])]
+    weighed = memory._weighed(targets)
+    assert weighed.sum(dim=0).tolist() == pytest.approx([2.5, 2.5])
+    same = Memory(torch.zeros(5, 1, 2, 2), 2, remember=True)._weighed(targets)
+    assert torch.equal(same, targets)
+
+
+@pytest.mark.parametrize(("field", "value"), [("bits", 0), ("bits", 13), ("rare", 1.5)])
+def test_settings_outside_their_range_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ConfigurationError, match=field):
+        SelectiveFD("hard", **{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("bits", "levels"), [(1, 1), (2, 3), (6, 63)])
+def test_bits_are_levels_of_a_hard_vote(bits: int, levels: int) -> None:
+    assert SelectiveFD("hard", bits=bits).levels == levels
