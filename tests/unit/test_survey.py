@@ -11,10 +11,11 @@ from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
-from secure_fd.data.partition import Split
+from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.base import Labels
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
@@ -30,7 +31,7 @@ EVEN = ProxyRatioSelector(prior=0.0)
 
 @cache
 def mnist5k(split: str = "strong") -> FederatedData:
-    return federate(load("mnist5k"), Split(split), 10, 0)
+    return federate(load("mnist5k"), parse_split(split), 10, 0)
 
 
 def own_ratios(client: ClientData, proxies: torch.Tensor) -> tuple[OwnRatios, RatioHead]:
@@ -50,7 +51,7 @@ def without(images: Images, index: int) -> Images:
 
 
 def test_a_record_left_out_is_judged_by_a_head_that_never_saw_it() -> None:
-    data = federate(load("digits"), Split("weak"), 5, seed=0)
+    data = federate(load("digits"), parse_split("weak"), 5, seed=0)
     client, proxies = data.clients[0], data.proxies.pixels
     alone = ClientData(client.train, client.train[torch.zeros(0, dtype=torch.int64)], 10)
     found, _ = own_ratios(alone, proxies)
@@ -106,7 +107,8 @@ def test_a_client_finds_which_classes_are_rare_among_proxies(split: str) -> None
     labels = data.proxies.labels.numpy()
     kept = np.concatenate([np.flatnonzero(labels == c)[: 20 if c < 5 else 100] for c in range(10)])
     proxies = data.proxies.pixels[torch.tensor(np.sort(kept))]
-    rare, common = [], []
+    rare: list[float] = []
+    common: list[float] = []
     for client in data.clients:
         found, head = own_ratios(client, proxies)
         reference = ProxyReference.fit(proxies)
@@ -207,15 +209,15 @@ def half_foreign() -> tuple[FederatedData, np.ndarray]:
     return replace(data, proxies=Images(pixels, data.proxies.labels)), own
 
 
-@pytest.mark.parametrize(("labels", "without"), [("soft", 0.9), ("hard", 0.08)])
-def test_images_that_nobody_knows_are_not_taught(labels: str, without: float) -> None:
+@pytest.mark.parametrize(("labels", "least"), [("soft", 0.9), ("hard", 0.08)])
+def test_images_that_nobody_knows_are_not_taught(labels: Labels, least: float) -> None:
     """Its twin teaches nearly all of them, or those for which two bits hold a weight."""
     data, own = half_foreign()
     method = partial(SelectiveFD, labels)
     gated, open_to_all = surveyed(data, method()), surveyed(data, method(none_of_mine=False))
     assert taught(gated)[~own].mean() <= 0.02
     assert taught(gated)[own].mean() > 0.85
-    assert taught(open_to_all)[~own].mean() > without
+    assert taught(open_to_all)[~own].mean() > least
     server = gated._server_half
     assert isinstance(server, VoteServer)
     assert server.known is not None
