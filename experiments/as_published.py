@@ -1,0 +1,164 @@
+"""Selective-FD as its authors run it, for 500 rounds, with its curve: the paper's Table 1, strong.
+
+python experiments/as_published.py --image-sets mnist --labels soft
+
+Method and steps are the paper's and its code's (`secure_fd.methods.as_published`, `recipes.paper`):
+nothing was tuned. The paper prints the best of its evaluations on the test set, over up to 20,000
+rounds; the tables here show the last round.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from experiments import published
+from experiments.grid import later, roots
+from experiments.plots import Line, Lines, drawn
+from experiments.published import known_percent
+from experiments.rows import Cell
+from experiments.study import (
+    Result,
+    Results,
+    Study,
+    at_least,
+    grouped,
+    listed,
+    main,
+    percent,
+    seeds_of,
+    whole_numbers,
+)
+from experiments.tables import Table, new_table
+from secure_fd.recipes import IMAGE_SETS, paper
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SETS = ("mnist", "fashion_mnist")
+LABELS = ("soft", "hard")
+_SEEDS = (20,)
+_ROUNDS, _EVERY = 500, 25
+
+
+def cell_of(image_set: str, labels: str, seed: int, rounds: int) -> Cell:
+    """One run: ten clients of one class each."""
+    known = IMAGE_SETS[image_set]
+    return Cell(
+        image_set=image_set,
+        split="strong",
+        method="selective-fd-published",
+        labels=labels,
+        selector="",
+        variant="",
+        seed=seed,
+        rounds=rounds,
+        schedule=paper(known.n_classes, known.proxies, 1.0).schedule,
+        clients=10,
+        every=_EVERY,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    image_sets: str | None = None
+    """Image sets, with commas; by default both."""
+    labels: str | None = None
+    """soft, hard, or both with a comma; by default both."""
+    seeds: str | None = None
+    """Seeds of data and training, with commas."""
+    rounds: int = _ROUNDS
+    """Rounds of every cell."""
+    data_dir: Annotated[
+        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
+    ] = None
+    """Folder that holds the image sets, each in a folder of its name."""
+    out: Path | None = None
+    """Folder of the results and finished cells; by default runs/as_published."""
+    workers: int = 2
+    """Processes that share the work."""
+    quick: bool = False
+    """A minute's look at the bundled digits: two rounds."""
+
+
+def cells(settings: Settings) -> tuple[Cell, ...]:
+    """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
+    at_least(1, rounds=settings.rounds)
+    labels = listed("labels", settings.labels, LABELS) or LABELS
+    if settings.quick:
+        quick = [cell_of("digits", kind, 0, 2) for kind in labels]
+        return tuple(replace(cell, every=1) for cell in quick)
+    sets = listed("image_sets", settings.image_sets, SETS) or SETS
+    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
+    return tuple(
+        cell_of(name, kind, seed, settings.rounds)
+        for name in sets
+        for kind in labels
+        for seed in seeds
+    )
+
+
+def tables(results: Results) -> list[Table | str]:
+    """Accuracy in the last round and in the best, beside what the paper prints."""
+    rounds = max(found.cell.rounds for found in results.cells)
+    table = new_table(
+        f"Selective-FD as published, test accuracy, %, {rounds} rounds",
+        ("place", "labels", "last round", "best of the curve", "published"),
+    )
+    for (place, labels), of in grouped(results.cells, lambda c: (c.place, c.labels)).items():
+        known = published.accuracy(of[0].cell.image_set, "strong", "selective-fd", labels)
+        table.add_row(place, labels, percent(of), percent(of, _best), known_percent(known))
+    return [table]
+
+
+def _best(result: Result) -> float:
+    return max(point.accuracy for point in result.curve)
+
+
+def figure(results: Results) -> "Figure | None":
+    """Accuracy by round, a panel an image set."""
+    return drawn(
+        [
+            Lines(
+                place,
+                "round",
+                "test accuracy",
+                {labels: _curve(of) for labels, of in grouped(found, lambda c: c.labels).items()},
+            )
+            for place, found in grouped(results.cells, lambda cell: cell.place).items()
+        ],
+        columns=2,
+    )
+
+
+def _curve(found: Sequence[Result]) -> Line:
+    """Of the first seed."""
+    points = found[0].curve
+    means = tuple(point.accuracy for point in points)
+    return Line(tuple(float(point.round) for point in points), means, (0.0,) * len(means), False)
+
+
+STUDY = Study(
+    name="as_published",
+    script="as_published.py",
+    about=f"Selective-FD as its authors run it. {Settings.__doc__}",
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=lambda cell: cell.group,
+    prepare=later("experiments.runs:prepare"),
+    measure=later("experiments.runs:run_cell"),
+    roots=roots,
+    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    figure=figure,
+    cost=lambda cell: cell.steps,
+    out=lambda chosen: chosen.out or Path(f"runs/as_published{'-quick' * chosen.quick}"),
+)
+
+if __name__ == "__main__":
+    sys.exit(main("experiments.as_published"))
