@@ -118,7 +118,7 @@ class AFLServer(HeadTeacher):
 
     def __init__(self, method: AFL, public: Public, setting: Setting) -> None:
         features = public.shape[0]
-        super().__init__(public, setting, method.leave, features * (features + 1) // 2)
+        super().__init__(public, setting, method.leave, before=features * (features + 1) // 2)
         self._gram, self._ridge, self._records = gram_codec(public), method.ridge, setting.records
 
     def round(self, index: int) -> ServerTurn:

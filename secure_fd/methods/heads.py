@@ -8,8 +8,9 @@ is the residual of least squares on the clients' records, and H is what it is pr
 the server takes the best step in the span of all directions so far, which the sums tell it, and
 the newest direction whole (conjugate gradients with a last plain step).
 
-Every client then labels the proxies by the head, and its network learns them. In place of D^2
-numbers of a Gram matrix (`methods.afl`) a residual round uploads D C.
+Every client then labels the proxies that somebody knows (see `methods.survey`) by the head, and its
+network learns them. In place of D^2 numbers of a Gram matrix (`methods.afl`) a residual round
+uploads D C.
 """
 
 import struct
@@ -23,14 +24,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Sum, Void
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
+from secure_fd.methods.residuals import LEAST, MOST, Search
+from secure_fd.methods.survey import BOUND, Known, Survey
+from secure_fd.selection.client import Familiar
 from secure_fd.selection.density import (
     ProxyReference,
+    RatioHead,
     RatioSolver,
     ReferenceSettings,
     Same,
@@ -38,23 +44,17 @@ from secure_fd.selection.density import (
     shared_reference,
     whitened,
 )
+from secure_fd.selection.own import OwnRatios
 from secure_fd.training import Learner, Lesson, accuracy, predict
-from secure_fd.transcript import ParameterRound, Transcript, uploads_of
+from secure_fd.transcript import ParameterRound, SurveyRound, Transcript, uploads_of
 
 Leave = Literal["network", "head", "mean", "validated"]
 CANDIDATES: Final = ("network", "head", "mean")
 """What a client may leave with."""
-HEAD, CHOICE = b"h", b"c"
+HEAD, KNOWN, CHOICE = b"h", b"k", b"c"
 """What a message of the server holds."""
 LEVELS: Final = 1 << 17
 """Steps from one end of a mean to the other: three lanes of ten clients fit into a word."""
-_LEAST, _MOST = -1.0, 2.0
-"""Where a head's answer about a record is cut off: a residual is then at most 2."""
-_FEW: Final = 0.01
-"""Share of proxies whose answers may be cut off."""
-_LEAST_PART: Final = 1 / 64
-_JITTER: Final = 1e-10
-"""Of a small system's trace, where two directions are nearly one."""
 _INDEX: Final = struct.Struct(">Q")
 _LEAST_SHARE = 0.01
 """Least share of a class among the proxies, against equal shares."""
@@ -68,6 +68,7 @@ class PooledHeads:
     probabilities. "validated": whichever is right most often about the records that all clients
     held back, by one more sum of three counts, as a client of one class cannot choose alone. Until
     its network was taught, and where the schedule has no proxy_steps, it is the head.
+    none_of_mine: whether clients say what they know, in one more sum, before networks are taught.
 
     >>> PooledHeads(residual_rounds=1).name
     'Pooled heads'
@@ -77,6 +78,7 @@ class PooledHeads:
     sharpness: float | None = None
     leave: Leave = "validated"
     features: ReferenceSettings = field(default_factory=ReferenceSettings)
+    none_of_mine: bool = True
 
     name: ClassVar[str] = "Pooled heads"
     needs_proxies: ClassVar[bool] = True
@@ -133,13 +135,32 @@ class Public:
         """Fitted once for all parties of a process."""
         reference, solver = shared_reference(Same(setting.public_proxies()), features)
         entry = np.sqrt(2.0 / reference.proxy_features.shape[1])
-        codec = MeanCodec.by_records(setting.records, (_MOST - _LEAST - 1) * float(entry))
+        codec = MeanCodec.by_records(setting.records, (MOST - LEAST - 1) * float(entry))
         return cls(reference, solver, setting.n_classes, codec, max(setting.records))
 
     @property
     def shape(self) -> tuple[int, int]:
         """(D, C)."""
         return self.reference.proxy_features.shape[1], self.n_classes
+
+    @property
+    def survey(self) -> Survey:
+        """The form of the sum in which clients say what they know."""
+        return Survey(len(self.reference.proxy_features), self.n_classes)
+
+    def familiar(self, head: FloatArray, client: ClientData, records: int) -> Familiar:
+        """What a client's records say of each proxy, by a density-ratio head of so many records."""
+        classes = list(client.classes)
+        own = RatioHead(client.classes, head[:, classes])
+        found = OwnRatios.of(client, self.reference, self.solver, own, pooled=records)
+        features = self.reference.proxy_features
+        left_out = own.ratios(features) / (1.0 - self.solver.leverage(features))[:, None]
+        knows, holds = (
+            np.zeros((len(features), self.n_classes), bool),
+            np.zeros(self.n_classes, bool),
+        )
+        knows[:, classes], holds[classes] = found.knows(left_out), found.telling
+        return Familiar(knows, holds)
 
     def scores(self, head: FloatArray) -> FloatArray:
         """[P, C] at the proxies, each class over its share there: proxies count as balanced."""
@@ -231,6 +252,8 @@ class HeadLearner(LearningHalf):
         self._proxies, self._leave, self._sharpness = setting.public_proxies(), leave, sharpness
         self.chosen: str = "head"
         """What it leaves with, as far as it knows."""
+        self.known = np.ones(len(self._proxies), dtype=np.bool_)
+        """[P] the proxies that may teach."""
 
     def begin(self) -> ClientTurn:
         """Warm up in private, where the schedule says so."""
@@ -243,16 +266,19 @@ class HeadLearner(LearningHalf):
             self.take(message)
 
     def take(self, message: bytes) -> None:
-        """The server's newest head, or its choice. Raises PeerError for another form."""
+        """The server's newest head, what is known, or its choice. PeerError for another form."""
         kind, body = message[:1], message[1:]
         features, classes = self.public.shape
         if kind == HEAD:
             sent = read_model(body, features * classes)
             self.head = sent.astype(np.float64).reshape(features, classes)
+        elif kind == KNOWN and len(body) == -(-len(self.known) // 8):
+            bits = np.frombuffer(body, dtype=np.uint8)
+            self.known = np.unpackbits(bits, count=len(self.known)).astype(np.bool_)
         elif kind == CHOICE and len(body) == 1 and body[0] < len(CANDIDATES):
             self.chosen = CANDIDATES[body[0]]
         else:
-            raise PeerError("a message holds neither a head nor a choice")
+            raise PeerError("a message holds no head, no proxies that are known and no choice")
 
     def taught(self) -> ClientTurn:
         """Learn the newest head's labels; where it is to be validated, share what was right."""
@@ -286,16 +312,17 @@ class HeadLearner(LearningHalf):
         return int((answers.argmax(axis=1) == images.labels.cpu().numpy()).sum())
 
     def lesson(self) -> Lesson:
-        """All proxies, by the head: the class of the largest score, or sharpened probabilities."""
-        scores = torch.from_numpy(self.public.scores(self.head))
+        """Known proxies, by the head: the class of largest score, or sharpened probabilities."""
+        scores = torch.from_numpy(self.public.scores(self.head)[self.known])
         classes = scores.shape[1]
         if self._sharpness is None:
             targets = functional.one_hot(scores.argmax(dim=1), classes).float()
         else:
             powers = torch.from_numpy(simplex(scores.numpy())) ** self._sharpness
             targets = (powers / powers.sum(dim=1, keepdim=True)).float()
-        everything = torch.arange(len(self._proxies), device=self._proxies.device)
-        return Lesson(self._proxies, everything, targets.to(self._proxies.device))
+        device = self._proxies.device
+        indices = torch.from_numpy(np.flatnonzero(self.known)).to(device)
+        return Lesson(self._proxies, indices, targets.to(device))
 
     def own_records(self) -> Iterator[tuple[SingleArray, SingleArray]]:
         """Features [n, D] and one-hot labels [n, C] of the training records, in parts."""
@@ -311,7 +338,9 @@ class HeadClient(HeadLearner):
 
     def __init__(self, method: PooledHeads, public: Public, setting: Setting, own: Own) -> None:
         super().__init__(public, setting, own, method.leave, method.sharpness)
-        self._residual_rounds = method.residual_rounds
+        self._residual_rounds, self._records = method.residual_rounds, sum(setting.records)
+        self._surveys = surveys(method, setting)
+        self._ratios: FloatArray | None = None  # of the first head, which is one of density ratios
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share the residual of the newest head, take the next one; after the last, learn."""
@@ -321,16 +350,32 @@ class HeadClient(HeadLearner):
             self.take((yield Share(codec.encode(self._own.number, self._residual()), codec.levels)))
         except Void:
             return
+        if self._ratios is None and index == 0:
+            self._ratios = self.head
         if index >= self._residual_rounds:
             self.learner.round = index - self._residual_rounds
             with suppress(Void):  # nothing was chosen: it keeps what it had
+                if self._surveys:
+                    self.take((yield Share(self.public.survey.encode(self._familiar()), BOUND)))
                 yield from self.taught()
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """Take over the newest head, and the choice of what to leave with."""
+        super().missed(subject, message)
+        if message is not None and message[:1] == HEAD and read_index(subject) == 0:
+            self._ratios = self.head
+
+    def _familiar(self) -> Familiar | None:
+        """None of a client that never had the first head."""
+        if self._ratios is None:
+            return None
+        return self.public.familiar(self._ratios, self._own.data, self._records)
 
     def _residual(self) -> FloatArray:
         """[D C], mean of phi(x) (1[y = c] - phi(x)^T v_c) over its records."""
         total, count, head = np.zeros(self.public.shape), 0, self.head.astype(np.float32)
         for features, labels in self.own_records():
-            said = np.clip(features @ head, _LEAST, _MOST)
+            said = np.clip(features @ head, LEAST, MOST)
             total += features.T @ (labels - said)
             count += len(labels)
         return np.asarray(total / count).ravel()
@@ -339,8 +384,19 @@ class HeadClient(HeadLearner):
 class HeadTeacher(RecordingHalf):
     """A server that sends heads. before: integers of a share that come before its D x C sums."""
 
-    def __init__(self, public: Public, setting: Setting, leave: Leave, before: int = 0) -> None:
+    def __init__(
+        self,
+        public: Public,
+        setting: Setting,
+        leave: Leave,
+        *,
+        before: int = 0,
+        surveys: bool = False,
+    ) -> None:
         self.public, self._setting, self._before = public, setting, before
+        self._surveys = surveys
+        self.known: Known | None = None
+        """What the survey said; None before it, and where none is made."""
         self.head: FloatArray = np.zeros(public.shape)
         self._validates, self._recorded = validates(leave, setting), 0
 
@@ -353,18 +409,28 @@ class HeadTeacher(RecordingHalf):
         """Send the head; after the last one, find what to leave with where that is asked."""
         self.head, self._recorded = head, 0
         message = head_message(head)
+        if last and self._surveys:
+            message = yield from self._survey(message)
         if last and self._validates:
             return (yield from most_right(message, self.public))
         return message
 
+    def _survey(self, head: bytes) -> Generator[Ask, Sum, bytes]:
+        """Send the head, and ask what clients know."""
+        form = self.public.survey
+        got = yield Ask(head, form.length, BOUND)
+        self.known = form.known(got.total, len(got.survivors), self._setting.records)
+        return KNOWN + np.packbits(self.known.proxies).tobytes()
+
     def report(self) -> ServerReport:
-        """That all proxies teach."""
-        return ServerReport(kept=1.0)
+        """How many proxies teach."""
+        return ServerReport(1.0 if self.known is None else float(self.known.proxies.mean()))
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add a sum as the server saw it: of a client, its D x C sums; of the server, the head."""
         self._recorded += 1
-        if self._recorded > 1:  # the counts of what was right
+        if self._recorded > 1:
+            self._record_survey(index, seen, transcript)
             return
         codec, uploads = self.public.codec, None
         read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, self.length)
@@ -376,12 +442,26 @@ class HeadTeacher(RecordingHalf):
         sent = self.head.ravel().astype(np.float32)
         transcript.heads.append(ParameterRound(index, uploads, {}, sent))
 
+    def _record_survey(self, index: int, seen: Seen, transcript: Transcript) -> None:
+        """Of a round's further sums, the one of what clients know; counts of what was right say
+        nothing of a record that was in a sum.
+        """
+        length = self.public.survey.length
+        if len(seen.result.total) == length:
+            read = uploads_of(seen, self._setting.n_clients, BOUND, 0, length)
+            transcript.survey = SurveyRound(index, read, seen.result.total)
+
+
+def surveys(method: PooledHeads, setting: Setting) -> bool:
+    """Whether the last round asks what clients know: where networks are taught."""
+    return method.none_of_mine and setting.schedule.proxy_steps > 0
+
 
 class HeadServer(HeadTeacher):
     """Solves for the next head; what it knows of the records is in the sums."""
 
     def __init__(self, method: PooledHeads, public: Public, setting: Setting) -> None:
-        super().__init__(public, setting, method.leave)
+        super().__init__(public, setting, method.leave, surveys=surveys(method, setting))
         self._last = method.residual_rounds
         self._search = Search(public.solver, public.reference.proxy_features, public.shape)
 
@@ -392,62 +472,6 @@ class HeadServer(HeadTeacher):
         mean = codec.decode(got.total, got.survivors).reshape(self.public.shape)
         head = self._search.step(mean, got.survivors)
         return (yield from self.teach(head, last=index >= self._last))
-
-
-class Search:
-    """Least squares over all records by sums of residuals alone, class by class.
-
-    After directions d_1 .. d_k, whose images G d_j under the records' second moment G the residuals
-    told, the head is the minimum over their span, plus (H + beta I)^-1 of the residual there, or a
-    part of it: halved until nearly all answers about proxies [P, D] are ones that no client has to
-    cut off. Where other clients answer than before, it starts again from where it is.
-    shape: (D, C).
-    """
-
-    def __init__(self, solver: RatioSolver, proxies: FloatArray, shape: tuple[int, int]) -> None:
-        self._solver, self._proxies = solver, proxies
-        self._clients: tuple[int, ...] = ()
-        self.head: FloatArray = np.zeros(shape)
-        self._begin(np.zeros(shape))
-
-    def _begin(self, residual: FloatArray) -> None:
-        self._start, self._first = self.head, residual
-        self._directions: list[FloatArray] = []
-        self._images: list[FloatArray] = []
-        self._inside, self._image = np.zeros_like(residual), np.zeros_like(residual)
-
-    def step(self, residual: FloatArray, clients: tuple[int, ...]) -> FloatArray:
-        """The next head [D, C] after the mean residual [D, C] at the last one."""
-        if clients != self._clients:
-            self._clients = clients
-            self._begin(residual)
-        else:
-            self._images.append(self._first - residual - self._image)
-            self._minimise()
-        base = self._start + self._inside
-        self._directions.append(self._part(base, self._solver.solve(self._first - self._image)))
-        self.head = base + self._directions[-1]
-        return self.head
-
-    def _part(self, base: FloatArray, direction: FloatArray) -> FloatArray:
-        answers, change = self._proxies @ base, self._proxies @ direction
-        part = 1.0
-        while part > _LEAST_PART and _cut_off(answers + part * change) > _FEW:
-            part /= 2
-        return part * direction
-
-    def _minimise(self) -> None:
-        """(d_i^T G d_j) a = d_i^T r, one system a class."""
-        directions, images = np.stack(self._directions), np.stack(self._images)
-        matrix = np.einsum("idc,jdc->cij", directions, images)
-        matrix = (matrix + matrix.transpose(0, 2, 1)) / 2
-        largest = np.trace(matrix, axis1=1, axis2=2)[:, None, None]
-        # A class that nobody holds has directions of nothing: any weights do.
-        matrix += _JITTER * np.where(largest > 0, largest, 1.0) * np.eye(len(images))
-        right = np.einsum("idc,dc->ci", directions, self._first)
-        weights = np.linalg.solve(matrix, right[:, :, None])[:, :, 0].T
-        self._inside = np.einsum("kc,kdc->dc", weights, directions)
-        self._image = np.einsum("kc,kdc->dc", weights, images)
 
 
 def validates(leave: Leave, setting: Setting) -> bool:
@@ -464,11 +488,6 @@ def most_right(head: bytes, public: Public) -> Generator[Ask, Sum, bytes]:
     """Send the head, ask how often each candidate is right; the first of the best is chosen."""
     got = yield Ask(head, len(CANDIDATES), public.most)
     return CHOICE + bytes([int(np.asarray(got.total).argmax())])
-
-
-def _cut_off(answers: FloatArray) -> float:
-    """Share of answers [P, C] beyond the limits, as rows."""
-    return float(((answers < _LEAST) | (answers > _MOST)).any(axis=1).mean())
 
 
 def index_subject(index: int) -> bytes:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import FloatArray, UnitArray
 from secure_fd.selection.client import Familiar
-from secure_fd.selection.own import UNTYPICAL
+from secure_fd.selection.own import ENOUGH, UNTYPICAL
 
 BOUND = 1
 _FEW = 0.05
@@ -106,5 +106,6 @@ class Survey:
         if not holders.any():
             return Known(np.ones(self.n_proxies), 0.0)
         rates = (knowing / np.maximum(holders, 1.0)).max(axis=1)
-        parts = 1.0 / self.n_proxies + 1.0 / max(1, sum(records))
+        asked = sum(min(count, ENOUGH) for count in records)
+        parts = 1.0 / self.n_proxies + 1.0 / max(1, asked)
         return Known(rates, math.sqrt(UNTYPICAL / (1.0 - UNTYPICAL) * parts))

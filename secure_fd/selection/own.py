@@ -25,13 +25,13 @@ UNTYPICAL = 0.1
 """Share of a class's own records that score too low to be known; so do as many of its proxies."""
 FEWEST = 10
 """Records of a class below which its shares say nothing."""
-_ENOUGH = 300
+ENOUGH = 200
 """Records of a class that are looked at: one left out costs a product with the inverse moment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnRatios:
-    """by_class: for each class that the client holds, its head's ratios [n, classes] at up to 300
+    """by_class: for each class that the client holds, its head's ratios [n, classes] at up to 200
     records of that class on which it was not fitted. shares: [classes] of the training records.
     """
 
@@ -40,21 +40,30 @@ class OwnRatios:
 
     @classmethod
     def of(
-        cls, client: ClientData, reference: ProxyReference, solver: RatioSolver, head: RatioHead
+        cls,
+        client: ClientData,
+        reference: ProxyReference,
+        solver: RatioSolver,
+        head: RatioHead,
+        pooled: int = 0,
     ) -> "OwnRatios":
-        """From held-back records, and from training records left out where these are too few."""
-        labels, held_back = client.train.labels, _by_class(client.validation)
+        """From held-back records, and from training records left out where these are too few.
+
+        pooled: records that the head was fitted on, where these are not the client's alone.
+        """
+        total, held_back = len(client.train), _by_class(client.validation)
         trained, found = _by_class(client.train), []
         for column, label in enumerate(head.classes):
             own, ratios = trained[label], [np.zeros((0, len(head.classes)))]
             if label in held_back:
-                ratios.append(head.ratios(reference.features(held_back[label][:_ENOUGH])))
-            more = _ENOUGH - sum(map(len, ratios))
+                ratios.append(head.ratios(reference.features(held_back[label][:ENOUGH])))
+            more = ENOUGH - sum(map(len, ratios))
             if more > 0 and len(own) > 1:
                 features = reference.features(own[:more])
-                ratios.append(_left_out(features, head, solver, column, len(own), len(labels)))
+                fewer = 1.0 if pooled else len(own) / (len(own) - 1)  # a mean over one record less
+                ratios.append(_left_out(features, head, solver, column, pooled or total, fewer))
             found.append(np.concatenate(ratios))
-        shares = np.array([len(trained[label]) for label in head.classes]) / len(labels)
+        shares = np.array([len(trained[label]) for label in head.classes]) / total
         return cls(tuple(found), shares)
 
     @property
@@ -97,14 +106,19 @@ def _by_class(records: Images) -> dict[int, Tensor]:
 
 
 def _left_out(
-    features: FloatArray, head: RatioHead, solver: RatioSolver, column: int, n: int, total: int
+    features: FloatArray,
+    head: RatioHead,
+    solver: RatioSolver,
+    column: int,
+    total: int,
+    fewer: float,
 ) -> FloatArray:
-    """[m, classes] ratios at m of n records of a class; each is left out of that class's mean.
+    """[m, classes] ratios at m records of a class, each left out of the sum over that class.
 
-    The head is linear in its class means: without record x, M being the inverse moment, the ratio
-    of its class is (w(x) - phi(x)^T M phi(x) / total) n / (n - 1).
+    A head is linear in its class sums: without record x, M being the inverse moment, the ratio of
+    its class is w(x) - phi(x)^T M phi(x) / total.
     """
     ratios = head.ratios(features)
-    own = np.einsum("nd,dn->n", features, solver.solve(features.T)) / total
-    ratios[:, column] = (ratios[:, column] - own) * n / (n - 1)
+    itself = np.einsum("nd,dn->n", features, solver.solve(features.T)) / total
+    ratios[:, column] = (ratios[:, column] - itself) * fewer
     return ratios
