@@ -23,10 +23,12 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.federation import Federation, participants_of
+from secure_fd.federation import AnyMethod, Federation, participants_of
+from secure_fd.methods.base import Labels
+from secure_fd.methods.heads import HeadLearner, HeadServer, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteServer
-from secure_fd.recipes import Schedule
+from secure_fd.recipes import Schedule, one_lesson
 from secure_fd.selection.client import ProxyRatioSelector
 from secure_fd.simulation import fresh_networks
 
@@ -135,13 +137,15 @@ TROUBLES: Mapping[str, Sequence[Trouble]] = {
 """What is done to balanced proxies of the clients' own set, in this order."""
 _OPEN: Mapping[str, Any] = {"none_of_mine": False}
 _EVEN: Mapping[str, Any] = {"selector": ProxyRatioSelector(prior=0.0), "rare": 0.0}
-ROWS: Mapping[str, Mapping[str, Any]] = {
-    "survey": {},
-    "no survey": _OPEN,
-    "even": _EVEN,
-    "neither": {**_OPEN, **_EVEN},
+ROWS: Mapping[str, Callable[[Labels], AnyMethod]] = {
+    "survey": SelectiveFD,
+    "no survey": partial(SelectiveFD, **_OPEN),
+    "even": partial(SelectiveFD, **_EVEN),
+    "neither": partial(SelectiveFD, **_OPEN, **_EVEN),
+    "heads": lambda _: PooledHeads(),
+    "heads, no survey": lambda _: PooledHeads(**_OPEN),
 }
-"""What Selective-FD is without the survey, and where it takes all classes for equally common."""
+"""Selective-FD, its twins, and pooled heads that teach networks."""
 
 
 def prepare(data_dir: Path | None, cells: Sequence["Cell"], _: Progress) -> Troubled:
@@ -157,13 +161,13 @@ def prepare(data_dir: Path | None, cells: Sequence["Cell"], _: Progress) -> Trou
 
 
 def measure(data_dir: Path | None, cell: "Cell", made: Troubled, progress: Progress) -> Result:  # noqa: ARG001 - the data is prepared
-    """What Selective-FD labels and teaches; without students, in one round about all proxies."""
+    """What is labelled and taught; without students, Selective-FD asks about all proxies once."""
     start, data = time.process_time(), made.data
     rounds, schedule = _steps(cell, len(made.own))
     run = Federation(
         participants_of(fresh_networks(data, cell.seed), data.clients),
         data.proxies.pixels,
-        SelectiveFD(cell.labels, **ROWS[cell.row]),
+        ROWS[cell.row](cell.labels),
         schedule=schedule,
         seed=cell.seed,
     )
@@ -178,22 +182,35 @@ def measure(data_dir: Path | None, cell: "Cell", made: Troubled, progress: Progr
 
 
 def _steps(cell: "Cell", n_proxies: int) -> tuple[int, Schedule]:
-    recipe = our_recipe(cell.image_set, cell.split)
+    if cell.row.startswith("heads"):
+        recipe = one_lesson(n_proxies, image_set=cell.image_set)
+        steps = recipe.schedule.proxy_steps if cell.students else 1
+        return recipe.rounds, replace(recipe.schedule, proxy_steps=steps)
     if not cell.students:
         return 1, Schedule(0, 0, 0, n_proxies)
+    recipe = our_recipe(cell.image_set, cell.split)
     asked = min(recipe.schedule.proxies_per_round, n_proxies)
     return recipe.rounds, replace(recipe.schedule, proxies_per_round=asked)
+
+
+def _labels(run: Federation, n_proxies: int) -> NDArray[np.int64]:
+    """[P] the class that was last taught of each proxy, -1 of one that never taught."""
+    labels, first = np.full(n_proxies, -1), run.clients[0].half
+    if isinstance(first, HeadLearner):
+        lesson = first.lesson()
+        labels[lesson.indices.numpy()] = lesson.targets.argmax(dim=1).numpy()
+    for seen in run.transcript.distillation:
+        kept = seen.ensemble.indices[seen.ensemble.kept]
+        labels[kept] = seen.ensemble.predictions[seen.ensemble.kept].argmax(axis=1)
+    return labels
 
 
 def taught(run: Federation, made: Troubled) -> dict[str, float]:
     """Shares of foreign and own proxies that taught in any round, and how often rightly at last."""
     server, truth = run.server.half, made.data.proxies.labels.numpy()
-    if not isinstance(server, VoteServer):
-        raise LocalError("this study is about votes")
-    labels = np.full(len(truth), -1)
-    for seen in run.transcript.distillation:
-        kept = seen.ensemble.indices[seen.ensemble.kept]
-        labels[kept] = seen.ensemble.predictions[seen.ensemble.kept].argmax(axis=1)
+    if not isinstance(server, VoteServer | HeadServer):
+        raise LocalError("this study is about votes and heads")
+    labels = _labels(run, len(truth))
     teaches, right = labels >= 0, labels == truth
     shares = {
         FOREIGN: (teaches, ~made.own),
