@@ -222,7 +222,7 @@ _TUNED: Mapping[str, _Tuned] = {
     "fashion_mnist": _Tuned(40, 1000, whole_views="mirror"),
     "cifar10_features": _Tuned(40, 2000, whole_steps=400),
     "chest_xray": _Tuned(25, 750, whole_steps=250),
-    "mnist5k": _Tuned(30, 128, "bend", whole_steps=300, warmup=500),
+    "mnist5k": _Tuned(30, 128, "turn", whole_steps=300, warmup=500),
 }
 _OTHER = _Tuned(30, 128, whole_steps=300, warmup=500)
 _BATCH = 128
