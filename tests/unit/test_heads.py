@@ -17,14 +17,18 @@ from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import Exchange
 from secure_fd.methods.heads import (
     CANDIDATES,
+    KNOWN,
     LEVELS,
+    HeadClient,
     HeadLearner,
+    HeadServer,
     MeanCodec,
     PooledHeads,
-    Search,
+    head_message,
     index_subject,
     simplex,
 )
+from secure_fd.methods.residuals import Search
 from secure_fd.recipes import SGD, Recipe, Schedule
 from secure_fd.selection.density import (
     ProxyReference,
@@ -266,3 +270,70 @@ def test_statistics_in_clear_tell_who_holds_what(digits: FederatedData) -> None:
     assert Capability.READ_STATISTICS not in held
     assert Capability.READ_STATISTICS in server_view(clear.transcript, public).capabilities
     assert Capability.READ_STATISTICS not in server_view(masked.transcript, public).capabilities
+
+
+# What clients know.
+
+ONCE = Schedule(
+    warmup_steps=0,
+    local_steps=0,
+    proxy_steps=1,
+    anneal_over=1,
+    sgd=SGD(0.05, distillation_batch=32),
+)
+
+
+def test_heads_teach_no_proxy_that_nobody_knows(digits: FederatedData) -> None:
+    """Six of ten classes have no holder; the twin, which does not ask, teaches them all."""
+    own = np.isin(digits.proxies.labels.numpy(), [c.classes[0] for c in digits.clients])
+    asked = run(digits, PooledHeads(1, features=SMALL), 2, ONCE)
+    server = asked.federation.server.half
+    assert isinstance(server, HeadServer)
+    assert server.known is not None
+    assert server.known.gated
+    taught = np.zeros(len(own), dtype=bool)
+    taught[half(asked).lesson().indices.numpy()] = True
+    assert np.array_equal(taught, server.known.proxies)
+    assert taught[~own].mean() < 0.1
+    assert taught[own].mean() > 0.75
+    twin = run(digits, PooledHeads(1, features=SMALL, none_of_mine=False), 2, ONCE)
+    assert half(twin).lesson().indices.tolist() == list(range(len(own)))
+    assert twin.transcript.survey is None
+
+
+def test_a_survey_of_heads_is_masked_like_any_sum(digits: FederatedData) -> None:
+    method = PooledHeads(0, features=SMALL)
+    clear, masked = (run(digits, method, 1, ONCE, secure=s) for s in (None, "masks"))
+    one, other = clear.transcript.survey, masked.transcript.survey
+    assert one is not None
+    assert other is not None
+    assert np.array_equal(one.total, other.total)
+    assert one.uploads is not None
+    assert other.uploads is None
+    assert np.array_equal(half(clear).known, half(masked).known)
+
+
+def test_heads_that_teach_nothing_ask_nothing(digits: FederatedData) -> None:
+    made = run(digits, PooledHeads(0, features=SMALL), 1)
+    assert made.transcript.survey is None
+    assert half(made).known.all()
+
+
+def test_a_client_without_the_first_head_cannot_tell(digits: FederatedData) -> None:
+    made = run(digits, PooledHeads(0, features=SMALL), 1)
+    found = half(made)
+    assert isinstance(found, HeadClient)
+    assert found._familiar() is not None
+    found._ratios = None
+    assert found._familiar() is None
+    found.missed(index_subject(0), head_message(found.head))
+    assert found._familiar() is not None
+
+
+def test_known_proxies_of_another_number_are_refused(digits: FederatedData) -> None:
+    found = half(run(digits, PooledHeads(0, features=SMALL), 1))
+    bits = np.arange(len(digits.proxies)) % 3 == 0
+    found.take(KNOWN + np.packbits(bits).tobytes())
+    assert np.array_equal(found.known, bits)
+    with pytest.raises(PeerError, match="known"):
+        found.take(KNOWN + np.packbits(bits).tobytes() + b"\0")
