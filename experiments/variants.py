@@ -1,7 +1,7 @@
-"""Methods that only an ablation runs: Selective-FD told the truth, or with selectors refitted."""
+"""Methods that only an ablation runs: Selective-FD told the truth, refitted, otherwise weighed."""
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -9,14 +9,17 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import ByNetwork, Opinion, Own, Setting
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import Contribution, Ensemble, FloatArray, IntArray, Sums
+from secure_fd.methods.base import ByNetwork, Labels, Opinion, Own, Setting, WeighedVotes
 from secure_fd.methods.heads import HeadClient, PooledHeads, Public
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.selection.client import Selection
 from secure_fd.selection.density import Same
 from secure_fd.training import Lesson
 
 _BATCH = 1000
+Weight = Literal["selector", "one"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +44,36 @@ class TaughtTruth(PooledHeads):
         return TruthClient(self, Public.of(self.features, setting), setting, own)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded(SelectiveFD):
+    """Hard votes whose weight is another expert's: of the selector alone, or one everywhere."""
+
+    weight: Weight = "selector"
+
+    def opinion_of(self, verdict: Selection, n_classes: int) -> Opinion:
+        """The same votes, otherwise weighed."""
+        found = SelectiveFD.opinion_of(self, verdict, n_classes)
+        if not isinstance(found, WeighedVotes):
+            raise ConfigurationError("votes", self.votes, "use weighed")
+        given = {each.name: getattr(found, each.name) for each in fields(found)}
+        return _Reweighed(**given, weight=self.weight)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reweighed(WeighedVotes):
+    weight: Weight = "selector"
+
+    def contribution(
+        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
+    ) -> Contribution:
+        """The class that both experts name, with this weight."""
+        found = WeighedVotes.contribution(self, indices, predictions, labels, trust)
+        if self.weight == "one":
+            return Contribution(np.ones(len(indices)), found.predictions)
+        named = (self.evidence[indices] * found.predictions).sum(axis=1)
+        return Contribution(np.sqrt(named), found.predictions)
+
+
 class TruthClient(HeadClient):
     """Shares what a client of pooled heads does, and is told the labels of all proxies."""
 
@@ -49,8 +82,9 @@ class TruthClient(HeadClient):
         self._truth = torch.from_numpy(method.truth).float()
 
     def lesson(self) -> Lesson:
-        """All proxies with their true labels."""
-        return replace(super().lesson(), targets=self._truth)
+        """The proxies of the lesson with their true labels."""
+        lesson = super().lesson()
+        return replace(lesson, targets=self._truth[lesson.indices.cpu()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,7 +60,7 @@ from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.federation import Federation, Participant, participants_of
+from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -75,23 +75,27 @@ from secure_fd.transcript import Transcript
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of Selective-FD, or of FedAvg where it has no labels. noise: in steps, or of a unit."""
+class Row:
+    """A row of a method of votes, or of FedAvg where it has no labels.
+
+    noise: in steps, or of a unit. method: from labels, by default Selective-FD.
+    """
 
     label: str
     labels: Labels | None = None
     masks: bool = False
     noise: Literal["", "steps", "label", "record"] = ""
+    method: Callable[[Labels], AnyMethod] = SelectiveFD
 
 
-_ROWS: Mapping[str, _Row] = {
-    "fedavg": _Row("FedAvg"),
-    "fedavg-dp-sgd": _Row("FedAvg + DP-SGD", noise="steps"),
-    "selective-fd-soft": _Row("Selective-FD soft", "soft"),
-    "selective-fd-hard": _Row("Selective-FD hard", "hard"),
-    "selective-fd-hard-masks": _Row("Selective-FD hard + masks", "hard", masks=True),
-    "selective-fd-hard-dp-label": _Row("Selective-FD hard + DP label unit", "hard", noise="label"),
-    "selective-fd-hard-dp-record": _Row(
+_ROWS: Mapping[str, Row] = {
+    "fedavg": Row("FedAvg"),
+    "fedavg-dp-sgd": Row("FedAvg + DP-SGD", noise="steps"),
+    "selective-fd-soft": Row("Selective-FD soft", "soft"),
+    "selective-fd-hard": Row("Selective-FD hard", "hard"),
+    "selective-fd-hard-masks": Row("Selective-FD hard + masks", "hard", masks=True),
+    "selective-fd-hard-dp-label": Row("Selective-FD hard + DP label unit", "hard", noise="label"),
+    "selective-fd-hard-dp-record": Row(
         "Selective-FD hard + DP record unit", "hard", noise="record"
     ),
 }
@@ -179,10 +183,9 @@ class Played:
     accuracy: float | None = None
 
 
-def play(turn: Turn[Prepared], run: int) -> Played:
+def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     """One whole run of a row, on the records that the game gives it."""
-    made, row, job = turn.made, _ROWS[turn.row], turn.job
-    own = substream(turn.seed, f"run {run}")
+    own = substream(seed, f"run {run}")
     # A network a client, of the one architecture; the same for every row of a run.
     networks = [
         made.public.architecture(substream(own, f"network {k}")) for k in range(made.scale.clients)
@@ -200,7 +203,7 @@ def play(turn: Turn[Prepared], run: int) -> Played:
     runner = Federation(
         members,
         made.public.proxies,
-        SelectiveFD(row.labels),
+        row.method(row.labels),
         aggregation=(MaskedSum(len(members), public_seed=own) if row.masks else None),
         protection=protection,
         schedule=schedule,
@@ -216,9 +219,7 @@ def play(turn: Turn[Prepared], run: int) -> Played:
     return Played(runner.transcript, tuple(runner.models), reached)
 
 
-def _fedavg(
-    made: Prepared, row: _Row, job: Job, members: Sequence[Participant], own: int
-) -> Played:
+def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], own: int) -> Played:
     scale = made.scale
     optimiser: SGD | PrivateSGD = scale.schedule.sgd
     if row.noise:
@@ -266,33 +267,35 @@ _QUICK_LABELS = replace(label_only.QUICK, sigmas=(0.1, 0.3), calibration=20)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Arena:
+class Arena:
     """All runs of a row, and who may see what of them.
 
     answers: by run and client, the deployed network's probabilities. facts: details of all results.
     """
 
     made: Prepared
-    row: _Row
+    row: Row
     seed: int
     runs: tuple[Played, ...]
     answers: tuple[tuple[Oracle, ...], ...]
     facts: Mapping[str, float]
 
     @classmethod
-    def of(cls, turn: Turn[Prepared]) -> "_Arena":
+    def of(
+        cls, made: Prepared, row: Row, job: Job, seed: int, progress: Progress = lambda _: None
+    ) -> "Arena":
         """Play all runs of a row; probabilities are computed once however many attacks ask."""
-        game, row = turn.made.game, _ROWS[turn.row]
+        game = made.game
         played = []
         for run in game.runs:
-            played.append(play(turn, run))
-            turn.progress(100 * (run + 1) // len(game.runs))
+            played.append(play(made, row, job, seed, run))
+            progress(100 * (run + 1) // len(game.runs))
         answers = tuple(
             tuple(Oracle(partial(_probabilities, network), _UNCAPPED) for network in run.networks)
             for run in played
         )
-        facts = _facts(row, turn.job, played, game)
-        return cls(turn.made, row, turn.seed, tuple(played), answers, facts)
+        facts = _facts(row, job, played, game)
+        return cls(made, row, seed, tuple(played), answers, facts)
 
     def caveats(self, name: str) -> tuple[str, ...]:
         """What an attack's figure must be read with in this row."""
@@ -406,7 +409,7 @@ def _probabilities(network: nn.Module, images: Tensor) -> Tensor:
     return torch.from_numpy(predict(network, images))
 
 
-def _facts(row: _Row, job: Job, played: Sequence[Played], game: Game) -> dict[str, float]:
+def _facts(row: Row, job: Job, played: Sequence[Played], game: Game) -> dict[str, float]:
     """Mean accuracy, and what the row's claim allows any attack at most where it covers them all.
 
     Two runs of a pair exchange records, so the claim counts in its replace-one form: for one
@@ -432,11 +435,22 @@ def _rows(job: Job) -> Mapping[str, str]:
 
 
 def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
-    """Draw candidates, proxies and test images, disjoint, and who takes part in which run.
+    """The game, and what label-only attacks need before they ask: shadows and controls."""
+    drawn = draw(job, QUICK if job.quick else FULL, seed)
+    progress(10)
+    candidates = [own for _, own in drawn.candidates]
+    effort = _QUICK_LABELS if job.quick else _LABELS
+    variants = label_only.variants(drawn.public, candidates[0], seed, effort)
+    progress(50)
+    posed = tuple(tuple(attack.against(own, seed) for attack in variants) for own in candidates)
+    return replace(drawn, label_only=posed)
 
-    Then the shadows and controls of label-only attacks, and the candidates' neighbours.
+
+def draw(job: Job, scale: Scale, seed: int) -> Prepared:
+    """Candidates, proxies and test images, disjoint, and who takes part in which run.
+
+    And the candidates' neighbours, of which votes tell; no label-only attack.
     """
-    scale = QUICK if job.quick else FULL
     sizes = Sizes(scale.proxies, 60, 0, local=scale.candidates * scale.clients)
     data = federate(load(job.dataset, job.data_dir), Split("iid"), scale.clients, seed, sizes)
     owned = [labelled(concatenate([c.train, c.validation])) for c in data.clients]
@@ -444,19 +458,15 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
     public = public_of(data)
     require_disjoint(pool.candidates, Labelled(public.proxies, public.require_labels()))
     game = draw_game(pool, scale.runs, seed)
-    progress(10)
     each = [pool.candidates_of(k) for k in range(scale.clients)]
-    effort = _QUICK_LABELS if job.quick else _LABELS
-    variants = label_only.variants(public, each[0], seed, effort)
-    progress(50)
-    posed = tuple(tuple(attack.against(own, seed) for attack in variants) for own in each)
     indirect = tuple(IndirectMembership.prepare(public, own, k) for k, own in enumerate(each))
-    return Prepared(scale, game, public, data.test, posed, indirect)
+    return Prepared(scale, game, public, data.test, (), indirect)
 
 
 def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     """Play all runs of a row, and attack them by every route."""
-    arena, prepared = _Arena.of(turn), turn.made
+    prepared, row = turn.made, _ROWS[turn.row]
+    arena = Arena.of(prepared, row, turn.job, turn.seed, turn.progress)
     candidates = prepared.candidates
     shadows: dict[str, Attempt] = {
         kind.name: partial(arena.played_out, [kind(own, k) for k, own in candidates], arena.outside)
