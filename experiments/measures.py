@@ -52,6 +52,8 @@ STUDENT = "student accuracy"
 """Of least squares on the labelled proxies, on held-out records."""
 BYTES_UP = "bytes up a client"
 """In all rounds."""
+DIVERGED = "diverged rounds"
+"""Of FedAvg: rounds in which a client's training left what can be shared, mean over clients."""
 RESNET_UP, RESNET_DOWN = "ResNet-18, bytes up a round", "ResNet-18, bytes down a round"
 """Of FedAvg's cells on frozen features: what its real messages would weigh."""
 TERMS = {
@@ -98,7 +100,7 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
     from secure_fd.methods.votes import ProxyVotes
 
     if cell.method == "fedavg":
-        return of_messages(made.data)
+        return {**of_messages(made.data), **of_divergence(runner)}
     if isinstance(runner, FixedLabels):
         return of_bound(runner, made.data)
     if isinstance(runner.method, ProxyVotes):
@@ -122,6 +124,18 @@ def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
         **{shown: float(np.mean([one[name] for one in each])) for name, shown in names.items()},
         RIGHT_OF_ALL: float(right),
     }
+
+
+def of_divergence(runner: "Runner") -> dict[str, float]:
+    """How often training diverged."""
+    from secure_fd.federation import Federation
+    from secure_fd.methods.fedavg import FedAvgClient
+
+    if not isinstance(runner, Federation):
+        return {}
+    halves = [client.half for client in runner.clients]
+    counts = [half.diverged for half in halves if isinstance(half, FedAvgClient)]
+    return {DIVERGED: float(np.mean(counts))}
 
 
 def of_messages(data: "FederatedData") -> dict[str, float]:

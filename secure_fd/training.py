@@ -183,6 +183,12 @@ class Trainer:
         state = self._sgd.state
         return [state[p].get("momentum_buffer") for p in layer_parameters(self.model)]
 
+    def rest(self) -> None:
+        """Lose all momentum, as parameters were replaced that it had been gathered on."""
+        for own in self.velocity:
+            if own is not None:
+                own.zero_()
+
     @property
     def learning_rate(self) -> float:
         """Of the next step; a schedule may set it."""

@@ -21,7 +21,7 @@ from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Learner
+from secure_fd.training import Learner, Trainer
 from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of
 
 _INDEX: Final = struct.Struct(">Q")
@@ -58,10 +58,16 @@ class ParameterCodec:
         """Largest encoded integer."""
         return 2 * self.limit * self.resolution
 
+    def fits(self, client: int, parameters: Float32Array) -> bool:
+        """Whether parameters [m] are finite, and small enough to be encoded."""
+        return bool(
+            (np.abs(parameters.astype(np.float64)) * self.shares[client] <= self.limit).all()
+        )
+
     def encode(self, client: int, parameters: Float32Array) -> WordArray:
         """[m] integers of share * parameters. Raises LocalError where one does not fit."""
         weighted = parameters.astype(np.float64) * self.shares[client]
-        if not (np.abs(weighted) <= self.limit).all():
+        if not self.fits(client, parameters):
             raise LocalError(
                 f"parameters: one is not finite or beyond {self.limit}; training has diverged"
             )
@@ -110,9 +116,9 @@ class FedAvg:
     """Local training from the global model, then the mean of the clients' parameters by records.
 
     optimiser: by default the schedule's; a `PrivateSGD` makes every step DP-SGD. local_steps: a
-    round, by default as many as a distilling client takes in all. Momentum is a client's own, and
-    outlives the averaging. All networks must be of one architecture; the first client's parameters
-    start the run.
+    round, by default as many as a distilling client takes in all. Momentum begins anew in each
+    round. A client whose training diverges shares the model that it was sent. All networks must be
+    of one architecture; the first client's parameters start the run.
 
     >>> FedAvg().name
     'FedAvg'
@@ -164,6 +170,8 @@ class FedAvgClient(LearningHalf):
         self.learner = learner
         self._number, self._codec, self._steps = number, codec, steps
         self._model: Float32Array | None = None
+        self.diverged = 0
+        """Rounds in which its training left what can be shared."""
 
     def begin(self) -> ClientTurn:
         """Nothing: training starts from the server's model."""
@@ -173,8 +181,10 @@ class FedAvgClient(LearningHalf):
         """Train from the newest global model, share, and take over the mean."""
         self._read(subject)
         self._load()
+        if isinstance(self.learner.trainer, Trainer):
+            self.learner.trainer.rest()
         yield from self.learner.local(self._steps)
-        own = flatten(self.learner.model).cpu().numpy()
+        own = self._trained()
         try:
             told = yield Share(self._codec.encode(self._number, own), self._codec.bound)
         except Void:
@@ -194,6 +204,14 @@ class FedAvgClient(LearningHalf):
         """Of DP-SGD, where it is on."""
         trainer = self.learner.trainer
         return trainer.guarantee() if isinstance(trainer, PrivateTrainer) else None
+
+    def _trained(self) -> Float32Array:
+        """[m] its parameters; those that it was sent where its own do not fit."""
+        own = np.asarray(flatten(self.learner.model).cpu().numpy())
+        if self._model is None or self._codec.fits(self._number, own):
+            return own
+        self.diverged += 1
+        return self._model
 
     def _read(self, subject: bytes) -> None:
         """The round; in the first one, the model that starts the run."""

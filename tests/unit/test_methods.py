@@ -14,7 +14,7 @@ from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Federation, participants_of
 from secure_fd.knowledge import (
     Ensemble,
@@ -491,11 +491,44 @@ def test_fedavg_refuses_what_cannot_be_averaged(digits: FederatedData) -> None:
         participants_of(networks(3), data)
     with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
         Federation(participants(digits), None, FedAvg(), aggregation=PlainSum(3))
-    diverged = Federation(
-        participants(digits), None, FedAvg(SGD(learning_rate=1e30), 11), device=CPU
-    )
-    with pytest.raises(LocalError, match="diverged"):
-        list(diverged.rounds(1))
+
+
+def test_a_client_that_diverges_shares_what_it_was_sent(digits: FederatedData) -> None:
+    made = Federation(participants(digits), None, FedAvg(SGD(learning_rate=1e30), 11), device=CPU)
+    start = flatten(made.models[0]).numpy().copy()
+    list(made.rounds(2))
+    halves = [client.half for client in made.clients]
+    assert [half.diverged for half in halves if isinstance(half, FedAvgClient)] == [2] * 4
+    assert made.global_parameters is not None
+    assert np.abs(made.global_parameters - start).max() < 1e-5
+    well = Federation(participants(digits), None, FedAvg(SGD(learning_rate=0.1), 11), device=CPU)
+    list(well.rounds(2))
+    assert [getattr(client.half, "diverged", None) for client in well.clients] == [0] * 4
+
+
+def test_momentum_begins_anew_after_averaging(
+    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds of one step each with momentum are those of plain steps; the twin's are not."""
+
+    def ends(momentum: float) -> FloatArray:
+        sgd = SGD(learning_rate=0.1, momentum=momentum)
+        made = Federation(participants(digits), None, FedAvg(sgd, 1), device=CPU)
+        list(made.rounds(2))
+        assert made.global_parameters is not None
+        return made.global_parameters.astype(np.float64)
+
+    rested = ends(0.5)
+    monkeypatch.setattr(Trainer, "rest", lambda _: None)
+    carried = ends(0.5)
+    # Nesterov's first step is (1 + momentum) plain ones.
+    monkeypatch.undo()
+    sgd = SGD(learning_rate=0.1 * 1.5)
+    plain = Federation(participants(digits), None, FedAvg(sgd, 1), device=CPU)
+    list(plain.rounds(2))
+    assert plain.global_parameters is not None
+    assert np.abs(rested - plain.global_parameters).max() < 1e-5
+    assert np.abs(carried - plain.global_parameters).max() > 1e-4
 
 
 # What a federation refuses, and what it must not disturb.
