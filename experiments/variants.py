@@ -125,8 +125,8 @@ class Refitted(SelectiveFD, ByNetwork):
 
 
 def taught_truth(made: SelectiveFD, truth: FloatArray) -> TrueLabels:
-    """The same method, told the truth [P, C]."""
-    return TrueLabels(**_settings(made), truth=truth)
+    """The same method, told the truth [P, C] about all proxies."""
+    return TrueLabels(**{**_settings(made), "none_of_mine": False}, truth=truth)
 
 
 def refitted(made: SelectiveFD) -> Refitted:

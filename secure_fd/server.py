@@ -112,7 +112,8 @@ class Server:
         with self._watch:
             opening = self.sums.open(terms)
         for k, data in opening.items():
-            out.setdefault(k, []).append(data)
+            if k not in self._away:  # it was not told of this sum
+                out.setdefault(k, []).append(data)
         return out
 
     def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:

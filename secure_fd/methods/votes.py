@@ -56,7 +56,7 @@ from secure_fd.methods.base import (
 )
 from secure_fd.methods.survey import BOUND, Known, Survey, Surveys
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import FromAnswers, Guard, NetworkFree, NoProtection
+from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
 from secure_fd.training import Learner, Lesson, predict
 from secure_fd.transcript import DistillationRound, SurveyRound, Transcript, uploads_of
 
@@ -112,8 +112,8 @@ class _Terms:
     @property
     def asks_first(self) -> bool:
         """Whether clients are asked what they know, which nothing but the sum would protect."""
-        plain = self.setting.protection.name == NoProtection.name
-        return plain and isinstance(self.rule, Surveys) and self.rule.asks_first
+        passes = self.setting.protection.lets_pass
+        return passes and isinstance(self.rule, Surveys) and self.rule.asks_first
 
     @property
     def survey(self) -> Survey:
@@ -154,6 +154,8 @@ class VoteClient(LearningHalf):
     def round(self, subject: bytes) -> ClientTurn:
         """Answer, and learn from the ensemble; after a void sum, from private records alone."""
         indices, first = self._asked(subject)
+        if first and self._surveyed:
+            raise PeerError("the server asks for a second survey")
         try:
             if first:
                 yield Share(self._terms.survey.encode(self.opinion.familiar), BOUND)
@@ -202,13 +204,13 @@ class VoteClient(LearningHalf):
     def _asked(self, subject: bytes) -> tuple[IntArray, bool]:
         """[m] the round's proxies, which the client derives, and whether a survey comes first.
 
-        PeerError where others are meant, and for a second survey: a client answers one.
+        PeerError where others are meant, and for a survey where none was agreed.
         """
         if len(subject) != _SUBJECT.size:
             raise PeerError(f"a round's subject has {len(subject)} bytes; use {_SUBJECT.size}")
         index, first, _ = _SUBJECT.unpack(subject)
-        if first and (self._surveyed or not self._terms.asks_first):
-            raise PeerError(f"round {index} asks for a survey that is not due")
+        if first and not self._terms.asks_first:
+            raise PeerError(f"round {index} asks for a survey that was not agreed")
         self.learner.round = max(index, self.learner.round)
         indices = self._terms.draws.of(index)
         if self._terms.subject(index, indices, first=first) != subject:

@@ -137,6 +137,11 @@ class Protection(ABC):
         return self._parts
 
     @property
+    def lets_pass(self) -> bool:
+        """Whether answers leave as they are: what is no vote may then be asked as well."""
+        return False
+
+    @property
     def answers_apart(self) -> bool:
         """Whether the claim is about one answer, so that no answer may steer a later one."""
         return False
@@ -188,6 +193,11 @@ class NoProtection(Protection):
     """
 
     name = "none"
+
+    @property
+    def lets_pass(self) -> bool:
+        """Always."""
+        return True
 
     def agree(self, public: Public) -> None:
         """Nothing is spent."""

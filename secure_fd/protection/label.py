@@ -148,6 +148,11 @@ class LabelUnit(Protection):
         return self._mechanism
 
     @property
+    def lets_pass(self) -> bool:
+        """Without noise."""
+        return self.noiseless
+
+    @property
     def answers_apart(self) -> bool:
         """With noise: a weight that hangs on earlier answers would tell of them once more."""
         return not self.noiseless

@@ -132,7 +132,7 @@ def test_the_record_unit_without_noise_asks_no_network_and_promises_nothing(warm
     """Its votes come from the head, so they are not those of the row without protection."""
     without = replace(PLAIN, privacy=Privacy("record", None))
     plain, head, again = run(PLAIN, warm), run(without, warm), run(without, warm)
-    assert head.figures[BYTES_UP] > plain.figures[BYTES_UP]
+    assert head.figures[BYTES_UP] != plain.figures[BYTES_UP]
     assert head.per_client == again.per_client
     assert not privacy_of(head).get("holds", False)
 

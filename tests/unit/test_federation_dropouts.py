@@ -39,7 +39,7 @@ from tests.small_federation import (
 
 GONE = Stage.INPUT
 CPU = torch.device("cpu")
-SUBJECT = HEADER_BYTES + 4 + 40
+SUBJECT = HEADER_BYTES + 4 + 41
 """Bytes of a round's subject: frame, position, round and digest."""
 
 

@@ -281,10 +281,32 @@ def test_a_survey_that_failed_is_asked_again(digits: FederatedData) -> None:
     assert made.transcript.survey.index == 1
 
 
-def test_a_client_that_was_away_catches_up_over_a_survey(digits: FederatedData) -> None:
-    plan = faults({0: {2: Stage.PREPARE}})
-    made = federation(digits, SelectiveFD("soft"), aggregation=MaskedSum(4), dropouts=plan)
-    assert [report.survivors for report in made.rounds(2)] == [(0, 1, 3), (0, 1, 2, 3)]
+@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_client_that_was_away_catches_up_over_a_survey(
+    digits: FederatedData, stage: Stage, masked: bool
+) -> None:
+    plan = faults({0: {2: stage}})
+    made = federation(
+        digits,
+        SelectiveFD("soft"),
+        aggregation=MaskedSum(4) if masked else None,
+        dropouts=plan,
+    )
+    assert [len(report.survivors) for report in made.rounds(2)][1] == 4
+
+
+def test_a_client_that_answered_a_survey_but_no_vote_learns_later(digits: FederatedData) -> None:
+    """It went silent between the two sums: what it missed names a survey that it has answered."""
+    made = federation(digits, SelectiveFD("soft"))
+    client = made._halves[1]
+    assert isinstance(client, VoteClient)
+    run(made, 1)
+    assert client._surveyed
+    server = made._server_half
+    assert isinstance(server, VoteServer)
+    indices = server._terms.draws.of(1)
+    client.missed(server._terms.subject(1, indices, first=True), b"")
 
 
 # What is taught of rare classes.
