@@ -285,7 +285,8 @@ def heads(cell: Cell, data: FederatedData) -> PooledHeads | AFL:
         return AFL()
     residual = cell.rounds - 1
     if cell.variant == TRUE_LABELS:
-        return TaughtTruth(residual, truth=one_hot(data.proxies.labels.numpy(), data.n_classes))
+        truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
+        return TaughtTruth(residual, none_of_mine=False, truth=truth)
     return PooledHeads(residual, _SHARPNESS if cell.variant == SHARPENED else None)
 
 

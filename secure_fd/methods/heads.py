@@ -56,8 +56,6 @@ HEAD, KNOWN, CHOICE = b"h", b"k", b"c"
 LEVELS: Final = 1 << 17
 """Steps from one end of a mean to the other: three lanes of ten clients fit into a word."""
 _INDEX: Final = struct.Struct(">Q")
-_LEAST_SHARE = 0.01
-"""Least share of a class among the proxies, against equal shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,25 +161,20 @@ class Public:
         return Familiar(knows, holds)
 
     def scores(self, head: FloatArray) -> FloatArray:
-        """[P, C] at the proxies, each class over its share there: proxies count as balanced."""
-        raw = self.reference.proxy_features @ head
-        return np.asarray(raw / self._shares(head))
+        """[P, C] at the proxies, whatever shares of them are of which class."""
+        return np.asarray(self.reference.proxy_features @ head)
 
     def answers(self, head: FloatArray, images: Images) -> FloatArray:
         """[N, C] probabilities about images that the map was not fitted on."""
         single = head.astype(np.float32)
         raw = np.concatenate([features @ single for features in self.mapped(images)])
-        return simplex(np.asarray(raw / self._shares(head)))
+        return simplex(raw)
 
     def mapped(self, images: Images) -> Iterator[SingleArray]:
         """Features of images in parts [n, D]; what they are mapped to before is kept."""
         inputs = whitened(Same(self.reference), Same(images.pixels)).astype(np.float32)
         for start in range(0, len(inputs), _AT_ONCE):
             yield self.reference.fourier.single(inputs[start : start + _AT_ONCE])
-
-    def _shares(self, head: FloatArray) -> FloatArray:
-        mean = (self.reference.proxy_features @ head).mean(axis=0)
-        return np.asarray(np.maximum(mean, _LEAST_SHARE / self.n_classes))
 
 
 _AT_ONCE = 2000
