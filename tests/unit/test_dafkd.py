@@ -14,7 +14,7 @@ from attacks.view import Capability, client_view, server_view
 from experiments.measures import diagnose
 from secure_fd import models, private_training, simulate
 from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
-from secure_fd.aggregation.base import PlainSum, SecureSum
+from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
@@ -26,6 +26,7 @@ from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import Recipe, Schedule
 from secure_fd.selection.client import ProxyRatioSelector
 from secure_fd.selection.discriminator import DiscriminatorSelector
+from tests import small_federation
 
 SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
 QUICK = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
@@ -355,3 +356,20 @@ def test_a_discriminator_approaches_its_optimum() -> None:
         client.judge_step(drawn(own), drawn(mixture))
     assert before > 0.2
     assert error() < 0.06
+
+
+@pytest.mark.parametrize("stage", [Stage.CONSISTENCY, Stage.UNMASK])
+def test_a_round_goes_on_without_a_client_that_fell_silent_in_its_first_sum(
+    digits: FederatedData, stage: Stage
+) -> None:
+    """It was not told of the next sum, so that must not be opened with it."""
+    method = DaFKD(generated=16, steps=1, adversarial=SMALL)
+    made = Federation(
+        small_federation.participants(digits),
+        None,
+        method,
+        aggregation=MaskedSum(4),
+        schedule=QUICK,
+        dropouts=small_federation.faults({0: {2: stage}}),
+    )
+    assert [report.survivors for report in made.rounds(2)] == [(0, 1, 3), (0, 1, 2, 3)]
