@@ -45,8 +45,8 @@ class SelectiveFD:
     class_by: in a weighed vote, evidence is by default the selector's for each class ("both" name
     the class), or its sum over the client's classes, at most 1, for all of them: then the "network"
     alone names the class. That is better where clients hold all classes and learnt alone first.
-    bits: of a weighed hard vote's weight. Two keep what tells guesses from knowledge; six tell
-    more of single records (membership .64 to .66 against .76 to .77), and teach no better.
+    bits: of a weighed hard vote's weight. Two keep what tells guesses from knowledge; six taught no
+    better, and told more of single records (`experiments/vote_encodings.py` measures both).
     none_of_mine: with weighed votes, whether a survey comes first, so that proxies that no client
     knows teach nothing (see `survey`). rare: see `Memory`.
     own_classes: with counted votes, a client names only classes whose own estimator accepts the
