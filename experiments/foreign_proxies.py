@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
@@ -31,9 +31,6 @@ from experiments.study import (
 )
 from experiments.tables import NONE, Table, new_table
 from secure_fd.recipes import IMAGE_SETS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _HOME = "experiments.troubles"
 SETS = ("mnist5k", "mnist", "fashion_mnist")
@@ -215,11 +212,6 @@ def _gate(found: Sequence[Result]) -> Table:
     return table
 
 
-def figure(_: Results) -> "Figure | None":
-    """None: the tables say it."""
-    return None
-
-
 STUDY = Study(
     name="foreign_proxies",
     script="foreign_proxies.py",
@@ -232,7 +224,6 @@ STUDY = Study(
     measure=later(f"{_HOME}:measure"),
     roots=lambda _: (f"{_HOME}:prepare", f"{_HOME}:measure", f"{_HOME}:TROUBLES", f"{_HOME}:ROWS"),
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
-    figure=figure,
     cost=lambda cell: 1000 if cell.students else 100 if cell.image_set == "mnist5k" else 400,
     out=lambda chosen: chosen.out or Path(f"runs/foreign_proxies{'-quick' * chosen.quick}"),
 )

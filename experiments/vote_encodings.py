@@ -34,8 +34,6 @@ from experiments.study import (
 from experiments.tables import NONE, Table, new_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from secure_fd.methods.selective_fd import SelectiveFD
 
 ENCODINGS: Mapping[str, Mapping[str, Any]] = {
@@ -197,11 +195,6 @@ def _mean(found: Sequence[Result]) -> str:
     return f"{sum(result.figures[AUC] for result in found) / len(found):.2f}"
 
 
-def figure(_: Results) -> "Figure | None":
-    """None: the table says it."""
-    return None
-
-
 STUDY = Study(
     name="vote_encodings",
     script="vote_encodings.py",
@@ -214,7 +207,6 @@ STUDY = Study(
     measure=later(f"{_HOME}:measure"),
     roots=lambda _: (f"{_HOME}:prepare", f"{_HOME}:measure", f"{_HOME}:ENCODINGS"),
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
-    figure=figure,
     image_set=lambda cell: "mnist" if cell.game == "accuracy" else None,
     cost=lambda cell: 250 if cell.game == "accuracy" else 100,
     out=lambda chosen: chosen.out or Path("runs/vote_encodings"),

@@ -46,7 +46,7 @@ from secure_fd.selection.density import (
 )
 from secure_fd.selection.own import OwnRatios
 from secure_fd.training import Learner, Lesson, accuracy, predict
-from secure_fd.transcript import ParameterRound, SurveyRound, Transcript, uploads_of
+from secure_fd.transcript import ParameterRound, Transcript, uploads_of
 
 Leave = Literal["network", "head", "mean", "validated"]
 CANDIDATES: Final = ("network", "head", "mean")
@@ -153,12 +153,7 @@ class Public:
         found = OwnRatios.of(client, self.reference, self.solver, own, pooled=records)
         features = self.reference.proxy_features
         left_out = own.ratios(features) / (1.0 - self.solver.leverage(features))[:, None]
-        knows, holds = (
-            np.zeros((len(features), self.n_classes), bool),
-            np.zeros(self.n_classes, bool),
-        )
-        knows[:, classes], holds[classes] = found.knows(left_out), found.telling
-        return Familiar(knows, holds)
+        return Familiar.of(classes, found.knows(left_out), found.telling, self.n_classes)
 
     def scores(self, head: FloatArray) -> FloatArray:
         """[P, C] at the proxies, whatever shares of them are of which class."""
@@ -422,8 +417,8 @@ class HeadTeacher(RecordingHalf):
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add a sum as the server saw it: of a client, its D x C sums; of the server, the head."""
         self._recorded += 1
-        if self._recorded > 1:
-            self._record_survey(index, seen, transcript)
+        if self._recorded > 1:  # counts of what was right tell of no record that was in a sum
+            self.public.survey.record(index, seen, transcript)
             return
         codec, uploads = self.public.codec, None
         read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, self.length)
@@ -434,15 +429,6 @@ class HeadTeacher(RecordingHalf):
             }
         sent = self.head.ravel().astype(np.float32)
         transcript.heads.append(ParameterRound(index, uploads, {}, sent))
-
-    def _record_survey(self, index: int, seen: Seen, transcript: Transcript) -> None:
-        """Of a round's further sums, the one of what clients know; counts of what was right say
-        nothing of a record that was in a sum.
-        """
-        length = self.public.survey.length
-        if len(seen.result.total) == length:
-            read = uploads_of(seen, self._setting.n_clients, BOUND, 0, length)
-            transcript.survey = SurveyRound(index, read, seen.result.total)
 
 
 def surveys(method: PooledHeads, setting: Setting) -> bool:

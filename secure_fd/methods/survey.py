@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import PeerError
+from secure_fd.exchange import Seen
 from secure_fd.knowledge import FloatArray, UnitArray
 from secure_fd.selection.client import Familiar
 from secure_fd.selection.own import ENOUGH, UNTYPICAL
+from secure_fd.transcript import SurveyRound, Transcript, uploads_of
 
 BOUND = 1
 _FEW = 0.05
@@ -93,6 +95,15 @@ class Survey:
         if familiar is None:
             return np.zeros(self.length, dtype=np.uint64)
         return np.concatenate([familiar.knows.reshape(-1), familiar.holds]).astype(np.uint64)
+
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> bool:
+        """Keep a sum as the server saw it; False where it is of another form: votes, or counts."""
+        total = seen.result.total
+        if len(total) != self.length:
+            return False
+        uploads = uploads_of(seen, transcript.n_clients, BOUND, 0, self.length)
+        transcript.survey = SurveyRound(index, uploads, total)
+        return True
 
     def known(self, total: UnitArray, contributors: int, records: Sequence[int]) -> Known:
         """What the sums [length] of so many contributors say. records: by client, for the error.

@@ -58,7 +58,7 @@ from secure_fd.methods.survey import BOUND, Known, Survey, Surveys
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
 from secure_fd.training import Learner, Lesson, predict
-from secure_fd.transcript import DistillationRound, SurveyRound, Transcript, uploads_of
+from secure_fd.transcript import DistillationRound, Transcript
 
 _SUBJECT = struct.Struct(">Q?32s")
 
@@ -295,13 +295,9 @@ class VoteServer(RecordingHalf):
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
-        clients, survey = self._setting.n_clients, self._terms.survey
-        if self._terms.asks_first and len(seen.result.total) == survey.length:
-            uploads = uploads_of(seen, clients, BOUND, 0, survey.length)
-            transcript.survey = SurveyRound(index, uploads, seen.result.total)
+        if self._terms.survey.record(index, seen, transcript) or self.ensemble is None:
             return
-        if self.ensemble is None:
-            return
+        clients = self._setting.n_clients
         codec, room = self._terms.codec, self._setting.protection.noise_terms.room
         transcript.distillation.append(
             DistillationRound.of(index, seen, self.ensemble, codec.levels, clients, room)

@@ -1,6 +1,6 @@
 """Where a client draws the line between its own distribution and the rest."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Literal, Protocol
@@ -163,11 +163,7 @@ class Selection:
         """The same of what it knows; None where it does not look."""
         if self.knows is None or self.telling is None:
             return None
-        spread = np.zeros((len(self.ratios), n_classes), dtype=np.bool_)
-        holds = np.zeros(n_classes, dtype=np.bool_)
-        spread[:, list(self.classes)] = self.knows
-        holds[list(self.classes)] = self.telling
-        return Familiar(spread, holds)
+        return Familiar.of(self.classes, self.knows, self.telling, n_classes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,6 +175,20 @@ class Familiar:
 
     knows: NDArray[np.bool_] = field(repr=False)
     holds: NDArray[np.bool_] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        classes: Sequence[int],
+        knows: NDArray[np.bool_],
+        telling: NDArray[np.bool_],
+        n_classes: int,
+    ) -> "Familiar":
+        """From what is known of the client's own classes, [P, k], and where that tells, [k]."""
+        spread = np.zeros((len(knows), n_classes), dtype=np.bool_)
+        holds = np.zeros(n_classes, dtype=np.bool_)
+        spread[:, list(classes)], holds[list(classes)] = knows, telling
+        return cls(spread, holds)
 
 
 class FittedSelector(Protocol):
@@ -269,17 +279,17 @@ class FittedProxyRatio:
     def judge(self, images: Tensor) -> Selection:
         """The verdict on images that the reference was not fitted on."""
         ratios = self.head.ratios(self.reference.features(images))
-        return self._verdict(ratios, ratios, ratios)
+        return self._verdict(ratios, ratios)
 
     def on_proxies(self) -> Selection:
         """The verdict on the proxies."""
-        return self._verdict(self.ratios, self.compared, self.left_out)
+        found = self._verdict(self.ratios, self.compared)
+        return replace(found, knows=self.own.knows(self.left_out), telling=self.own.telling)
 
-    def _verdict(self, ratios: FloatArray, compared: FloatArray, left_out: FloatArray) -> Selection:
+    def _verdict(self, ratios: FloatArray, compared: FloatArray) -> Selection:
         shares = class_shares(self.ratios)  # estimated on the proxies, whatever is asked about
         likely = posterior(ratios, self.n_classes, shares, self.common) * self.known
-        knows, telling = self.own.knows(left_out), self.own.telling
-        return Selection(self.head.classes, compared, self.thresholds, likely, knows, telling)
+        return Selection(self.head.classes, compared, self.thresholds, likely)
 
 
 @dataclass(frozen=True, slots=True)

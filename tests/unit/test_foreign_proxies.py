@@ -103,7 +103,7 @@ def test_tables_show_labels_students_and_the_gate() -> None:
     )
     assert students.rows[0] == ("none", "90.0", "90.0", "90.0", "90.0")
     assert [row[2] for row in gate.rows] == ["0 of 20"] * 3
-    assert foreign_proxies.figure(results("foreign_proxies", made)) is None
+    assert foreign_proxies.STUDY.figure(results("foreign_proxies", made)) is None
 
 
 def test_the_method_as_published_runs_the_papers_steps() -> None:
