@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from experiments.rows import BY_NETWORK, DISCRIMINATOR, FIRST_SEED, PROXY_LABELS, Cell
+from experiments.rows import ALL_RECORDS, BY_NETWORK, DISCRIMINATOR, FIRST_SEED, PROXY_LABELS, Cell
 from experiments.study import (
     Results,
     Study,
@@ -295,6 +295,7 @@ _SELECTORS = {
 _VARIANTS = {
     "true labels": ("experiments.variants:taught_truth",),
     "selector refitted": ("experiments.variants:refitted",),
+    ALL_RECORDS: ("experiments.variants:centralised",),
     DISCRIMINATOR: ("secure_fd.selection.discriminator:DiscriminatorSelector",),
 }
 

@@ -29,6 +29,8 @@ VALIDATION = "validation accuracy"
 """On records of all clients that none trained on, mean over clients."""
 NETWORK, HEAD, MEAN = "network accuracy", "head accuracy", "accuracy of network and head"
 """Of what a client that a head taught could leave with."""
+NETWORK_VALIDATION = "validation accuracy, network alone"
+"""Of such a client's network, on the records of `VALIDATION`."""
 AUROC_CLASS = "selector AUROC, own classes"
 """Of a selector's scores of all proxies, for the classes that its client holds: mean of clients."""
 AUROC_RIGHT = "selector AUROC, right predictions"
@@ -113,15 +115,22 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
 def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
     """Test accuracy of all that clients could leave with, and the share of right labels."""
     from secure_fd.methods.heads import HeadLearner
+    from secure_fd.selection.density import Same
+    from secure_fd.training import accuracy
 
     test, labels = made.data.test, made.data.proxies.labels
     halves = [client.half for client in runner.clients]
     each = [half.accuracies(test) for half in halves if isinstance(half, HeadLearner)]
+    held_back = _validation(Same(made.data))
+    validated = [
+        accuracy(half.learner.model, held_back) for half in halves if isinstance(half, HeadLearner)
+    ]
     lesson = next(half.lesson() for half in halves if isinstance(half, HeadLearner))
     right = (lesson.targets.argmax(dim=1).cpu() == labels.cpu()).double().mean()
     names = {"network": NETWORK, "head": HEAD, "mean": MEAN}
     return {
         **{shown: float(np.mean([one[name] for one in each])) for name, shown in names.items()},
+        NETWORK_VALIDATION: float(np.mean(validated)),
         RIGHT_OF_ALL: float(right),
     }
 

@@ -39,6 +39,8 @@ RATIO_WEIGHT, SELECTOR_WEIGHT = "weight f / (1 - f)", "weight by the selector"
 """Of DaFKD: what its discriminators, or a client selector in their place, make of a vote."""
 DISCRIMINATOR = "selector is a discriminator"
 """Of Selective-FD: DaFKD's discriminator, trained against the proxies."""
+ALL_RECORDS = "all records"
+"""Of Independent: every client holds the records of all, which no federation can have."""
 SHARPENED, TRUE_LABELS = "sharpened labels", "true labels"
 """Of networks taught by a head: soft labels, to a power; the truth in the head's place."""
 VARIANTS = (
@@ -59,7 +61,15 @@ _ALLOWED = {
     "image_set": tuple(IMAGE_SETS),
     "labels": ("", "soft", "hard"),
     "selector": ("", "ratio", "kulsif", *BY_NETWORK),
-    "variant": (*VARIANTS, SHARPENED, RATIO_WEIGHT, SELECTOR_WEIGHT, DISCRIMINATOR, SAMPLED),
+    "variant": (
+        *VARIANTS,
+        ALL_RECORDS,
+        SHARPENED,
+        RATIO_WEIGHT,
+        SELECTOR_WEIGHT,
+        DISCRIMINATOR,
+        SAMPLED,
+    ),
     "class_by": ("both", "network"),
     "secure": ("", "masks", "he"),
 }

@@ -23,6 +23,7 @@ from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
 from experiments.rows import (
+    ALL_RECORDS,
     BY_NETWORK,
     COUNTED,
     DISCRIMINATOR,
@@ -40,7 +41,7 @@ from experiments.rows import (
     method_class,
 )
 from experiments.study import Point, Progress, Result
-from experiments.variants import TaughtTruth, refitted, taught_truth
+from experiments.variants import TaughtTruth, centralised, refitted, taught_truth
 from secure_fd import cohort, models
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import SecureSum
@@ -486,6 +487,8 @@ class Steps:
 @dispatched
 def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
     """The run of a cell. on_steps: called with the training steps that are done."""
+    if cell.variant == ALL_RECORDS:
+        made = replace(made, data=centralised(made.data))
     if cell.method in PROXY_LABELS:
         return fixed_labels(cell, made)
     return federation(cell, made, on_steps)

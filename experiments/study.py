@@ -39,8 +39,8 @@ SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/1"
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
 _DPI = 180
-_OWN = ("data_dir", "out", "workers")
-"""Settings that no figure depends on."""
+_OWN = ("data_dir", "out", "workers", "tuned")
+"""Settings that no figure depends on, or whose choices the cells have in full."""
 Key = TypeVar("Key")
 Progress = Callable[[int], None]
 """Called with the percent of a cell, or of a preparation, that is done."""

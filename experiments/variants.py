@@ -1,4 +1,4 @@
-"""Methods that only an ablation runs: Selective-FD told the truth, refitted, otherwise weighed."""
+"""What only a control or an ablation runs: the truth, all records, refitted, otherwise weighed."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Contribution, Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import ByNetwork, Labels, Opinion, Own, Setting, WeighedVotes
@@ -122,6 +122,16 @@ class Refitted(SelectiveFD, ByNetwork):
             self._opinions[key] = self.opinion(*seen(network, client, proxies))
         self._asked[key] = rounds + 1
         return self._opinions[key]
+
+
+def centralised(data: FederatedData) -> FederatedData:
+    """The same data, of which every client holds all private records."""
+    train, validation = (
+        concatenate([getattr(client, part) for client in data.clients])
+        for part in ("train", "validation")
+    )
+    everything = ClientData(train, validation, data.n_classes)
+    return replace(data, clients=(everything,) * len(data.clients))
 
 
 def taught_truth(made: SelectiveFD, truth: FloatArray) -> TrueLabels:

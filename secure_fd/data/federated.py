@@ -19,6 +19,8 @@ Count = int | tuple[int, ...]
 """Records of every class, or of each."""
 VALIDATION_SHARE = 0.1
 """Part of a client's records held back to set its selector's threshold."""
+_TEST = 0
+"""Seed of the test images that are taken from a pool, whatever the seed of the run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +83,10 @@ def federate(
 ) -> FederatedData:
     """Divide a source. The published test set is the test set where there is one.
 
-    Held-out records always come from the pool, so that they are drawn as the members are. An
-    image that the pool holds twice, or that the test set holds too, is used once.
+    Where there is none, the same images of the pool are the test set for every seed, so that what
+    is chosen on one seed has not seen what another is scored on. Held-out records always come from
+    the pool, so that they are drawn as the members are. An image that the pool holds twice, or that
+    the test set holds too, is used once.
 
     >>> from secure_fd import load, parse_split
     >>> len(federate(load("digits"), parse_split("iid"), 5, seed=0).clients)
@@ -93,10 +97,12 @@ def federate(
     singles = _single_copies(source)
     pool = source.pool[_index(singles)]
     labels = pool.labels.numpy()
-    takes: dict[str, Count] = {"proxies": part.proxies, "held_out": part.held_out}
-    if source.test is None:
-        takes["test"] = part.test
-    drawn, rest = _draw(labels, takes, source.n_classes, rng)
+    tested = part.test if source.test is None else 0
+    drawn, free = _draw(labels, {"test": tested}, source.n_classes, np.random.default_rng(_TEST))
+    takes = {"proxies": part.proxies, "held_out": part.held_out}
+    others, rest = _draw(labels[free], takes, source.n_classes, rng)
+    drawn |= {name: free[index] for name, index in others.items()}
+    rest = free[rest]
     if part.local is not None:
         kept, _ = _draw(labels[rest], {"local": part.local}, source.n_classes, rng)
         rest = rest[kept["local"]]
@@ -177,7 +183,7 @@ def _draw(
         counts = [_of_class(count, c, n_classes) for count in takes.values()]
         if sum(counts) > len(records):
             raise ConfigurationError(
-                next(iter(takes)), takes, f"class {c} has {len(records)} records for all of these"
+                next(iter(takes)), takes, f"class {c} has {len(records)} records left for these"
             )
         *pieces, left = np.split(records, np.cumsum(counts))
         for name, piece in zip(takes, pieces, strict=True):

@@ -280,7 +280,7 @@ def worlds(data: FederatedData) -> tuple[Images, Images]:
     pixels = torch.cat([zero.pixels[:8], one.pixels[:8]])
     labels = torch.cat([zero.labels[:8], one.labels[:8]])
     other_pixels, other_labels = pixels.clone(), labels.clone()
-    other_pixels[3], other_labels[3] = one.pixels[9], one.labels[9]  # the one that shows most
+    other_pixels[2], other_labels[2] = one.pixels[8], one.labels[8]  # the one that shows most
     return Images(pixels, labels), Images(other_pixels, other_labels)
 
 

@@ -67,7 +67,7 @@ def test_a_test_count_is_one_number_or_one_a_class(fake: Path) -> None:
     assert torch.bincount(even.test.labels).tolist() == [4] * 3
     with pytest.raises(ConfigurationError, match="one number, or one for all 3"):
         federate(source, HOSPITALS, 4, 0, Sizes(6, (4, 2), 3))
-    with pytest.raises(ConfigurationError, match="class 1 has 40 records"):
+    with pytest.raises(ConfigurationError, match="class 1 has 0 records left"):
         federate(source, HOSPITALS, 4, 0, Sizes(6, (4, 40, 2), 3))
 
 

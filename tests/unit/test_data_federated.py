@@ -43,6 +43,23 @@ def test_every_record_is_in_one_part(text: str) -> None:
         assert [n // PER_CLASS for n in numbers(part)] == part.labels.tolist()
 
 
+def test_test_images_from_a_pool_are_the_same_for_every_seed_and_in_no_other_part() -> None:
+    """What is chosen on one seed has trained on, and validated with, nothing that scores another.
+
+    Proxies, held-out records and clients' shares do differ between the seeds.
+    """
+    made = [federate(numbered(), Split("strong"), 10, seed, SIZES) for seed in range(5)]
+    tested = set(numbers(made[0].test))
+    assert len(tested) == 10 * SIZES.test  # type: ignore[operator] - one number for all classes
+    for data in made:
+        assert set(numbers(data.test)) == tested
+        assert not tested & {
+            n for part in parts(data) if part is not data.test for n in numbers(part)
+        }
+    assert len({tuple(numbers(data.proxies)) for data in made}) == 5
+    assert len({tuple(numbers(data.held_out)) for data in made}) == 5
+
+
 def test_a_strong_client_holds_one_class_and_a_tenth_of_it_back() -> None:
     data = federate(numbered(), Split("strong"), 10, 0, SIZES)
     assert [client.classes for client in data.clients] == [(c,) for c in range(10)]
@@ -92,9 +109,10 @@ def test_local_records_are_capped() -> None:
 
 
 def test_a_seed_gives_one_split_and_another_seed_another() -> None:
+    """All but the test images, which every seed has in common."""
     first, again, other = (
-        [numbers(part) for part in parts(federate(numbered(), Split("weak"), 10, seed, SIZES))]
-        for seed in (1, 1, 2)
+        [numbers(part) for part in parts(data) if part is not data.test]
+        for data in (federate(numbered(), Split("weak"), 10, seed, SIZES) for seed in (1, 1, 2))
     )
     assert first == again
     assert all(mine != theirs for mine, theirs in zip(first, other, strict=True))

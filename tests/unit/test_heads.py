@@ -296,7 +296,7 @@ def test_heads_teach_no_proxy_that_nobody_knows(digits: FederatedData) -> None:
     taught = np.zeros(len(own), dtype=bool)
     taught[half(asked).lesson().indices.numpy()] = True
     assert np.array_equal(taught, server.known.proxies)
-    assert taught[~own].mean() < 0.1
+    assert taught[~own].mean() < 0.15
     assert taught[own].mean() > 0.75
     twin = run(digits, PooledHeads(1, features=SMALL, none_of_mine=False), 2, ONCE)
     assert half(twin).lesson().indices.tolist() == list(range(len(own)))

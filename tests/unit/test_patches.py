@@ -6,6 +6,7 @@ import torch
 from sklearn.linear_model import RidgeClassifier
 
 from secure_fd.data.federated import FederatedData, federate, seen_through
+from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.patches import SPREAD, PatchMap, PatchSettings
 from secure_fd.data.sources import load
@@ -20,9 +21,10 @@ def test_features_tell_digits_apart(digits: FederatedData) -> None:
     assert flat[0].min() >= 0
     assert flat[0].max() <= 1
     assert np.allclose(flat[0].mean(axis=0), 0.5, atol=0.01)
-    # Seeded. Pixels themselves reach .83 of these 60 images, the features all.
+    # Seeded. Pixels themselves reach .81 of these 100 images, the features .88.
     fitted = RidgeClassifier(alpha=0.1).fit(flat[0], made.proxies.labels.numpy())
-    assert fitted.score(flat[1], made.test.labels.numpy()) > 0.93
+    others = concatenate([made.test, made.held_out])
+    assert fitted.score(others.pixels.flatten(1).numpy(), others.labels.numpy()) > 0.85
     assert [len(c.train) for c in made.clients] == [len(c.train) for c in digits.clients]
     assert made.name == digits.name
     assert made.proxy_message_bytes is not None
