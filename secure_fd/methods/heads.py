@@ -33,6 +33,9 @@ from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.residuals import LEAST, MOST, Search
 from secure_fd.methods.survey import BOUND, Known, Survey
+from secure_fd.privacy.pooled import UnitCodec
+from secure_fd.privacy.units import Guarantee
+from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.selection.client import Familiar
 from secure_fd.selection.density import (
     ProxyReference,
@@ -41,6 +44,7 @@ from secure_fd.selection.density import (
     ReferenceSettings,
     Same,
     SingleArray,
+    noisy_solver,
     shared_reference,
     whitened,
 )
@@ -98,9 +102,21 @@ class PooledHeads:
         return 1 + self.residual_rounds
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
-        """Raise ConfigurationError without proxies, and for a protection of votes."""
+        """Raise ConfigurationError without proxies, and for a protection of votes.
+
+        Under the pooled record unit all that clients share is its noisy sums, of which there must
+        be as many as it was planned for.
+        """
         setting.public_proxies()
-        setting.check_no_protection()
+        unit = setting.protection
+        if not isinstance(unit, PooledRecordUnit):
+            setting.check_no_protection()
+            return
+        if unit.plan.sums != self.rounds:
+            raise ConfigurationError("residual_rounds", self.residual_rounds, "the unit has others")
+        if self.none_of_mine or self.leave == "validated":
+            allowed = "a survey and a validation read records beside the noisy sums: leave them out"
+            raise ConfigurationError("none_of_mine", self.none_of_mine, allowed)
 
     def client(self, setting: Setting, own: Own) -> "HeadClient":
         """The half of one client."""
@@ -127,14 +143,28 @@ class Public:
     codec: "MeanCodec"
     most: int
     """Records of the largest client, which holds back fewer."""
+    units: UnitCodec | None = None
+    """The form of a sum under noise, in the place of the codec's."""
 
     @classmethod
     def of(cls, features: ReferenceSettings, setting: Setting) -> "Public":
-        """Fitted once for all parties of a process."""
-        reference, solver = shared_reference(Same(setting.public_proxies()), features)
+        """Fitted once for all parties of a process; under noise, with what it leaves room for."""
+        proxies, unit = Same(setting.public_proxies()), setting.protection
+        units = None
+        if isinstance(unit, PooledRecordUnit):
+            features = unit.features
+        reference, solver = shared_reference(proxies, features)
+        if isinstance(unit, PooledRecordUnit):
+            solver = noisy_solver(Same(reference), unit.rules.level) if unit.rules.level else solver
+            units = UnitCodec(setting.records, reference.proxy_features.shape[1])
         entry = np.sqrt(2.0 / reference.proxy_features.shape[1])
         codec = MeanCodec.by_records(setting.records, (MOST - LEAST - 1) * float(entry))
-        return cls(reference, solver, setting.n_classes, codec, max(setting.records))
+        return cls(reference, solver, setting.n_classes, codec, max(setting.records), units)
+
+    @property
+    def form(self) -> "MeanCodec | UnitCodec":
+        """How a sum is read."""
+        return self.units or self.codec
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -326,6 +356,8 @@ class HeadClient(HeadLearner):
 
     def __init__(self, method: PooledHeads, public: Public, setting: Setting, own: Own) -> None:
         super().__init__(public, setting, own, method.leave, method.sharpness)
+        unit = setting.protection
+        self._guard = unit.client(own.number) if isinstance(unit, PooledRecordUnit) else None
         self._residual_rounds, self._records = method.residual_rounds, sum(setting.records)
         self._surveys = surveys(method, setting)
         self._ratios: FloatArray | None = None  # of the first head, which is one of density ratios
@@ -333,9 +365,8 @@ class HeadClient(HeadLearner):
     def round(self, subject: bytes) -> ClientTurn:
         """Share the residual of the newest head, take the next one; after the last, learn."""
         index = read_index(subject)
-        codec = self.public.codec
         try:
-            self.take((yield Share(codec.encode(self._own.number, self._residual()), codec.levels)))
+            self.take((yield Share(self._shared(), self.public.form.levels)))
         except Void:
             return
         if self._ratios is None and index == 0:
@@ -353,6 +384,18 @@ class HeadClient(HeadLearner):
         if message is not None and message[:1] == HEAD and read_index(subject) == 0:
             self._ratios = self.head
 
+    def guarantee(self) -> Guarantee | None:
+        """What this client was promised for its noisy sums."""
+        return None if self._guard is None else self._guard.guarantee()
+
+    def _shared(self) -> UnitArray:
+        """Residual class sums, under noise where there is a unit that guards them."""
+        if self._guard is None or self.public.units is None:
+            return self.public.codec.encode(self._own.number, self._residual())
+        return self.public.units.encode(
+            self._guard.release(self._wrong(), self.public.shape), noisy=not self._guard.noiseless
+        )
+
     def _familiar(self) -> Familiar | None:
         """None of a client that never had the first head."""
         if self._ratios is None:
@@ -361,12 +404,17 @@ class HeadClient(HeadLearner):
 
     def _residual(self) -> FloatArray:
         """[D C], mean of phi(x) (1[y = c] - phi(x)^T v_c) over its records."""
-        total, count, head = np.zeros(self.public.shape), 0, self.head.astype(np.float32)
-        for features, labels in self.own_records():
-            said = np.clip(features @ head, LEAST, MOST)
-            total += features.T @ (labels - said)
-            count += len(labels)
+        total, count = np.zeros(self.public.shape), 0
+        for features, residuals in self._wrong():
+            total += features.T @ residuals
+            count += len(residuals)
         return np.asarray(total / count).ravel()
+
+    def _wrong(self) -> Iterator[tuple[SingleArray, SingleArray]]:
+        """Features [n, D] of its records in parts, and what the head is wrong by there [n, C]."""
+        head = self.head.astype(np.float32)
+        for features, labels in self.own_records():
+            yield features, labels - np.clip(features @ head, LEAST, MOST)
 
 
 class HeadTeacher(RecordingHalf):
@@ -420,7 +468,7 @@ class HeadTeacher(RecordingHalf):
         if self._recorded > 1:  # counts of what was right tell of no record that was in a sum
             self.public.survey.record(index, seen, transcript)
             return
-        codec, uploads = self.public.codec, None
+        codec, uploads = self.public.form, None
         read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, self.length)
         if read is not None:
             uploads = {
@@ -442,11 +490,13 @@ class HeadServer(HeadTeacher):
     def __init__(self, method: PooledHeads, public: Public, setting: Setting) -> None:
         super().__init__(public, setting, method.leave, surveys=surveys(method, setting))
         self._last = method.residual_rounds
-        self._search = Search(public.solver, public.reference.proxy_features, public.shape)
+        self._search = Search(
+            public.solver, public.reference.proxy_features, public.shape, plain=bool(public.units)
+        )
 
     def round(self, index: int) -> ServerTurn:
         """Ask for residuals; sends the next head, and in the end what to leave with."""
-        codec = self.public.codec
+        codec = self.public.form
         got = yield Ask(index_subject(index), self.length, codec.levels)
         mean = codec.decode(got.total, got.survivors).reshape(self.public.shape)
         head = self._search.step(mean, got.survivors)

@@ -23,11 +23,19 @@ class Search:
     told, the head is the minimum over their span, plus (H + beta I)^-1 of the residual there, or a
     part of it: halved until nearly all answers about proxies [P, D] are ones that no client has to
     cut off. Where other clients answer than before, it starts again from where it is.
-    shape: (D, C).
+    shape: (D, C). plain: every step is (H + beta I)^-1 of the newest residual and nothing else, as
+    noise in the sums would be blown up where directions are compared.
     """
 
-    def __init__(self, solver: RatioSolver, proxies: FloatArray, shape: tuple[int, int]) -> None:
-        self._solver, self._proxies = solver, proxies
+    def __init__(
+        self,
+        solver: RatioSolver,
+        proxies: FloatArray,
+        shape: tuple[int, int],
+        *,
+        plain: bool = False,
+    ) -> None:
+        self._solver, self._proxies, self._plain = solver, proxies, plain
         self._clients: tuple[int, ...] = ()
         self.head: FloatArray = np.zeros(shape)
         self._begin(np.zeros(shape))
@@ -40,7 +48,7 @@ class Search:
 
     def step(self, residual: FloatArray, clients: tuple[int, ...]) -> FloatArray:
         """The next head [D, C] after the mean residual [D, C] at the last one."""
-        if clients != self._clients:
+        if self._plain or clients != self._clients:
             self._clients = clients
             self._begin(residual)
         else:

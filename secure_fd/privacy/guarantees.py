@@ -1,13 +1,14 @@
 """What has been released so far, event by event, beside what was planned."""
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import NoReturn
 
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.events import Event, Repeated
-from secure_fd.privacy.plans import ClientPlan, RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import ClientPlan, PooledPlan, RecordPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.samplers import TOTAL_VARIATION
 from secure_fd.privacy.units import Composed, Guarantee, Part, PrivacyUnit, figure
@@ -233,6 +234,49 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
         caveats=(
             f"for a client that votes otherwise instead of abstaining it is epsilon "
             f"{figure(record.epsilon)}",
+        ),
+    )
+    coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
+    return made.voided_by((*spent.unaccounted, *coarse))
+
+
+def pooled_guarantee(
+    plan: PooledPlan, delta: float, records: Sequence[int], spent: Odometer
+) -> Guarantee:
+    """Noise shares inside masked sums over the records of all clients, of which there are so many.
+
+    All rounds and networks that follow are post-processing of the sums.
+    """
+    check_delta_of(delta, max(records), "records of a client")
+    draws = plan.clients * plan.entries * plan.sums
+    epsilon, total = _sampled(plan.event(), delta, draws)
+    swapped, _ = _sampled(plan.replaced(), delta, draws)
+    client = Composed(
+        PrivacyUnit.CLIENT, *_sampled(plan.moved_by(float(max(records))), delta, draws)
+    )
+    fewer = max(1, plan.honest - 2)
+    weaker, _ = _sampled(plan.with_honest(fewer).event(), delta, draws)
+    made = Guarantee(
+        unit=PrivacyUnit.RECORD,
+        neighbours=plan.neighbours,
+        epsilon=epsilon,
+        delta=total,
+        covers=("everything that the sums, and whatever is computed from them, tell of a record",),
+        not_covered=("the numbers of records", _QUERIED, *_NEVER_COVERED),
+        composes_to=(client,),
+        sampler=f"{plan.mechanism}, within 2^-110 of exact, {plan.clients} shares, each of "
+        f"1 / sqrt({plan.honest}) of a noise multiplier of {plan.noise:.4g}",
+        accountant=f"{accountant_for(plan.event()).name}, {plan.sums} planned sums",
+        parts=spent.parts(delta),
+        assumptions=(
+            "the features were fitted on public data",
+            "nothing computed from a network trained on the raw records leaves the client",
+            "the server sees nothing but the masked sums",
+            f"of the clients in a sum, {plan.honest} or more keep their noise to themselves",
+        ),
+        caveats=(
+            f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",
+            f"with {fewer} such clients it is epsilon {figure(weaker)}",
         ),
     )
     coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()

@@ -288,6 +288,72 @@ class RecordPlan(Noisy):
         return DiscreteGaussian(self.noise / self.n_records)
 
 
+# The record unit by one sum of all clients: each adds its share of the noise.
+
+
+UNITS = 1 << 20
+"""Integer units in what one record adds to a pooled sum, at most (see `privacy.pooled`)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PooledPlan(Noisy):
+    """Sums over the records of all clients under masks, each client adding its share of the noise.
+
+    honest: the fewest clients of a sum whose shares nobody else knows: theirs are noise enough,
+    whoever is away or tells its own. entries: integers of a sum. sums: how many there are. noise:
+    of one sum, its deviation over what a record moves it.
+
+    >>> plan = PooledPlan(clients=10, honest=7, entries=10_000, noise=1.0)
+    >>> round((plan.honest * plan.share_variance) ** 0.5) == UNITS
+    True
+    """
+
+    clients: int
+    honest: int
+    entries: int
+    sums: int = 1
+
+    unit: ClassVar = PrivacyUnit.RECORD
+    neighbours: ClassVar = (
+        "one record of one client, present or zeroed out, every client's number of records public"
+    )
+    sensitivity: ClassVar = Sensitivity("L2", UNITS, "a sum, in units")
+    mechanism: ClassVar = "discrete Gaussian shares inside the sum"
+
+    def __post_init__(self) -> None:
+        check_counts(self, "clients", "honest", "entries", "sums")
+        if self.honest > self.clients:
+            raise ConfigurationError(
+                "honest", self.honest, f"use up to {self.clients}, all clients"
+            )
+        Noisy.__post_init__(self)
+
+    @property
+    def share_variance(self) -> float:
+        """Of one client's noise, in units squared: the honest shares make up the whole."""
+        return (self.noise * UNITS) ** 2 / self.honest
+
+    def event(self) -> Event:
+        """All sums."""
+        return self.moved_by(1.0)
+
+    def replaced(self) -> Event:
+        """All sums, where the neighbour holds another record in its place."""
+        return self.moved_by(2.0)  # two vectors of norm 1 are at most 2 apart
+
+    def moved_by(self, records: float) -> Event:
+        """All sums, where so many records of one client are zeroed out together."""
+        distance = records * UNITS
+        one = DistributedGaussian(self.share_variance, self.honest, distance, self.entries)
+        return Repeated(one, self.sums)
+
+    def with_honest(self, honest: int) -> Self:
+        """The same shares of noise, where fewer or more of them count."""
+        noise = self.noise * math.sqrt(honest / self.honest)
+        return replace(self, honest=honest, noise=noise)
+
+
 # The record unit by training: DP-SGD (Abadi et al., 2016).
 
 

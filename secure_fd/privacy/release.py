@@ -240,14 +240,23 @@ class ClientShares:
 
     @property
     def room(self) -> int:
-        """How far the noise of all may move a sum, in units, but for a chance of 2^-40 a plan.
-
-        Bernstein's inequality, P(|X| > t) <= 2 exp(-t^2 / (2 (v + t / 3))), for noise of
-        variance v; a sum of discrete Gaussians keeps it without the t / 3 as well.
+        """How far the noise of all may move a sum, in units, but for a chance of 2^-40 a plan;
+        see `room_for`.
         """
         variance = self.plan.clients * self.plan.share_variance
-        if variance == 0:
-            return 0
-        entries = self.plan.proxies * self.plan.classes * self.plan.rounds
-        log_odds = math.log(2 * entries / _FAILURE)
-        return math.ceil(log_odds / 3 + math.sqrt((log_odds / 3) ** 2 + 2 * variance * log_odds))
+        return room_for(variance, self.plan.proxies * self.plan.classes * self.plan.rounds)
+
+
+def room_for(variance: float, entries: int) -> int:
+    """How far noise of a variance may move any of so many entries, but for a chance of 2^-40.
+
+    Bernstein's inequality, P(|X| > t) <= 2 exp(-t^2 / (2 (v + t / 3))), for noise of variance v; a
+    sum of discrete Gaussians keeps it without the t / 3 as well.
+
+    >>> room_for(0.0, 10), room_for(100.0, 10)
+    (0, 90)
+    """
+    if variance == 0:
+        return 0
+    log_odds = math.log(2 * entries / _FAILURE)
+    return math.ceil(log_odds / 3 + math.sqrt((log_odds / 3) ** 2 + 2 * variance * log_odds))

@@ -128,12 +128,15 @@ def convolutions(proxies: Tensor, ranks: tuple[int, ...], seed: int) -> Map:
     return SideBySide(tuple(banks))
 
 
-def patches(proxies: Tensor, rank: int | None, seed: int) -> Map:
-    """The map of `data.patches`; rank: None for as many features as explain the proxies."""
+def patches(proxies: Tensor, rank: int | None, seed: int, most: int | None = None) -> Map:
+    """The map of `data.patches`; rank: None for as many features as explain the proxies.
+
+    most: of them, the leading ones that are kept.
+    """
     plain = PatchSettings(rank=rank, seed=seed)
     side = min(plain.side, *proxies.shape[2:])  # no larger than the images
     found = PatchMap.fit(proxies.cpu(), replace(plain, side=side))
-    return lambda pixels: np.asarray(found.whitened(pixels.cpu()).double().numpy())
+    return lambda pixels: np.asarray(found.whitened(pixels.cpu())[:, :most].double().numpy())
 
 
 def given(proxies: Tensor, rank: int) -> Map:
@@ -204,8 +207,9 @@ class ReferenceSettings:
 
     images: "patches" (see `data.patches`), or "convolutions", two banks of random filters. ranks:
     whitened features, of each bank; () for as many as explain the proxies, and 100 and 60 of
-    convolutions. Features that were given are whitened to the sum of ranks. n_features: Fourier
-    features, None for as many as there are proxies, 1,000 to 4,000.
+    convolutions. Features that were given are whitened to the sum of ranks. most_rank: of patches
+    and given features, the leading ones that are kept. n_features: Fourier features, None for as
+    many as there are proxies, 1,000 to 4,000.
 
     >>> ReferenceSettings().images
     'patches'
@@ -215,6 +219,7 @@ class ReferenceSettings:
     ranks: tuple[int, ...] = ()
     n_features: int | None = None
     seed: int = 0
+    most_rank: int | None = None
 
     def __post_init__(self) -> None:
         if self.images not in ("patches", "convolutions"):
@@ -226,10 +231,12 @@ class ReferenceSettings:
     def fit(self, proxies: Tensor) -> Map:
         """The map, from public images [P, channels, H, W] or features [P, d, 1, 1] alone."""
         if proxies.shape[2] == 1:
-            return given(proxies, sum(self.ranks) or _GIVEN_RANK)
+            wanted = sum(self.ranks) or _GIVEN_RANK
+            return given(proxies, min(wanted, self.most_rank or wanted))
         if self.images == "convolutions":
             return convolutions(proxies, self.ranks or _CONVOLVED, self.seed)
-        return patches(proxies, self.ranks[0] if self.ranks else None, self.seed)
+        rank = self.ranks[0] if self.ranks else None
+        return patches(proxies, rank, self.seed, self.most_rank)
 
     def size(self, n_proxies: int) -> int:
         """D."""
@@ -270,20 +277,34 @@ class ProxyReference:
         moment = self.second_moment + ridge * np.eye(len(self.second_moment))
         return RatioSolver(cho_factor(moment))
 
+    def under_noise(self, level: float) -> "RatioSolver":
+        """H (H^2 + level^2 I)^-1, for means whose entries carry noise of about that deviation.
+
+        Beside (H + level I)^-1 it cuts off sharper what the noise outweighs.
+        """
+        squared = self.second_moment @ self.second_moment
+        factors = cho_factor(squared + level**2 * np.eye(len(squared)))
+        return RatioSolver(factors, self.second_moment)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioSolver:
-    """(H + beta I)^-1, factorised."""
+    """(H + beta I)^-1, factorised.
+
+    moment: H, where the factors are those of H^2 + level^2 I instead.
+    """
 
     factors: Any  # (matrix, lower) as SciPy returns it
+    moment: FloatArray | None = None
 
     def head(self, means: FloatArray, classes: tuple[int, ...]) -> "RatioHead":
         """A client's head from its class means h_c, [len(classes), D]."""
-        return RatioHead(classes, cho_solve(self.factors, means.T))
+        return RatioHead(classes, self.solve(means.T))
 
     def solve(self, right: FloatArray) -> FloatArray:
         """(H + beta I)^-1 times [D, k]."""
-        return np.asarray(cho_solve(self.factors, right))
+        known = right if self.moment is None else self.moment @ right
+        return np.asarray(cho_solve(self.factors, known))
 
     def leverage(self, proxy_features: FloatArray) -> FloatArray:
         """[P] in (0, 1): the share of each proxy's ratio that fitting H on that proxy takes away.
@@ -291,7 +312,7 @@ class RatioSolver:
         By Sherman and Morrison the ratio under an H without proxy i is w_c(x_i) / (1 - leverage_i),
         which compares with ratios at records that H was never fitted on. Public.
         """
-        solved = cho_solve(self.factors, proxy_features.T)
+        solved = self.solve(proxy_features.T)
         return np.asarray((proxy_features * solved.T).sum(axis=1) / len(proxy_features))
 
 
@@ -363,6 +384,12 @@ def shared_reference(
     """The public part, fitted and factorised once for every client and method of a run."""
     reference = ProxyReference.fit(proxies.one, settings)
     return reference, reference.solver()
+
+
+@lru_cache(maxsize=4)
+def noisy_solver(reference: Same[ProxyReference], level: float) -> RatioSolver:
+    """`ProxyReference.under_noise`, once for all parties of a process."""
+    return reference.one.under_noise(level)
 
 
 @lru_cache(maxsize=64)
