@@ -126,7 +126,8 @@ def _from_heads(view: View) -> Distributions:
     from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 
     public, first = view.public, view.heads[0]
-    reference, solver = shared_reference(Same(public.proxies), ReferenceSettings())
+    features = view.features or ReferenceSettings()
+    reference, solver = shared_reference(Same(public.proxies), features)
     form = (reference.proxy_features.shape[1], public.n_classes)
     mean = reference.proxy_features.mean(axis=0)
     uploads = {} if first.uploads is None else first.uploads

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from secure_fd.transcript import (
     SurveyRound,
     Transcript,
 )
+
+if TYPE_CHECKING:
+    from secure_fd.selection.density import ReferenceSettings
 
 
 class Capability(Enum):
@@ -267,6 +271,8 @@ class View:
     """Votes about generated samples, of which no ensemble was sent back."""
     heads: tuple[ParameterRound, ...] = field(default=(), repr=False)
     """Sums of statistics: uploads where they were readable, and the heads that came of them."""
+    features: "ReferenceSettings | None" = None
+    """Of the public map that these heads are on."""
     survey: SurveyRound | None = field(default=None, repr=False)
     """What clients said they know, where votes were asked for after that."""
 
@@ -339,7 +345,7 @@ def server_view(
     models = tuple(transcript.parameters)
     held, heads = transcript.generator, tuple(transcript.heads)
     seen = _view(attacker, public, rounds, models, oracles, held, generated, heads)
-    return replace(seen, survey=transcript.survey)
+    return replace(seen, survey=transcript.survey, features=transcript.features)
 
 
 def client_view(
@@ -353,7 +359,8 @@ def client_view(
     made = transcript.generator
     held = None if made is None else replace(made, uploads=None)
     heads = tuple(_without_uploads(r) for r in transcript.heads)
-    return _view(CLIENT, public, rounds, models, oracles, held, heads=heads)
+    seen = _view(CLIENT, public, rounds, models, oracles, held, heads=heads)
+    return replace(seen, features=transcript.features)
 
 
 def outsider_view(

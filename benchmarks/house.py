@@ -40,7 +40,7 @@ TRIPS: Final = {
         *("--rows", "selective-fd-hard-masks", "--secure-agg", "--attacks", "none"),
     ),
     "masked record-unit row to the results file and HTML": (
-        *("--rows", "selective-fd-hard-masks-dp-record", "--secure-agg", "--dp-eps", "4"),
+        *("--rows", "heads-masks-dp-record", "--secure-agg", "--dp-eps", "4"),
         *("--attacks", "none"),
     ),
     "clear row, label-only attack, table and HTML": (

@@ -208,7 +208,8 @@ def _every_row(plan: Plan) -> list[RowSpec]:
         if "label" in plan.units:
             rows.append(RowSpec("selective-fd", protected, secure, "label"))
         if "record" in plan.units:
-            rows += [RowSpec("selective-fd", protected, secure, "record")]
+            pooled = RowSpec("heads", protected, secure, "record")
+            rows += [pooled if secure else RowSpec("selective-fd", protected, secure, "record")]
             rows += [RowSpec("fedavg", unit="record")]
         if "client" in plan.units:
             rows.append(RowSpec("selective-fd", protected, secure, "client"))
@@ -346,8 +347,13 @@ def _digest(made: Plan) -> str:
 _PROTECTIONS = {
     "label": ("secure_fd.protection.label:LabelUnit",),
     "record": ("secure_fd.protection.record:RecordUnit",),
+    "pooled": ("experiments.runs:heads", "secure_fd.protection.pooled:PooledRecordUnit"),
     "client": ("secure_fd.protection.client:ClientUnit", "experiments.runs:client_unit"),
 }
+
+
+def _protection(row: RowSpec) -> str:
+    return "pooled" if (row.kind, row.unit) == ("heads", "record") else row.unit or ""
 
 
 def roots(cell: Cell) -> tuple[str, ...]:
@@ -358,7 +364,7 @@ def roots(cell: Cell) -> tuple[str, ...]:
         *(f"experiments.runs:{part}" for part in ("selective", "ratio", "kulsif", "fedavg")),
         *((known.home,) if known else ()),
         *(("experiments.runs:dafkd",) if cell.row.kind in ("dafkd", "feddf") else ()),
-        *_PROTECTIONS.get(cell.row.unit or "", ()),
+        *_PROTECTIONS.get(_protection(cell.row), ()),
     )
 
 

@@ -13,7 +13,8 @@ from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
-from secure_fd.recipes import IMAGE_SETS, SGD, Schedule
+from secure_fd.privacy.plans import sums_for
+from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, one_lesson
 
 Labels = Literal["soft", "hard"]
 Secure = Literal["masks", "he"]
@@ -53,6 +54,8 @@ VARIANTS = (
 """What an ablation changes; "" is the default. `runs` and `method_ablation` give them meaning."""
 HEADS = {"heads": 4, "afl": 1}
 """Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
+_MOST_TAUGHT = 300
+"""Steps of a network that a noisy head teaches in the comparison."""
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 """Their schedule in the comparison."""
 SAMPLED = "sampled at 0.25"
@@ -299,7 +302,8 @@ class RowSpec:
     def label(self) -> str:
         """Names what runs to a reader.
 
-        The record unit replaces any method's votes by heads on density ratios: it names those.
+        The record unit replaces any method's votes by heads on density ratios: it names those. The
+        heads of all clients together are another row.
         """
         parts = [self._method]
         if self.secure is not None:
@@ -310,7 +314,7 @@ class RowSpec:
 
     @property
     def _method(self) -> str:
-        if self.unit == "record" and not averages(self.kind):
+        if self.unit == "record" and not averages(self.kind) and self.kind not in HEADS:
             return "Density-ratio heads"
         if self.own:
             return self.kind.rpartition(":")[2]
@@ -368,6 +372,8 @@ class Terms:
         rounds, schedule = self.rounds, self.schedule
         if spec.kind in HEADS:
             rounds, schedule = HEADS[spec.kind], HEADS_ALONE
+            if private and self.epsilon is not None:
+                rounds, schedule = sums_for(self.epsilon), self._lesson
         return Cell(
             image_set=self.dataset,
             split=self.split.name,
@@ -385,6 +391,13 @@ class Terms:
             drop=0.0 if spec.kind == "independent" else self.drop,
             releases=self.releases,
         )
+
+    @property
+    def _lesson(self) -> Schedule:
+        """What a noisy head teaches networks, in steps that fit into a row's time."""
+        proxies = IMAGE_SETS[self.dataset].proxies
+        known = one_lesson(proxies, image_set=self.dataset).schedule
+        return replace(known, proxy_steps=min(known.proxy_steps, _MOST_TAUGHT))
 
     def _privacy(self, unit: Unit) -> Privacy:
         alphabet = self.label_alphabet if unit == "label" else ""

@@ -77,7 +77,13 @@ from secure_fd.selection.client import (
 )
 from secure_fd.selection.density import Same
 from secure_fd.selection.discriminator import DiscriminatorSelector
-from secure_fd.simulation import architectures, fresh_networks, secure_sum
+from secure_fd.simulation import (
+    architectures,
+    fresh_networks,
+    pooled_heads,
+    pooled_unit,
+    secure_sum,
+)
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
 
@@ -212,7 +218,7 @@ def federation(
         data.proxies.pixels,
         method,
         aggregation=sum_of(cell, data),
-        protection=protection or protection_of(cell),
+        protection=protection or protection_of(cell, data),
         schedule=replace(cell.schedule, warmup_steps=0),
         dropouts=Dropouts(cell.drop, cell.seed),
         releases_per_pair=cell.releases,
@@ -285,6 +291,8 @@ def heads(cell: Cell, data: FederatedData) -> PooledHeads | AFL:
     if cell.method == "afl":
         return AFL()
     residual = cell.rounds - 1
+    if cell.privacy is not None and cell.privacy.epsilon is not None:
+        return pooled_heads(cell.privacy.epsilon)
     if cell.variant == TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
         return TaughtTruth(residual, none_of_mine=False, truth=truth)
@@ -393,12 +401,14 @@ def sum_of(cell: Cell, data: FederatedData) -> SecureSum:
 
 
 @dispatched
-def protection_of(cell: Cell) -> Protection:
+def protection_of(cell: Cell, data: FederatedData) -> Protection:
     """What stands before the wire; at an infinite epsilon, a unit's votes without noise."""
     if cell.privacy is None:
         return NoProtection()
     chosen = cell.privacy
     epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
+    if chosen.unit == "record" and cell.method == "heads":
+        return pooled_unit(data, epsilon, chosen.delta)
     if chosen.unit == "record":
         return RecordUnit(epsilon, chosen.delta)
     if chosen.unit == "label":

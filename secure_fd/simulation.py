@@ -34,8 +34,10 @@ from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.plans import sums_for
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Recipe
 from secure_fd.training import effective_classes
@@ -136,9 +138,10 @@ def simulate(
     data: a named image set, divided by split ("strong", "weak", "iid", "dirichlet:0.3"), or data
     that is divided already. method: a name of `methods.registry`, package.module:Name, or a method.
     labels: what clients share, where the method asks. secure: "masks" or "he"; None sums in clear.
-    unit, epsilon, delta: differential privacy at each label or each record; where clients share
-    parameters (FedAvg, DaFKD), "record" is DP-SGD for the rounds of the recipe. recipe: "ours",
-    "paper", or one of your own.
+    unit, epsilon, delta: differential privacy at each label or each record. Under masks, "record"
+    puts pooled heads in the place of Selective-FD: one noise inside the sums of all clients, which
+    label the proxies for all networks. Where clients share parameters (FedAvg, DaFKD), it is
+    DP-SGD for the rounds of the recipe. recipe: "ours", "paper", or one of your own.
     drop: chance that a client falls silent in a round.
 
     Raises ConfigurationError for a setting that does not fit the others.
@@ -148,7 +151,9 @@ def simulate(
     [0]
     """
     made = data if isinstance(data, FederatedData) else _named(data, split, clients, seed, data_dir)
-    chosen = _method(method, labels, unit, epsilon)
+    pools = unit == "record" and secure == "masks" and not math.isinf(epsilon)
+    pools = pools and method in ("selective-fd", "heads")
+    chosen = pooled_heads(epsilon) if pools else _method(method, labels, unit, epsilon)
     shared = isinstance(chosen, SharesParameters)
     names = architectures(made.name, len(made.clients), shared=shared)
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
@@ -159,6 +164,8 @@ def simulate(
             if unit != "record":
                 raise ConfigurationError("unit", unit, "use record: this method shares no labels")
             chosen = chosen.trained_privately(epsilon, delta, steps.rounds, steps.schedule)
+    elif pools:
+        protection = pooled_unit(made, epsilon, delta)
     else:
         protection = _protection(unit, epsilon, delta)
     federation = Federation(
@@ -235,6 +242,33 @@ def _recipe(
     plain = recipe_of(method, people, data.proxies.pixels)
     most = min(plain.schedule.proxies_per_round, proxies)
     return recipes.Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))
+
+
+def pooled_heads(epsilon: float) -> PooledHeads:
+    """The method whose sums the pooled record unit guards; nothing else reads records.
+
+    >>> pooled_heads(4.0).rounds
+    2
+    """
+    return PooledHeads(sums_for(epsilon) - 1, none_of_mine=False, leave="network")
+
+
+def pooled_unit(data: FederatedData, epsilon: float, delta: float) -> PooledRecordUnit:
+    """The unit for these clients and proxies.
+
+    >>> from secure_fd import federate, load, parse_split
+    >>> data = federate(load("digits"), parse_split("iid"), 3, seed=0)
+    >>> pooled_unit(data, 1.0, 1e-5).plan.sums
+    1
+    """
+    return PooledRecordUnit(
+        epsilon,
+        delta,
+        records=[len(client.train) for client in data.clients],
+        n_proxies=len(data.proxies),
+        n_classes=data.n_classes,
+        sums=sums_for(epsilon),
+    )
 
 
 def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:

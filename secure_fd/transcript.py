@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 from secure_fd.aggregation.base import Stage
 from secure_fd.exchange import Seen
 from secure_fd.knowledge import Ensemble, IntArray, LaneLayout, UnitArray, WordArray
+
+if TYPE_CHECKING:
+    from secure_fd.selection.density import ReferenceSettings
 
 
 class Stopwatch:
@@ -161,6 +165,8 @@ class Transcript:
     """Votes about samples of a generator: indices name no proxies, and no ensemble is sent."""
     heads: list[ParameterRound] = field(default_factory=list, repr=False)
     """Of methods that share statistics of records: what was sent, and the head that came of it."""
+    features: "ReferenceSettings | None" = None
+    """Of the public map that these heads are on."""
     generator: GeneratorRound | None = field(default=None, repr=False)
     """The newest, of a method that has one."""
     survey: SurveyRound | None = field(default=None, repr=False)

@@ -197,7 +197,7 @@ def _fresh(
     """A session about images that no ledger knows; other protections have no ledger."""
     if not isinstance(protection, LabelUnit):
         return protection
-    session = protection_of(terms.run(spec, 0))
+    session = protection_of(terms.run(spec, 0), data)
     records = [concatenate([c.train, c.validation]) for c in data.clients]
     session.prepare(images, data.n_classes, records)
     return session
@@ -310,7 +310,7 @@ def _attempts(turn: Turn[Arsenal]) -> Mapping[str, Attempt]:
     """Train the row, unless `prepare` has, and attack it at every level of access."""
     row, ready, seed = _ROWS[turn.row], turn.made, turn.seed
     terms, spec = _terms(turn.job, row.selector), row.spec
-    protection = protection_of(terms.run(spec, seed))
+    protection = protection_of(terms.run(spec, seed), data_of(terms, seed))
     if spec.secure is None and row.selector == "proxy-ratio":
         made = ready.runs[spec.labels]
     else:

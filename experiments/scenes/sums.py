@@ -234,6 +234,14 @@ _ROWS = (
 )
 
 
+_LOCAL = RowSpec("selective-fd", "hard", "masks", "record")
+"""Each client's own noisy release, whose votes are summed: of the comparison without masks."""
+
+
+def _specs(plan: Plan) -> tuple[RowSpec, ...]:
+    return (*row_specs(plan), _LOCAL)
+
+
 def _plan(job: Job) -> Plan:
     rounds = _QUICK_ROUNDS if job.quick else _ROUNDS
     # Another scene has inversion at length; a minute's look does without the prior.
@@ -243,7 +251,7 @@ def _plan(job: Job) -> Plan:
 
 def _rows(job: Job) -> Mapping[str, str]:
     """FedAvg, FedMD and Selective-FD, the last in clear, masked, and with noise."""
-    specs = {spec.key: spec.label for spec in row_specs(_plan(job))}
+    specs = {spec.key: spec.label for spec in _specs(_plan(job))}
     return {key: specs[key] for key in _ROWS}
 
 
@@ -254,7 +262,7 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
 def _on_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     """Attribution, sums of one, colluders, as many as masks withstand and all but one, and lies."""
     plan = _plan(turn.job)
-    spec = next(spec for spec in row_specs(plan) if spec.key == turn.row)
+    spec = next(spec for spec in _specs(plan) if spec.key == turn.row)
     scored = _Scored.of(plan, spec, turn)
     clients = plan.terms.clients
     return _attempts(
@@ -309,7 +317,7 @@ def _dropping_plan(job: Job, row: str = "") -> Plan:
 
 def _dropping_rows(job: Job) -> Mapping[str, str]:
     """Selective-FD in clear, masked, masked with one release a proxy, and with noise."""
-    labels = {spec.key: spec.label for spec in row_specs(_dropping_plan(job))}
+    labels = {spec.key: spec.label for spec in _specs(_dropping_plan(job))}
     # A minute's look does without the record unit, whose release takes longest.
     return {
         key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
@@ -324,7 +332,7 @@ def _prepare_dropping(job: Job, seed: int, progress: Progress) -> Prepared:
 def _on_many_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     """Sums subtracted, and sums against who was there."""
     plan = _dropping_plan(turn.job, turn.row)
-    spec = next(spec for spec in row_specs(plan) if spec.key == turn.row.removesuffix(_ONCE))
+    spec = next(spec for spec in _specs(plan) if spec.key == turn.row.removesuffix(_ONCE))
     scored = _Scored.of(plan, spec, turn)
     others = {"differencing": scored.differencing, "participation": scored.participation}
     return _attempts(scored, others)

@@ -364,6 +364,8 @@ class HeadClient(HeadLearner):
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share the residual of the newest head, take the next one; after the last, learn."""
+        if not subject:  # the planned sums were made: nothing is asked any more
+            return
         index = read_index(subject)
         try:
             self.take((yield Share(self._shared(), self.public.form.levels)))
@@ -465,6 +467,7 @@ class HeadTeacher(RecordingHalf):
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add a sum as the server saw it: of a client, its D x C sums; of the server, the head."""
         self._recorded += 1
+        transcript.features = self.public.reference.settings
         if self._recorded > 1:  # counts of what was right tell of no record that was in a sum
             self.public.survey.record(index, seen, transcript)
             return
@@ -495,7 +498,12 @@ class HeadServer(HeadTeacher):
         )
 
     def round(self, index: int) -> ServerTurn:
-        """Ask for residuals; sends the next head, and in the end what to leave with."""
+        """Ask for residuals; sends the next head, and in the end what to leave with.
+
+        Asks nothing after the sums that noise was planned for.
+        """
+        if self.public.units is not None and index > self._last:
+            return None
         codec = self.public.form
         got = yield Ask(index_subject(index), self.length, codec.levels)
         mean = codec.decode(got.total, got.survivors).reshape(self.public.shape)

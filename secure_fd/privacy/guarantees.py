@@ -82,6 +82,7 @@ SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples
 
 _COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
 _QUERIED = "the client's network, if others may query it: it learns from raw records"
+_WARMED_UP = "a network that others may query and that learnt from raw records besides"
 _DECLARED = "which classes a client holds (it declares them)"
 
 
@@ -262,7 +263,7 @@ def pooled_guarantee(
         epsilon=epsilon,
         delta=total,
         covers=("everything that the sums, and whatever is computed from them, tell of a record",),
-        not_covered=("the numbers of records", _QUERIED, *_NEVER_COVERED),
+        not_covered=("the numbers of records", _WARMED_UP, *_NEVER_COVERED),
         composes_to=(client,),
         sampler=f"{plan.mechanism}, within 2^-110 of exact, {plan.clients} shares, each of "
         f"1 / sqrt({plan.honest}) of a noise multiplier of {plan.noise:.4g}",

@@ -265,7 +265,7 @@ def trained(spec: RowSpec, selector: str = "proxy-ratio") -> Trained:
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
     chosen = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms  # type: ignore[arg-type]
-    protection = protection_of(chosen.run(spec, 0))
+    protection = protection_of(chosen.run(spec, 0), data_of(chosen, 0))
     made = run_row(chosen, spec, 0, warmed(), lambda _: None, chosen=protection)
     return Trained(chosen, made, protection)
 

@@ -28,7 +28,7 @@ MASKED_ROWS = [
 NINE_ROWS = [
     *MASKED_ROWS,
     "selective-fd-hard-masks-dp-label",
-    "selective-fd-hard-masks-dp-record",
+    "heads-masks-dp-record",
     "fedavg-dp-sgd",
 ]
 

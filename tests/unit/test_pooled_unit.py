@@ -15,7 +15,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import FloatArray
-from secure_fd.methods.heads import HeadClient, HeadServer, PooledHeads
+from secure_fd.methods.heads import HeadServer, PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.plans import UNITS, PooledPlan
 from secure_fd.privacy.pooled import (
@@ -30,7 +30,7 @@ from secure_fd.privacy.pooled import (
 from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.pooled import PooledRecordUnit, level_for, rank_for
+from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit, level_for, rank_for
 from secure_fd.recipes import Schedule
 from secure_fd.selection.density import ProxyReference, ReferenceSettings, Same, shared_reference
 from secure_fd.simulation import fresh_networks
@@ -279,12 +279,17 @@ def test_seeded_noise_has_no_epsilon(digits: FederatedData) -> None:
 
 
 def test_no_more_sums_than_planned(digits: FederatedData) -> None:
-    run = federation(digits, unit_for(digits, sums=2), residual_rounds=1)
+    unit = unit_for(digits, sums=2)
+    run = federation(digits, unit, residual_rounds=1)
     run.fit(2)
-    half = run.clients[0].half
-    assert isinstance(half, HeadClient)
+    claim, sent, head = run.guarantee(), sum(run.transcript.up), head_of(run)
+    run.fit(2)  # nothing is asked any more
+    assert (run.guarantee(), sum(run.transcript.up)) == (claim, sent)
+    assert head_of(run) is head
+    part = unit.parts[0]
+    assert isinstance(part, PooledGuard)
     with pytest.raises(BudgetError, match="planned for 2 sums"):
-        run.fit(1)
+        part.release([], (200, 10))
 
 
 def test_a_sum_with_too_few_shares_is_not_opened(digits: FederatedData) -> None:

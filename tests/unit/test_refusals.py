@@ -121,6 +121,11 @@ def test_a_simulation_gives_each_unit_its_method() -> None:
     assert isinstance(private.federation.method.optimiser, PrivateSGD)
     noisy = simulate("digits", clients=3, unit="label", epsilon=4.0)
     assert noisy.federation.protection.name == "label unit"
+    pooled = simulate("digits", clients=3, secure="masks", unit="record", epsilon=4.0)
+    assert pooled.federation.method.name == "Pooled heads"
+    assert pooled.federation.protection.name == "pooled record unit"
+    alone = simulate("digits", clients=3, unit="record", epsilon=4.0)
+    assert alone.federation.protection.name == "record unit"
     assert noisy.transcript.n_clients == 3
 
 
