@@ -120,7 +120,7 @@ class PooledRecordUnit(Protection):
 
     >>> unit = PooledRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10)
     >>> unit.plan.honest, unit.rules.rank
-    (7, 47)
+    (7, 49)
     """
 
     name = "pooled record unit"

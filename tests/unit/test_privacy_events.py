@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError, UnsupportedEventError
@@ -11,11 +12,13 @@ from secure_fd.privacy.accountants import (
     Accountant,
     AnalyticGaussian,
     IntegerRenyi,
+    NearlyGaussian,
     PrivacyLoss,
     Renyi,
     SingleAnswer,
     ZeroConcentrated,
     accountant_for,
+    gaussian_delta,
 )
 from secure_fd.privacy.events import (
     Composed,
@@ -33,6 +36,8 @@ DELTA = 1e-5
 MIXED = Composed((SampledGaussian(1.0, 0.1), DiscreteGaussian(2.0)))
 
 # (an event, the kinds of accountant that know it, tightest first)
+WIDE = DistributedGaussian(variance=1e10, shares=7, l2=2.6e5, dimension=1000)
+"""Of a pooled sum: a unit is next to nothing against the noise."""
 KNOWN: list[tuple[Event, list[type]]] = [
     (Response(2.0, 11), [SingleAnswer, Renyi]),
     (Repeated(Response(2.0, 11), 5), [Renyi]),
@@ -43,6 +48,8 @@ KNOWN: list[tuple[Event, list[type]]] = [
     ),
     (DiscreteGaussian(2.0), [ZeroConcentrated, Renyi]),
     (DistributedGaussian(4.0, 50, 10.0, 40), [ZeroConcentrated, Renyi]),
+    (WIDE, [NearlyGaussian, ZeroConcentrated, Renyi]),
+    (Repeated(WIDE, 3), [NearlyGaussian, ZeroConcentrated, Renyi]),
     (Composed((DiscreteGaussian(2.0), Gaussian(3.0))), [ZeroConcentrated, Renyi]),
     (Composed((DiscreteGaussian(2.0), Response(1.0, 3))), [Renyi]),
     (Repeated(SampledGaussian(1.0, 0.1), 20), [PrivacyLoss]),
@@ -117,7 +124,8 @@ def test_no_noise_is_no_privacy(event: Event) -> None:
 def test_only_a_single_answer_has_no_delta(delta: float) -> None:
     assert SingleAnswer().epsilon(Response(2.0, 11), delta) == 2.0
     for accountant in ACCOUNTANTS[1:]:
-        event = Gaussian(2.0) if accountant.supports(Gaussian(2.0)) else MIXED
+        known = (event for event in (Gaussian(2.0), WIDE) if accountant.supports(event))
+        event = next(known, MIXED)
         with pytest.raises(ConfigurationError, match=r"^delta: "):
             accountant.epsilon(event, delta)
 
@@ -149,3 +157,40 @@ def test_impossible_events_are_refused(field: str, make: type) -> None:
     with pytest.raises(ConfigurationError, match=f"^{field}: ") as caught:
         make()
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("deviation", [2.0, 5.0, 20.0])
+@pytest.mark.parametrize("distance", [(1,), (7,), (3, 4), (1, 1)])
+def test_a_discrete_gaussian_is_within_its_bound_of_the_exact_curve(
+    deviation: float, distance: tuple[int, ...]
+) -> None:
+    """Its delta by enumeration, against what `NearlyGaussian` claims at the same epsilon.
+
+    The twin, a Gaussian's curve at the same epsilon, is exceeded somewhere: the bound is needed.
+    """
+    reach = np.arange(-round(9 * deviation), round(9 * deviation) + 1)
+    weights = np.exp(-(reach**2) / (2 * deviation**2))
+    single = weights / weights.sum()
+    chances, products = np.ones(1), np.zeros(1)
+    for step in distance:
+        chances = np.multiply.outer(chances, single).ravel()
+        products = np.add.outer(products, reach * step).ravel()
+    squared = float(sum(step**2 for step in distance))
+    losses = (squared + 2 * products) / (2 * deviation**2)
+    mu, size = math.sqrt(squared) / deviation, len(distance)
+    kappa = 2 * math.sqrt(size) * math.sqrt(squared) / deviation**2
+    exceeded = []
+    for epsilon in np.linspace(0.0, 3 * mu + mu**2, 40):
+        exact = float((chances * np.maximum(0.0, -np.expm1(epsilon - losses))).sum())
+        assert exact <= gaussian_delta(mu, epsilon - kappa) + 1e-15
+        exceeded.append(exact > gaussian_delta(mu, epsilon) * (1 + 1e-9) + 1e-15)
+    assert any(exceeded)
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_shares_in_wide_units_cost_what_one_gaussian_does(times: int) -> None:
+    event, like = Repeated(WIDE, times), Gaussian(math.sqrt(7e10 / times) / 2.6e5)
+    found = NearlyGaussian().epsilon(event, DELTA)
+    exact = AnalyticGaussian().epsilon(like, DELTA)
+    assert exact < found < exact + 0.002
+    assert found < 0.95 * ZeroConcentrated().epsilon(event, DELTA)
