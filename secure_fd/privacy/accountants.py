@@ -235,13 +235,14 @@ class NearlyGaussian:
     resolution: ClassVar = 1e-9
 
     def supports(self, event: Event) -> bool:
-        """Sums of shares that are wide against one unit, so that little is added to epsilon."""
-        parts = primitives(event)
-        wide = all(
-            isinstance(part, DistributedGaussian) and part.shares * part.variance >= _WIDE
-            for part in parts
+        """Sums of shares whose distance is many units, whatever their noise.
+
+        So that less noise is never priced by another accountant than more noise is.
+        """
+        return all(
+            isinstance(part, DistributedGaussian) and part.l2 >= _MANY_UNITS
+            for part in primitives(event)
         )
-        return wide and sum(times * _moved(part) for part, times in parts.items()) <= _MOST_MOVED
 
     def epsilon(self, event: Event, delta: float) -> float:
         """The exact curve's, and what a discrete sum may add; the concentrated one if that is less.
@@ -253,7 +254,8 @@ class NearlyGaussian:
         sums = [(p, n) for p, n in parts.items() if isinstance(p, DistributedGaussian)]
         squared = sum(times * p.l2**2 / (p.shares * p.variance) for p, times in sums)
         moved = sum(times * _moved(part) for part, times in sums)
-        if squared == 0 or moved >= concentrated:
+        coarse = any(part.shares * part.variance < _LEAST_VARIANCE for part, _ in sums)
+        if squared == 0 or coarse or moved >= concentrated:
             return concentrated
         # exp(tau d) times the delta of one discrete Gaussian: `moved` has it twice over.
         mu, least_delta = math.sqrt(squared), delta * math.exp(-moved)
@@ -263,7 +265,8 @@ class NearlyGaussian:
         return min(exact + moved, concentrated)
 
 
-_WIDE, _MOST_MOVED = 4.0, 0.5
+_MANY_UNITS: Final = 1 << 16
+_LEAST_VARIANCE: Final = 4.0  # the coupling above is of a deviation of 2 or more
 
 
 def _moved(part: Primitive) -> float:
