@@ -250,7 +250,7 @@ def pooled_heads(epsilon: float) -> PooledHeads:
     >>> pooled_heads(4.0).rounds
     2
     """
-    return PooledHeads(sums_for(epsilon) - 1, none_of_mine=False, leave="network")
+    return PooledHeads(sums_for(epsilon) - 1, leave="network")
 
 
 def pooled_unit(data: FederatedData, epsilon: float, delta: float) -> PooledRecordUnit:

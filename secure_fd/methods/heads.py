@@ -49,6 +49,7 @@ from secure_fd.selection.density import (
     whitened,
 )
 from secure_fd.selection.own import OwnRatios
+from secure_fd.selection.typical import somebodys
 from secure_fd.training import Learner, Lesson, accuracy, predict
 from secure_fd.transcript import ParameterRound, Transcript, uploads_of
 
@@ -70,7 +71,9 @@ class PooledHeads:
     probabilities. "validated": whichever is right most often about the records that all clients
     held back, by one more sum of three counts, as a client of one class cannot choose alone. Until
     its network was taught, and where the schedule has no proxy_steps, it is the head.
-    none_of_mine: whether clients say what they know, in one more sum, before networks are taught.
+    none_of_mine: whether proxies that are like nobody's records are kept out before networks are
+    taught: clients say what they know, in one more sum. Under noise the released ratios say it, and
+    no record is asked (see `selection.typical`).
 
     >>> PooledHeads(residual_rounds=1).name
     'Pooled heads'
@@ -114,9 +117,9 @@ class PooledHeads:
             return
         if unit.plan.sums != self.rounds:
             raise ConfigurationError("residual_rounds", self.residual_rounds, "the unit has others")
-        if self.none_of_mine or self.leave == "validated":
-            allowed = "a survey and a validation read records beside the noisy sums: leave them out"
-            raise ConfigurationError("none_of_mine", self.none_of_mine, allowed)
+        if self.leave == "validated":
+            allowed = "it reads records beside the noisy sums: use another"
+            raise ConfigurationError("leave", self.leave, allowed)
 
     def client(self, setting: Setting, own: Own) -> "HeadClient":
         """The half of one client."""
@@ -360,7 +363,8 @@ class HeadClient(HeadLearner):
         self._guard = unit.client(own.number) if isinstance(unit, PooledRecordUnit) else None
         self._residual_rounds, self._records = method.residual_rounds, sum(setting.records)
         self._surveys = surveys(method, setting)
-        self._ratios: FloatArray | None = None  # of the first head, which is one of density ratios
+        self._by_ratios = method.none_of_mine and public.units is not None
+        self._ratios: FloatArray | None = None
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share the residual of the newest head, take the next one; after the last, learn."""
@@ -371,8 +375,8 @@ class HeadClient(HeadLearner):
             self.take((yield Share(self._shared(), self.public.form.levels)))
         except Void:
             return
-        if self._ratios is None and index == 0:
-            self._ratios = self.head
+        if index == 0:
+            self._took_ratios()
         if index >= self._residual_rounds:
             self.learner.round = index - self._residual_rounds
             with suppress(Void):  # nothing was chosen: it keeps what it had
@@ -384,7 +388,14 @@ class HeadClient(HeadLearner):
         """Take over the newest head, and the choice of what to leave with."""
         super().missed(subject, message)
         if message is not None and message[:1] == HEAD and read_index(subject) == 0:
+            self._took_ratios()
+
+    def _took_ratios(self) -> None:
+        """The first head is one of density ratios; under noise they say which proxies may teach."""
+        if self._ratios is None:
             self._ratios = self.head
+            if self._by_ratios:
+                self.known = somebodys(self.public.scores(self.head))
 
     def guarantee(self) -> Guarantee | None:
         """What this client was promised for its noisy sums."""
@@ -483,7 +494,9 @@ class HeadTeacher(RecordingHalf):
 
 
 def surveys(method: PooledHeads, setting: Setting) -> bool:
-    """Whether the last round asks what clients know: where networks are taught."""
+    """Whether the last round asks what clients know: where networks are taught, without noise."""
+    if isinstance(setting.protection, PooledRecordUnit):
+        return False
     return method.none_of_mine and setting.schedule.proxy_steps > 0
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from secure_fd.knowledge import FloatArray
 from secure_fd.selection.density import RatioSolver
+from secure_fd.selection.typical import typical
 
 LEAST, MOST = -1.0, 2.0
 """Where a head's answer about a record is cut off: a residual is then at most 2."""
@@ -23,8 +24,10 @@ class Search:
     told, the head is the minimum over their span, plus (H + beta I)^-1 of the residual there, or a
     part of it: halved until nearly all answers about proxies [P, D] are ones that no client has to
     cut off. Where other clients answer than before, it starts again from where it is.
-    shape: (D, C). plain: every step is (H + beta I)^-1 of the newest residual and nothing else, as
-    noise in the sums would be blown up where directions are compared.
+    shape: (D, C). plain: no directions are compared, as that would blow up noise in the sums. A
+    class's later steps are then (H + beta I)^-1 of the newest residual over what the first head
+    says of the class's own images, where that is more than one: these are rarer among the proxies
+    than among the records, and whole steps would overshoot.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Search:
     ) -> None:
         self._solver, self._proxies, self._plain = solver, proxies, plain
         self._clients: tuple[int, ...] = ()
+        self._damping: FloatArray | None = None
         self.head: FloatArray = np.zeros(shape)
         self._begin(np.zeros(shape))
 
@@ -55,8 +59,13 @@ class Search:
             self._images.append(self._first - residual - self._image)
             self._minimise()
         base = self._start + self._inside
-        self._directions.append(self._part(base, self._solver.solve(self._first - self._image)))
+        direction = self._solver.solve(self._first - self._image)
+        if self._plain and self._damping is not None:
+            direction = direction / self._damping
+        self._directions.append(self._part(base, direction))
         self.head = base + self._directions[-1]
+        if self._damping is None:
+            self._damping = np.maximum(typical(self._proxies @ self.head), 1.0)
         return self.head
 
     def _part(self, base: FloatArray, direction: FloatArray) -> FloatArray:

@@ -154,6 +154,26 @@ def test_a_search_knows_a_solution_in_as_many_steps_as_there_are_dimensions() ->
     assert np.allclose(moment @ head, target, atol=1e-6)
 
 
+def test_plain_steps_do_not_overshoot_where_a_class_is_rare_among_the_proxies() -> None:
+    """One feature a class; the second class is half as common at the proxies as in the records.
+
+    Least squares answers 1 about it. The first head says 2, and a whole step goes back to 0.
+    """
+    proxies = np.repeat(np.eye(2), [75, 25], axis=0)
+    moment, records = proxies.T @ proxies / len(proxies), np.eye(2) / 2
+
+    class Rare:
+        def solve(self, right: FloatArray) -> FloatArray:
+            return np.linalg.solve(moment, right)
+
+    search = Search(Rare(), proxies, (2, 2), plain=True)  # type: ignore[arg-type]
+    first = search.step(records, (0, 1)).copy()
+    wrong = records - records @ first
+    whole = first + np.linalg.solve(moment, wrong)
+    assert (first[1, 1], whole[1, 1]) == pytest.approx((2, 0))
+    assert search.step(wrong, (0, 1))[1, 1] == pytest.approx(1)
+
+
 def test_a_class_whose_client_was_away_comes_in_later(digits: FederatedData) -> None:
     """Each client holds its own classes: the first sum lacks those of who was away."""
     method = PooledHeads(5, features=SMALL)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
@@ -15,7 +16,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import FloatArray
-from secure_fd.methods.heads import HeadServer, PooledHeads
+from secure_fd.methods.heads import HeadClient, HeadServer, PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.plans import UNITS, PooledPlan
 from secure_fd.privacy.pooled import (
@@ -302,19 +303,46 @@ def test_a_sum_with_too_few_shares_is_not_opened(digits: FederatedData) -> None:
 
 
 def test_what_reads_records_beside_the_sums_is_refused(digits: FederatedData) -> None:
-    for changed in ({"none_of_mine": True}, {"leave": "validated"}):
-        method = PooledHeads(0, features=SMALL, **{**BARE, **changed})  # type: ignore[arg-type]
-        with pytest.raises(ConfigurationError, match="read records beside the noisy sums"):
-            Federation(
-                participants_of(fresh_networks(digits, 0), digits.clients),
-                digits.proxies.pixels,
-                method,
-                aggregation=MaskedSum(4, public_seed=0),
-                protection=unit_for(digits),
-                schedule=ALONE,
-            )
+    method = PooledHeads(0, features=SMALL, leave="validated")
+    with pytest.raises(ConfigurationError, match="reads records beside the noisy sums"):
+        Federation(
+            participants_of(fresh_networks(digits, 0), digits.clients),
+            digits.proxies.pixels,
+            method,
+            aggregation=MaskedSum(4, public_seed=0),
+            protection=unit_for(digits),
+            schedule=ALONE,
+        )
     with pytest.raises(ConfigurationError, match="residual_rounds"):
         federation(digits, unit_for(digits, sums=2), residual_rounds=0)
+
+
+@pytest.mark.parametrize("none_of_mine", [True, False])
+def test_foreign_proxies_are_told_by_what_was_released(
+    digits: FederatedData, none_of_mine: bool
+) -> None:
+    """Half of the proxies are noise; the twin, which asks nothing of the ratios, teaches them."""
+    pixels = digits.proxies.pixels.clone()
+    foreign = np.arange(len(pixels)) % 2 == 0
+    pixels[foreign] = torch.rand(pixels[foreign].shape, generator=torch.Generator().manual_seed(0))
+    unit = unit_for(digits)
+    run = Federation(
+        participants_of(fresh_networks(digits, 0), digits.clients),
+        pixels,
+        PooledHeads(0, features=unit.features, leave="network", none_of_mine=none_of_mine),
+        aggregation=MaskedSum(4, public_seed=0),
+        protection=unit,
+        schedule=ALONE,
+    )
+    run.fit(1)
+    half = run.clients[0].half
+    assert isinstance(half, HeadClient)
+    assert not run.transcript.distillation  # no survey was made
+    if none_of_mine:
+        assert half.known[foreign].mean() < 0.1
+        assert half.known[~foreign & (digits.proxies.labels.numpy() < 4)].mean() > 0.8
+    else:
+        assert half.known.all()
 
 
 def test_sums_in_clear_and_other_fleets_are_refused(digits: FederatedData) -> None:
