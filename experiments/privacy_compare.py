@@ -208,9 +208,10 @@ def _every_row(plan: Plan) -> list[RowSpec]:
         if "label" in plan.units:
             rows.append(RowSpec("selective-fd", protected, secure, "label"))
         if "record" in plan.units:
-            pooled = RowSpec("heads", protected, secure, "record")
-            rows += [pooled if secure else RowSpec("selective-fd", protected, secure, "record")]
-            rows += [RowSpec("fedavg", unit="record")]
+            rows += [
+                RowSpec("heads", protected, secure, "record"),
+                RowSpec("fedavg", unit="record"),
+            ]
         if "client" in plan.units:
             rows.append(RowSpec("selective-fd", protected, secure, "client"))
     return rows

@@ -373,7 +373,8 @@ class Terms:
         if spec.kind in HEADS:
             rounds, schedule = HEADS[spec.kind], HEADS_ALONE
             if private and self.epsilon is not None:
-                rounds, schedule = sums_for(self.epsilon), self._lesson
+                rounds = sums_for(self.epsilon) if spec.secure else 1
+                schedule = self._lesson
         return Cell(
             image_set=self.dataset,
             split=self.split.name,

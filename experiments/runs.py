@@ -292,7 +292,7 @@ def heads(cell: Cell, data: FederatedData) -> PooledHeads | AFL:
         return AFL()
     residual = cell.rounds - 1
     if cell.privacy is not None and cell.privacy.epsilon is not None:
-        return pooled_heads(cell.privacy.epsilon)
+        return pooled_heads(cell.privacy.epsilon, local=not cell.secure)
     if cell.variant == TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
         return TaughtTruth(residual, none_of_mine=False, truth=truth)
@@ -408,7 +408,7 @@ def protection_of(cell: Cell, data: FederatedData) -> Protection:
     chosen = cell.privacy
     epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
     if chosen.unit == "record" and cell.method == "heads":
-        return pooled_unit(data, epsilon, chosen.delta)
+        return pooled_unit(data, epsilon, chosen.delta, local=not cell.secure)
     if chosen.unit == "record":
         return RecordUnit(epsilon, chosen.delta)
     if chosen.unit == "label":

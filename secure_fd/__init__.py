@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from secure_fd.methods.feded import FedED as FedED
     from secure_fd.methods.fedmd import FedMD as FedMD
     from secure_fd.methods.fkd import FKD as FKD
+    from secure_fd.methods.heads import PooledHeads as PooledHeads
     from secure_fd.methods.independent import Independent as Independent
     from secure_fd.methods.pls import PLS as PLS
     from secure_fd.methods.selective_fd import SelectiveFD as SelectiveFD
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from secure_fd.protection.base import Protection as Protection
     from secure_fd.protection.client import ClientUnit as ClientUnit
     from secure_fd.protection.label import LabelUnit as LabelUnit
+    from secure_fd.protection.pooled import LocalRecordUnit as LocalRecordUnit
+    from secure_fd.protection.pooled import PooledRecordUnit as PooledRecordUnit
     from secure_fd.protection.record import RecordUnit as RecordUnit
     from secure_fd.recipes import SGD as SGD
     from secure_fd.recipes import Recipe as Recipe
@@ -117,6 +120,7 @@ _HOMES = {
     "FedED": "methods.feded",
     "FedMD": "methods.fedmd",
     "FKD": "methods.fkd",
+    "PooledHeads": "methods.heads",
     "Independent": "methods.independent",
     "PLS": "methods.pls",
     "SelectiveFD": "methods.selective_fd",
@@ -127,6 +131,8 @@ _HOMES = {
     "Protection": "protection.base",
     "ClientUnit": "protection.client",
     "LabelUnit": "protection.label",
+    "LocalRecordUnit": "protection.pooled",
+    "PooledRecordUnit": "protection.pooled",
     "RecordUnit": "protection.record",
     "SGD": "recipes",
     "Recipe": "recipes",

@@ -37,7 +37,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.plans import sums_for
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Recipe
 from secure_fd.training import effective_classes
@@ -127,7 +127,7 @@ def simulate(
     secure: Secure = None,
     unit: Unit = None,
     epsilon: float = math.inf,
-    delta: float = 1e-5,
+    delta: float | None = None,
     recipe: Literal["ours", "paper"] | Recipe = "ours",
     drop: float = 0.0,
     seed: int = 0,
@@ -138,10 +138,12 @@ def simulate(
     data: a named image set, divided by split ("strong", "weak", "iid", "dirichlet:0.3"), or data
     that is divided already. method: a name of `methods.registry`, package.module:Name, or a method.
     labels: what clients share, where the method asks. secure: "masks" or "he"; None sums in clear.
-    unit, epsilon, delta: differential privacy at each label or each record. Under masks, "record"
-    puts pooled heads in the place of Selective-FD: one noise inside the sums of all clients, which
-    label the proxies for all networks. Where clients share parameters (FedAvg, DaFKD), it is
-    DP-SGD for the rounds of the recipe. recipe: "ours", "paper", or one of your own.
+    unit, epsilon, delta: differential privacy at each label or each record. "record" puts pooled
+    heads in the place of Selective-FD, as its guarantee says: noisy class sums label the proxies
+    for all networks, with one noise inside the sum of all clients under masks, and each client's
+    own in clear. Where clients share parameters (FedAvg, DaFKD), it is DP-SGD for the rounds of the
+    recipe. delta: None for one in 10 times the records of the largest client, 1e-5 at most.
+    recipe: "ours", "paper", or one of your own.
     drop: chance that a client falls silent in a round.
 
     Raises ConfigurationError for a setting that does not fit the others.
@@ -151,9 +153,10 @@ def simulate(
     [0]
     """
     made = data if isinstance(data, FederatedData) else _named(data, split, clients, seed, data_dir)
-    pools = unit == "record" and secure == "masks" and not math.isinf(epsilon)
-    pools = pools and method in ("selective-fd", "heads")
-    chosen = pooled_heads(epsilon) if pools else _method(method, labels, unit, epsilon)
+    pools = unit == "record" and secure != "he" and not math.isinf(epsilon)
+    pools, local = pools and method in ("selective-fd", "heads"), secure is None
+    delta = default_delta(made) if delta is None else delta
+    chosen = pooled_heads(epsilon, local=local) if pools else _method(method, labels, unit, epsilon)
     shared = isinstance(chosen, SharesParameters)
     names = architectures(made.name, len(made.clients), shared=shared)
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
@@ -165,7 +168,7 @@ def simulate(
                 raise ConfigurationError("unit", unit, "use record: this method shares no labels")
             chosen = chosen.trained_privately(epsilon, delta, steps.rounds, steps.schedule)
     elif pools:
-        protection = pooled_unit(made, epsilon, delta)
+        protection = pooled_unit(made, epsilon, delta, local=local)
     else:
         protection = _protection(unit, epsilon, delta)
     federation = Federation(
@@ -244,16 +247,30 @@ def _recipe(
     return recipes.Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))
 
 
-def pooled_heads(epsilon: float) -> PooledHeads:
-    """The method whose sums the pooled record unit guards; nothing else reads records.
+def default_delta(data: FederatedData) -> float:
+    """One in ten times the records of the largest client, and 1e-5 at most.
 
-    >>> pooled_heads(4.0).rounds
-    2
+    >>> from secure_fd import federate, load, parse_split
+    >>> default_delta(federate(load("digits"), parse_split("iid"), 3, seed=0))
+    1e-05
     """
-    return PooledHeads(sums_for(epsilon) - 1, leave="network")
+    return min(1e-5, 0.1 / max(len(client.train) for client in data.clients))
 
 
-def pooled_unit(data: FederatedData, epsilon: float, delta: float) -> PooledRecordUnit:
+def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
+    """The method whose sums the record unit guards; nothing else reads records.
+
+    local: every client makes its own noise, of which one sum has enough.
+
+    >>> pooled_heads(4.0).rounds, pooled_heads(4.0, local=True).rounds
+    (2, 1)
+    """
+    return PooledHeads(_sums(epsilon, local=local) - 1, leave="network")
+
+
+def pooled_unit(
+    data: FederatedData, epsilon: float, delta: float, *, local: bool = False
+) -> PooledRecordUnit:
     """The unit for these clients and proxies.
 
     >>> from secure_fd import federate, load, parse_split
@@ -261,14 +278,19 @@ def pooled_unit(data: FederatedData, epsilon: float, delta: float) -> PooledReco
     >>> pooled_unit(data, 1.0, 1e-5).plan.sums
     1
     """
-    return PooledRecordUnit(
+    kind = LocalRecordUnit if local else PooledRecordUnit
+    return kind(
         epsilon,
         delta,
         records=[len(client.train) for client in data.clients],
         n_proxies=len(data.proxies),
         n_classes=data.n_classes,
-        sums=sums_for(epsilon),
+        sums=_sums(epsilon, local=local),
     )
+
+
+def _sums(epsilon: float, *, local: bool) -> int:
+    return 1 if local else sums_for(epsilon)
 
 
 def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:

@@ -159,7 +159,7 @@ class Public:
         reference, solver = shared_reference(proxies, features)
         if isinstance(unit, PooledRecordUnit):
             solver = noisy_solver(Same(reference), unit.rules.level) if unit.rules.level else solver
-            units = UnitCodec(setting.records, reference.proxy_features.shape[1])
+            units = UnitCodec(setting.records, reference.proxy_features.shape[1], unit.own_room)
         entry = np.sqrt(2.0 / reference.proxy_features.shape[1])
         codec = MeanCodec.by_records(setting.records, (MOST - LEAST - 1) * float(entry))
         return cls(reference, solver, setting.n_classes, codec, max(setting.records), units)
@@ -405,9 +405,11 @@ class HeadClient(HeadLearner):
         """Residual class sums, under noise where there is a unit that guards them."""
         if self._guard is None or self.public.units is None:
             return self.public.codec.encode(self._own.number, self._residual())
-        return self.public.units.encode(
-            self._guard.release(self._wrong(), self.public.shape), noisy=not self._guard.noiseless
-        )
+        guard, common = self._guard, self.public.reference.proxy_features.mean(axis=0)
+        released = guard.release(self._wrong(), self.public.shape)
+        if not self.head.any():  # a residual counts nothing
+            released = guard.heard(released, common, self.public.n_classes)
+        return self.public.units.encode(released, noisy=guard.shares)
 
     def _familiar(self) -> Familiar | None:
         """None of a client that never had the first head."""

@@ -244,44 +244,60 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
 def pooled_guarantee(
     plan: PooledPlan, delta: float, records: Sequence[int], spent: Odometer
 ) -> Guarantee:
-    """Noise shares inside masked sums over the records of all clients, of which there are so many.
+    """Noise on sums over the records of clients, of which there are so many: shared, or each's own.
 
     All rounds and networks that follow are post-processing of the sums.
     """
     check_delta_of(delta, max(records), "records of a client")
-    draws = plan.clients * plan.entries * plan.sums
+    local = plan.honest == 1
+    draws = (1 if local else plan.clients) * plan.entries * plan.sums
     epsilon, total = _sampled(plan.event(), delta, draws)
     swapped, _ = _sampled(plan.replaced(), delta, draws)
     client = Composed(
         PrivacyUnit.CLIENT, *_sampled(plan.moved_by(float(max(records))), delta, draws)
     )
-    fewer = max(1, plan.honest - 2)
-    weaker, _ = _sampled(plan.with_honest(fewer).event(), delta, draws)
+    sums = "releases" if local else "sums"
     made = Guarantee(
         unit=PrivacyUnit.RECORD,
         neighbours=plan.neighbours,
         epsilon=epsilon,
         delta=total,
-        covers=("everything that the sums, and whatever is computed from them, tell of a record",),
+        covers=(f"everything that the {sums}, and whatever follows from them, tell of a record",),
         not_covered=("the numbers of records", _WARMED_UP, *_NEVER_COVERED),
         composes_to=(client,),
         sampler=f"{plan.mechanism}, within 2^-110 of exact, {plan.clients} shares, each of "
-        f"1 / sqrt({plan.honest}) of a noise multiplier of {plan.noise:.4g}",
-        accountant=f"{accountant_for(plan.event()).name}, {plan.sums} planned sums",
+        f"1 / sqrt({plan.honest}) of a noise multiplier of {plan.noise:.4g}"
+        if not local
+        else "discrete Gaussian on integers, within 2^-110 of exact, "
+        f"noise multiplier {plan.noise:.4g} at every client",
+        accountant=f"{accountant_for(plan.event()).name}, {plan.sums} planned {sums}",
         parts=spent.parts(delta),
         assumptions=(
             "the features were fitted on public data",
             "nothing computed from a network trained on the raw records leaves the client",
-            "the server sees nothing but the masked sums",
-            f"of the clients in a sum, {plan.honest} or more keep their noise to themselves",
+            *(() if local else _shares_assumed(plan)),
         ),
         caveats=(
             f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",
-            f"with {fewer} such clients it is epsilon {figure(weaker)}",
+            *(() if local else (_fewer(plan, delta, draws),)),
         ),
     )
     coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
     return made.voided_by((*spent.unaccounted, *coarse))
+
+
+def _shares_assumed(plan: PooledPlan) -> tuple[str, ...]:
+    return (
+        "the server sees nothing but the masked sums",
+        f"of the clients in a sum, {plan.honest} or more keep their noise to themselves",
+    )
+
+
+def _fewer(plan: PooledPlan, delta: float, draws: int) -> str:
+    """What it costs where two clients more tell their noise."""
+    fewer = max(1, plan.honest - 2)
+    weaker, _ = _sampled(plan.with_honest(fewer).event(), delta, draws)
+    return f"with {fewer} such clients it is epsilon {figure(weaker)}"
 
 
 def check_delta_of(delta: float, count: int, what: str) -> None:

@@ -100,10 +100,9 @@ class PooledShares:
         deviation = math.sqrt(self.plan.share_variance)
         return sums.values + discrete_gaussian(deviation, self.plan.entries, self.random)
 
-    @property
-    def room(self) -> int:
-        """How far the noise of all may move a sum, in units."""
-        total = self.plan.clients * self.plan.share_variance
+    def room(self, clients: int) -> int:
+        """How far the noise of so many clients may move a sum, in units."""
+        total = clients * self.plan.share_variance
         return room_for(total, self.plan.entries * self.plan.sums)
 
 
@@ -111,7 +110,8 @@ class PooledShares:
 class UnitCodec:
     """Pooled sums as they travel: moved up, so that none is negative but for noise.
 
-    records: by client, public. n_features: D.
+    records: by client, public. n_features: D. room: how far a client's own noise may move its sums,
+    where these are to be in range by themselves.
 
     >>> codec = UnitCodec((2, 3), n_features=1000)
     >>> sums = np.array([5 * UNITS // 100], dtype=np.int64)
@@ -121,12 +121,13 @@ class UnitCodec:
 
     records: tuple[int, ...]
     n_features: int
+    room: int = 0
 
     @property
     def limit(self) -> int:
-        """The most that an entry of a client's sums can be, without noise."""
+        """The most that an entry of a client's sums can be, without noise beyond the room."""
         entry = math.ceil(math.sqrt(2 / self.n_features) * FEATURE_UNITS)
-        return max(self.records) * entry * RESIDUAL_UNITS
+        return max(self.records) * entry * RESIDUAL_UNITS + self.room
 
     @property
     def levels(self) -> int:
@@ -134,9 +135,13 @@ class UnitCodec:
         return 2 * self.limit
 
     def encode(self, sums: IntArray, *, noisy: bool) -> UnitArray:
-        """[m] sums in units, moved up; noise may still carry some below 0."""
-        moved = sums + self.limit
-        return moved if noisy else moved.astype(np.uint64)
+        """[m] sums in units, moved up.
+
+        noisy: whether noise may carry some out of range, as masks allow; else they end there.
+        """
+        if noisy:
+            return sums + self.limit
+        return (np.clip(sums, -self.limit, self.limit) + self.limit).astype(np.uint64)
 
     def decode(self, total: UnitArray, survivors: Sequence[int]) -> FloatArray:
         """[m] mean over the records of all clients in the sum."""

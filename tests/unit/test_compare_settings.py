@@ -174,7 +174,7 @@ def test_the_rows_follow_from_the_flags() -> None:
         "fedmd-soft",
         "selective-fd-soft",
         "selective-fd-soft-dp-label",
-        "selective-fd-soft-dp-record",
+        "heads-dp-record",
         "fedavg-dp-sgd",
     ]
     assert "fedavg-dp-sgd" not in keys("--dp-eps", "4", "--dp-unit", "label")

@@ -31,10 +31,16 @@ from secure_fd.privacy.pooled import (
 from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit, level_for, rank_for
-from secure_fd.recipes import Schedule
+from secure_fd.protection.pooled import (
+    PooledGuard,
+    PooledRecordUnit,
+    audible,
+    level_for,
+    rank_for,
+)
+from secure_fd.recipes import Recipe, Schedule
 from secure_fd.selection.density import ProxyReference, ReferenceSettings, Same, shared_reference
-from secure_fd.simulation import fresh_networks
+from secure_fd.simulation import fresh_networks, simulate
 from tests.small_federation import faults
 
 DELTA = 1e-5
@@ -199,7 +205,7 @@ def test_a_plan_with_more_honest_clients_than_clients_is_refused() -> None:
 def test_rules_read_the_noise_alone() -> None:
     ranks = [rank_for(noise) for noise in (1e-5, 1e-4, 1e-3, 1e-2, 1.0)]
     assert ranks == sorted(ranks, reverse=True)
-    assert level_for(2e-3) == pytest.approx(6e-3)
+    assert level_for(2e-3) == pytest.approx(5e-3)
 
 
 def test_the_solver_under_noise_is_the_closed_form(digits: FederatedData) -> None:
@@ -359,4 +365,99 @@ def test_shares_are_for_sums_of_the_planned_form() -> None:
         shares.perturb(Bounded(np.zeros(5, dtype=np.int64), UNITS))
     with pytest.raises(LocalError, match="entries; use 4"):
         shares.perturb(Bounded(np.zeros(4, dtype=np.int64), 2 * UNITS))
-    assert shares.room > 3 * UNITS
+    assert shares.room(10) > 3 * UNITS > shares.room(1) > 2 * UNITS
+
+
+# The local unit: each client's own noise is enough.
+
+
+def local_unit(data: FederatedData, budget: float, seed: int = 0) -> PooledRecordUnit:
+    return PooledRecordUnit(
+        budget,
+        DELTA,
+        records=[len(client.train) for client in data.clients],
+        n_proxies=len(data.proxies),
+        n_classes=data.n_classes,
+        honest=1,
+        features=SMALL,
+        random=SeededRandom(seed),
+    )
+
+
+def local_run(data: FederatedData, unit: PooledRecordUnit) -> Federation:
+    run = Federation(
+        participants_of(fresh_networks(data, 0), data.clients),
+        data.proxies.pixels,
+        PooledHeads(0, features=unit.features, leave="network"),
+        protection=unit,
+        schedule=ALONE,
+    )
+    run.fit(1)
+    return run
+
+
+def test_a_local_release_is_private_in_clear(digits: FederatedData) -> None:
+    """Of each upload that the server reads; the twin keeps a share of a pooled noise alone."""
+    unit = PooledRecordUnit(
+        4.0,
+        DELTA,
+        records=[len(client.train) for client in digits.clients],
+        n_proxies=len(digits.proxies),
+        n_classes=10,
+        honest=1,
+        features=SMALL,
+    )
+    run = local_run(digits, unit)
+    claim = run.guarantee()
+    assert claim is not None
+    assert claim.holds
+    assert claim.epsilon <= 4
+    assert "masked" not in claim.sentence()
+    assert len(run.transcript.heads[0].uploads or {}) == 4
+    assert unit.plan.share_variance == pytest.approx((unit.plan.noise * UNITS) ** 2)
+    twin = unit_for(digits)  # three of four shares: one alone has a third of the variance
+    assert twin.plan.share_variance < 0.4 * unit.plan.share_variance
+    alone = replace(twin.plan, honest=1, noise=math.sqrt(twin.plan.share_variance) / UNITS)
+    assert epsilon(alone, DELTA) > 7
+
+
+def test_uploads_are_in_range_whatever_the_noise(digits: FederatedData) -> None:
+    """At epsilon .1 noise is many times what so few records can add; nothing is cut off."""
+    unit = local_unit(digits, 0.1)
+    run = local_run(digits, unit)
+    half = run.clients[0].half
+    assert isinstance(half, HeadClient)
+    form = half.public.units
+    assert form is not None
+    assert form.limit > 6 * math.sqrt(unit.plan.share_variance)
+    assert run.server.last is not None
+
+
+@pytest.mark.parametrize(("deviation", "kept"), [(10.0, [0]), (1.0, [0, 1])])
+def test_classes_within_their_noise_are_left_out(deviation: float, kept: list[int]) -> None:
+    """Of 200 records of one class and 20 of another, noise of 12 records hides the second."""
+    rng = np.random.default_rng(0)
+    common = np.full(400, 0.04)  # norm .8
+    clean = np.outer(common, [200.0, 20.0, *[0.0] * 8])
+    noisy = np.rint((clean + rng.normal(0, deviation, clean.shape)) * UNITS).astype(np.int64)
+    sums = audible(noisy.ravel(), UNITS * common, 220, 10, deviation * UNITS).reshape(400, 10)
+    assert np.flatnonzero(sums.any(axis=0)).tolist() == kept
+    assert np.array_equal(sums[:, kept], noisy[:, kept])
+
+
+def test_nothing_is_left_out_where_most_of_the_records_would_be() -> None:
+    common = np.full(400, 0.04)
+    clean = np.rint(np.outer(common, np.full(10, 30.0)) * UNITS).astype(np.int64).ravel()
+    assert audible(clean, UNITS * common, 300, 10, 20.0 * UNITS) is clean
+
+
+def test_a_client_in_clear_is_simulated_with_its_own_noise() -> None:
+    run = simulate(
+        "digits", split="iid", clients=4, unit="record", epsilon=4.0, recipe=Recipe(1, ALONE)
+    )
+    run.fit()
+    assert "noise multiplier" in run.guarantee
+    assert "at every client" in run.guarantee
+    unit = run.federation.protection
+    assert isinstance(unit, PooledRecordUnit)
+    assert unit.local

@@ -125,7 +125,7 @@ def test_a_simulation_gives_each_unit_its_method() -> None:
     assert pooled.federation.method.name == "Pooled heads"
     assert pooled.federation.protection.name == "pooled record unit"
     alone = simulate("digits", clients=3, unit="record", epsilon=4.0)
-    assert alone.federation.protection.name == "record unit"
+    assert alone.federation.protection.name == "local record unit"
     assert noisy.transcript.n_clients == 3
 
 
