@@ -30,8 +30,7 @@ import numpy as np
 from secure_fd.errors import SecureFDError
 from secure_fd.knowledge import WordArray
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
-from secure_fd.privacy.release import UNIT
+from secure_fd.privacy.plans import UNIT, ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.samplers import discrete_gaussian
 from secure_fd.secagg.graph import default_degree

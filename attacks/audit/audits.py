@@ -50,8 +50,8 @@ from secure_fd.knowledge import (
 from secure_fd.privacy import release as record_release
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.guarantees import record_guarantee
-from secure_fd.privacy.plans import ClientPlan, RecordPlan, TrainingPlan
-from secure_fd.privacy.release import UNIT, ClientShares, NoisyClassMeans
+from secure_fd.privacy.plans import UNIT, ClientPlan, RecordPlan, TrainingPlan
+from secure_fd.privacy.release import ClientShares, NoisyClassMeans
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee, PrivacyUnit

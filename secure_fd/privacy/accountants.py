@@ -252,10 +252,11 @@ class NearlyGaussian:
         parts = parts_for(self, event, delta)
         concentrated = ZeroConcentrated().epsilon(event, delta)
         sums = [(p, n) for p, n in parts.items() if isinstance(p, DistributedGaussian)]
+        if any(part.shares * part.variance < _LEAST_VARIANCE for part, _ in sums):
+            return concentrated
         squared = sum(times * p.l2**2 / (p.shares * p.variance) for p, times in sums)
         moved = sum(times * _moved(part) for part, times in sums)
-        coarse = any(part.shares * part.variance < _LEAST_VARIANCE for part, _ in sums)
-        if squared == 0 or coarse or moved >= concentrated:
+        if squared == 0 or moved >= concentrated:
             return concentrated
         # exp(tau d) times the delta of one discrete Gaussian: `moved` has it twice over.
         mu, least_delta = math.sqrt(squared), delta * math.exp(-moved)

@@ -8,9 +8,10 @@ from typing import NoReturn
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.events import Event, Repeated
+from secure_fd.privacy.groups import SIZES, Groups, group_epsilons
 from secure_fd.privacy.plans import ClientPlan, PooledPlan, RecordPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.privacy.samplers import TOTAL_VARIATION
+from secure_fd.privacy.samplers import FLOAT_CUT, TOTAL_VARIATION
 from secure_fd.privacy.units import Composed, Guarantee, Part, PrivacyUnit, figure
 
 
@@ -80,6 +81,9 @@ _NEVER_COVERED = (
 NETWORK_RELEASED = ("something computed from a network trained on the raw records was released",)
 SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples",)
 
+_NORMALS = 2.0**40
+"""Pairs of normal values in a run of DP-SGD, at most."""
+_TAIL = "delta is too small for noise whose tail ends"
 _COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
 _QUERIED = "the client's network, if others may query it: it learns from raw records"
 _WARMED_UP = "a network that others may query and that learnt from raw records besides"
@@ -119,6 +123,7 @@ def label_guarantee(
             *(("no single record decides which classes are declared",) if declared else ()),
         ),
         caveats=("this is deniability of a single answer and nothing more",),
+        groups=tuple((size, total) for size in SIZES),  # any record may change all answers
     )
 
 
@@ -163,8 +168,15 @@ def record_guarantee(
             "the means are released once",
         ),
         caveats=(f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",),
+        swapped=swapped,
+        groups=_groups(plan, delta, entries),
     )
     return made.voided_by((_COARSE,) if noise_multiplier > 0 and math.isinf(epsilon) else ())
+
+
+def _groups(plan: RecordPlan | PooledPlan, delta: float, draws: int) -> Groups:
+    """k records that are summed move a release k times as far: its own curve says the price."""
+    return tuple((k, _sampled(plan.moved_by(float(k)), delta, draws)[0]) for k in SIZES)
 
 
 def dp_sgd_guarantee(
@@ -176,11 +188,13 @@ def dp_sgd_guarantee(
     batches void the claim.
     """
     check_delta_of(delta, plan.n_records, "records")
-    return Guarantee(
+    cut = _NORMALS * FLOAT_CUT * (1 + math.exp(min(epsilon, 200.0)))
+    groups = group_epsilons(plan, delta)
+    made = Guarantee(
         unit=PrivacyUnit.RECORD,
         neighbours=plan.neighbours,
         epsilon=epsilon,
-        delta=delta,
+        delta=delta + cut,
         covers=("everything computed from the trained network alone",),
         not_covered=(
             "the number of records",
@@ -202,7 +216,11 @@ def dp_sgd_guarantee(
             "a record's gradient depends on that record and the weights alone",
         ),
         caveats=("floating-point noise voids the claim against an attacker who reads low bits",),
-    ).voided_by(() if poisson else SHUFFLED)
+        swapped=dict(groups)[2],
+        groups=groups,
+    )
+    ended = (_TAIL,) if cut > delta / 100 else ()
+    return made.voided_by((*(() if poisson else SHUFFLED), *ended))
 
 
 def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarantee:
@@ -236,6 +254,8 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
             f"for a client that votes otherwise instead of abstaining it is epsilon "
             f"{figure(record.epsilon)}",
         ),
+        swapped=record.epsilon,
+        groups=tuple((size, record.epsilon) for size in SIZES),
     )
     coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
     return made.voided_by((*spent.unaccounted, *coarse))
@@ -281,6 +301,8 @@ def pooled_guarantee(
             f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",
             *(() if local else (_fewer(plan, delta, draws),)),
         ),
+        swapped=swapped,
+        groups=_groups(plan, delta, draws),
     )
     coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
     return made.voided_by((*spent.unaccounted, *coarse))

@@ -1,12 +1,11 @@
 """What every plan offers, and what the plans share."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Protocol, Self, final
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.events import (
-    DiscreteGaussian,
     DistributedGaussian,
     Event,
     Gaussian,
@@ -84,9 +83,9 @@ class Noisy:
 
 def check_counts(plan: Noisy, *fields: str, least: int = 1) -> None:
     """Refuses a field below `least`."""
-    for field in fields:
-        if not getattr(plan, field) >= least:
-            raise ConfigurationError(field, getattr(plan, field), f"use {least} or more")
+    for name in fields:
+        if not getattr(plan, name) >= least:
+            raise ConfigurationError(name, getattr(plan, name), f"use {least} or more")
 
 
 # The client unit: votes summed under masks, with noise that no single client makes.
@@ -250,18 +249,25 @@ class LabelPlan(Noisy):
 # The record unit by one release: feature sums under discrete Gaussian noise.
 
 
+UNIT = 1 << 16
+"""Integer units in a feature of 1 (see `privacy.release`)."""
+_MANY_ENTRIES = 1 << 16
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class RecordPlan(Noisy):
     """One noisy release of a client's feature sums; all else is computed from it.
 
-    n_records: of the client, public. noise: sigma over the sensitivity.
+    n_records: of the client, public. entries: numbers that are released, at most. noise: sigma over
+    the sensitivity.
 
-    >>> RecordPlan(300, noise=1.158).event()
-    DiscreteGaussian(noise_multiplier=1.158)
+    >>> RecordPlan(300, noise=1.0).moved_by(2.0).l2 / UNIT
+    2.0
     """
 
     n_records: int
+    entries: int = field(default=_MANY_ENTRIES, kw_only=True)
 
     unit: ClassVar = PrivacyUnit.RECORD
     neighbours: ClassVar = (
@@ -272,20 +278,24 @@ class RecordPlan(Noisy):
     mechanism: ClassVar = "discrete Gaussian on integers"
 
     def __post_init__(self) -> None:
-        check_counts(self, "n_records")
+        check_counts(self, "n_records", "entries")
         Noisy.__post_init__(self)
 
-    def event(self) -> Event:
-        """One discrete Gaussian vector."""
-        return DiscreteGaussian(self.noise)
+    def event(self) -> DistributedGaussian:
+        """One discrete Gaussian vector, all noise from one hand."""
+        return self.moved_by(1.0)
 
-    def replaced(self) -> Event:
+    def replaced(self) -> DistributedGaussian:
         """The same release where the neighbour holds another record in its place."""
-        return DiscreteGaussian(self.noise / 2)  # two vectors of norm 1 are at most 2 apart
+        return self.moved_by(2.0)  # two vectors of norm 1 are at most 2 apart
 
-    def whole_client(self) -> Event:
+    def whole_client(self) -> DistributedGaussian:
         """The same release where all records of the client are zeroed out."""
-        return DiscreteGaussian(self.noise / self.n_records)
+        return self.moved_by(float(self.n_records))
+
+    def moved_by(self, records: float) -> DistributedGaussian:
+        """The same release, where so many records of the client are zeroed out together."""
+        return DistributedGaussian((self.noise * UNIT) ** 2, 1, records * UNIT, self.entries)
 
 
 # The record unit by one sum of all clients: each adds its share of the noise.

@@ -16,7 +16,7 @@ from secure_fd.knowledge import FloatArray, IntArray, WordArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import DiscreteGaussian
 from secure_fd.privacy.guarantees import record_guarantee
-from secure_fd.privacy.plans import ClientPlan, RecordPlan
+from secure_fd.privacy.plans import UNIT, ClientPlan, RecordPlan
 from secure_fd.privacy.response import Alphabet
 from secure_fd.privacy.samplers import Random, discrete_gaussian, unmet_by
 from secure_fd.privacy.units import Guarantee
@@ -78,9 +78,6 @@ def _check_integers(values: IntArray) -> None:
 # The record unit's only release: noisy class-conditional feature means of one client.
 
 
-UNIT = 1 << 16
-"""Integer units in a feature of 1."""
-
 Features = NDArray[np.float64] | NDArray[np.float32]
 
 
@@ -108,7 +105,7 @@ def record_plan(epsilon: float, delta: float, n_records: int) -> RecordPlan:
     """Plan the release that a client of so many records makes for this budget; reads no record.
 
     >>> round(record_plan(4.0, 1e-5, n_records=300).noise, 3)
-    1.158
+    1.083
     """
     plan = RecordPlan(n_records)
     return plan.with_noise(calibrate(epsilon, delta, plan))
@@ -143,6 +140,8 @@ def release_class_means(
     )
     plan = record_plan(epsilon, delta, len(features))
     sums = class_sums(features, labels, n_classes).rows(blocks.classes)
+    if sums.values.size > plan.entries:
+        raise LocalError(f"a release has {sums.values.size} entries; use {plan.entries} at most")
     noisy = add_discrete_gaussian(sums, plan.noise, random)
     means = np.zeros((n_classes, features.shape[1]))
     means[list(blocks.classes)] = noisy.values / (len(features) * UNIT)

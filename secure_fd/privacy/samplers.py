@@ -268,6 +268,11 @@ def _table(support: Iterable[int], twice_variance: Decimal) -> Table:
 # theirs.
 
 
+_LOW: Final = 2.0**-33
+FLOAT_CUT: Final = 2.0**-106
+"""Probability that a pair of normal values is beyond the end of `FloatGaussian`'s tail."""
+
+
 class FloatGaussian(SecretHolder):
     """Uniform and normal variates from AES-256-CTR under a key that is drawn once.
 
@@ -291,8 +296,16 @@ class FloatGaussian(SecretHolder):
         return np.asarray(((words >> np.uint64(11)) + 0.5) / 2.0**53)
 
     def normal(self, count: int) -> FloatArray:
-        """[count] standard normal values (Box and Muller, 1958); none exceeds 8.6."""
+        """[count] standard normal values (Box and Muller, 1958); none exceeds 12.2.
+
+        Steps of 2^-53 would end the tail at 8.6, which 1e-16 of all pairs are beyond: the lowest of
+        them are divided by 2^53 once more.
+        """
         half = (count + 1) // 2
-        radius = np.sqrt(-2.0 * np.log(self.uniform(half)))
+        chosen = self.uniform(half)
+        low = np.flatnonzero(chosen < _LOW)
+        if len(low):
+            chosen[low] += (self.uniform(len(low)) - 0.5) / 2.0**53
+        radius = np.sqrt(-2.0 * np.log(chosen))
         angle = 2.0 * np.pi * self.uniform(half)
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

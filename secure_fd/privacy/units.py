@@ -46,7 +46,9 @@ class Guarantee:
     no reader of this object can print a number whose assumptions failed.
     neighbours: the relation. covers, not_covered: what the epsilon speaks of, and what it does not.
     parts: the releases that epsilon was accounted from; a finite one comes from nowhere else.
-    composes_to: the cost at larger units. sampler, accountant: how noise and epsilon were made.
+    composes_to: the cost at larger units. swapped: epsilon where the neighbour holds another in the
+    place of what differs, None where it was not worked out. groups: (records of one client that
+    belong together, epsilon). sampler, accountant: how noise and epsilon were made.
     assumptions: what must hold. caveats: what weakens the claim. unmet: what did not hold.
 
     >>> from secure_fd.privacy.units import PrivacyUnit
@@ -68,6 +70,8 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
+    swapped: float | None = None
+    groups: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
@@ -89,7 +93,27 @@ class Guarantee:
         if not reasons:
             return self
         unmet = (*self.unmet, *reasons)
-        return replace(self, epsilon=math.inf, parts=(), composes_to=(), caveats=(), unmet=unmet)
+        return replace(
+            self,
+            epsilon=math.inf,
+            parts=(),
+            composes_to=(),
+            caveats=(),
+            unmet=unmet,
+            swapped=None,
+            groups=(),
+        )
+
+    def of(self, records: int) -> float:
+        """Epsilon of a person with so many records of one client; infinite where none is stated.
+
+        Raises ConfigurationError for a number that no claim is worked out for.
+        """
+        known = dict(self.groups)
+        if known and records not in known:
+            sizes = ", ".join(map(str, known))
+            raise ConfigurationError("images_per_person", records, f"use one of {sizes}")
+        return known.get(records, math.inf)
 
     def sentence(self) -> str:
         """The claim as one plain sentence; epsilons are rounded up."""
@@ -119,6 +143,8 @@ class Guarantee:
             for c in self.composes_to
         ]
         plain["parts"] = [{**asdict(p), "epsilon": _finite(p.epsilon)} for p in self.parts]
+        plain["swapped"] = None if self.swapped is None else _finite(self.swapped)
+        plain["groups"] = [[size, _finite(epsilon)] for size, epsilon in self.groups]
         lists = {k: list(v) for k, v in plain.items() if isinstance(v, tuple)}
         return {**plain, **lists, "unit": str(self.unit), "holds": self.holds}
 

@@ -14,7 +14,8 @@ import pytest
 from scipy.stats import chi2, chi2_contingency, chisquare, ncx2, norm
 
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy.release import UNIT, release_class_means
+from secure_fd.privacy.plans import UNIT
+from secure_fd.privacy.release import release_class_means
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 
 SIGMAS = [0.6, 1.0, 4.0, 15.5, 37.5, 1.158 * UNIT, 2.0**19]

@@ -327,11 +327,14 @@ def test_what_reads_records_beside_the_sums_is_refused(digits: FederatedData) ->
 def test_foreign_proxies_are_told_by_what_was_released(
     digits: FederatedData, none_of_mine: bool
 ) -> None:
-    """Half of the proxies are noise; the twin, which asks nothing of the ratios, teaches them."""
+    """Half of the proxies are noise; the twin, which asks nothing of the ratios, teaches them.
+
+    Without noise on the sums, of which so few records leave nothing: what it takes from them.
+    """
     pixels = digits.proxies.pixels.clone()
     foreign = np.arange(len(pixels)) % 2 == 0
     pixels[foreign] = torch.rand(pixels[foreign].shape, generator=torch.Generator().manual_seed(0))
-    unit = unit_for(digits)
+    unit = unit_for(digits, math.inf)
     run = Federation(
         participants_of(fresh_networks(digits, 0), digits.clients),
         pixels,

@@ -64,14 +64,14 @@ def test_noise_is_never_passed_by_position() -> None:
 
 @pytest.mark.parametrize(
     ("claimed", "noise", "replaced"),
-    [(1, 4.045, 2.139), (2, 2.149, 4.354), (4, 1.158, 8.983), (8, 0.638, 18.847)],
+    [(1, 3.733, 2.155), (2, 1.996, 4.393), (4, 1.083, 9.084), (8, 0.602, 19.119)],
 )
 def test_the_record_unit(claimed: float, noise: float, replaced: float) -> None:
     plan = RecordPlan(5400)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
     assert plan.noise == pytest.approx(noise, abs=5e-4)
     assert cost(plan.replaced()) == pytest.approx(replaced, abs=5e-4)
-    assert cost(plan.whole_client()) == pytest.approx(cost(DiscreteGaussian(plan.noise / 5400)))
+    assert plan.whole_client().l2 == 5400 * plan.event().l2
 
 
 @pytest.mark.parametrize("claimed", [0.1, 1.0, 4.0, 20.0])

@@ -52,7 +52,7 @@ def test_the_label_unit_says_what_it_adds_up_to() -> None:
 def test_the_record_unit_prints_replace_one_and_the_client_level() -> None:
     sentence = record().sentence()
     assert "record unit has epsilon 4 at delta 1e-05" in sentence
-    assert "for replace-one neighbours the same noise is epsilon 8.99" in sentence
+    assert "for replace-one neighbours the same noise is epsilon 9.09" in sentence
     assert "at the client level this is not bounded" in sentence
     assert "the number of records" in sentence
     assert "declares" not in sentence
@@ -71,7 +71,7 @@ def test_floating_point_noise_is_called_what_it_is() -> None:
     ("claim", "figures"),
     [
         (dp_sgd(poisson=False), ("3.83",)),
-        (record().voided_by(NETWORK_RELEASED), ("epsilon 4", "8.99")),
+        (record().voided_by(NETWORK_RELEASED), ("epsilon 4", "9.09")),
         (label().voided_by(["a pair was released twice"]), ("epsilon 4", "20,511")),
     ],
 )

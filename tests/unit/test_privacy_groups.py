@@ -1,0 +1,73 @@
+"""What a person with several records pays, what replacing one costs, and where noise ends."""
+
+import math
+
+import numpy as np
+import pytest
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.accountants import AnalyticGaussian
+from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.events import Gaussian
+from secure_fd.privacy.groups import SIZES, group_epsilons
+from secure_fd.privacy.guarantees import dp_sgd_guarantee, record_guarantee
+from secure_fd.privacy.plans import RecordPlan, TrainingPlan
+from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
+from secure_fd.privacy.units import Guarantee
+
+DELTA = 1e-5
+
+
+def record(claimed: float = 4.0) -> Guarantee:
+    noise = calibrate(claimed, DELTA, RecordPlan(300))
+    return record_guarantee(
+        noise_multiplier=noise, delta=DELTA, n_records=300, entries=2000, declared=False
+    )
+
+
+def test_records_of_one_person_move_a_sum_together() -> None:
+    """By the exact curve of a Gaussian, of which discrete noise is within .3 %."""
+    claim, noise = record(), calibrate(4.0, DELTA, RecordPlan(300))
+    for size, found in claim.groups:
+        exact = AnalyticGaussian().epsilon(Gaussian(noise / size), DELTA)
+        assert found == pytest.approx(exact, rel=4e-3) or (math.isinf(found) and exact > 50)
+    assert claim.swapped == claim.of(2)
+    assert claim.of(1) == claim.epsilon
+
+
+def test_a_number_of_images_that_no_claim_states_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="images_per_person: 11 is not allowed; use one"):
+        record().of(11)
+    assert math.isinf(record().voided_by(("why",)).of(11))
+
+
+def test_the_general_bound_holds_where_the_exact_price_is_known() -> None:
+    """Nearly whole batches cost nearly what whole ones do; the bound is above, for every size."""
+    whole, sampled = (TrainingPlan(1000, batch, 20, noise=12.0) for batch in (1000, 999))
+    exact, bound = (dict(group_epsilons(plan, DELTA)) for plan in (whole, sampled))
+    assert exact[1] == epsilon(whole, DELTA)
+    assert all(exact[size] <= bound[size] for size in SIZES[1:])
+    assert bound[2] < 3 * exact[2]
+
+
+def test_dp_sgd_states_a_person_and_refuses_a_delta_beyond_its_noise() -> None:
+    plan = TrainingPlan(300, 64, 30)
+    plan = plan.with_noise(calibrate(4.0, DELTA, plan))
+    claim = dp_sgd_guarantee(plan, epsilon=4.0, delta=DELTA, poisson=True)
+    assert claim.of(1) <= 4.0 < claim.of(2) < claim.of(3)
+    assert claim.delta > DELTA
+    void = dp_sgd_guarantee(plan, epsilon=20.0, delta=1e-11, poisson=True)
+    assert not void.holds
+    assert "tail ends" in void.sentence()
+
+
+def test_the_tail_goes_on_where_a_step_of_53_bits_would_end_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lowest step is divided once more; the twin without that ends at 8.65."""
+    drawn = [np.array([2.0**-54]), np.array([2.0**-54]), np.array([2.0**-54])]
+    monkeypatch.setattr(FloatGaussian, "uniform", lambda _, count: drawn.pop(0)[:count])
+    (found,) = FloatGaussian(SeededRandom(0)).normal(1)
+    ended = math.sqrt(-2 * math.log(2.0**-54))
+    assert ended < 8.66
+    assert found > 12.1
