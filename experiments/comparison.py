@@ -12,6 +12,7 @@ import numpy as np
 from experiments.codec import UNLESS_EMPTY
 from experiments.leakage import Leakage, stored, tried
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
+from experiments.promises import promised
 from experiments.rows import Attacks, RowSpec, Terms, averages, title
 from experiments.study import Progress, Result, Results, grouped, moments
 
@@ -284,10 +285,13 @@ def _weakness(notes: Mapping[str, Any]) -> tuple[float, float]:
 def rows(results: Results) -> list[Row]:
     """The rows of a comparison, in the order of its cells."""
     by_row = grouped(results.cells, lambda cell: cell.row)
-    return [
-        Row(spec.key, title(spec, runs[0].cell.terms.epsilon), tuple(runs))
-        for spec, runs in by_row.items()
-    ]
+    return [_row(spec, tuple(runs)) for spec, runs in by_row.items()]
+
+
+def _row(spec: RowSpec, runs: tuple[Result, ...]) -> Row:
+    """Titled by what it promises, as the seed of the weakest claim has it."""
+    made = Row(spec.key, title(spec, runs[0].cell.terms.epsilon), runs)
+    return replace(made, label=made.label + promised(made.claim["privacy"]))
 
 
 def leakage(made: Sequence[Row]) -> Leakage:

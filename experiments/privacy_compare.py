@@ -26,6 +26,7 @@ from experiments.comparison import Cell, measured, needs, prepared
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import (
     FIRST_SEED,
+    IMAGES_PER_PERSON,
     LEAST_EPSILON,
     MOST_EPSILON,
     Attacks,
@@ -41,12 +42,14 @@ from experiments.tables import Table
 from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
+from secure_fd.privacy.groups import SIZES
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.recipes import ImageSet, image_set, schedule
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
 _UNITS = ("label", "record", "client")
+_MOST_DELTA = 1e-5
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
 
@@ -88,10 +91,13 @@ class Settings:
     """How often a client answers one proxy in all; by default once in every round."""
     dp_eps: float | None = None
     """Epsilon of differential privacy, from 0.01 to 50; inf switches every noise off."""
-    dp_delta: float = 1e-5
-    """Delta of the record and client units, and of what the label unit composes to."""
+    dp_delta: float | None = None
+    """Delta of the record and client units, and of what the label unit composes to; by default one
+    in ten times the records of the largest client, and 1e-5 at most."""
     dp_unit: str = "label,record"
     """Units to show, with commas: label, record, client (which needs --secure-agg and a fleet)."""
+    images_per_person: int = IMAGES_PER_PERSON
+    """Records of one person at one client: the table states their epsilon together."""
     dp_small_fleet: bool = False
     """Client unit: go on below 300 clients, where its noise drowns the votes."""
     label_alphabet: Literal["full", "declared"] = "full"
@@ -163,7 +169,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         data_dir=data_folder(settings.data_dir, environment_dir),
         selector=settings.selector,
         epsilon=None if wanted is None or math.isinf(wanted) else wanted,
-        delta=settings.dp_delta,
+        delta=_MOST_DELTA if settings.dp_delta is None else settings.dp_delta,
         label_alphabet=settings.label_alphabet,
         small_fleet=settings.dp_small_fleet,
         drop=settings.drop,
@@ -259,8 +265,13 @@ def _check_numbers(settings: Settings, known: ImageSet) -> None:
     ):
         allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf"
         raise ConfigurationError("dp_eps", epsilon, allowed)
-    if not 0 < settings.dp_delta < 1:
+    if settings.dp_delta is not None and not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
+    if settings.images_per_person not in SIZES:
+        sizes = ", ".join(map(str, SIZES))
+        raise ConfigurationError(
+            "images_per_person", settings.images_per_person, f"use one of {sizes}"
+        )
 
 
 def _check_releases(settings: Settings, known: ImageSet, answers: int) -> None:
@@ -325,17 +336,28 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     Raises ConfigurationError, one sentence, for the first setting that is not allowed.
     """
     made = plan(settings, os.environ.get("SECURE_FD_DATA"))
-    specs, terms, own = row_specs(made), replace(made.terms, data_dir=None), _digest(made)
-    if terms.epsilon is not None:
-        from experiments.runs import check_data  # heavy: mistakes above answer at once
-
-        check_data(made.terms, made.seeds[0])
+    specs, own = row_specs(made), _digest(made)
+    if made.terms.epsilon is not None:
+        made = _with_delta(made)
+    terms = replace(made.terms, data_dir=None)
     none = replace(made.attacks, names=())
     return tuple(
         Cell(terms, spec, seed, made.attacks if seed == made.seeds[0] else none, own)
         for seed in made.seeds
         for spec in specs
     )
+
+
+def _with_delta(made: Plan) -> Plan:
+    """The plan with the delta that its records ask for, where none was given."""
+    from experiments.runs import check_data, data_of  # heavy: other mistakes answer at once
+    from secure_fd.simulation import default_delta
+
+    terms, seed = made.terms, made.seeds[0]
+    if made.settings.dp_delta is None:
+        terms = replace(terms, delta=default_delta(data_of(terms, seed)))
+    check_data(terms, seed)
+    return replace(made, terms=terms)
 
 
 def _digest(made: Plan) -> str:

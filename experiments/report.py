@@ -54,7 +54,9 @@ from experiments.plots import (
     titled,
     wrapped,
 )
+from experiments.promises import below, privacy, voids
 from experiments.results import SINGLE
+from experiments.rows import IMAGES_PER_PERSON
 from experiments.study import Results, save_arrays
 from experiments.tables import (
     NONE,
@@ -105,6 +107,12 @@ class Shown:
         return float(self.results.cells[0].cell.terms.drop)
 
     @property
+    def images_per_person(self) -> int:
+        """Records that one person has at one client."""
+        found = self.results.settings.get("images_per_person")
+        return found if isinstance(found, int) else IMAGES_PER_PERSON
+
+    @property
     def insecure(self) -> list[str]:
         """Settings that weaken the run."""
         notes: list[Any] = [found.notes["insecure"] for found in self.results.cells]
@@ -117,8 +125,9 @@ class Shown:
 def shown(results: Results) -> list[Table | str]:
     """What a terminal shows: the table, what each row guarantees, and what attacks measure."""
     made = Shown.of(results)
-    parts: list[Table | str] = [overview(made), "\nWhat each row guarantees\n"]
-    parts += [f"{i}. {row.label}: {row.claim['guarantee']}" for i, row in enumerate(made.rows, 1)]
+    parts: list[Table | str] = [overview(made)]
+    parts += [table for table in (promises(made),) if table]
+    parts += [f"! {sentence}" for sentence in warnings(made)]
     if made.drop > 0:
         parts.append(sums(made))
     if made.leakage.attacks:
@@ -139,6 +148,31 @@ def overview(made: Shown) -> Table:
         seconds = human_seconds(row.seconds)
         table.add_row(f"{i}. {row.label}", percent(row), *moved, seconds, *figures)
     return table
+
+
+def promises(made: Shown) -> Table | None:
+    """One line a row: its epsilon by what two worlds differ in."""
+    return privacy(_claims(made), made.images_per_person)
+
+
+def _claims(made: Shown) -> list[tuple[str, Any]]:
+    return [(row.label, row.claim["privacy"]) for row in made.rows]
+
+
+def warnings(made: Shown) -> list[str]:
+    """Rows that promise nothing although they were to, and rows that collaboration does not pay."""
+    levels = {row.label: row.mean(ACCURACY) for row in made.rows}
+    alone = next((row.label for row in made.rows if row.key == "independent"), "")
+    worse = below(levels, alone)
+    return [
+        *voids(_claims(made)),
+        *(
+            f"{label} ends at {100 * level:.1f} %, below clients that learn alone "
+            f"({100 * levels[alone]:.1f} %)."
+            for label, level in levels.items()
+            if label in worse
+        ),
+    ]
 
 
 def percent(row: Row) -> str:
@@ -480,7 +514,8 @@ def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
 
 def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
     leaks, seeds = made.leakage, len(made.seeds)
-    yield Section("Comparison", [_LEGEND, overview(made), sums(made)])
+    table = [part for part in (promises(made),) if part]
+    yield Section("Comparison", [_LEGEND, overview(made), *table, *warnings(made), sums(made)])
     yield Section("Guarantees", [part for row in made.rows for part in _guarantee(row)])
     yield Section("Figures", [p for p in _embedded(made, drawn) if p.source])
     first = ["The first seed alone is attacked."] if seeds > 1 and leaks.attacks else []

@@ -29,6 +29,8 @@ Seed 10 is no fresh one in the IID split: docs/results.md says what it made us l
 # Below, no noise suffices for DP-SGD's accountant; above, samplers are not exact enough for it, and
 # it promises nothing.
 LEAST_EPSILON, MOST_EPSILON = 0.01, 50.0
+IMAGES_PER_PERSON = 3
+"""Records of one person at one client, where a table states what they cost together."""
 PROXY_LABELS = ("true-labels", "selected-labels")
 """The two trainings of the paper's Fig. 10; what labels the proxies is the method."""
 FLEET = "fleet"
@@ -272,8 +274,8 @@ class RowSpec:
 
     >>> RowSpec("selective-fd", "hard", "masks", "label").key
     'selective-fd-hard-masks-dp-label'
-    >>> RowSpec("selective-fd", "hard", "masks", "record").label
-    'Density-ratio heads + masks + DP record unit'
+    >>> RowSpec("heads", "hard", "masks", "record").label
+    'Pooled heads + masks + noise'
     """
 
     kind: str
@@ -309,8 +311,14 @@ class RowSpec:
         if self.secure is not None:
             parts.append({"masks": "masks", "he": "HE"}[self.secure])
         if self.unit is not None:
-            parts.append("DP-SGD" if averages(self.kind) else f"DP {self.unit} unit")
+            parts.append("DP-SGD" if averages(self.kind) else self._noise)
         return " + ".join(parts)
+
+    @property
+    def _noise(self) -> str:
+        if self.unit == "record" and self.kind in HEADS:
+            return "noise" if self.secure else "local noise"
+        return {"label": "noise on labels", "client": "noise"}.get(self.unit or "", "record noise")
 
     @property
     def _method(self) -> str:
@@ -326,11 +334,11 @@ def title(spec: RowSpec, epsilon: float | None) -> str:
     """The row's label; a unit at an infinite epsilon (None) adds no noise, as the title tells.
 
     >>> title(RowSpec("selective-fd", unit="record"), None)
-    'Selective-FD hard, DP record unit off'
+    'Selective-FD hard, record noise off'
     """
     if spec.unit is None or epsilon is not None:
         return spec.label
-    return f"{replace(spec, unit=None).label}, DP {spec.unit} unit off"
+    return f"{replace(spec, unit=None).label}, {spec.unit} noise off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ MASKED = RowSpec("selective-fd", "hard", "masks")
 ROWS = (
     *(RowSpec("fedavg"), RowSpec("independent"), RowSpec("fedmd", "soft")),
     *(RowSpec("selective-fd", "soft"), RowSpec("selective-fd", "hard"), MASKED),
-    *(replace(MASKED, unit="label"), replace(MASKED, unit="record")),
+    *(replace(MASKED, unit="label"), RowSpec("heads", "hard", "masks", "record")),
     RowSpec("fedavg", unit="record"),
 )
 MEANS = [0.968, 0.199, 0.871, 0.926, 0.914, 0.914, 0.783, 0.908, 0.835]
@@ -93,8 +93,11 @@ def _result(i: int, seed: int, **terms: Any) -> Result:  # noqa: ANN401 - of Ter
 def _notes(spec: RowSpec) -> dict[str, object]:
     claim = None
     if spec.unit:
-        larger = [{"unit": "client", "epsilon": None, "delta": 1e-5}]
+        total = 3552.2 if spec.unit == "label" else None
+        larger = [{"unit": "client", "epsilon": total, "delta": 1e-5}]
         claim = {"unit": spec.unit, "epsilon": 4.0, "holds": True, "composes_to": larger}
+        claim |= {"delta": 1e-5, "swapped": None if total else 9.08, "unmet": []}
+        claim["groups"] = [[1, total or 4.0], [3, total or 15.1]]
     quiet = {stage: [0] * 10 for stage in ("input", "consistency", "unmask")}
     return {
         "guarantee": f"The {spec.unit} unit has epsilon 4." if spec.unit else "None.",

@@ -208,7 +208,7 @@ def test_rows_are_chosen_by_key() -> None:
 def test_labels_name_the_method_and_what_protects_it() -> None:
     assert RowSpec("fedavg", unit="record").label == "FedAvg + DP-SGD"
     full = RowSpec("selective-fd", "hard", "masks", "label")
-    assert full.label == "Selective-FD hard + masks + DP label unit"
+    assert full.label == "Selective-FD hard + masks + noise on labels"
 
 
 # What is saved of the command, and what a worker sends home.

@@ -129,7 +129,7 @@ def test_everything_is_escaped() -> None:
         figures={HOSTILE: 1.0},
         notes={
             "guarantee": HOSTILE,
-            "privacy": {HOSTILE: HOSTILE, "holds": False},
+            "privacy": {HOSTILE: HOSTILE, "holds": False, "unmet": [HOSTILE]},
             "insecure": [HOSTILE],
             "data": {HOSTILE: [HOSTILE]},
         },
@@ -139,14 +139,15 @@ def test_everything_is_escaped() -> None:
     made = rendered(results)
     harmless(made)
     assert made.count("&lt;script&gt;") >= 12
-    markup = with_row(sample(1), 0, notes={"guarantee": "[red]x[/red] [/]"})
+    void = {"holds": False, "unmet": ["[red]x[/red] [/]"]}
+    markup = with_row(sample(1), 0, notes={"privacy": void})
     assert "[red]x[/red] [/]" in tables.rendered(report.shown(markup))
 
 
 def test_seeds_are_put_together() -> None:
     two = sample(2, seeds=2)
     other = two.cells[2]
-    dearer = {"unit": "record", "epsilon": 5.0, "holds": True, "composes_to": []}
+    dearer = {"unit": "record", "epsilon": 5.0, "delta": 1e-5, "holds": True, "composes_to": []}
     changed = with_row(two, 2, notes={"privacy": dearer}, figures={BYTES_UP: 3.0})
     [first, _] = Shown.of(changed).rows
     assert first.mean(BYTES_UP) == (66e6 + 3) / 2
@@ -182,7 +183,7 @@ def test_every_row_is_named_in_every_figure() -> None:
         "roc": [t.get_text()[6:] for t in roc.axes[0].get_legend().get_texts()],
     }
     for found in named.values():
-        assert sorted(found) == sorted(labels)
+        assert sorted(name.replace("\n", " ") for name in found) == sorted(labels)
     assert roc.axes[0].get_xlim() == (1 / 500, 1)
 
 

@@ -1,0 +1,52 @@
+"""One line a row: epsilon by what neighbours differ in, and warnings where nothing holds."""
+
+from experiments.promises import below, privacy, promised, voids
+from experiments.tables import rendered
+from secure_fd.privacy.guarantees import Odometer, label_guarantee, pooled_guarantee
+from secure_fd.privacy.plans import PooledPlan
+from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.privacy.units import Guarantee
+
+
+def pooled() -> Guarantee:
+    plan, spent = PooledPlan(clients=10, honest=7, entries=2000, noise=1.1), Odometer()
+    spent.spend("noisy class sums", plan.event())
+    return pooled_guarantee(plan, 1e-5, (300,) * 10, spent)
+
+
+def label() -> Guarantee:
+    mechanism = RandomizedResponse(4.0, 11)
+    return label_guarantee(mechanism, releases=1000, delta=1e-5, declared=False)
+
+
+def test_a_claim_becomes_a_line_that_says_the_same() -> None:
+    claims = {"pooled": pooled(), "label": label()}
+    plain = {name: claim.to_json() for name, claim in claims.items()}
+    table = privacy([*plain.items(), ("FedAvg", None)], images_per_person=3)
+    assert table is not None
+    lines = rendered([table]).splitlines()
+    (shared,) = (line.split() for line in lines if line.startswith(" pooled"))
+    (answers,) = (line.split() for line in lines if line.startswith(" label"))
+    assert shared[1:4] == ["record", "1e-05", "3.93"]
+    assert shared[6] == "no"  # a client
+    assert float(shared[3]) < float(shared[4]) < float(shared[5])
+    assert answers[1] == "label"
+    assert answers[3] == answers[5] == answers[6] == "3,552"
+    assert not any(line.startswith(" FedAvg") for line in lines)
+    assert promised(plain["label"]) == ", ε 4 per label (3,552 per record)"
+
+
+def test_a_void_claim_shows_no_epsilon_and_says_why() -> None:
+    void = pooled().voided_by(("the noise was seeded",)).to_json()
+    table = privacy([("pooled", void)], images_per_person=3)
+    assert table is not None
+    assert "3.93" not in rendered([table])
+    assert promised(void) == ""
+    assert voids([("pooled", void)]) == ["pooled promises nothing: the noise was seeded."]
+    assert privacy([("FedAvg", None)], 3) is None
+
+
+def test_rows_below_clients_that_learn_alone_are_named() -> None:
+    levels = {"Independent": 0.6, "worse": 0.59, "better": 0.7}
+    assert below(levels, "Independent") == {"worse"}
+    assert below(levels, "") == set()
