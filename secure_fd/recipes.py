@@ -292,7 +292,8 @@ _TAUGHT = {"mnist": "bend", "mnist5k": "bend", "digits": "bend", "fashion_mnist"
 def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
     """For methods that label all proxies once, by a head, after so many sums.
 
-    500 steps, and 1,500 from 5,000 proxies on, under views, at a rate that ends at zero.
+    200 steps below 900 proxies, 1,500 from 5,000 on, else 500, under views, at a rate that ends at
+    zero.
 
     >>> one_lesson(6000, image_set="mnist").schedule.proxy_steps
     1500
@@ -300,7 +301,7 @@ def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
     schedule = Schedule(
         warmup_steps=0,
         local_steps=0,
-        proxy_steps=1500 if n_proxies >= _MANY else 500,
+        proxy_steps=200 if n_proxies < _FEW else 1500 if n_proxies >= _MANY else 500,
         anneal_over=1,
         augment=_TAUGHT.get(image_set, "none"),
         sgd=SGD(0.05, distillation_batch=_BATCH, momentum=0.9),
@@ -308,7 +309,7 @@ def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
     return Recipe(sums, schedule)
 
 
-_MANY = 5000
+_FEW, _MANY = 900, 5000
 
 
 def paper(n_classes: int, n_proxies: int, held: float, *, rounds: int = 500) -> Recipe:

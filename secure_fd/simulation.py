@@ -85,10 +85,10 @@ class Simulation:
 
     @property
     def guarantee(self) -> str:
-        """What the run promises so far: of its sum, and of its privacy unit."""
-        claim = self.federation.guarantee()
+        """What runs, and what it promises so far: of its sum, and of its privacy unit."""
+        claim, runs = self.federation.guarantee(), self.federation.method.name
         promised = claim.sentence() if claim else "No differential privacy: no noise is added."
-        return f"{self.federation.aggregation.guarantee} {promised}"
+        return f"{runs}. {self.federation.aggregation.guarantee} {promised}"
 
     def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
         """The result of an attack on the run as it is; see `attacks.on_run` for the names.

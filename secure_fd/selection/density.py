@@ -131,12 +131,19 @@ def convolutions(proxies: Tensor, ranks: tuple[int, ...], seed: int) -> Map:
 def patches(proxies: Tensor, rank: int | None, seed: int, most: int | None = None) -> Map:
     """The map of `data.patches`; rank: None for as many features as explain the proxies.
 
-    most: of them, the leading ones that are kept.
+    most: of them, the leading ones that are kept. Where the proxies decide, it is of images that
+    60 features explain, as digits are, and in proportion of others.
     """
     plain = PatchSettings(rank=rank, seed=seed)
     side = min(plain.side, *proxies.shape[2:])  # no larger than the images
     found = PatchMap.fit(proxies.cpu(), replace(plain, side=side))
-    return lambda pixels: np.asarray(found.whitened(pixels.cpu())[:, :most].double().numpy())
+    explain = found.axes.shape[1]
+    kept = most if most is None or rank is not None else round(most * explain / _OF_DIGITS)
+    return lambda pixels: np.asarray(found.whitened(pixels.cpu())[:, :kept].double().numpy())
+
+
+_OF_DIGITS = 60
+"""Whitened features that explain MNIST-5k's proxies."""
 
 
 def given(proxies: Tensor, rank: int) -> Map:
@@ -208,7 +215,7 @@ class ReferenceSettings:
     images: "patches" (see `data.patches`), or "convolutions", two banks of random filters. ranks:
     whitened features, of each bank; () for as many as explain the proxies, and 100 and 60 of
     convolutions. Features that were given are whitened to the sum of ranks. most_rank: of patches
-    and given features, the leading ones that are kept. n_features: Fourier features, None for as
+    and given features, the leading ones that are kept (see `patches`). n_features: Fourier features, None for as
     many as there are proxies, 1,000 to 4,000.
 
     >>> ReferenceSettings().images

@@ -265,7 +265,7 @@ def test_names_are_enough(digits: FederatedData) -> None:
     for name, rounds in (("heads", 4), ("afl", 1)):
         made = simulate(digits, method=name)
         assert made.recipe.rounds == rounds
-        assert made.recipe.schedule.proxy_steps == 500
+        assert made.recipe.schedule.proxy_steps == 200
         with pytest.raises(ConfigurationError, match="protection"):
             simulate(digits, method=name, unit="label", epsilon=4.0)
 
