@@ -215,8 +215,8 @@ class ReferenceSettings:
     images: "patches" (see `data.patches`), or "convolutions", two banks of random filters. ranks:
     whitened features, of each bank; () for as many as explain the proxies, and 100 and 60 of
     convolutions. Features that were given are whitened to the sum of ranks. most_rank: of patches
-    and given features, the leading ones that are kept (see `patches`). n_features: Fourier features, None for as
-    many as there are proxies, 1,000 to 4,000.
+    and given features, the leading ones that are kept (see `patches`). n_features: Fourier
+    features, None for as many as there are proxies, 1,000 to 4,000.
 
     >>> ReferenceSettings().images
     'patches'
