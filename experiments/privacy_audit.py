@@ -23,7 +23,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.units import PrivacyUnit, figure
 
 UNITS = ("record", "label", "client")
-KINDS = ("mechanism", "one-run")
+KINDS = ("noise-level", "mechanism", "one-run")
 _LEAST_EPSILON, _MOST_EPSILON = 0.1, 16.0
 
 
@@ -40,16 +40,16 @@ class Settings:
     """Its delta; one-run audits judge the same noise at a smaller one, and print it."""
     unit: str = "record,label,client"
     """Units to audit, with commas."""
-    kind: str = "mechanism,one-run"
+    kind: str = "noise-level,mechanism,one-run"
     """Kinds of audit, with commas, from closest to the noise to furthest."""
     seeds: int = 1
     """Repetitions; the table shows each cell's largest bound."""
-    power: int = 3
-    """Runs of each audit against its twin with half the noise; 0 leaves power out."""
+    noise: str = "0.95,0.9,0.8,0.5,0"
+    """Twins of each audit, by their share of the noise: which does it find? "" leaves them out."""
     miss: float = 1e-5
     """Chance that one bound is wrong; the table states the chance of all together."""
     quick: bool = False
-    """A fifth of the trials, save for the self-test: lower bounds and less power, no less true."""
+    """A fifth of the trials, save for the self-test: it proves and finds less, no less truly."""
     self_test: bool = False
     """Break the real code in every known way, one at a time: each must be caught."""
     insecure_seed: int | None = None
@@ -62,15 +62,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One audit of the right code, of its twin with half the noise, or of a mutation.
+    """One audit of the right code, of its twin with less noise, or of a mutation.
 
-    size: share of the full number of trials. stream: seed of all noise, None for the operating
-    system's.
+    noise: the share of it that there is. size: share of the full number of trials. stream: seed of
+    all noise, None for the operating system's.
     """
 
     audit: str
     repeat: int
-    half: bool
+    noise: float
     mutation: str
     epsilon: float
     delta: float
@@ -81,11 +81,11 @@ class Cell:
     @property
     def label(self) -> str:
         """Names the cell while it runs."""
-        kind = self.mutation or ("half the noise" if self.half else "as it is")
+        kind = self.mutation or ("as it is" if self.noise == 1 else f"noise x{self.noise:g}")
         return f"{self.audit}, {kind}, run {self.repeat}"
 
 
-_LONGEST_FIRST = ("dp-sgd-batches", "record")
+_LONGEST_FIRST = ("record", "record-replaced", "dp-sgd")
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
@@ -99,7 +99,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     _inside("delta", settings.delta, 1e-12, 1e-3)
     _inside("miss", settings.miss, 1e-9, 0.05)
     at_least(1, seeds=settings.seeds)
-    at_least(0, power=settings.power, insecure_seed=settings.insecure_seed)
+    at_least(0, insecure_seed=settings.insecure_seed)
     units, kinds = listed("unit", settings.unit, UNITS), listed("kind", settings.kind, KINDS)
     made = _tasks(settings, units or UNITS, kinds or KINDS)
     if settings.insecure_seed is None:
@@ -109,12 +109,12 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 
 def _tasks(settings: Settings, units: Sequence[str], kinds: Sequence[str]) -> list[Cell]:
-    from attacks.audit.audits import AUDITS, MUTATIONS
+    from attacks.audit.catalogue import AUDITS, MUTATIONS
 
     base = Cell(
         audit="",
         repeat=0,
-        half=False,
+        noise=1.0,
         mutation="",
         epsilon=settings.epsilon,
         delta=settings.delta,
@@ -124,15 +124,24 @@ def _tasks(settings: Settings, units: Sequence[str], kinds: Sequence[str]) -> li
     )
     chosen = [a for a in AUDITS.values() if a.unit in units and a.kind in kinds]
     made = [replace(base, audit=a.name, repeat=i) for a in chosen for i in range(settings.seeds)]
-    made += [
-        replace(base, audit=a.name, repeat=i, half=True)
-        for a in chosen
-        for i in range(settings.power)
-    ]
+    shares = _shares(settings.noise)
+    made += [replace(base, audit=a.name, repeat=0, noise=share) for a in chosen for share in shares]
     if settings.self_test:
         made += [replace(base, audit=m.audit, mutation=m.name, size=m.size) for m in MUTATIONS]
     longest = {audit: place for place, audit in enumerate(_LONGEST_FIRST)}
     return sorted(made, key=lambda cell: longest.get(cell.audit, len(longest)))
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    """Shares of the noise, each once."""
+    allowed = "use numbers from 0 to below 1, with commas"
+    try:
+        shares = tuple(dict.fromkeys(float(part) for part in text.split(",") if part.strip()))
+    except ValueError:
+        raise ConfigurationError("noise", text, allowed) from None
+    if not all(0 <= share < 1 for share in shares):
+        raise ConfigurationError("noise", text, allowed)
+    return shares
 
 
 def _inside(field: str, value: float, least: float, most: float) -> None:
@@ -145,7 +154,7 @@ def _inside(field: str, value: float, least: float, most: float) -> None:
 
 def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
     """Carry out one audit; a twin lives in this process for as long as its cell does."""
-    from attacks.audit.audits import AUDITS, MUTATIONS
+    from attacks.audit.catalogue import AUDITS, MUTATIONS
     from attacks.audit.setting import Setting
     from secure_fd.privacy.samplers import SeededRandom
 
@@ -156,8 +165,8 @@ def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress)
     twin: AbstractContextManager[object] = nullcontext()
     if cell.mutation:
         twin = next(m for m in MUTATIONS if m.name == cell.mutation).twin()
-    elif cell.half:
-        twin = audit.half()
+    elif cell.noise < 1:
+        twin = audit.less(cell.noise)
     with twin:
         found = audit.find(setting)
     return result_of(cell, found, time.process_time() - start)
@@ -188,7 +197,8 @@ def finding_of(result: Result) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One audit over all seeds. power: share of twins with half the noise caught, or None.
+    """One audit over all seeds. found: the most noise of a twin that was caught, as every twin with
+    less of it was; None where none was, and where there were none.
 
     worst: a refuted seed where there is one, else one that cannot tell, else the largest bound.
     """
@@ -196,12 +206,17 @@ class Row:
     audit: str
     worst: Finding
     bounds: tuple[float, ...]
-    power: float | None
+    found: float | None
 
     @property
     def verdict(self) -> Verdict:
         """That of the worst seed."""
         return self.worst.verdict
+
+    @property
+    def finds(self) -> str:
+        """The least loss that it finds: known beforehand, or the smallest of the twins'."""
+        return self.worst.finds or ("-" if self.found is None else f"noise x{self.found:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,21 +251,30 @@ class Verdicts:
 
 def verdicts(results: Results) -> Verdicts:
     """Rows in the order of the audits, mutations in theirs."""
-    from attacks.audit.audits import AUDITS, MUTATIONS
+    from attacks.audit.catalogue import AUDITS, MUTATIONS
 
     found = {result.cell: finding_of(result) for result in results.cells}
     rows = []
     for name in AUDITS:
         own = {cell: made for cell, made in found.items() if cell.audit == name}
-        right = [made for cell, made in own.items() if not cell.half and not cell.mutation]
-        twins = [made.verdict is Verdict.REFUTED for cell, made in own.items() if cell.half]
+        right = [made for cell, made in own.items() if cell.noise == 1 and not cell.mutation]
+        twins = {cell.noise: made for cell, made in own.items() if cell.noise < 1}
         if right:
-            power = sum(twins) / len(twins) if twins else None
             bounds = tuple(made.bound for made in right)
-            rows.append(Row(name, max(right, key=_badness), bounds, power))
+            rows.append(Row(name, max(right, key=_badness), bounds, _most_found(twins)))
     known = {cell.mutation: made for cell, made in found.items() if cell.mutation}
     mutations = {m.name: known[m.name] for m in MUTATIONS if m.name in known}
     return Verdicts(tuple(rows), mutations, min(cell.miss for cell in found))
+
+
+def _most_found(twins: Mapping[float, Finding]) -> float | None:
+    """The most noise of a twin that was caught, with all those that have less."""
+    found = None
+    for share, made in sorted(twins.items()):
+        if made.verdict is not Verdict.REFUTED:
+            break
+        found = share
+    return found
 
 
 def _badness(made: Finding) -> tuple[bool, bool, float]:
@@ -272,18 +296,19 @@ def tables(results: Results) -> list[Table | str]:
         f"{count[Verdict.HOLDS]} could have and did not, {count[Verdict.CANNOT_TELL]} cannot tell. "
         "Each bound is wrong with the probability under wrong at most: any of "
         f"those with {cell.miss:g} with {found.wrong(found.miss):.2g}, any of the table with "
-        f"{found.wrong():.2g}; {noise}. A bound below its claim proves nothing good: power says "
-        "what the audit would have seen. Cannot tell: a perfect attack could not have refuted the "
-        "claim (ceiling at most the claim), or this attack misses even a twin without any noise; "
-        "such a row is no evidence for it. * on an assumption, mostly the claimed shape of the "
-        "noise."
+        f"{found.wrong():.2g}; {noise}. A bound below its claim proves nothing good: finds says "
+        "what the audit sees, noise of this share of the claimed deviation (of the label unit: of "
+        "the answers that are not the truth) or less, or batches whose size varies so much less. "
+        "Cannot tell: a perfect attack could not have refuted the claim (ceiling at most the "
+        "claim); such a row is no evidence for it. * on an assumption, mostly the claimed shape of "
+        "the noise."
     )
     mutations = [_mutations(results, found)] if found.mutations else []
     return [_audits(found), *mutations, note, *(f"FAILED {line}" for line in found.failures)]
 
 
 def _audits(found: Verdicts) -> Table:
-    columns = ("claimed", "delta", "wrong", "bound", "ceiling", "power", "verdict")
+    columns = ("claimed", "delta", "wrong", "bound", "ceiling", "finds", "verdict")
     title = "What an attacker proves, against what is claimed"
     table = new_table(title, ("audit", "kind", *columns), left=2)
     for row in found.rows:
@@ -296,7 +321,7 @@ def _audits(found: Verdicts) -> Table:
             f"{worst.miss:g}",
             f"{worst.bound:.2f}{'*' if worst.assumes else ' '}",
             f"{worst.ceiling:.1f}",
-            "-" if row.power is None else f"{row.power:.0%}",
+            row.finds,
             row.verdict,
         )
     return table

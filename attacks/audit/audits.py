@@ -1,4 +1,4 @@
-"""Every audit of a printed epsilon, by unit, and the mutations that the audits must catch.
+"""Attacks on printed epsilons, by unit: what a mechanism gives away is all that they see.
 
 An audit builds trials of the real code with and without one unit's data, lets an attacker guess
 which is which, and proves a bound on epsilon from the guesses (`attacks.audit.bounds`).
@@ -7,20 +7,15 @@ which is which, and proves a bound on epsilon from the guesses (`attacks.audit.b
 import math
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import cast
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
-from torch import Tensor, nn
+from torch import Tensor
 
-from attacks.audit import broken_code
 from attacks.audit.bounds import (
-    Finding,
-    Kind,
     Proof,
     Shape,
     Worlds,
@@ -35,8 +30,18 @@ from attacks.audit.bounds import (
     sampled_shape,
     symbol_bound,
 )
-from attacks.audit.broken_code import Twin
-from attacks.audit.setting import Setting, masked_unit, replaced
+from attacks.audit.setting import (
+    BRIGHT,
+    SHARE,
+    STEPS,
+    Setting,
+    Shown,
+    gradients_of_ones,
+    label_claim,
+    linear_trainer,
+    masked_unit,
+    replaced,
+)
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import (
@@ -48,14 +53,13 @@ from secure_fd.knowledge import (
     one_hot,
 )
 from secure_fd.privacy import release as record_release
-from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.guarantees import record_guarantee
-from secure_fd.privacy.plans import UNIT, ClientPlan, RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import UNIT, ClientPlan, RecordPlan
 from secure_fd.privacy.release import ClientShares, NoisyClassMeans
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import Random
-from secure_fd.privacy.units import Guarantee, PrivacyUnit
-from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
+from secure_fd.privacy.units import Guarantee
 from secure_fd.protection import record as record_unit
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelLedger, LabelUnit
@@ -66,17 +70,6 @@ from secure_fd.selection.density import (
     RatioSolver,
     ReferenceSettings,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What an audit shows. claimed: epsilon at `delta` as printed. also: further figures."""
-
-    title: str
-    proof: Proof
-    claimed: float
-    delta: float
-    also: tuple[tuple[str, float], ...] = ()
 
 
 def _shaped(
@@ -255,12 +248,7 @@ def _pixels_as_features(
     return made, made.solver()
 
 
-STEPS = 10
-_SHARE = 10  # a batch expects one record in ten
 _TRAINED, _RUNS = 1000, 20
-_WORST_CASES = 1500
-_RATE = 1e-6
-_BRIGHT = 1e3  # a gradient is far above the clip, and the weights hardly move
 
 
 def canary_gradients(setting: Setting) -> Shown:
@@ -269,91 +257,20 @@ def canary_gradients(setting: Setting) -> Shown:
     scored = [_canary_run(setting) for _ in range(runs)]
     scores, included = (np.concatenate(part) for part in zip(*scored, strict=True))
     worlds = by_inclusion("likelihood", scores, included)
-    return _sampled("DP-SGD, canary gradients", _TRAINED, worlds, setting)
-
-
-def one_against_rest(setting: Setting) -> Shown:
-    """One record against nine opposite ones, a batch of one: fixed batch sizes would show it."""
-    worlds = Worlds(
-        ("likelihood, batches of a fixed size", "sum"),
-        _worst_cases(0.0, setting),
-        _worst_cases(1.0, setting),
-    )
-    return _sampled("DP-SGD, one against the rest", _SHARE, worlds, setting)
-
-
-def _sampled(title: str, records: int, worlds: Worlds, setting: Setting) -> Shown:
-    trainer = _trainer(torch.zeros(records, 1, 1, 1), torch.zeros(records), setting, os.urandom)
-    shape = sampled_shape(1 / _SHARE, STEPS, setting.delta)
-    return _shaped(title, worlds, printed(trainer.guarantee()).epsilon, setting, shape)
+    nobody = torch.zeros(_TRAINED, 1, 1, 1), torch.zeros(_TRAINED)
+    claimed = printed(linear_trainer(*nobody, setting, os.urandom).guarantee()).epsilon
+    shape = sampled_shape(1 / SHARE, STEPS, setting.delta)
+    return _shaped("DP-SGD, canary gradients", worlds, claimed, setting, shape)
 
 
 def _canary_run(setting: Setting) -> tuple[FloatArray, FloatArray]:
     """Scores and inclusion [m]: the likelihood ratio of every step's noisy gradient, added up."""
     included = setting.coins(_TRAINED)
-    pixels = torch.from_numpy(np.diag(included) * _BRIGHT).float().reshape(-1, 1, 1, _TRAINED)
-    trainer = _trainer(pixels, torch.ones(_TRAINED), setting, setting.random)
-    noise = _noise(_TRAINED, setting)
-    q, seen = 1 / _SHARE, _steps(trainer, _TRAINED // _SHARE)
-    likelihoods = np.log1p(q * np.expm1((2 * seen - 1) / (2 * noise**2)))
+    pixels = torch.from_numpy(np.diag(included) * BRIGHT).float().reshape(-1, 1, 1, _TRAINED)
+    trainer = linear_trainer(pixels, torch.ones(_TRAINED), setting, setting.random)
+    q, seen = 1 / SHARE, gradients_of_ones(trainer)
+    likelihoods = np.log1p(q * np.expm1((2 * seen - 1) / (2 * trainer.budget.noise**2)))
     return likelihoods.sum(axis=0), included
-
-
-def _worst_cases(marked: float, setting: Setting) -> FloatArray:
-    """[N, 2] statistics of N runs; the last record is marked: 1 is there, 0 zeroed out."""
-    pixels = torch.full((_SHARE, 1, 1, 1), _BRIGHT)
-    pixels[-1] *= marked
-    labels = torch.zeros(_SHARE)
-    labels[-1] = 1
-    trainer = _trainer(pixels, labels, setting, setting.random)
-    runs = [_steps(trainer, 1)[:, 0] for _ in range(setting.trials(_WORST_CASES))]
-    return _looks(np.array(runs), _noise(_SHARE, setting))
-
-
-def _noise(records: int, setting: Setting) -> float:
-    plan = TrainingPlan(records, records // _SHARE, STEPS)
-    return calibrate(setting.epsilon, setting.delta, plan)
-
-
-def _looks(seen: FloatArray, noise: float) -> FloatArray:
-    """[N, 2] of steps [N, T]: what tells most were every batch one record, and the plain sum.
-
-    Each step is then -1, but for one: 1 where the marked record is there, 0 where it is not.
-    """
-    shift = (seen + 1) / noise**2
-    there = logsumexp(2 * shift - 2 / noise**2, axis=1)
-    zeroed = logsumexp(shift - 1 / (2 * noise**2), axis=1)
-    return np.stack([there - zeroed, seen.sum(axis=1)], axis=1)
-
-
-def _trainer(pixels: Tensor, labels: Tensor, setting: Setting, random: Random) -> PrivateTrainer:
-    """Of a network of two weights a pixel, without bias: a record's gradient has one direction.
-
-    (1, -1) / sqrt 2 at the record's own pixel, with the sign of its label, clipped to norm one. So
-    the weights before and after a step show that pixel's noisy sum of gradients.
-    """
-    linear = nn.Linear(pixels.shape[-1], 2, bias=False)
-    nn.init.zeros_(linear.weight)
-    terms = PrivateSGD(
-        setting.epsilon, setting.delta, STEPS, learning_rate=_RATE, batch=len(pixels) // _SHARE
-    )
-    records = Images(pixels, labels.long())
-    network = nn.Sequential(nn.Flatten(), linear)
-    budget = PrivateBudget(terms, len(records), random)
-    return PrivateTrainer(network, records, budget, torch.device("cpu"))
-
-
-def _steps(trainer: PrivateTrainer, batch: int) -> FloatArray:
-    """[T, pixels] one run from zero weights: each step's sum of gradients, in units of the clip."""
-    (weight,) = trainer.model.parameters()
-    with torch.no_grad():
-        weight.zero_()
-    path = [np.zeros(tuple(weight.shape))]
-    for _ in range(STEPS):
-        trainer.local_steps(1)
-        path.append(weight.detach().double().numpy().copy())
-    moved = np.diff(np.array(path), axis=0) * (-batch / _RATE)
-    return np.asarray((moved[:, 0] - moved[:, 1]) / math.sqrt(2))
 
 
 _CLASSES = 10
@@ -393,7 +310,7 @@ def answers(setting: Setting) -> Shown:
             codes = [_joined(world[:, list(columns)]) for world in worlds]
             bounds.append((*_symbols(codes, part), f"{case.name}, {view}"))
     trials = 2 * len(_CASES) * setting.trials(_ANSWERS)
-    return Shown("answers", Proof(*max(bounds), trials), _label_claim(setting), 0.0)
+    return Shown("answers", Proof(*max(bounds), trials), label_claim(setting), 0.0)
 
 
 def label_canaries(setting: Setting) -> Shown:
@@ -403,7 +320,7 @@ def label_canaries(setting: Setting) -> Shown:
     """
     included = setting.coins(setting.trials(_ASKED))
     proof = prove_named(_answered(included, setting), included, setting.miss)
-    return Shown("every answer a canary", proof, _label_claim(setting), 0.0)
+    return Shown("every answer a canary", proof, label_claim(setting), 0.0)
 
 
 def _answered(included: FloatArray, setting: Setting) -> FloatArray:
@@ -417,13 +334,6 @@ def _answered(included: FloatArray, setting: Setting) -> FloatArray:
     )
     votes = released.weights[:, None] * released.predictions
     return np.asarray(votes[:, 0] - votes[:, 1])
-
-
-def _label_claim(setting: Setting) -> float:
-    """What a ledger prints after one answer, with noise of the operating system."""
-    ledger = _ledger(_CASES[0], setting)
-    ledger.release(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), os.urandom)
-    return printed(ledger.guarantee(setting.delta)).epsilon
 
 
 def _answers(case: _Case, truth: int, setting: Setting) -> IntArray:
@@ -608,98 +518,3 @@ def _canary_sum(unit: ClientUnit, votes: IntArray, included: FloatArray) -> Floa
         total += unit.client(client).perturb(units.astype(np.uint64)).astype(np.int64)
     sums = total.reshape(-1, _CANARY_CLASSES).astype(np.float64)
     return np.asarray(sums - sums.mean(axis=1, keepdims=True))
-
-
-GAUSSIAN = "noise of Gaussian shape"
-SAMPLED = "Gaussian steps on Poisson batches"
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """show: carries the audit out. half: the twin with half the noise,
-    which measures the audit's power. assumes: what the bound needs of the mechanism's shape.
-    blind: whether it would miss even a twin without any noise: then it finds other mistakes, and
-    says nothing of the claim unless it refutes it.
-    """
-
-    name: str
-    kind: Kind
-    unit: PrivacyUnit
-    show: Callable[[Setting], Shown]
-    half: Twin
-    assumes: str = ""
-    blind: bool = False
-
-    def find(self, setting: Setting) -> Finding:
-        """Run it; a blind audit that refutes nothing has the verdict that it cannot tell."""
-        shown = self.show(setting)
-        return Finding(
-            kind=self.kind,
-            unit=self.unit,
-            name=shown.title,
-            claimed=shown.claimed,
-            delta=shown.delta,
-            bound=shown.proof.bound,
-            ceiling=shown.proof.ceiling,
-            miss=setting.miss,
-            attack=shown.proof.attack,
-            trials=shown.proof.trials,
-            assumes=self.assumes,
-            also=shown.also,
-            blind=self.blind,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """A twin that the audit of this name must catch, with this share of its full trials."""
-
-    name: str
-    audit: str
-    twin: Twin
-    size: float = 0.15
-
-
-_SEEN, _ONE = Kind.MECHANISM, Kind.ONE_RUN
-_RECORD, _LABEL, _CLIENT = PrivacyUnit.RECORD, PrivacyUnit.LABEL, PrivacyUnit.CLIENT
-_HALVED, _HALF_LABEL = broken_code.half_release_noise, broken_code.half_label_noise
-_HALF_STEPS = broken_code.half_training_noise
-
-AUDITS = {
-    audit.name: audit
-    for audit in (
-        Audit("record", _SEEN, _RECORD, class_means, _HALVED, GAUSSIAN),
-        Audit("record-replaced", _SEEN, _RECORD, replace_one, _HALVED, GAUSSIAN),
-        Audit("record-votes", _SEEN, _RECORD, record_votes, _HALVED, GAUSSIAN),
-        Audit("dp-sgd", _SEEN, _RECORD, canary_gradients, _HALF_STEPS, SAMPLED),
-        Audit("dp-sgd-batches", _SEEN, _RECORD, one_against_rest, _HALF_STEPS, SAMPLED, blind=True),
-        Audit("label", _SEEN, _LABEL, answers, _HALF_LABEL),
-        Audit("client", _SEEN, _CLIENT, sum_of_shares, _HALVED, GAUSSIAN),
-        Audit("record-canaries", _ONE, _RECORD, record_canaries, _HALVED),
-        Audit("record-trials", _ONE, _RECORD, record_trials, _HALVED, GAUSSIAN),
-        Audit("label-canaries", _ONE, _LABEL, label_canaries, _HALF_LABEL),
-        Audit("client-trials", _ONE, _CLIENT, client_trials, _HALVED, GAUSSIAN),
-    )
-}
-"""By name, in the table's order."""
-
-_ROUNDS_TWIN = partial(broken_code.seed_shared_between_rounds, Fleet().present)
-
-MUTATIONS = (
-    Mutation("half the noise, record", "record", _HALVED),
-    Mutation("half the noise, DP-SGD", "dp-sgd", _HALF_STEPS),
-    Mutation("half the noise, label", "label", _HALF_LABEL),
-    Mutation("half the noise, client", "client", _HALVED),
-    Mutation("abstention unprotected", "label", broken_code.abstention_unprotected),
-    Mutation("fresh noise each round", "label", broken_code.fresh_noise_every_round),
-    Mutation("replace-one as add-one", "record-replaced", broken_code.replace_one_as_add_one),
-    Mutation("noise per client", "client", broken_code.noise_per_client),
-    Mutation("noise after argmax", "record-votes", broken_code.noise_after_argmax),
-    Mutation("seed shared, releases", "record", broken_code.seed_shared_between_clients),
-    Mutation("seed shared, answers", "label", broken_code.seed_shared_between_answers),
-    Mutation("seed shared, rounds", "client", _ROUNDS_TWIN),
-    Mutation("true contributors divide", "record", broken_code.true_contributors_divide),
-    Mutation("shuffled as Poisson", "dp-sgd-batches", broken_code.shuffled_batches, 1.0),
-    Mutation("dropouts ignored", "client", broken_code.dropouts_ignored, 1.0),
-)
-"""Each must be caught; the audit's own code, unpatched, must pass."""

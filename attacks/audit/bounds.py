@@ -22,6 +22,7 @@ from secure_fd.privacy.units import Guarantee, PrivacyUnit
 class Kind(StrEnum):
     """What an audit looks at, from closest to the noise to furthest."""
 
+    NOISE = "noise-level"
     MECHANISM = "mechanism"
     ONE_RUN = "one-run"
 
@@ -52,8 +53,8 @@ class Finding:
     LocalError where it is not finite, for then there is nothing to audit.
     bound: what the attack proved, at least, but for probability `miss`. ceiling: the bound had
     every guess been right. assumes: what the bound needs of the mechanism's shape, in words;
-    empty for nothing. also: further figures by name, none of them the verdict's. blind: whether
-    this attack would miss a mechanism without any noise.
+    empty for nothing. also: further figures by name, none of them the verdict's. finds: the least
+    loss that is found, in words, where it is known beforehand.
     """
 
     kind: Kind
@@ -68,7 +69,7 @@ class Finding:
     trials: int
     assumes: str = ""
     also: tuple[tuple[str, float], ...] = ()
-    blind: bool = False
+    finds: str = ""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.claimed):
@@ -79,8 +80,7 @@ class Finding:
         """Refuted where more was proved than claimed; no verdict where that could not have been."""
         if self.bound > self.claimed:
             return Verdict.REFUTED
-        able = self.ceiling > self.claimed and not self.blind
-        return Verdict.HOLDS if able else Verdict.CANNOT_TELL
+        return Verdict.HOLDS if self.ceiling > self.claimed else Verdict.CANNOT_TELL
 
 
 def printed(guarantee: Guarantee | None) -> Guarantee:

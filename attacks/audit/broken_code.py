@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from attacks.audit.setting import replaced
+from attacks.audit.setting import SHARE, replaced
 from secure_fd import private_training
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy import release, response
+from secure_fd.privacy import pooled, release, response
 from secure_fd.privacy.plans import RecordPlan
-from secure_fd.privacy.release import Features, NoisyClassMeans
+from secure_fd.privacy.pooled import PooledShares
+from secure_fd.privacy.release import Bounded, Features, NoisyClassMeans
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
 from secure_fd.protection import record as record_unit
@@ -35,58 +36,34 @@ def _scaled(sampler: Sampler, factor: float) -> Sampler:
     return sample
 
 
-def half_release_noise() -> AbstractContextManager[None]:
-    """Half the deviation in the record release, and in every client's share."""
-    return _shares(0.5)
+def less_release_noise(share: float) -> AbstractContextManager[None]:
+    """So much of the deviation in the record release, and in every share of the client unit."""
+    return replaced(release, "discrete_gaussian", _scaled(discrete_gaussian, share))
 
 
-def _shares(factor: float) -> AbstractContextManager[None]:
-    """Releases and shares at `factor` times their deviation."""
-    return replaced(release, "discrete_gaussian", _scaled(discrete_gaussian, factor))
+def less_pooled_noise(share: float) -> AbstractContextManager[None]:
+    """So much of the deviation in every share of the pooled record unit."""
+    return replaced(pooled, "discrete_gaussian", _scaled(discrete_gaussian, share))
 
 
-def _nothing(_spread: float, size: int, _random: Random) -> IntArray:
-    return np.zeros(size, dtype=np.int64)
-
-
-def no_release_noise() -> AbstractContextManager[None]:
-    """The record release and shares without noise."""
-    return replaced(release, "discrete_gaussian", _nothing)
-
-
-def no_label_noise() -> AbstractContextManager[None]:
-    """Answers that tell the truth but for one word in 2^64 or so."""
-    return replaced(response, "_wrong_weight", lambda *_: 1)
-
-
-def half_label_noise() -> AbstractContextManager[None]:
-    """Half the chance of each answer that is not the truth."""
+def less_label_noise(share: float) -> AbstractContextManager[None]:
+    """So much of the chance of each answer that is not the truth; one word in 2^64 at least."""
     weigh = response._wrong_weight
 
-    def half(epsilon: float, others: int) -> int:
-        return max(1, weigh(epsilon, others) // 2)
+    def less(epsilon: float, others: int) -> int:
+        return max(1, int(weigh(epsilon, others) * share))
 
-    return replaced(response, "_wrong_weight", half)
-
-
-class _HalfNormal(FloatGaussian):
-    def normal(self, count: int) -> FloatArray:
-        return super().normal(count) / 2
+    return replaced(response, "_wrong_weight", less)
 
 
-def half_training_noise() -> AbstractContextManager[None]:
-    """Half the deviation on every gradient."""
-    return replaced(private_training, "FloatGaussian", _HalfNormal)
+def less_training_noise(share: float) -> AbstractContextManager[None]:
+    """So much of the deviation on every gradient."""
 
+    class Less(FloatGaussian):
+        def normal(self, count: int) -> FloatArray:
+            return super().normal(count) * share
 
-class _NoNormal(FloatGaussian):
-    def normal(self, count: int) -> FloatArray:
-        return np.zeros(count)
-
-
-def no_training_noise() -> AbstractContextManager[None]:
-    """Gradients without noise."""
-    return replaced(private_training, "FloatGaussian", _NoNormal)
+    return replaced(private_training, "FloatGaussian", Less)
 
 
 def abstention_unprotected() -> AbstractContextManager[None]:
@@ -126,7 +103,7 @@ def noise_per_client() -> AbstractContextManager[None]:
     share = release.ClientShares.draw
 
     def short(self: release.ClientShares, size: int) -> IntArray:
-        with _shares(1 / math.sqrt(self.plan.honest)):
+        with less_release_noise(1 / math.sqrt(self.plan.honest)):
             return share(self, size)
 
     return replaced(release.ClientShares, "draw", short)
@@ -137,7 +114,7 @@ def dropouts_ignored() -> AbstractContextManager[None]:
     share = release.ClientShares.draw
 
     def short(self: release.ClientShares, size: int) -> IntArray:
-        with _shares(math.sqrt(self.plan.honest / self.plan.clients)):
+        with less_release_noise(math.sqrt(self.plan.honest / self.plan.clients)):
             return share(self, size)
 
     return replaced(release.ClientShares, "draw", short)
@@ -225,32 +202,104 @@ def seed_shared_between_rounds(clients: int) -> AbstractContextManager[None]:
     return replaced(release, "discrete_gaussian", sampler)
 
 
-class _Shuffled(FloatGaussian):
-    """Every epoch each record once, in batches of one: what loaders usually do."""
+def pooled_noise_per_client() -> AbstractContextManager[None]:
+    """Each share of a pooled sum has deviation sigma / h instead of sigma / sqrt h."""
+    share = PooledShares.perturb
 
-    __slots__ = ("_left",)
+    def short(self: PooledShares, sums: Bounded) -> IntArray:
+        with less_pooled_noise(1 / math.sqrt(self.plan.honest)):
+            return share(self, sums)
 
-    def __init__(self, random: Random) -> None:
-        super().__init__(random)
-        self._left: list[int] = []
+    return replaced(PooledShares, "perturb", short)
 
-    def uniform(self, count: int) -> FloatArray:
-        if count < 2:  # the noise on a gradient of two entries
-            return super().uniform(count)
-        self._left = self._left or np.argsort(super().uniform(count)).tolist()
-        drawn = np.ones(count)
-        drawn[self._left.pop()] = 0.0
-        return drawn
+
+def seed_shared_in_a_sum() -> AbstractContextManager[None]:
+    """Every second client of a pooled sum adds the noise of the one before it."""
+    return replaced(pooled, "discrete_gaussian", _repeating(discrete_gaussian, 1))
+
+
+def _bent(bend: Callable[[IntArray], None]) -> Sampler:
+    """The noise of a call, changed in place."""
+
+    def sample(spread: float, size: int, random: Random) -> IntArray:
+        made = discrete_gaussian(spread, size, random)
+        bend(made)
+        return made
+
+    return sample
+
+
+def _twins(noise: IntArray | FloatArray) -> None:
+    noise[1] = noise[0]
+
+
+def _gaps(noise: IntArray) -> None:
+    noise[1::2] = 0
+
+
+def every_other_entry() -> AbstractContextManager[None]:
+    """Every second entry of a pooled sum has no noise."""
+    return replaced(pooled, "discrete_gaussian", _bent(_gaps))
+
+
+def two_entries_share() -> AbstractContextManager[None]:
+    """Two entries of a pooled sum carry the same noise, of the right size."""
+    return replaced(pooled, "discrete_gaussian", _bent(_twins))
+
+
+def two_means_share() -> AbstractContextManager[None]:
+    """Two entries of a release carry the same noise, of the right size."""
+    return replaced(release, "discrete_gaussian", _bent(_twins))
+
+
+class _Twins(FloatGaussian):
+    def normal(self, count: int) -> FloatArray:
+        made = super().normal(count)
+        _twins(made)
+        return made
+
+
+def two_weights_share() -> AbstractContextManager[None]:
+    """Two weights' gradients carry the same noise, of the right size."""
+    return replaced(private_training, "FloatGaussian", _Twins)
+
+
+def _sampling(
+    draw: Callable[[FloatGaussian, int], FloatArray],
+) -> AbstractContextManager[None]:
+    """Batches from another rule: uniform numbers, of which the smallest draw their records."""
+    normal = FloatGaussian.normal
+
+    class Drawing(FloatGaussian):
+        def uniform(self, count: int) -> FloatArray:
+            return draw(self, count)
+
+        def normal(self, count: int) -> FloatArray:
+            plain = replaced(Drawing, "uniform", FloatGaussian.uniform)
+            with plain:
+                return normal(self, count)
+
+    return replaced(private_training, "FloatGaussian", Drawing)
 
 
 def shuffled_batches() -> AbstractContextManager[None]:
-    """Batches of one are shuffled, and accounted as Poisson samples."""
-    return replaced(private_training, "FloatGaussian", _Shuffled)
+    """Batches of one size, as loaders make them, accounted as Poisson samples."""
+    return fixed_batches(0.0)
 
 
-SILENT: dict[Twin, Twin] = {
-    half_release_noise: no_release_noise,
-    half_label_noise: no_label_noise,
-    half_training_noise: no_training_noise,
-}
-"""For the twin with half the noise, the one without any."""
+def fixed_batches(share: float) -> AbstractContextManager[None]:
+    """Batches whose size varies by so much of a Poisson sample's deviation around its mean."""
+
+    def draw(chance: FloatGaussian, count: int) -> FloatArray:
+        drawn, rate = FloatGaussian.uniform(chance, count), 1 / SHARE
+        mean = count * rate
+        size = round(mean + share * (np.count_nonzero(drawn < rate) - mean))
+        ranks = np.argsort(np.argsort(drawn))
+        return np.where(ranks < size, 0.0, 1.0)
+
+    return _sampling(draw)
+
+
+def twice_the_rate() -> AbstractContextManager[None]:
+    """Each record is drawn twice as often as is accounted for."""
+    return _sampling(lambda chance, count: FloatGaussian.uniform(chance, count) / 2)

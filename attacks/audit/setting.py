@@ -1,5 +1,6 @@
 """What audits share: terms, code replaced for the length of a block, a unit as behind masks."""
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +8,22 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
+from attacks.audit.bounds import Proof, printed
+from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray
-from secure_fd.privacy.plans import ClientPlan
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.plans import ClientPlan, TrainingPlan, sums_for
+from secure_fd.privacy.response import Alphabet, RandomizedResponse
 from secure_fd.privacy.samplers import Random, words
+from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.protection.client import ClientUnit
+from secure_fd.protection.label import LabelLedger
+from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.selection.density import ReferenceSettings
 
 
 @contextmanager
@@ -73,6 +84,34 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """What an audit shows. claimed: epsilon at `delta` as printed. also: further figures.
+
+    finds: the least loss that it finds, in words, where that is known beforehand.
+    """
+
+    title: str
+    proof: Proof
+    claimed: float
+    delta: float
+    also: tuple[tuple[str, float], ...] = ()
+    finds: str = ""
+
+
+# The label unit.
+
+
+def label_claim(setting: Setting) -> float:
+    """What a ledger of ten classes prints after an answer, with noise of the operating system."""
+    ledger = LabelLedger(RandomizedResponse(setting.epsilon, 11), Alphabet.full(10), 1)
+    ledger.release(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), os.urandom)
+    return printed(ledger.guarantee(setting.delta)).epsilon
+
+
+# Units that hide in a masked sum.
+
+
+@dataclass(frozen=True, slots=True)
 class StandInForMasks:
     """Says that it hides, as a masked sum does, and sums nothing: masks are not what is audited."""
 
@@ -88,3 +127,76 @@ def masked_unit(setting: Setting, plan: ClientPlan, random: Random) -> ClientUni
     unit = ClientUnit(setting.epsilon, setting.delta, plan, small_fleet=True, random=random)
     unit.check_sum(StandInForMasks(plan.clients))
     return unit
+
+
+def pooled_unit(
+    setting: Setting, n_features: int, n_classes: int, random: Random
+) -> PooledRecordUnit:
+    """A pooled record unit of ten clients, told the same; as many sums as the budget pays for."""
+    unit = PooledRecordUnit(
+        setting.epsilon,
+        setting.delta,
+        records=(300,) * 10,
+        n_proxies=1000,
+        n_classes=n_classes,
+        sums=sums_for(setting.epsilon),
+        features=ReferenceSettings(n_features=n_features),
+        random=random,
+    )
+    unit.check_sum(StandInForMasks(unit.plan.clients))
+    return unit
+
+
+# DP-SGD of a network whose weights show the noisy sum of clipped gradients.
+
+
+STEPS = 10
+SHARE = 10
+"""A batch expects one record in so many."""
+BRIGHT = 1e3
+"""Of a pixel: its gradient is far above the clip, and the weights hardly move."""
+_RATE = 1e-6
+
+
+def training_plan(records: int, setting: Setting) -> TrainingPlan:
+    """Of `STEPS` steps, with the noise that the budget asks for."""
+    plan = TrainingPlan(records, records // SHARE, STEPS)
+    return plan.with_noise(calibrate(setting.epsilon, setting.delta, plan))
+
+
+def linear_trainer(
+    pixels: Tensor, labels: Tensor, setting: Setting, random: Random
+) -> PrivateTrainer:
+    """Of a network of two weights a pixel, without bias: a record's gradient has one direction.
+
+    (1, -1) / sqrt 2 at the record's own pixel, with the sign of its label, clipped to norm one. So
+    the weights before and after a step show that pixel's noisy sum of gradients.
+    """
+    linear = nn.Linear(pixels.shape[-1], 2, bias=False)
+    nn.init.zeros_(linear.weight)
+    terms = PrivateSGD(
+        setting.epsilon, setting.delta, STEPS, learning_rate=_RATE, batch=len(pixels) // SHARE
+    )
+    records = Images(pixels, labels.long())
+    network = nn.Sequential(nn.Flatten(), linear)
+    budget = PrivateBudget(terms, len(records), random)
+    return PrivateTrainer(network, records, budget, torch.device("cpu"))
+
+
+def moves(trainer: PrivateTrainer) -> FloatArray:
+    """[T, 2, pixels] one run from zero weights: each step's noisy sum of gradients, in clips."""
+    (weight,) = trainer.model.parameters()
+    with torch.no_grad():
+        weight.zero_()
+    path = [np.zeros(tuple(weight.shape))]
+    for _ in range(STEPS):
+        trainer.local_steps(1)
+        path.append(weight.detach().double().numpy().copy())
+    batch = trainer.budget.settings.batch
+    return np.asarray(np.diff(np.array(path), axis=0) * (-batch / _RATE))
+
+
+def gradients_of_ones(trainer: PrivateTrainer) -> FloatArray:
+    """[T, pixels] of one run, each step's sum in the direction of a record that is labelled 1."""
+    moved = moves(trainer)
+    return np.asarray((moved[:, 0] - moved[:, 1]) / math.sqrt(2))

@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import binom, norm
 
 from attacks.audit import audits, bounds
-from attacks.audit.audits import AUDITS, MUTATIONS
 from attacks.audit.bounds import (
     Attack,
     Errors,
@@ -27,6 +26,7 @@ from attacks.audit.bounds import (
     prove,
     prove_one_run,
 )
+from attacks.audit.catalogue import AUDITS, MUTATIONS
 from attacks.audit.setting import Setting, masked_unit, replaced
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.plans import ClientPlan

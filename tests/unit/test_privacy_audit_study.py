@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from attacks.audit.audits import AUDITS, MUTATIONS
 from attacks.audit.bounds import Finding, Kind, Verdict
+from attacks.audit.catalogue import AUDITS, MUTATIONS
 from experiments.privacy_audit import (
     STUDY,
     Cell,
@@ -24,8 +24,8 @@ from experiments.tables import rendered
 from secure_fd.privacy.units import PrivacyUnit
 
 
-def cell(audit: str, repeat: int = 0, *, half: bool = False, mutation: str = "") -> Cell:
-    return Cell(audit, repeat, half, mutation, 4.0, 1e-5, 1e-5, 1.0, None)
+def cell(audit: str, repeat: int = 0, *, noise: float = 1.0, mutation: str = "") -> Cell:
+    return Cell(audit, repeat, noise, mutation, 4.0, 1e-5, 1e-5, 1.0, None)
 
 
 def results_of(found: Mapping[Cell, Finding]) -> Results:
@@ -37,9 +37,9 @@ def said(found: Mapping[Cell, Finding]) -> Verdicts:
 
 
 def test_what_was_asked_for_is_planned() -> None:
-    todo = cells(Settings(unit="label", kind="mechanism", seeds=2, power=1, self_test=True))
+    todo = cells(Settings(unit="label", kind="mechanism", seeds=2, noise="0.5,0", self_test=True))
     assert sum(one == cell("label", seed) for one in todo for seed in range(2)) == 2
-    assert sum(one.half for one in todo) == 1
+    assert sorted(one.noise for one in todo if one.noise < 1) == [0.0, 0.5]
     assert {one.mutation for one in todo} - {""} == {m.name for m in MUTATIONS}
     seeded = cells(Settings(insecure_seed=3))
     assert len({one.stream for one in seeded}) == len(seeded)
@@ -53,7 +53,7 @@ def test_every_unit_is_audited_in_every_kind() -> None:
 def test_a_seed_makes_a_cell_repeatable() -> None:
     one = replace(cell("label-canaries"), size=0.05, stream=5 << 32)
     first, second = (finding_of(measure(None, one, None, lambda _: None)) for _ in range(2))
-    other = finding_of(measure(None, replace(one, half=True), None, lambda _: None))
+    other = finding_of(measure(None, replace(one, noise=0.5), None, lambda _: None))
     assert first == second
     assert other != first
 
@@ -69,18 +69,27 @@ def finding(bound: float, ceiling: float = 9.0, miss: float = 1e-5) -> Finding:
     )  # fmt: skip
 
 
-def test_the_worst_seed_decides_and_power_counts_twins() -> None:
+def test_the_worst_seed_decides_and_twins_say_what_is_found() -> None:
     found = {
         cell("record", 0): finding(3.0),
         cell("record", 1): finding(4.5),
-        cell("record", 0, half=True): finding(5.0),
-        cell("record", 1, half=True): finding(3.9),
+        **{cell("record", noise=share): finding(5.0) for share in (0.95, 0.5, 0.0)},
+        cell("record", noise=0.8): finding(3.9),
     }
     made = said(found)
     (row,) = made.rows
-    assert (row.worst.bound, row.power, row.bounds) == (4.5, 0.5, (3.0, 4.5))
+    assert (row.worst.bound, row.found, row.bounds) == (4.5, 0.5, (3.0, 4.5))
+    assert row.finds == "noise x0.5"  # a twin with more noise than one that passed is luck
     assert made.wrong() == pytest.approx(2e-5)
     assert len(made.failures) == 1
+
+
+def test_what_is_known_beforehand_is_what_is_found() -> None:
+    known = replace(finding(3.0), finds="noise x0.97")
+    (row,) = said({cell("record"): known, cell("record", noise=0.5): finding(5.0)}).rows
+    assert row.finds == "noise x0.97"
+    (row,) = said({cell("record"): finding(3.0), cell("record", noise=0.0): finding(3.0)}).rows
+    assert row.finds == "-"
 
 
 def test_a_mutation_that_passes_is_a_failure() -> None:
@@ -121,7 +130,7 @@ def test_looser_rows_are_counted_apart() -> None:
 
 
 def test_a_run_saves_what_it_shows(tmp_path: Path) -> None:
-    chosen = Settings(unit="label", kind="mechanism", power=0, quick=True, insecure_seed=1)
+    chosen = Settings(unit="label", kind="mechanism", noise="", quick=True, insecure_seed=1)
     made = [measure(None, one, None, lambda _: None) for one in cells(chosen)]
     write_results(gathered(STUDY, made, chosen), tmp_path / "audit.json")
     again = read_results(STUDY, tmp_path / "audit.json")

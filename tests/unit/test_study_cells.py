@@ -187,7 +187,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("privacy_audit", {"unit": "person"}, "unit: 'person'"),
     ("privacy_audit", {"kind": "mechanism,two-run"}, "kind: 'two-run'"),
     ("privacy_audit", {"seeds": 0}, "seeds: 0"),
-    ("privacy_audit", {"power": -1}, "power: -1"),
+    ("privacy_audit", {"noise": "0.9,half"}, "noise: '0.9,half'"),
+    ("privacy_audit", {"noise": "0.9,1"}, "noise: '0.9,1'"),
     ("privacy_audit", {"insecure_seed": -1}, "insecure_seed: -1"),
     ("record_ablation", {"seeds": 0}, "seeds: 0 is not allowed; use 1 or more"),
 ]
