@@ -1,0 +1,300 @@
+"""All that a client sends follows from its release: other records behind it send no other byte.
+
+All pixels of client 0, of training and validation records, are drawn anew and its labels are
+permuted; what its noisy release gave the first time is given again. The networks train at home on
+what they have, so they come out different, and every byte that any client sends must not. Public
+facts stay: numbers of records and classes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.audit.setting import replaced
+from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.client import Client
+from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import LocalError
+from secure_fd.exchange import Share
+from secure_fd.federation import Federation
+from secure_fd.knowledge import IntArray, Released, UnitArray
+from secure_fd.methods import heads
+from secure_fd.methods.base import Setting
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.models import flatten
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protection import record
+from secure_fd.protection.base import Protection
+from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit
+from secure_fd.protection.record import RecordGuard, RecordRules, RecordUnit
+from secure_fd.recipes import Sizes
+from secure_fd.selection.density import ReferenceSettings
+from tests.small_federation import BRIEF, faults, participants, run
+
+SMALL = ReferenceSettings(ranks=(20,), n_features=100)
+FAULTS = {0: {1: Stage.INPUT}, 1: {2: Stage.UNMASK}}
+
+
+@pytest.fixture(scope="module")
+def mixed() -> FederatedData:
+    """Four clients of two classes each, so that a permutation of labels changes something."""
+    sizes = Sizes(proxies=20, test=4, held_out=4, local=100)
+    return federate(load("digits"), parse_split("weak"), 4, seed=0, sizes=sizes)
+
+
+def tainted(data: FederatedData) -> FederatedData:
+    """The same but for all pixels and the order of labels of client 0."""
+    rng = torch.Generator().manual_seed(7)
+
+    def other(images: Images) -> Images:
+        order = torch.randperm(len(images), generator=rng)
+        return Images(torch.rand(images.pixels.shape, generator=rng), images.labels[order])
+
+    first: ClientData = data.clients[0]
+    changed = replace(first, train=other(first.train), validation=other(first.validation))
+    assert not torch.equal(changed.train.labels, first.train.labels)
+    return replace(data, clients=(changed, *data.clients[1:]))
+
+
+# What leaves, and the release that is held.
+
+
+class Tapped:
+    """A client that keeps what it sends."""
+
+    def __init__(self, client: Client) -> None:
+        self._client, self.sent = client, list[bytes]()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the client has
+        made = getattr(self._client, name)
+        if name not in ("start", "alone", "receive", "resume"):
+            return made
+
+        def tapped(*given: bytes) -> list[bytes]:
+            sent: list[bytes] = made(*given)
+            self.sent += sent
+            return sent
+
+        return tapped
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Outcomes of a release by the number of its call: the first run makes them."""
+
+    made: list[object]
+
+    @contextmanager
+    def __call__(self, owner: object, name: str) -> Iterator[None]:
+        """Within it the real release runs, and what it gave first is what it gives."""
+        release, calls = vars(owner)[name], iter(range(10**6))
+
+        def held(*given: Any, **named: Any) -> object:  # noqa: ANN401 - of any release
+            found, number = release(*given, **named), next(calls)
+            if number == len(self.made):
+                self.made.append(found)
+            return self.made[number]
+
+        with replaced(owner, name, held):
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A protection, the method it runs under, and where its release is made."""
+
+    protection: Callable[[FederatedData], Protection]
+    method: Callable[[], Any]
+    owner: object
+    name: str
+
+    def sent(
+        self,
+        data: FederatedData,
+        aggregation: SecureSum,
+        held: AbstractContextManager[object],
+        script: Mapping[int, Mapping[int, Stage]] | None = None,
+    ) -> tuple[list[list[bytes]], np.ndarray[Any, Any]]:
+        """All bytes by client, and client 0's parameters in the end."""
+        with held:
+            made = Federation(
+                participants(data),
+                data.proxies.pixels,
+                self.method(),
+                aggregation=aggregation,
+                protection=self.protection(data),
+                schedule=BRIEF,
+                dropouts=faults(script or {}),
+                device=torch.device("cpu"),
+            )
+            taps = [Tapped(client) for client in made.clients]
+            made.clients[:] = taps  # type: ignore[assignment]
+            run(made, 2)
+        return [tap.sent for tap in taps], flatten(made.models[0]).numpy()
+
+    def both(
+        self,
+        data: FederatedData,
+        aggregation: Callable[[], SecureSum],
+        *,
+        hold: bool = True,
+        script: Mapping[int, Mapping[int, Stage]] | None = None,
+    ) -> bool:
+        """Whether the bytes are the same; the networks must not be."""
+        held = Held([])
+        runs = [
+            self.sent(
+                records,
+                aggregation(),
+                held(self.owner, self.name) if hold else nullcontext(),
+                script,
+            )
+            for records in (data, tainted(data))
+        ]
+        (sent, network), (again, other) = runs
+        assert min(map(len, sent)) >= 2
+        assert not np.array_equal(network, other)
+        return sent == again
+
+
+def masked() -> MaskedSum:
+    """Keys and masks from a seed, so that only inputs can differ."""
+    return MaskedSum(4, insecure_seed=11)
+
+
+def clear() -> PlainSum:
+    """A session of its own would be in every message."""
+    made = PlainSum(4)
+    made.session = bytes(32)
+    return made
+
+
+def record_unit(_data: FederatedData, kind: type[RecordUnit] = RecordUnit) -> RecordUnit:
+    """With a small public map: what leaves follows from the release under any."""
+    rules = RecordRules(size=lambda _noise, _classes: SMALL)
+    return kind(4.0, 1e-5, SeededRandom(3), rules)
+
+
+def pooled_unit(data: FederatedData) -> PooledRecordUnit:
+    return PooledRecordUnit(
+        4.0,
+        1e-5,
+        records=[len(client.train) for client in data.clients],
+        n_proxies=len(data.proxies),
+        n_classes=data.n_classes,
+        sums=2,
+        features=SMALL,
+        random=SeededRandom(3),
+    )
+
+
+def pooled_heads() -> PooledHeads:
+    return PooledHeads(1, features=SMALL, leave="network")
+
+
+LOCAL = Case(record_unit, lambda: SelectiveFD("soft"), record, "release_class_means")
+POOLED = Case(pooled_unit, pooled_heads, PooledGuard, "release")
+
+
+@pytest.mark.parametrize(
+    ("case", "aggregation", "script"),
+    [
+        (LOCAL, clear, None),
+        (LOCAL, masked, None),
+        (LOCAL, masked, FAULTS),
+        (POOLED, masked, None),
+        (POOLED, masked, FAULTS),
+    ],
+    ids=["local", "local, masks", "local, drop-outs", "pooled", "pooled, drop-outs"],
+)
+def test_other_records_behind_the_same_release_send_the_same_bytes(
+    mixed: FederatedData,
+    case: Case,
+    aggregation: Callable[[], SecureSum],
+    script: Mapping[int, Mapping[int, Stage]] | None,
+) -> None:
+    assert case.both(mixed, aggregation, script=script)
+
+
+@pytest.mark.parametrize("case", [LOCAL, POOLED], ids=["local", "pooled"])
+def test_without_holding_the_release_the_bytes_differ(mixed: FederatedData, case: Case) -> None:
+    """The check has power: the release is what the bytes follow."""
+    assert not case.both(mixed, masked, hold=False)
+
+
+# Twins: one thing besides the release gets out.
+
+
+class ThresholdOnRecords(RecordUnit):
+    """Accepts what is as near as some of the raw records are: a quantile, as in the paper."""
+
+    def _guard(self, number: int, records: Images | None) -> RecordGuard:
+        made = super()._guard(number, records)
+        assert records is not None
+        ratios = made._head.ratios(made._reference.features(records.pixels))
+        made._thresholds = np.quantile(ratios, 0.75, axis=0)
+        made._votes = made._read(made._head.ratios(made._reference.proxy_features))
+        return made
+
+
+class OneBit(RecordUnit):
+    """One vote is heard or not, by whether the raw records are bright."""
+
+    def _guard(self, number: int, records: Images | None) -> RecordGuard:
+        made = super()._guard(number, records)
+        assert records is not None
+        release, heard = made.release, float(records.pixels.mean()) > 0.4
+
+        def leaking(indices: IntArray) -> Released:
+            given = release(indices)
+            weights = np.where(np.arange(len(indices)) == 0, float(heard), given.weights)
+            return Released(weights, given.predictions)
+
+        made.release = leaking  # type: ignore[method-assign]
+        return made
+
+
+@pytest.mark.parametrize("twin", [ThresholdOnRecords, OneBit])
+@pytest.mark.parametrize("aggregation", [clear, masked])
+def test_a_record_unit_that_lets_more_out_is_caught(
+    mixed: FederatedData, twin: type[RecordUnit], aggregation: Callable[[], SecureSum]
+) -> None:
+    leaking = replace(LOCAL, protection=lambda data: record_unit(data, twin))
+    assert not leaking.both(mixed, aggregation)
+
+
+class Unchecked(PooledHeads):
+    """Reads records beside the noisy sums, which the real method refuses."""
+
+    __slots__ = ()
+
+    def check(self, setting: Setting, models: object) -> None:
+        """Nothing is refused."""
+
+
+def any_share(values: UnitArray, bound: int) -> Share:
+    """Sums without noise are refused where there is room for it; the twins get past that too."""
+    return Share(values.astype(np.int64), bound)
+
+
+def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed: FederatedData) -> None:
+    validating = replace(POOLED, method=lambda: Unchecked(1, features=SMALL, leave="validated"))
+    with pytest.raises(LocalError, match="values must be int64"):
+        validating.both(mixed, masked)
+    with replaced(heads, "Share", any_share):
+        assert not validating.both(mixed, masked)
+
+
+def test_a_pooled_unit_beside_a_survey_is_caught(mixed: FederatedData) -> None:
+    with replaced(heads, "surveys", lambda *_: True), replaced(heads, "Share", any_share):
+        assert not POOLED.both(mixed, masked)
