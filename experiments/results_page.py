@@ -1,10 +1,10 @@
-"""Write the tables of all studies into docs/results.md, from docs/results/*.json.
+"""Write the tables of all studies into docs/results.md and audit.md, from docs/results/*.json.
 
 python experiments/results_page.py
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,31 +13,36 @@ import tyro
 from experiments.cli import exit_status
 from experiments.evidence import PAGES, STUDIES, marked, stale_files, stale_line
 from experiments.page import updated
-from experiments.study import load, read_results
+from experiments.study import Study, load, read_results
 from experiments.tables import markdown
 
-ELSEWHERE = ("attack_suite",)
-"""Studies whose figures have a page of their own: docs/attacks.md."""
+AUDIT = "privacy_audit"
+ELSEWHERE = ("attack_suite", AUDIT)
+"""Studies whose figures have a page of their own: docs/attacks.md, docs/audit.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Write the tables of all studies into docs/results.md, and what is stale into all pages."""
+    """Write the tables of all studies into their pages, and what is stale into all pages."""
 
     docs: Path = Path(__file__).parents[1] / "docs"
-    """Folder of results.md and of results/."""
+    """Folder of results.md, of audit.md and of results/."""
 
 
 def sections(folder: Path) -> Mapping[str, str]:
-    """By name of a study that the folder has results of: its tables as Markdown."""
-    return dict(_sections(folder))
+    """By name of a study that the folder has results of: its tables as Markdown, for results.md."""
+    return dict(_sections(folder, [s for s in map(load, STUDIES) if s.name not in ELSEWHERE]))
 
 
-def _sections(folder: Path) -> Iterator[tuple[str, str]]:
-    for module in STUDIES:
-        study = load(module)
+def audit_section(folder: Path) -> Mapping[str, str]:
+    """The tables of the privacy audit, for audit.md; none without results."""
+    return dict(_sections(folder, [s for s in map(load, STUDIES) if s.name == AUDIT]))
+
+
+def _sections(folder: Path, studies: Sequence[Study]) -> Iterator[tuple[str, str]]:
+    for study in studies:
         path = folder / f"{study.name}.json"
-        if path.exists() and study.name not in ELSEWHERE:
+        if path.exists():
             found = read_results(study, path)
             source = f"`{' '.join(found.command)}` ([{path.name}]({folder.name}/{path.name}))"
             stale = stale_line(study, found)
@@ -47,10 +52,11 @@ def _sections(folder: Path) -> Iterator[tuple[str, str]]:
 
 def main(settings: Settings) -> int:
     """Rewrite the sections that have results, and what pages say to be stale."""
-    page = settings.docs / "results.md"
-    made = sections(settings.docs / "results")
-    page.write_text(updated(page.read_text(encoding="utf-8"), made), encoding="utf-8")
-    print(f"{page.name}: {', '.join(made) or 'no results yet'}")
+    results = settings.docs / "results"
+    for name, made in (("results.md", sections(results)), ("audit.md", audit_section(results))):
+        page = settings.docs / name
+        page.write_text(updated(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+        print(f"{page.name}: {', '.join(made) or 'no results yet'}")
     files = stale_files(settings.docs / "results")
     for name in PAGES:
         other = settings.docs.parent / name

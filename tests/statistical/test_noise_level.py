@@ -25,8 +25,8 @@ LEVELS = [name for name, audit in AUDITS.items() if audit.kind is Kind.NOISE]
 OF_NOISE = [name for name in LEVELS if name != "dp-sgd-batches"]
 
 
-def audited(audit: str, seed: int, epsilon: float = 4.0) -> Finding:
-    return AUDITS[audit].find(Setting(epsilon, random=SeededRandom(seed)))
+def audited(audit: str, seed: int, epsilon: float = 4.0, size: float = 1.0) -> Finding:
+    return AUDITS[audit].find(Setting(epsilon, size=size, random=SeededRandom(seed)))
 
 
 @cache
@@ -51,9 +51,12 @@ def test_a_loss_of_a_twentieth_is_found(audit: str) -> None:
     assert 0.95 <= found(audit) < 1
 
 
-@pytest.mark.parametrize("audit", LEVELS)
+@pytest.mark.parametrize("audit", [name for name in LEVELS if name != "dp-sgd-noise"])
 def test_an_audit_finds_what_it_says(audit: str) -> None:
-    """The twin with just so much of the noise, or of the deviation of a batch's size."""
+    """The twin with just so much of the noise, or of the deviation of a batch's size.
+
+    That of DP-SGD takes its time: one with .95 of the noise is among the mutations.
+    """
     with AUDITS[audit].less(found(audit)):
         assert audited(audit, 2).verdict is Verdict.REFUTED
 
@@ -61,7 +64,7 @@ def test_an_audit_finds_what_it_says(audit: str) -> None:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 16.0])
 def test_small_and_large_claims_are_seen_as_well(epsilon: float) -> None:
     for audit in ("record-noise", "client-noise"):
-        made = audited(audit, 3, epsilon)
+        made = audited(audit, 3, epsilon, size=0.3)
         assert made.verdict is Verdict.HOLDS
         assert float(made.finds.split("x")[1]) >= 0.95
 

@@ -47,8 +47,9 @@ def test_the_right_code_keeps_its_claim(audit: str) -> None:
         assert found.bound >= 0.6 * found.claimed
 
 
-@pytest.mark.parametrize("audit", AUDITS)
+@pytest.mark.parametrize("audit", [name for name in AUDITS if name != "dp-sgd-batches"])
 def test_every_audit_refutes_a_twin_without_noise(audit: str) -> None:
+    """What hides records in batches is that their sizes vary: that twin is a mutation below."""
     with AUDITS[audit].less(0.0):
         found = audited(audit, 5, share=1 / 3)
     assert found.verdict is Verdict.REFUTED

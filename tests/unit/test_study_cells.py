@@ -19,7 +19,7 @@ from experiments.thresholds import CLIENT, SERVER
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import SGD
 
-STUDIES = tuple(map(load, (*MODULES, "experiments.privacy_audit")))
+STUDIES = tuple(map(load, MODULES))
 STUDY = {study.name: study for study in STUDIES}
 CELL = default_cell("digits", "strong", 10)
 
