@@ -13,12 +13,13 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
 from secure_fd.data.images import Images
-from secure_fd.errors import LocalError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import SOFT_LEVELS, FloatArray, IntArray, Released, one_hot
 from secure_fd.privacy.release import NoisyClassMeans, record_plan, release_class_means
 from secure_fd.privacy.samplers import Random
@@ -105,6 +106,27 @@ def votes(
     return Released(weights, one_hot(labels, n_classes))
 
 
+_FEW = 2
+"""Classes that a client is taken to hold, for the size of its features, before it released any."""
+_TOLD = 3.0
+
+
+def told(means: FloatArray, common: FloatArray, noise: float) -> tuple[int, ...]:
+    """Classes whose noisy means [C, D] say that the client holds records of them.
+
+    common: [D] the mean feature of the proxies, along which the mean of a share p of the records is
+    about p; noise: of a coordinate. Those below a multiple of what noise alone gives are left out,
+    unless that leaves none. Post-processing of the release.
+
+    >>> told(np.array([[0.9, 0.0], [0.01, 0.0]]), np.array([0.9, 0.0]), noise=0.02)
+    (0,)
+    """
+    squared = float(common @ common)
+    shares = means @ common / squared
+    heard = np.flatnonzero(shares >= _TOLD * noise / math.sqrt(squared))
+    return tuple(heard.tolist()) or tuple(range(len(means)))
+
+
 class RecordGuard(NetworkFree):
     """One client's release, and all that follows from it: public, as the release is."""
 
@@ -148,8 +170,10 @@ class RecordUnit(Protection):
     The client's network is never asked, so it may train on raw records without noise as long as
     it stays at the client. All that follows the release, and all that goes before it, reads public
     facts alone (`record_rules`), so it costs nothing. epsilon, delta: of the whole run, one record
-    of one client, with its number of records and its classes public. One object serves one
-    federation.
+    of one client, with its number of records public. classes: whose means are released, "all", of
+    which those within their noise cast no votes, or "declared", those that the client holds, which
+    are then public: a record that is the only one of its class shows in that set. One object serves
+    one federation.
 
     >>> RecordUnit(4.0, 1e-5).name
     'record unit'
@@ -164,9 +188,13 @@ class RecordUnit(Protection):
         delta: float,
         random: Random = os.urandom,
         rules: RecordRules | None = None,
+        classes: Literal["all", "declared"] = "all",
     ) -> None:
         super().__init__()
         check_budget(epsilon, delta)
+        if classes not in ("all", "declared"):
+            raise ConfigurationError("classes", classes, "use all or declared")
+        self._declares = classes == "declared"
         self._epsilon = epsilon
         self._delta = delta
         self._random = random
@@ -177,8 +205,8 @@ class RecordUnit(Protection):
         return SOFT_LEVELS
 
     def declares(self, records: Images) -> tuple[int, ...]:
-        """The classes whose means are released: the claim takes them as public."""
-        return tuple(sorted(set(records.labels.tolist())))
+        """The classes that a client holds, where only their means are released."""
+        return tuple(sorted(set(records.labels.tolist()))) if self._declares else ()
 
     def agree(self, public: Public) -> None:
         """Share feature maps and factorisations of the proxies."""
@@ -192,7 +220,7 @@ class RecordUnit(Protection):
         public = self._agreed()
         maps, declared = self._maps, public.declared[number]
         noise = record_plan(self._epsilon, self._delta, len(records)).noise / len(records)
-        settings = self._rules.size(noise, len(declared))
+        settings = self._rules.size(noise, len(declared) or _FEW)
         reference = maps.reference(settings)
         released = release_class_means(
             reference.features(records.pixels),
@@ -201,10 +229,11 @@ class RecordUnit(Protection):
             epsilon=self._epsilon,
             delta=self._delta,
             random=self._random,
-            declared_classes=declared,
+            declared_classes=declared or None,
         )
-        solver = maps.solver(settings, self._rules.ridge(noise, maps.n_proxies, len(declared)))
-        head = solver.head(released.means[list(declared)], declared)
+        voting = declared or told(released.means, reference.proxy_features.mean(axis=0), noise)
+        solver = maps.solver(settings, self._rules.ridge(noise, maps.n_proxies, len(voting)))
+        head = solver.head(released.means[list(voting)], voting)
         return RecordGuard(released, reference, head, self._rules)
 
     @property

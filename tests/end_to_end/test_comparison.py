@@ -123,7 +123,7 @@ def test_every_private_row_says_what_its_epsilon_means(rows: dict[str, Result]) 
         assert isinstance(claim, dict)
         unit, epsilon, delta = expected[key]
         told = (claim["unit"], claim["epsilon"], claim["delta"])
-        assert told == (unit, pytest.approx(epsilon, rel=1e-6), delta)
+        assert told == (unit, pytest.approx(epsilon, rel=1e-6), pytest.approx(delta))
         assert claim["holds"] is True
         assert f"The {unit} unit has epsilon {epsilon:g} at delta {delta:g}" in guarantee
         for words in ("neighbours differ in", "it does not cover", "the accounting is"):

@@ -161,9 +161,12 @@ def test_declared_classes_are_named_as_not_covered(digits: FederatedData) -> Non
 def test_protections_tell_which_classes_their_clients_declare(digits: FederatedData) -> None:
     held = {k: client.classes for k, client in enumerate(digits.clients)}
     declare = LabelUnit(4.0, 1e-5, "declared")
-    silent = (LabelUnit(4.0, 1e-5), LabelUnit(INF, 1e-5, "declared"), NoProtection())
+    silent = (
+        *(LabelUnit(4.0, 1e-5), LabelUnit(INF, 1e-5, "declared")),
+        *(RecordUnit(4.0, 1e-5), NoProtection()),
+    )
     records = [client.train for client in digits.clients]
-    for unit in (declare, RecordUnit(4.0, 1e-5), *silent):
+    for unit in (declare, RecordUnit(4.0, 1e-5, classes="declared"), *silent):
         unit.prepare(digits.proxies.pixels, digits.n_classes, records)
         assert unit.declared_classes == ({} if unit in silent else held)
 

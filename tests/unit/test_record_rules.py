@@ -17,7 +17,9 @@ from experiments.record_rules import (
     utility,
 )
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images
 from secure_fd.knowledge import FloatArray, IntArray, Released, one_hot
+from secure_fd.protection.record import RecordUnit, told
 
 PROXIES: FloatArray = np.random.default_rng(0).normal(size=(2000, 1))
 
@@ -91,3 +93,25 @@ def test_figures_follow_the_votes(digits: FederatedData) -> None:
     assert wrong[STUDENT] < 0.2
     half = judge(digits, votes_of(truth, (np.arange(len(truth)) % 2).astype(float)))
     assert (half[KEPT_ONCE], half[RIGHT_ONCE], half[RIGHT_OF_ALL]) == (0.5, 1, 0.5)
+
+
+# All classes are released; those within their noise cast no votes.
+
+
+def test_a_class_of_one_record_shows_in_nothing_that_is_declared(digits: FederatedData) -> None:
+    """The twin declares what it holds: the set of classes tells of its only record of one."""
+    train = digits.clients[0].train
+    labels = train.labels.clone()
+    labels[0] = 7  # the only record of its class
+    worlds = (train, Images(train.pixels, labels))
+    for classes, tells in (("all", False), ("declared", True)):
+        unit = RecordUnit(4.0, 1e-5, classes=classes)  # type: ignore[arg-type]
+        assert (unit.declares(worlds[0]) != unit.declares(worlds[1])) is tells
+
+
+def test_classes_within_their_noise_cast_no_votes() -> None:
+    common = np.full(100, 0.09)  # norm .9
+    means = np.outer([0.6, 0.35, 0.05, 0.0], common)
+    assert told(means, common, noise=0.03) == (0, 1)
+    assert told(means, common, noise=0.001) == (0, 1, 2)
+    assert told(means, common, noise=10.0) == (0, 1, 2, 3)
