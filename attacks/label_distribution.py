@@ -4,12 +4,13 @@ A client votes for what it was trained on, so the class totals of its votes are 
 its label histogram. Under masks only the totals over all clients remain, and the best guess is
 the same for every client. A client that sends parameters raises the last bias of the classes that
 it trained on: the gradient is the sum of p - y over its records, with predictions p and one-hot
-labels y. Class sums of public features say it outright. Classes that a client declares in public
+labels y. Class sums of public features say it outright, and so do the counts that class prototypes
+are weighed by. Classes that a client declares in public
 are known without any attack.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,10 +24,12 @@ from attacks.view import Capability, ObservedRound, Public, View
 from attacks.votes import Debias, read_unmasked, summed
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import UnitArray
+from secure_fd.transcript import PrototypeRound
 
 UNREADABLE = "no client's votes were readable: every client gets the same guess, from the totals"
 
 DECLARED = "declared, not attacked: the protection makes {} clients name their classes in public"
+_OF_VOTES = "votes measure what a client predicts, not how many records it holds"
 _UNIFORM = "the uniform guess for every client"
 
 
@@ -57,7 +60,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         view.require_any(*self.needs)
         rounds = (*view.rounds, *view.generated)
         if not rounds:
-            return _from_heads(view) if view.heads else _from_updates(view)
+            return _from_statistics(view) if view.heads else _from_updates(view)
         public = view.public
         votes = np.zeros((public.n_clients, public.n_classes))
         total = np.zeros(public.n_classes)
@@ -117,6 +120,26 @@ def _from_updates(view: View) -> Distributions:
     return _estimate(pulled, uniform, public, from_updates=True)
 
 
+def _from_statistics(view: View) -> Distributions:
+    """From the counts of prototypes, or else from sums of public features."""
+    counted = [seen for seen in view.heads if isinstance(seen, PrototypeRound)]
+    return _from_counts(view, counted) if counted else _from_heads(view)
+
+
+def _from_counts(view: View, rounds: Sequence[PrototypeRound]) -> Distributions:
+    """A client's records of each class, as it last said; else the guess from their sums."""
+    public = view.public
+    counts, total = np.zeros((public.n_clients, public.n_classes)), np.zeros(public.n_classes)
+    for seen in rounds:
+        for client, own in (seen.counts or {}).items():
+            counts[client] = own
+        total += 0 if seen.total is None else seen.total
+    guess = distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
+    made = _estimate(counts, guess, public)
+    caveats = tuple(said for said in made.caveats if said != _OF_VOTES)
+    return replace(made, caveats=caveats)
+
+
 def _from_heads(view: View) -> Distributions:
     """From the first sum of statistics: (H + beta I)^-1 of a client's class sums is its ratios.
 
@@ -162,7 +185,7 @@ def _caveats(read: BoolArray, declared: int, *, from_updates: bool) -> tuple[str
     silent = int((~read).sum())
     partly = (f"{silent} clients showed no readable vote and got the guess",) if silent else ()
     known = (DECLARED.format(declared),) if declared else ()
-    return (*known, *partly, "votes measure what a client predicts, not how many records it holds")
+    return (*known, *partly, _OF_VOTES)
 
 
 LOOKS = (5, 10, 20, 30)

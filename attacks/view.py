@@ -16,6 +16,7 @@ from secure_fd.transcript import (
     Float32Array,
     GeneratorRound,
     ParameterRound,
+    PrototypeRound,
     SurveyRound,
     Transcript,
 )
@@ -270,7 +271,10 @@ class View:
     generated: tuple[ObservedRound, ...] = field(default=(), repr=False)
     """Votes about generated samples, of which no ensemble was sent back."""
     heads: tuple[ParameterRound, ...] = field(default=(), repr=False)
-    """Sums of statistics: uploads where they were readable, and the heads that came of them."""
+    """Sums of statistics: uploads where they were readable, and the heads that came of them.
+
+    Class prototypes are heads too, by distance, of each client's own features.
+    """
     features: "ReferenceSettings | None" = None
     """Of the public map that these heads are on."""
     survey: SurveyRound | None = field(default=None, repr=False)
@@ -445,4 +449,6 @@ def _broadcast(record: DistillationRound) -> ObservedRound:
 
 
 def _without_uploads(record: ParameterRound) -> ParameterRound:
+    if isinstance(record, PrototypeRound):
+        return replace(record, uploads=None, counts=None, total=None)
     return ParameterRound(record.index, None, {}, record.parameters)

@@ -283,6 +283,7 @@ _ALSO = {
     "fedavg": (f"{_RUNS}:fedavg", f"{_MEASURES}:of_messages"),
     **dict.fromkeys(("dafkd", "feddf"), (f"{_RUNS}:dafkd",)),
     "feded": (f"{_RUNS}:feded", _VOTES),
+    "fedproto": (f"{_MEASURES}:of_prototypes",),
     **dict.fromkeys(("heads", "afl"), (f"{_RUNS}:heads", f"{_MEASURES}:of_heads")),
     "selective-fd": (_VOTES, *_OURS),
 }
