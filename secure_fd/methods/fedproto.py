@@ -6,15 +6,15 @@ their embeddings e; the server sends back the mean over all records. A record is
 prototype is nearest to its embedding (section "Prototype-based model inference"). Steps on proxies
 are local steps here, so that clients take as many as those that distil.
 
-Prototypes need one dimension, and Table 3's networks have five: the input of the last linear layer
-is averaged over so many groups of neighbours, as HtFLlib has it (Zhang et al., `AdaptiveAvgPool1d`
-before the head; of PFLlib's authors), but the network's own head goes on reading all of it. 50 is
-the paper's dimension on MNIST and the smallest in Table 3. Nothing orders the units of a layer, so
-which of them are averaged is chance, and the networks' own starts are why embeddings of classes
-that a client never saw need not lie where another one's do.
+Prototypes need one dimension, and Table 3's networks have five widths: the input of the last linear
+layer is averaged over so many groups of neighbours, as in HtFLlib (PFLlib's authors, for networks
+that differ; `BaseHeadSplit` has an `AdaptiveAvgPool1d`), but the network's own head goes on reading
+all of it. 50 is the paper's dimension on MNIST and the smallest width in Table 3. Nothing orders
+the units of a layer, so which of them are averaged is chance; and as networks start apart, other
+clients' prototypes of classes that a client never saw need not lie where it would put them.
 
-What crosses is bounded: entries of an embedding are cut off at `ParameterCodec.limit`, 16, where
-the largest of Table 3's networks on MNIST-5k was 5. Counts are exact integers.
+What crosses is bounded: entries of an embedding are cut off at `ParameterCodec.limit`, 16; those of
+Table 3's networks stayed below 5.1 on MNIST-5k. Counts are exact integers.
 
 Where the sources differ: lambda's distance is the mean of squared differences over entries and
 records, as in the authors' code, for which they chose lambda = 1 on MNIST and FEMNIST and .1 on
