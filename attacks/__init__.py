@@ -39,17 +39,22 @@ ATTACKS: Mapping[str, str] = {
     "label-only-noise": "attacks.label_only:LabelOnlyNoise",
     "label-only-boundary": "attacks.label_only:LabelOnlyBoundary",
     "label-only-gap": "attacks.label_only:LabelOnlyGap",
+    "tracing": "attacks.tracing:Tracing",
+    "mean-image": "attacks.class_sums:MeanImage",
     "generator-membership": "attacks.generator:GeneratorMembership",
     "generator-inversion": "attacks.generator:GeneratorInversion",
 }
 """Name -> module:Class. The comparison runs those of `COMPARED`, the suite all of them but those
-of `OF_GENERATORS`, which have a study of their own."""
+of `OF_GENERATORS`, which have a study of their own; those of `OF_SUMS` in a scene that is named."""
 
 COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion")
 """Attacks that the comparison runs on each of its rows, in the order of its columns."""
 
 OF_GENERATORS = ("generator-membership", "generator-inversion")
 """Attacks that a run can be asked for where its method has a generator."""
+
+OF_SUMS = ("tracing", "mean-image")
+"""Attacks that a run can be asked for where its clients share class sums of public features."""
 
 _PARTS = ("prepare", "run", "score", "name", "title", "needs")
 

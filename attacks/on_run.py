@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import COMPARED, OF_GENERATORS, fit, load
+from attacks import COMPARED, OF_GENERATORS, OF_SUMS, fit, load
 from attacks import generator as generators
 from attacks import inversion as gmi
 from attacks import prior as priors
@@ -29,6 +29,7 @@ from attacks.base import (
     match_classes,
     pooled,
 )
+from attacks.class_sums import MeanImage, SumNoise, block_means
 from attacks.inversion import (
     REFERENCES,
     InversionTruth,
@@ -38,6 +39,7 @@ from attacks.inversion import (
 )
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
+from attacks.tracing import Blocks, Tracing
 from attacks.updates import Recipe
 from attacks.updates_attack import UpdateInversion
 from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view
@@ -53,6 +55,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import SGD
 from secure_fd.transcript import Transcript
 
@@ -70,7 +73,7 @@ class Run:
     that it deploys, of which an outsider gets answers where `queryable`. response: the mechanism of
     the label unit, whose parameters everybody knows. declared_classes: by client, the classes that
     its protection makes it name in public. optimiser: of a method that shares parameters.
-    adversarial: of a method that has a generator.
+    adversarial: of a method that has a generator. noise: of pooled sums, what is public.
     """
 
     data: FederatedData = field(repr=False)
@@ -82,6 +85,7 @@ class Run:
     declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     optimiser: SGD | PrivateSGD | None = None
     adversarial: AdversarialSettings | None = None
+    noise: SumNoise | None = None
 
     @classmethod
     def of(cls, data: FederatedData, federation: Federation, seed: int) -> Self:
@@ -97,6 +101,7 @@ class Run:
             unit.declared_classes,
             optimiser_of(method),
             method.adversarial if isinstance(method, DaFKD) else None,
+            SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
         )
 
 
@@ -180,6 +185,8 @@ def prepare(
         elif name in OF_GENERATORS:
             asked = _who_taught if name == "generator-membership" else _generator_pictures
             made[name] = partial(asked, _QUICK_STEPS if quick else generators.LESSON)
+        elif name in OF_SUMS:
+            made[name] = _traced if name == "tracing" else _mean_images
         else:
             made[name] = partial(_by_view, _own(name).prepare(public_of(data)))
     return Arsenal(public_of(data), histograms(data), made)
@@ -188,7 +195,7 @@ def prepare(
 def _own(name: str) -> type[Attack[Any, Any]]:
     """The class of an attack that needs the server's view and a `Truth` alone."""
     if ":" not in name:
-        known = ", ".join((*COMPARED, *OF_GENERATORS))
+        known = ", ".join((*COMPARED, *OF_GENERATORS, *OF_SUMS))
         allowed = f"use one of {known}, or package.module:Name for one of your own"
         raise ConfigurationError("attack", name, allowed)
     return load(name)
@@ -262,6 +269,25 @@ def _update_inversion(run: Run) -> AttackResult:
     attack = UpdateInversion(made.public)
     result = attack.score(attack.run(made.view, run.seed), made.records, run.seed)
     return replace(result, caveats=(*result.caveats, *made.caveats))
+
+
+def _traced(run: Run) -> AttackResult:
+    """Records of all clients against as many held-out ones of each class."""
+    view = server_view(run.transcript, public_of(run.data))
+    view.require_any(*Tracing.needs)
+    members = labelled(concatenate([client.train for client in run.data.clients]))
+    sides = match_classes(members, labelled(run.data.held_out), run.seed)
+    challenge = draw_challenge(*sides, run.seed)
+    made = Tracing(challenge.candidates, run.noise)
+    truth = Blocks(challenge.is_member, histograms(run.data))
+    return made.score(made.run(view, run.seed), truth, run.seed)
+
+
+def _mean_images(run: Run) -> AttackResult:
+    view, data = server_view(run.transcript, public_of(run.data)), run.data
+    made, clients = MeanImage(run.noise), [labelled(client.train) for client in data.clients]
+    truth = block_means(clients, labelled(data.held_out), data.n_classes)
+    return made.score(made.run(view, run.seed), truth, run.seed)
 
 
 def _held(run: Run) -> tuple[View, AdversarialSettings, Labelled, Labelled]:

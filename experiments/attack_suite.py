@@ -17,7 +17,7 @@ from attacks import load as load_attack
 from experiments.leakage import stored
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON, working_folder
-from experiments.scenes import OWN, SCENES, Job, Turn, attacked, load
+from experiments.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
 from experiments.study import Progress, Result, Results, Study, at_least, main
 from experiments.tables import Table
 from secure_fd.errors import ConfigurationError
@@ -46,7 +46,7 @@ class Settings:
     ] = None
     """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
     scenes: str = "all"
-    """Scenes to run: all, or their names with commas."""
+    """Scenes to run: all, or names with commas; pooled runs where it is named."""
     attacks: str = ""
     """Attacks of one's own, package.module:Name with commas, on the rows of federation."""
     dp_eps: float = 4.0
@@ -125,10 +125,10 @@ def _own(text: str) -> tuple[str, ...]:
 def _scenes(text: str) -> tuple[str, ...]:
     if text == "all":
         return tuple(SCENES)
-    chosen = [part.strip() for part in text.split(",")]
+    chosen, every = [part.strip() for part in text.split(",")], (*SCENES, *ASKED_FOR)
     for name in chosen:
-        _known("scenes", name, tuple(SCENES), "all, or ")
-    return tuple(name for name in SCENES if name in chosen)
+        _known("scenes", name, every, "all, or ")
+    return tuple(name for name in every if name in chosen)
 
 
 def _known(field: str, value: str, allowed: tuple[str, ...], also: str = "") -> None:

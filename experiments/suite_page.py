@@ -45,7 +45,7 @@ from experiments.plots import (
     save,
     strips,
 )
-from experiments.scenes import SCENES, load
+from experiments.scenes import ASKED_FOR, SCENES, load
 from experiments.study import Result, Results, grouped, save_arrays
 from experiments.tables import Table, human_seconds, new_table
 from secure_fd.errors import ConfigurationError
@@ -100,7 +100,7 @@ class Seen:
 def seen(results: Results) -> list[Seen]:
     """The scenes of a run, in the suite's order."""
     by_scene = grouped(results.cells, lambda cell: cell.scene)
-    return [_seen(name, by_scene[name]) for name in SCENES if name in by_scene]
+    return [_seen(name, by_scene[name]) for name in (*SCENES, *ASKED_FOR) if name in by_scene]
 
 
 def _seen(name: str, found: Sequence[Result]) -> Seen:

@@ -110,13 +110,15 @@ class DistillationRound:
 class ParameterRound:
     """One round of FedAvg: the global parameters that every party holds after it, flattened.
 
-    uploads: by client, its parameters as the server read them, or None under masks.
+    uploads: by client, its parameters as the server read them, or None under masks. total: what the
+    server read of a sum of statistics, as the mean over its records.
     """
 
     index: int
     uploads: Mapping[int, Float32Array] | None = field(repr=False)
     payloads: Mapping[int, WordArray] = field(repr=False)
     parameters: Float32Array = field(repr=False)
+    total: Float32Array | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +179,7 @@ class Transcript:
     generated: list[DistillationRound] = field(default_factory=list, repr=False)
     """Votes about samples of a generator: indices name no proxies, and no ensemble is sent."""
     heads: list[ParameterRound] = field(default_factory=list, repr=False)
-    """Of methods that share statistics of records: what was sent, and the head that came of it."""
+    """Of methods that share statistics of records: what was sent, their sum, the head of it."""
     features: "ReferenceSettings | None" = None
     """Of the public map that these heads are on."""
     generator: GeneratorRound | None = field(default=None, repr=False)

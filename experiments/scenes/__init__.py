@@ -79,15 +79,18 @@ SCENES: Mapping[str, str] = {
     "selector": "experiments.scenes.selector:SCENE",
 }
 """Name -> module:scene."""
+ASKED_FOR: Mapping[str, str] = {"pooled": "experiments.scenes.pooled:SCENE"}
+"""Scenes that run where they are named: the committed results have no rows of them yet."""
 OWN = "federation"
 """The scene on whose rows attacks of one's own run."""
 
 
 def load(name: str) -> Scene[Any]:
     """The scene of a name; names cost no import, and this imports the one that is asked for."""
-    if name not in SCENES:
-        raise ConfigurationError("scene", name, f"use one of {', '.join(SCENES)}")
-    module, _, scene = SCENES[name].partition(":")
+    known = {**SCENES, **ASKED_FOR}
+    if name not in known:
+        raise ConfigurationError("scene", name, f"use one of {', '.join(known)}")
+    module, _, scene = known[name].partition(":")
     return cast(Scene[Any], getattr(import_module(module), scene))
 
 

@@ -478,7 +478,7 @@ class HeadTeacher(RecordingHalf):
         return ServerReport(1.0 if self.known is None else float(self.known.proxies.mean()))
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
-        """Add a sum as the server saw it: of a client, its D x C sums; of the server, the head."""
+        """Add a sum as the server saw it: D x C sums by client, their mean, the head."""
         self._recorded += 1
         transcript.features = self.public.reference.settings
         if self._recorded > 1:  # counts of what was right tell of no record that was in a sum
@@ -491,8 +491,9 @@ class HeadTeacher(RecordingHalf):
                 k: codec.decode(values[self._before :], (k,)).astype(np.float32)
                 for k, values in read.items()
             }
-        sent = self.head.ravel().astype(np.float32)
-        transcript.heads.append(ParameterRound(index, uploads, {}, sent))
+        sent, got = self.head.ravel().astype(np.float32), seen.result
+        total = codec.decode(got.total[self._before :], got.survivors).astype(np.float32)
+        transcript.heads.append(ParameterRound(index, uploads, {}, sent, total))
 
 
 def surveys(method: PooledHeads, setting: Setting) -> bool:

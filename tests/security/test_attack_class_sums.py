@@ -1,0 +1,328 @@
+"""Class sums of public features: small blocks give their records away, noise holds to its bound.
+
+Digits, one class a client, blocks of 30 records and as many non-members a class; data, noise and
+scores are seeded. An AUC of 300 members has a deviation of .024 where there is nothing to see.
+"""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom, norm
+
+from attacks.base import AttackResult, FloatArray, Images, Labelled, match_classes
+from attacks.class_sums import (
+    PUBLIC_MEAN,
+    TOTAL,
+    MeanImage,
+    PublicRecords,
+    SumNoise,
+    block_means,
+    group_of,
+    held_by,
+    sums_read,
+)
+from attacks.on_run import Run, attack, histograms, labelled, public_of
+from attacks.statistics import Claim, gaussian_auc
+from attacks.tracing import ONE_HOLDER, AskedSum, Blocks, Tracing
+from attacks.view import View, client_view, server_view
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.images import concatenate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.plans import UNITS, PooledPlan
+from secure_fd.privacy.pooled import PooledShares, pooled_sums
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.recipes import Schedule, Sizes
+from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
+from secure_fd.simulation import fresh_networks
+
+SIZE = 400
+SMALL = ReferenceSettings(ranks=(40,), n_features=SIZE)
+ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+PARTS = Sizes(proxies=60, test=0, held_out=30, local=33)
+DELTA = 1e-5
+
+
+@cache
+def divided(split: str = "strong") -> FederatedData:
+    return federate(load("digits"), parse_split(split), 10, seed=0, sizes=PARTS)
+
+
+def first_only(data: FederatedData, kept: int) -> FederatedData:
+    """Every client with its first records alone."""
+    few = [ClientData(c.train[:kept], c.train[:0], c.n_classes) for c in data.clients]
+    return replace(data, clients=tuple(few))
+
+
+def unit_for(data: FederatedData, budget: float, sums: int) -> PooledRecordUnit:
+    return PooledRecordUnit(
+        budget,
+        DELTA,
+        records=[len(client.train) for client in data.clients],
+        n_proxies=len(data.proxies),
+        n_classes=data.n_classes,
+        sums=sums,
+        features=SMALL,
+        random=SeededRandom(3),
+    )
+
+
+def summed(
+    data: FederatedData, *, sums: int = 2, masks: bool = False, budget: float = math.inf
+) -> Federation:
+    unit = None if math.isinf(budget) else unit_for(data, budget, sums)
+    features = SMALL if unit is None else unit.features
+    method = PooledHeads(sums - 1, leave="network", features=features, none_of_mine=False)
+    made = Federation(
+        participants_of(fresh_networks(data, 0), data.clients),
+        data.proxies.pixels,
+        method,
+        aggregation=MaskedSum(len(data.clients), public_seed=0, hybrid=False) if masks else None,
+        protection=unit,
+        schedule=ALONE,
+    )
+    made.fit(sums)
+    return made
+
+
+@cache
+def made_once(split: str, *, masks: bool = False, budget: float = math.inf) -> Federation:
+    """Two sums."""
+    return summed(divided(split), masks=masks, budget=budget)
+
+
+def seen(made: Federation, data: FederatedData) -> View:
+    return server_view(made.transcript, public_of(data))
+
+
+def halves(data: FederatedData) -> tuple[Labelled, Labelled]:
+    """Members and held-out records, class by class equally many."""
+    members = labelled(concatenate([client.train for client in data.clients]))
+    return match_classes(members, labelled(data.held_out), 0)
+
+
+@cache
+def traced(split: str = "strong", *, masks: bool = False, budget: float = math.inf) -> AttackResult:
+    """Members of all clients against as many others, after two sums."""
+    data, made = divided(split), made_once(split, masks=masks, budget=budget)
+    noise = None if math.isinf(budget) else noise_of(made)
+    return judged(seen(made, data), data, *halves(data), noise)
+
+
+def noise_of(made: Federation) -> SumNoise | None:
+    unit = made.protection
+    assert isinstance(unit, PooledRecordUnit)
+    return SumNoise.of(unit)
+
+
+def judged(
+    view: View,
+    data: FederatedData,
+    inside: Labelled,
+    outside: Labelled,
+    noise: SumNoise | None = None,
+) -> AttackResult:
+    both = Labelled(
+        torch.cat([inside.images, outside.images]), torch.cat([inside.labels, outside.labels])
+    )
+    truth = Blocks(np.arange(len(both)) < len(inside), histograms(data))
+    made = Tracing(both, noise)
+    return made.score(made.run(view, 0), truth, 0)
+
+
+# Tracing.
+
+
+def test_blocks_of_thirty_give_their_records_away_without_noise() -> None:
+    result = traced()
+    assert result.figure > 0.8
+    assert result.details["records_of_a_block"] == 30
+    assert result.details["auc_of_sum_1"] > 0.75
+    # Residuals are about more than features alone.
+    assert result.details["auc_of_sum_2"] > result.details["auc_of_sum_1"]
+    assert "auc_bound" not in result.details
+
+
+def test_under_noise_tracing_stays_within_what_the_unit_allows() -> None:
+    """The twin without noise is above the bound: it would be caught here."""
+    result = traced(masks=True, budget=4.0)
+    unit = made_once("strong", masks=True, budget=4.0).protection
+    assert isinstance(unit, PooledRecordUnit)
+    bound = result.details["auc_bound_of_the_noise"]
+    assert bound == pytest.approx(gaussian_auc(unit.plan.noise / math.sqrt(2)))
+    assert result.figure <= bound < 0.75
+    assert traced(masks=True).figure > bound + 0.05
+
+
+def test_masks_hide_nothing_of_a_block_of_one_holder() -> None:
+    """The first sum is the same in clear and masked; where ten hold a class, masks do hide."""
+    clear, masked = traced(), traced(masks=True)
+    assert masked.details["auc_of_sum_1"] == pytest.approx(clear.details["auc_of_sum_1"], abs=0.01)
+    assert ONE_HOLDER in masked.caveats
+    assert ONE_HOLDER not in clear.caveats
+    one, other = traced("iid"), traced("iid", masks=True)
+    assert one.figure > other.figure + 0.05
+    assert other.details["holders_of_a_block"] == 10
+    assert ONE_HOLDER not in other.caveats
+
+
+def test_a_block_of_one_record_is_that_record() -> None:
+    """Positive control: 10 members, 10 non-members, every one on its side."""
+    data = first_only(divided(), 1)
+    result = judged(seen(summed(data, sums=1), data), data, *halves(data))
+    assert result.figure == 1.0
+    assert result.details["advantage"] >= 0.8
+
+
+def test_records_that_were_in_no_sum_score_a_half() -> None:
+    """Null: other images in the members' place. Below four deviations, chance 6e-5."""
+    data = divided()
+    outside, unused = halves(data)[1], labelled(data.held_out)
+    view = seen(summed(first_only(data, 15)), data)
+    rest = labelled(concatenate([client.train[15:] for client in data.clients]))
+    result = judged(view, data, *match_classes(rest, unused, 1))
+    assert abs(result.figure - 0.5) < 4 * 0.034
+    # The threshold's share of false alarms is .05: 300 pass .12 with chance 1e-6.
+    made = Tracing(outside)
+    estimate = made.run(seen(made_once("strong"), data), 0)
+    assert estimate.threshold is not None
+    assert (estimate.values >= estimate.threshold).mean() <= 0.12
+    assert abs(result.details["shuffled_membership_auc"] - 0.5) < 0.01
+
+
+def test_a_client_reads_the_first_sum_off_the_head() -> None:
+    """Without noise every party can undo the solver; noisy heads were cut off."""
+    data, made = divided(), made_once("strong", masks=True)
+    server, client = seen(made, data), client_view(made.transcript, public_of(data))
+    attack_on = Tracing(halves(data)[0])
+    one, other = (
+        attack_on.run(view, 0) for view in (replace(server, heads=server.heads[:1]), client)
+    )
+    assert np.allclose(one.values, other.values, atol=0.02)
+    noisy = made_once("strong", masks=True, budget=4.0)
+    with pytest.raises(MissingCapabilityError, match="noisy sums"):
+        replace(attack_on, noise=noise_of(noisy)).run(
+            client_view(noisy.transcript, public_of(data)), 0
+        )
+
+
+def test_a_public_image_is_scored_as_if_it_were_not_public() -> None:
+    """In closed form, against leaving one out: of the mean, the block's share, the moment."""
+    view = seen(made_once("strong", masks=True), divided())
+    sums, public = sums_read(view), PublicRecords.of(view)
+    shares = held_by(public, sums[0], None)
+    moment, level = public.reference.second_moment, 1e-3 * np.eye(SIZE)
+
+    def asked(known: PublicRecords, moment: FloatArray) -> AskedSum:
+        weight = np.linalg.inv(moment + level)
+        weighed = known.features @ weight
+        return AskedSum.of(known, weight, weighed, sums[1], shares, shortened=False)
+
+    label, left = 3, int(np.flatnonzero(public.labels == 3)[5])
+    others = np.arange(len(public.labels)) != left
+    image = public.features[left]
+    reference = replace(public.reference, proxy_features=public.features[others])
+    known = PublicRecords(reference, public.labels[others])
+    without = asked(known, moment - np.outer(image, image) / len(public.labels))
+    expected = without.scores(label, TOTAL, image[None])[0]
+    assert asked(public, moment).left_out(label, TOTAL)[5] == pytest.approx(expected, rel=1e-6)
+
+
+# The mean image.
+
+
+def imaged(data: FederatedData) -> tuple[Images, AttackResult]:
+    made = MeanImage()
+    estimate = made.run(seen(summed(data, sums=1, masks=True), data), 0)
+    clients = [labelled(client.train) for client in data.clients]
+    truth = block_means(clients, labelled(data.held_out), data.n_classes)
+    return estimate, made.score(estimate, truth, 0)
+
+
+def test_a_block_of_one_record_is_pictured() -> None:
+    estimate, result = imaged(first_only(divided(), 1))
+    assert result.figure > result.control + 3
+    assert result.details["delta"] > result.details[f"{PUBLIC_MEAN}: delta"] + 3
+    assert sorted(estimate.groups.tolist()) == [group_of(c, TOTAL, 10) for c in range(10)]
+
+
+def test_the_mean_of_thirty_is_nearer_than_the_public_mean() -> None:
+    result = imaged(divided())[1]
+    assert result.figure > result.control + 1
+    assert result.details["delta"] > result.details[f"{PUBLIC_MEAN}: delta"] + 1
+
+
+# On a run, by name.
+
+
+@pytest.mark.parametrize("name", ["tracing", "mean-image"])
+def test_a_run_is_attacked_by_name(name: str) -> None:
+    data = divided()
+    run = Run.of(data, made_once("strong", masks=True, budget=4.0), 0)
+    assert run.noise is not None
+    assert run.noise.claim.epsilon == pytest.approx(4.0, rel=1e-3)
+    result = attack(name, run)
+    assert result.name == name
+    assert ("auc_bound_of_the_noise" in result.details) == (name == "tracing")
+
+
+# A class of one record in the whole federation.
+
+TRIALS = 200
+
+
+def right_guesses(budget: float, honest: int = 7) -> tuple[int, PooledPlan]:
+    """Which of two images is the one record of its class? Of 200 masked totals of ten clients."""
+    data = divided()
+    reference, _ = shared_reference(Same(data.proxies.pixels), SMALL)
+    plan = PooledPlan(clients=10, honest=honest, entries=SIZE)
+    plan = plan.with_noise(calibrate(budget, DELTA, plan))
+    shares = PooledShares(plan, SeededRandom(5))
+    features = reference.features(data.clients[0].train.pixels)
+    gram = features @ features.T
+    one, other = np.unravel_index(gram.argmin(), gram.shape)  # the two that differ most
+    worlds = [pooled_sums([(features[[k]], np.ones((1, 1)))], (SIZE, 1)) for k in (one, other)]
+    away = (worlds[1].values - worlds[0].values).astype(np.float64)
+    middle = (worlds[1].values + worlds[0].values) @ away / 2
+    coins = np.random.default_rng(0).integers(0, 2, TRIALS)
+    right = 0
+    for coin in coins:
+        total = worlds[coin].values.astype(np.float64)
+        if plan.noise:
+            nothing = replace(worlds[coin], values=np.zeros_like(worlds[coin].values))
+            total = total + sum(shares.perturb(nothing) for _ in range(plan.clients))
+        right += int((total @ away > middle) == bool(coin))
+    return right, plan
+
+
+def test_the_one_record_of_a_class_is_told_no_better_than_claimed() -> None:
+    """Replaced, a record moves a sum by 2: Gaussian noise z allows Phi(1 / z) right guesses.
+
+    False alarms: 1e-4. The twin without noise is right every time, which is above it.
+    """
+    right, plan = right_guesses(4.0)
+    allowed = float(norm.cdf(1 / plan.noise))
+    most = int(binom.ppf(1 - 1e-4, TRIALS, allowed))
+    assert right <= most < TRIALS
+    assert right > TRIALS / 2  # the distinguisher does see it
+    assert right_guesses(math.inf)[0] == TRIALS
+    assert UNITS * plan.noise <= math.sqrt(plan.clients * plan.share_variance)
+
+
+def test_the_bound_is_of_the_noise_that_honest_clients_keep() -> None:
+    unit = unit_for(divided(), 4.0, 2)
+    noise = SumNoise.of(unit)
+    assert noise is not None
+    assert noise.deviation == pytest.approx(unit.plan.noise * math.sqrt(10 / unit.plan.honest))
+    assert noise.claim == Claim(noise.claim.epsilon, DELTA, unit.plan.noise / math.sqrt(2))
+    assert SumNoise.of(unit_for(divided(), math.inf, 2)) is None
