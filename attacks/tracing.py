@@ -34,7 +34,7 @@ from attacks.class_sums import (
     sums_read,
 )
 from attacks.scoring import score_scores
-from attacks.statistics import auc, rank
+from attacks.statistics import rank
 from attacks.view import View
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray
@@ -139,7 +139,7 @@ class Tracing(Attack[Traced, Blocks]):
         """AUC with its interval, and of each sum alone; under noise, what the claim allows."""
         member, in_clear = truth.is_member, bool(estimate.details["blocks_in_clear"])
         alone = {
-            f"auc_of_sum_{index + 1}": auc(rank(one[member], one[~member], seed), seed).value
+            f"auc_of_sum_{index + 1}": _area(one[member], one[~member], seed)
             for index, one in enumerate(estimate.by_sum)
         }
         facts = truth.facts(in_clear=in_clear)
@@ -263,6 +263,12 @@ class AskedSum:
         along += part * square + (across * moved).sum(axis=1) / spare
         square += (across**2).sum(axis=1) / spare
         return np.asarray(along / np.sqrt(square))
+
+
+def _area(members: FloatArray, others: FloatArray, seed: int) -> float:
+    """AUC without its interval (Mann and Whitney): ranks count from 0."""
+    ranks, n = rank(members, others, seed).members, len(members)
+    return float((ranks.sum() - n * (n - 1) / 2) / (n * len(others)))
 
 
 def _deviations(scores: FloatArray, candidates: int) -> FloatArray:

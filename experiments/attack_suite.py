@@ -193,6 +193,7 @@ _COSTS = {
     "federation": 250,
     "dropouts": 200,
     "selector": 120,
+    "pooled": 5,
 }
 """Of a row, about: so the longest scenes begin and workers end at about the same time."""
 
