@@ -23,7 +23,13 @@ from secure_fd.errors import MissingCapabilityError
 from secure_fd.knowledge import IntArray
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.protection.pooled import PooledRecordUnit
-from secure_fd.selection.density import ProxyReference, ReferenceSettings, Same, shared_reference
+from secure_fd.selection.density import (
+    ProxyReference,
+    RatioSolver,
+    ReferenceSettings,
+    Same,
+    shared_reference,
+)
 from secure_fd.transcript import ParameterRound
 
 TOTAL: Final = -1
@@ -87,7 +93,7 @@ class PublicRecords:
     @classmethod
     def of(cls, view: View) -> Self:
         """Those of a view; MissingCapabilityError without labels."""
-        return cls(reference_of(view), view.public.require_labels().numpy())
+        return cls(public_map(view)[0], view.public.require_labels().numpy())
 
     @property
     def features(self) -> FloatArray:
@@ -117,11 +123,11 @@ class PublicRecords:
         return np.asarray(np.linalg.inv(moment + level * np.eye(len(moment))))
 
 
-def reference_of(view: View) -> ProxyReference:
-    """The public map that the view's heads are on."""
+def public_map(view: View) -> tuple[ProxyReference, RatioSolver]:
+    """The map that the view's heads are on, and the solver that makes heads of sums."""
     proxies = view.public.proxies
     form = proxies if proxies.ndim == 4 else proxies[:, :, None, None]
-    return shared_reference(Same(form), view.features or ReferenceSettings())[0]
+    return shared_reference(Same(form), view.features or ReferenceSettings())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +144,7 @@ def sums_read(view: View) -> list[SumRead]:
     A client is sent heads alone: (H + beta I) times the first is the first sum, and what a later
     one was made of it cannot tell.
     """
-    reference = reference_of(view)
+    reference, _ = public_map(view)
     shape = (reference.second_moment.shape[0], view.public.n_classes)
     found: list[SumRead] = []
     head = np.zeros(shape)

@@ -146,11 +146,10 @@ def _from_heads(view: View) -> Distributions:
     Their means over the proxies are its shares of classes (`class_shares`). Where no upload was
     readable, the head that all parties hold gives one guess for all.
     """
-    from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
+    from attacks.class_sums import public_map
 
     public, first = view.public, view.heads[0]
-    features = view.features or ReferenceSettings()
-    reference, solver = shared_reference(Same(public.proxies), features)
+    reference, solver = public_map(view)
     form = (reference.proxy_features.shape[1], public.n_classes)
     mean = reference.proxy_features.mean(axis=0)
     uploads = {} if first.uploads is None else first.uploads

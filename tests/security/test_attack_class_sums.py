@@ -30,7 +30,7 @@ from attacks.statistics import Claim, gaussian_auc
 from attacks.tracing import ONE_HOLDER, AskedSum, Blocks, Tracing
 from attacks.view import View, client_view, server_view
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.federated import ClientData, FederatedData, federate, seen_through
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -274,6 +274,18 @@ def test_a_run_is_attacked_by_name(name: str) -> None:
     result = attack(name, run)
     assert result.name == name
     assert ("auc_bound_of_the_noise" in result.details) == (name == "tracing")
+
+
+def test_feature_vectors_have_blocks_too() -> None:
+    """Who is inside, and which labels; of vectors there is no image."""
+    data = seen_through(
+        divided(), lambda pixels: pixels[:, :, ::2, ::2].flatten(1)[..., None, None]
+    )
+    run = Run.of(data, summed(data, sums=1), 0)
+    assert attack("tracing", run).figure > 0.7
+    assert attack("label-distribution", run).figure < 0.2
+    with pytest.raises(MissingCapabilityError, match="images"):
+        attack("mean-image", run)
 
 
 # A class of one record in the whole federation.

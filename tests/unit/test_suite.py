@@ -18,7 +18,7 @@ from experiments import exhibits
 from experiments import suite_page as text
 from experiments.attack_suite import STUDY, Cell, Settings, cells, group
 from experiments.leakage import AttackFigure, Leakage, Measured, stored, together
-from experiments.scenes import OWN, SCENES, Job
+from experiments.scenes import ASKED_FOR, OWN, SCENES, Job
 from experiments.study import Result, Results, gathered
 from experiments.suite_page import drawings, literal_and_excess, render, seen, write_report
 from experiments.tables import rendered
@@ -78,6 +78,13 @@ def test_cells_are_rows_of_scenes_seed_by_seed() -> None:
     assert {cell.seed for cell in every} == set(SEEDS)
     assert len({group(cell) for cell in every}) == len(SCENES) * len(SEEDS)
     assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
+
+
+def test_a_scene_without_committed_rows_runs_where_it_is_named() -> None:
+    chosen = cells(Settings(scenes="pooled", quick=True))
+    assert [cell.scene for cell in chosen] == ["pooled"] * 4
+    assert chosen[2].row == "heads-30-masks-dp-4"
+    assert not {cell.scene for cell in cells(Settings())} & ASKED_FOR.keys()
 
 
 def test_an_attack_of_ones_own_is_of_one_scene_alone() -> None:
