@@ -133,7 +133,7 @@ def _from_counts(view: View, rounds: Sequence[PrototypeRound]) -> Distributions:
     for seen in rounds:
         for client, own in (seen.counts or {}).items():
             counts[client] = own
-        total += 0 if seen.total is None else seen.total
+        total += 0 if seen.counted is None else seen.counted
     guess = distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
     made = _estimate(counts, guess, public)
     caveats = tuple(said for said in made.caveats if said != _OF_VOTES)

@@ -450,5 +450,5 @@ def _broadcast(record: DistillationRound) -> ObservedRound:
 
 def _without_uploads(record: ParameterRound) -> ParameterRound:
     if isinstance(record, PrototypeRound):
-        return replace(record, uploads=None, counts=None, total=None)
+        return replace(record, uploads=None, counts=None, counted=None)
     return ParameterRound(record.index, None, {}, record.parameters)

@@ -398,6 +398,8 @@ class FedProtoServer(RecordingHalf):
         if read is not None:
             own = {client: form.decode(values, (client,)) for client, values in read.items()}
             uploads = {k: means.ravel().astype(np.float32) for k, (_, means) in own.items()}
-            counts = {k: counted for k, (counted, _) in own.items()}
-        total, _ = form.decode(seen.result.total, seen.result.survivors)
-        transcript.heads.append(PrototypeRound(index, uploads, {}, sent, counts, total))
+            counts = {k: held for k, (held, _) in own.items()}
+        counted, _ = form.decode(seen.result.total, seen.result.survivors)
+        transcript.heads.append(
+            PrototypeRound(index, uploads, {}, sent, counts=counts, counted=counted)
+        )

@@ -419,7 +419,7 @@ def test_counts_in_clear_tell_who_holds_what(digits: FederatedData) -> None:
     told = client_view(clear.transcript, public)
     [first, _] = told.heads
     assert isinstance(first, PrototypeRound)
-    assert (first.uploads, first.counts, first.total) == (None, None, None)
+    assert (first.uploads, first.counts, first.counted) == (None, None, None)
     assert Capability.READ_STATISTICS not in told.capabilities
     assert Capability.READ_STATISTICS in server_view(clear.transcript, public).capabilities
     assert Capability.READ_STATISTICS not in server_view(masked.transcript, public).capabilities
