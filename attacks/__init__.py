@@ -47,7 +47,7 @@ ATTACKS: Mapping[str, str] = {
 """Name -> module:Class. The comparison runs those of `COMPARED`, the suite all of them but those
 of `OF_GENERATORS`, which have a study of their own; those of `OF_SUMS` in a scene that is named."""
 
-COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion")
+COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion", "tracing")
 """Attacks that the comparison runs on each of its rows, in the order of its columns."""
 
 OF_GENERATORS = ("generator-membership", "generator-inversion")

@@ -132,6 +132,7 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
         row.response,
         row.declared_classes,
         optimiser_of(method),
+        noise=row.noise,
     )
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attacks.class_sums import SumNoise
 from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
@@ -67,6 +68,7 @@ from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import image_set
 from secure_fd.selection.client import (
@@ -605,7 +607,8 @@ class RowRun:
     inside the sums of all rounds.
     networks: (architecture, parameters) of every client, of which an outsider gets answers where
     `queryable`. response: the mechanism of the label unit, whose parameters everybody knows.
-    declared_classes: by client, the classes that its protection makes it name in public.
+    declared_classes: by client, the classes that its protection makes it name in public. noise: of
+    pooled sums, what is public.
     """
 
     spec: RowSpec
@@ -624,6 +627,7 @@ class RowRun:
     queryable: bool
     response: RandomizedResponse | None
     declared_classes: Mapping[int, tuple[int, ...]]
+    noise: SumNoise | None
 
 
 def run_row(
@@ -664,6 +668,7 @@ def run_row(
         queryable=_queryable(terms, spec),
         response=unit.mechanism if isinstance(unit, LabelUnit) else None,
         declared_classes=unit.declared_classes,
+        noise=SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
     )
 
 
@@ -671,9 +676,11 @@ _NOTHING = "Nothing of a client crosses the boundary."
 
 
 def _queryable(terms: Terms, spec: RowSpec) -> bool:
-    """Whether clients deploy networks that they trained: heads and noisy heads are none."""
+    """Whether clients deploy networks: those of heads alone are untrained, those that noisy heads
+    taught saw no record, and those beside a noisy release did.
+    """
     noisy = spec.unit == "record" and terms.epsilon is not None
-    return averages(spec.kind) or not (noisy or spec.kind in HEADS)
+    return averages(spec.kind) or (spec.kind in HEADS) == noisy
 
 
 def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:
