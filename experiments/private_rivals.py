@@ -1,0 +1,440 @@
+"""Other private ways to a classifier, beside the pooled heads, at one epsilon for a record.
+
+python experiments/private_rivals.py --image-sets mnist5k --epsilons 1,4
+
+A linear head by DP-GD, DP-SGD and AFL under noise, all on the public map, and a network by
+DP-FedAvg: of all clients under shares of one noise inside masked sums, of all records at a curator
+whom everybody trusts, and of one client alone. Rivals are computed as the server would obtain
+them. Each has one grid of settings, of which one was chosen for all epsilons and image sets by the
+validation records of all clients, MNIST-5k, seeds 0 to 2; neither that nor ours is in the epsilon.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from experiments.grid import later
+from experiments.measures import ACCURACY, VALIDATION
+from experiments.study import (
+    Progress,
+    Result,
+    Results,
+    Study,
+    grouped,
+    listed,
+    main,
+    percent,
+    seeds_of,
+    whole_numbers,
+)
+from experiments.tables import NONE, Table, new_table
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.recipes import IMAGE_SETS
+
+if TYPE_CHECKING:
+    from experiments.rival_heads import Budget, CentredFeatures, Records, Solved
+    from secure_fd.data.federated import FederatedData
+    from secure_fd.knowledge import FloatArray, IntArray
+
+EPSILONS = ("0.25", "1", "4")
+SETS = ("mnist", "fashion_mnist", "mnist5k", "digits")
+DELTA = 1e-5
+_SEEDS = (20, 21, 22)
+_CLIENTS = 10
+_ALONE = 3
+"""Clients whose heads of their own are averaged over."""
+_MOST_FEATURES = 2000
+"""Of AFL, whose Gram matrix has the square of them."""
+_HOME = "experiments.private_rivals"
+RANK, RELEASES, NUMBERS, NOISE = "rank", "noisy sums", "numbers up a client", "noise multiplier"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rival. grid: the settings that were compared (see `CHOSEN`).
+
+    holder: "clients" together, a "curator" of all records, or one client "alone".
+    """
+
+    title: str
+    method: str
+    holder: str
+    grid: tuple[tuple[float, ...], ...] = ((),)
+
+    @property
+    def split(self) -> str:
+        """Alone, a client must hold all classes; the others' sums are the same for every split."""
+        return "iid" if self.holder == "alone" else "strong"
+
+
+_STEPS = ((0.05,), (0.1,), (0.2,), (0.4,))
+"""Whole steps, times the root of the noise of a mean."""
+_LEVELS = ((0.1,), (0.2,), (0.4,), (0.8,))
+"""Noise of a score."""
+_SHARED = ((0.2, 1.0), (0.2, 4.0), (0.5, 1.0), (0.5, 4.0))
+"""Share of the Gram matrix, ridge."""
+_ROUNDS = ((50, 0.3, 0.05), (50, 0.3, 0.1), (150, 0.1, 0.05), (150, 0.1, 0.1))
+"""Rounds, share of the records in a batch, noise of a parameter."""
+ROWS: Mapping[str, Row] = {
+    "pooled": Row("pooled heads (ours)", "pooled", "clients"),
+    "gd": Row("DP-GD head, under masks", "gd", "clients", _STEPS),
+    "sgd": Row("DP-SGD head, under masks", "sgd", "clients", _LEVELS),
+    "afl": Row("AFL, noise on both sums, under masks", "afl", "clients", _SHARED),
+    "fedavg": Row("DP-FedAvg network, under masks", "fedavg", "clients", _ROUNDS),
+    "gd curator": Row("DP-GD head, trusted curator", "gd", "curator", _STEPS),
+    "gd client": Row("DP-GD head, one client, iid", "gd", "alone", _STEPS),
+    "sgd client": Row("DP-SGD head, one client, iid", "sgd", "alone", _LEVELS),
+}
+CHOSEN: Mapping[str, int] = {
+    **{"pooled": 0, "gd": 1, "sgd": 1, "afl": 1, "fedavg": 1},
+    **{"gd curator": 1, "gd client": 1, "sgd client": 1},
+}
+"""The setting of each row that is run, by its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run. row: of `ROWS`. setting: an index of its grid. epsilon: of a record, all rounds."""
+
+    image_set: str
+    row: str
+    epsilon: str
+    setting: int
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        what = f"{self.row}, setting {self.setting}, epsilon {self.epsilon}"
+        return f"{self.place}: {what}, seed {self.seed}"
+
+    @property
+    def place(self) -> str:
+        """The image set, as a reader names it."""
+        return IMAGE_SETS[self.image_set].title
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    image_sets: str | None = None
+    """Image sets, with commas; by default mnist and fashion_mnist."""
+    rows: str | None = None
+    """Rows, with commas; by default all."""
+    epsilons: str | None = None
+    """Of 0.25, 1 and 4, with commas; by default all."""
+    seeds: str | None = None
+    """Seeds of data and training, with commas; by default 20 to 22."""
+    grid: bool = False
+    """All settings of each rival, in the place of the chosen one: for choices, on seeds 0 to 10."""
+    data_dir: Annotated[
+        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
+    ] = None
+    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
+    out: Path | None = None
+    """Folder of the results and finished cells; by default runs/private_rivals."""
+    workers: int = 2
+    """Processes that share the work."""
+    quick: bool = False
+    """A look at the bundled digits, at epsilon 4."""
+
+
+def cells(settings: Settings) -> tuple[Cell, ...]:
+    """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
+    rows = listed("rows", settings.rows, tuple(ROWS)) or tuple(ROWS)
+    epsilons = listed("epsilons", settings.epsilons, EPSILONS) or EPSILONS
+    sets = listed("image_sets", settings.image_sets, SETS) or SETS[:2]
+    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
+    if not seeds:
+        raise ConfigurationError("seeds", settings.seeds, "use one or more")
+    if settings.grid and min(seeds) >= _SEEDS[0]:
+        raise ConfigurationError("seeds", settings.seeds, "choose on others than reports are of")
+    if settings.quick:
+        sets, epsilons, seeds = ("digits",), ("4",), (0,)
+    return tuple(
+        Cell(name, row, epsilon, setting, seed)
+        for name in sets
+        for seed in seeds
+        for row in rows
+        for epsilon in epsilons
+        for setting in (range(len(ROWS[row].grid)) if settings.grid else (CHOSEN[row],))
+    )
+
+
+# One cell.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What the cells of a place share. inputs: whitened [n, r], by part; train: of each client."""
+
+    data: "FederatedData" = field(repr=False)
+    train: "Sequence[FloatArray]" = field(repr=False)
+    proxies: "FloatArray" = field(repr=False)
+    validation: "FloatArray" = field(repr=False)
+    test: "FloatArray" = field(repr=False)
+
+    def labels(self, first: int, last: int) -> "IntArray":
+        """Of the training records of clients first to last - 1."""
+        import numpy as np
+
+        return np.concatenate([c.train.labels.numpy() for c in self.data.clients[first:last]])
+
+
+def prepare(data_dir: Path | None, group: Sequence[Cell], progress: Progress) -> object:
+    """The data of one place and seed, and what the public map makes of them."""
+    import torch
+
+    from secure_fd.data.federated import federate
+    from secure_fd.data.partition import parse_split
+    from secure_fd.data.sources import load
+    from secure_fd.selection.density import ReferenceSettings
+
+    cell = group[0]
+    progress(0)
+    split = parse_split(ROWS[cell.row].split)
+    data = federate(load(cell.image_set, data_dir), split, _CLIENTS, cell.seed)
+    if all(ROWS[one.row].method in ("pooled", "fedavg") for one in group):
+        return Prepared(data, (), *[torch.zeros(0).numpy()] * 3)  # they map no image themselves
+    public = ReferenceSettings().fit(data.proxies.pixels)
+    progress(50)
+    held_back = torch.cat([client.validation.pixels for client in data.clients])
+    return Prepared(
+        data,
+        [public(client.train.pixels) for client in data.clients],
+        public(data.proxies.pixels),
+        public(held_back),
+        public(data.test.pixels),
+    )
+
+
+def measure(_: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - data loads late
+    """Run a row at its epsilon; accuracy on the test set, and on all clients' validation."""
+    import time
+
+    start, method = time.process_time(), ROWS[cell.row].method
+    if method == "pooled":
+        figures, notes = _ours(cell, made)
+    elif method == "fedavg":
+        figures, notes = _network(cell, made)
+    else:
+        figures, notes = _heads(cell, made, progress)
+    return Result(cell, figures, time.process_time() - start, notes=notes)
+
+
+Found = tuple[dict[str, float], dict[str, object]]
+"""Figures and notes."""
+
+
+def _ours(cell: Cell, made: Prepared) -> Found:
+    """The pooled heads, through the federation and its masks; networks do not learn."""
+    from dataclasses import replace
+
+    from secure_fd.methods.heads import HeadLearner
+    from secure_fd.recipes import one_lesson
+    from secure_fd.simulation import pooled_unit, simulate
+
+    budget = float(cell.epsilon)
+    plan = pooled_unit(made.data, budget, DELTA).plan
+    lesson = one_lesson(len(made.data.proxies), image_set=cell.image_set, sums=plan.sums)
+    recipe = replace(lesson, schedule=replace(lesson.schedule, proxy_steps=0))
+    run = simulate(
+        made.data,
+        method="heads",
+        secure="masks",
+        unit="record",
+        epsilon=budget,
+        delta=DELTA,
+        recipe=recipe,
+        seed=cell.seed,
+    )
+    run.fit()
+    half, claim = run.federation.clients[0].half, run.federation.guarantee()
+    if not isinstance(half, HeadLearner) or claim is None:
+        raise LocalError("the pooled record unit was asked for, and something else was run")
+    figures = {
+        ACCURACY: half.accuracies(made.data.test)["head"],
+        RELEASES: float(plan.sums),
+        NOISE: plan.noise,
+        NUMBERS: float(plan.sums * plan.entries),
+    }
+    return figures, {"privacy": claim.to_json()}
+
+
+def _budget(cell: Cell) -> "Budget":
+    from experiments.rival_heads import Budget
+    from secure_fd.secagg.graph import threshold
+
+    if ROWS[cell.row].holder != "clients":
+        return Budget(float(cell.epsilon), DELTA)
+    return Budget(float(cell.epsilon), DELTA, _CLIENTS, threshold(_CLIENTS))
+
+
+def _heads(cell: Cell, made: Prepared, progress: Progress) -> Found:
+    """A head of all clients, or of the first few of them, each alone."""
+    import numpy as np
+
+    alone = ROWS[cell.row].holder == "alone"
+    held = [(k, k + 1) for k in range(_ALONE)] if alone else [(0, _CLIENTS)]
+    every = []
+    for first, last in held:
+        every.append(_head(cell, made, first, last))
+        progress(100 * (first + 1) // len(held) if alone else 50)
+    figures = {name: float(np.mean([one[0][name] for one in every])) for name in every[0][0]}
+    return figures, every[0][1]
+
+
+def _head(cell: Cell, made: Prepared, first: int, last: int) -> Found:
+    """Of the records of clients first to last - 1."""
+    import numpy as np
+
+    from experiments.rival_heads import CentredFeatures, Records, claim_of
+    from secure_fd.protection.pooled import rank_for
+    from secure_fd.selection.density import ReferenceSettings
+
+    budget, classes = _budget(cell), made.data.n_classes
+    labels = made.labels(first, last)
+    features = ReferenceSettings().size(len(made.data.proxies))
+    if ROWS[cell.row].method == "afl":
+        features = min(features, _MOST_FEATURES)
+    rank = rank_for(budget.noise_of_mean(len(labels), features * classes))
+    rank = min(rank, made.proxies.shape[1])
+    public = CentredFeatures.fit(made.proxies[:, :rank], features)
+
+    def seen(inputs: "FloatArray", labels: "IntArray") -> Records:
+        return Records(public.units(inputs[:, :rank]), labels, classes)
+
+    train = np.concatenate(made.train[first:last])
+    solved = _solved(cell, public, seen(train, labels), budget)
+    held_back = np.concatenate([c.validation.labels.numpy() for c in made.data.clients])
+    figures = {
+        ACCURACY: seen(made.test, made.data.test.labels.numpy()).accuracy(solved.head),
+        VALIDATION: seen(made.validation, held_back).accuracy(solved.head),
+        RANK: float(rank),
+        RELEASES: float(solved.releases),
+        NOISE: solved.plan.noise,
+    }
+    if budget.pooled:
+        figures[NUMBERS] = float(solved.numbers)
+    return figures, {"privacy": claim_of(solved.plan, DELTA)}
+
+
+def _solved(
+    cell: Cell, public: "CentredFeatures", records: "Records", budget: "Budget"
+) -> "Solved":
+    from experiments.rival_heads import full_batch, least_squares, sampled
+
+    row = ROWS[cell.row]
+    first, *others = row.grid[cell.setting]
+    if row.method == "gd":
+        return full_batch(records, budget, public.rate, first)
+    if row.method == "sgd":
+        return sampled(records, budget, public.rate, first)
+    return least_squares(records, budget, public.entry, first, others[0])
+
+
+def _network(cell: Cell, made: Prepared) -> Found:
+    """One network of all clients, from the start that FedAvg's has in every study."""
+    import torch
+
+    from experiments.rival_heads import claim_of, shared_steps
+    from secure_fd.data.images import Images
+    from secure_fd.simulation import fresh_networks
+    from secure_fd.training import accuracy
+
+    def joined(parts: Sequence[Images]) -> Images:
+        pixels = torch.cat([part.pixels for part in parts])
+        return Images(pixels, torch.cat([part.labels for part in parts]))
+
+    steps, share, level = ROWS[cell.row].grid[cell.setting]
+    model = fresh_networks(made.data, cell.seed, shared=True)[0]
+    train = joined([client.train for client in made.data.clients])
+    plan = shared_steps(model, train, _budget(cell), int(steps), share, level)
+    figures = {
+        ACCURACY: accuracy(model, made.data.test),
+        VALIDATION: accuracy(model, joined([c.validation for c in made.data.clients])),
+        RELEASES: float(plan.steps),
+        NOISE: plan.noise,
+        NUMBERS: float(plan.steps * sum(p.numel() for p in model.parameters())),
+    }
+    return figures, {"privacy": claim_of(plan, DELTA)}
+
+
+# Tables.
+
+
+def tables(results: Results) -> list[Table | str]:
+    """Accuracy by row and epsilon, a table an image set; then the grids, where they were run."""
+    made: list[Table | str] = []
+    for place, of in grouped(results.cells, lambda cell: cell.place).items():
+        chosen = [found for found in of if found.cell.setting == CHOSEN[found.cell.row]]
+        made.append(_accuracies(place, chosen))
+        if len(chosen) < len(of):
+            made.append(_grid(place, of))
+    return made
+
+
+def _accuracies(place: str, found: Sequence[Result]) -> Table:
+    epsilons = list(grouped(found, lambda cell: cell.epsilon))
+    table = new_table(
+        f"{place}, test accuracy, %, at an epsilon for one record, present or zeroed out, over the "
+        f"whole run, delta 1e-5; under masks 7 honest clients of {_CLIENTS} suffice",
+        ("row", *(f"epsilon {epsilon}" for epsilon in epsilons), "noisy sums", "numbers up, k"),
+    )
+    for name, of in grouped(found, lambda cell: cell.row).items():
+        by = grouped(of, lambda cell: cell.epsilon)
+        shown = [percent(by[epsilon]) if epsilon in by else NONE for epsilon in epsilons]
+        table.add_row(ROWS[name].title, *shown, _span(of, RELEASES, 1), _span(of, NUMBERS, 1000))
+    return table
+
+
+def _span(found: Sequence[Result], name: str, unit: int) -> str:
+    """The least and the most of a figure."""
+    values = [result.figures[name] / unit for result in found if name in result.figures]
+    if not values:
+        return NONE
+    least, most = f"{min(values):,.0f}", f"{max(values):,.0f}"
+    return least if least == most else f"{least} to {most}"
+
+
+def _grid(place: str, found: Sequence[Result]) -> Table:
+    """What settings were compared by."""
+    table = new_table(
+        f"{place}, all clients' validation records, %, by setting; mean of epsilons and seeds "
+        f"{seeds_of(found)}",
+        ("row", "setting", "right"),
+    )
+    rivals = [result for result in found if VALIDATION in result.figures]
+    for (row, setting), of in grouped(rivals, lambda c: (c.row, c.setting)).items():
+        named = ", ".join(f"{value:g}" for value in ROWS[row].grid[setting])
+        table.add_row(ROWS[row].title, named, percent(of, _figure(VALIDATION)))
+    return table
+
+
+def _figure(name: str) -> Callable[[Result], float]:
+    return lambda result: result.figures[name]
+
+
+STUDY = Study(
+    name="private_rivals",
+    script="private_rivals.py",
+    about=f"Private rivals of the pooled heads, on equal terms. {Settings.__doc__}",
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=lambda cell: (cell.image_set, ROWS[cell.row].split, cell.seed),
+    prepare=later(f"{_HOME}:prepare"),
+    measure=later(f"{_HOME}:measure"),
+    roots=lambda _: (f"{_HOME}:prepare", f"{_HOME}:measure"),
+    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    libraries=("scikit-learn", "opacus"),
+    out=lambda chosen: chosen.out or Path(f"runs/private_rivals{'-quick' * chosen.quick}"),
+)
+
+if __name__ == "__main__":
+    sys.exit(main("experiments.private_rivals"))

@@ -1,0 +1,476 @@
+"""Rivals of the pooled head, as a server would obtain them: gradients, Gram matrices, networks.
+
+All is computed in one process, with the sensitivities, the rounding, the shares of noise and the
+accounting that the clients would need. Where a rival's noise is continuous here and its shares
+would be discrete under masks, that is in the rival's favour and its docstring says so.
+
+Heads are linear on the public Fourier features of `selection.density`, less their mean over the
+proxies: that direction is .6 of their second moment and tells no class, and what is left is shorter
+than one and can be stretched. Public, so free of charge.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import FloatArray, IntArray, one_hot
+from secure_fd.methods.afl import AFL
+from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.events import Composed, DistributedGaussian, Event
+from secure_fd.privacy.plans import (
+    UNITS,
+    Noisy,
+    Plan,
+    PooledPlan,
+    Sensitivity,
+    TrainingPlan,
+    check_counts,
+)
+from secure_fd.privacy.pooled import FEATURE_UNITS, feature_units, residual_units
+from secure_fd.privacy.release import Bounded
+from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian
+from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
+from secure_fd.selection.density import FourierFeatures, SingleArray
+
+ShortArray = NDArray[np.int16]
+_AT_ONCE: Final = 2000
+_POWERS: Final = 60
+_MOST_STEPS: Final = 40
+
+
+# Features, and records seen through them.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CentredFeatures:
+    """Fourier features less their mean over the proxies, over the longest of these.
+
+    rate: 2 over the largest eigenvalue of their second moment on the proxies, the step that never
+    overshoots for a softmax. entry: the most units of an entry. All from public inputs alone.
+    """
+
+    fourier: FourierFeatures
+    mean: SingleArray  # [D]
+    longest: float
+    rate: float
+
+    @classmethod
+    def fit(cls, inputs: FloatArray, n_features: int, seed: int = 0) -> "CentredFeatures":
+        """From the proxies' whitened inputs [P, r]."""
+        fourier = FourierFeatures.draw(inputs, n_features, seed)
+        features = fourier.single(inputs.astype(np.float32))
+        mean = features.mean(axis=0)
+        longest = float(np.linalg.norm(features - mean, axis=1).max())
+        return cls(fourier, mean, longest, 2 / _largest((features - mean) / longest))
+
+    @property
+    def entry(self) -> int:
+        """Of what `units` makes: rounding moves an entry by half a unit."""
+        reach = math.sqrt(2 / len(self.mean)) + float(np.abs(self.mean).max())
+        return math.ceil(reach / self.longest * FEATURE_UNITS) + 1
+
+    def units(self, inputs: FloatArray) -> ShortArray:
+        """Inputs [n, r] -> [n, D] integers, rows of norm `FEATURE_UNITS` at most, any image's."""
+        found = np.empty((len(inputs), len(self.mean)), dtype=np.int16)
+        for start in range(0, len(inputs), _AT_ONCE):
+            part = inputs[start : start + _AT_ONCE].astype(np.float32)
+            rows = (self.fourier.single(part) - self.mean).astype(np.float64) / self.longest
+            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+            found[start : start + _AT_ONCE] = feature_units(rows / np.maximum(lengths, 1.0))
+        return found
+
+
+def _largest(features: SingleArray) -> float:
+    """Largest eigenvalue of the mean of phi phi^T, by power iteration."""
+    vector = np.ones(features.shape[1]) / math.sqrt(features.shape[1])
+    vector += np.random.default_rng(0).standard_normal(len(vector)) / len(vector)
+    value = 0.0
+    for _ in range(_POWERS):
+        image = features.T @ (features @ vector) / len(features)
+        value = float(np.linalg.norm(image))
+        vector = image / value
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Features in units [n, D], and labels [n]."""
+
+    units: ShortArray = field(repr=False)
+    labels: IntArray = field(repr=False)
+    n_classes: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(D, C)."""
+        return self.units.shape[1], self.n_classes
+
+    def parts(self, chosen: IntArray | None = None) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Features in units [m, D] and one-hot labels [m, C]; of the chosen records alone."""
+        index = np.arange(len(self)) if chosen is None else chosen
+        for start in range(0, len(index), _AT_ONCE):
+            part = index[start : start + _AT_ONCE]
+            yield self.units[part].astype(np.float64), one_hot(self.labels[part], self.n_classes)
+
+    def accuracy(self, head: FloatArray) -> float:
+        """Share of records whose label has the head's [D, C] largest score."""
+        right = [(f @ head).argmax(axis=1) == y.argmax(axis=1) for f, y in self.parts()]
+        return float(np.concatenate(right).mean())
+
+
+# Who spends a budget: one holder alone, or clients that share the noise of a masked sum.
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """epsilon, delta: of one record, present or zeroed out, over the whole run.
+
+    clients: that share the noise, 1 for a holder alone. honest: shares that are noise enough.
+    """
+
+    epsilon: float
+    delta: float
+    clients: int = 1
+    honest: int = 1
+
+    @property
+    def pooled(self) -> bool:
+        """Whether the noise is shared."""
+        return self.clients > 1
+
+    @property
+    def provision(self) -> float:
+        """Deviation of all shares over that of the honest ones alone."""
+        return math.sqrt(self.clients / self.honest)
+
+    def sums(self, entries: int, count: int) -> PooledPlan:
+        """So many sums of so many integers, with the noise that the budget needs."""
+        plan = PooledPlan(self.clients, self.honest, entries, count)
+        return plan.with_noise(calibrate(self.epsilon, self.delta, plan))
+
+    def training(self, n_records: int, batch: int, steps: int) -> TrainingPlan:
+        """So many steps of DP-SGD, with the noise that the budget needs."""
+        plan = TrainingPlan(n_records, batch, steps)
+        return plan.with_noise(calibrate(self.epsilon, self.delta, plan))
+
+    def noise_of_mean(self, n_records: int, entries: int) -> float:
+        """Deviation that is needed on a mean over so many records, were one sum all there is."""
+        one = self.sums(entries, 1) if self.pooled else self.training(n_records, n_records, 1)
+        return one.noise / n_records
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """A head [D, C] for features in units, and the plan of all that was released for it.
+
+    releases: noisy sums; numbers: integers in all of them.
+    """
+
+    head: FloatArray = field(repr=False)
+    plan: Plan
+    releases: int
+    numbers: int
+
+
+Noise = Callable[[int], FloatArray | IntArray]
+"""How many entries -> noise in units."""
+
+
+def shares(plan: PooledPlan, random: Random = os.urandom) -> Noise:
+    """All clients' shares of one sum."""
+    return lambda entries: _summed(plan.share_variance, plan.clients, entries, random)
+
+
+def _summed(variance: float, clients: int, entries: int, random: Random) -> IntArray:
+    total = np.zeros(entries, dtype=np.int64)
+    for _ in range(clients):
+        total += discrete_gaussian(math.sqrt(variance), entries, random)
+    return total
+
+
+# DP-GD and DP-SGD of a softmax on the features: no gradient is clipped.
+
+
+def gradient_sums(records: Records, head: FloatArray, chosen: IntArray | None = None) -> Bounded:
+    """[D C] exact sum of phi (y - softmax(phi^T v))^T / sqrt(2) over records, in units.
+
+    |y - p|^2 <= (1 - p_y)^2 + (sum of the others)^2 = 2 (1 - p_y)^2 <= 2, so that a record moves
+    the sum by `UNITS` at most, whatever the head, and nothing needs to be clipped.
+    """
+    total = np.zeros(records.shape, dtype=np.int64)
+    for features, labels in records.parts(chosen):
+        wrong = (labels - softmax(features @ (head / FEATURE_UNITS))) / math.sqrt(2)
+        # Products of integers below 2^53 in all: exact in floating point.
+        total += (features.T @ residual_units(wrong).astype(np.float64)).astype(np.int64)
+    return Bounded(total.ravel(), l2=UNITS)
+
+
+def softmax(scores: FloatArray) -> FloatArray:
+    """Scores [N, C] as probabilities."""
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """steps of a length rate. share: chance of a record to be in a step's batch; 1: all are.
+
+    accelerated: Nesterov's (1983), whose weights need no setting.
+    """
+
+    steps: int
+    rate: float
+    share: float = 1.0
+    accelerated: bool = False
+
+    def head(self, records: Records, noise: Noise, chance: FloatGaussian) -> FloatArray:
+        """[D, C] after all steps from zero, each on a sum of gradients under noise."""
+        newest = ahead = np.zeros(records.shape)
+        scale = math.sqrt(2) * self.rate / (UNITS * self.share * len(records))
+        for step in range(self.steps):
+            sums = gradient_sums(records, ahead, self._drawn(len(records), chance))
+            noisy = (sums.values + noise(sums.values.size)).reshape(records.shape)
+            before, newest = newest, ahead + scale * noisy
+            weight = step / (step + 3) if self.accelerated else 0.0
+            ahead = newest + weight * (newest - before)
+        return newest
+
+    def _drawn(self, count: int, chance: FloatGaussian) -> IntArray | None:
+        return None if self.share == 1 else np.flatnonzero(chance.uniform(count) < self.share)
+
+
+def full_batch(
+    records: Records, budget: Budget, rate: float, per_root: float, random: Random = os.urandom
+) -> Solved:
+    """DP-GD, accelerated: `per_root` over the root of the noise of a mean, so many whole steps.
+
+    Steps compose as Gaussians, exactly for a holder alone. Pooled, each step is one masked sum
+    under shares of discrete noise, as the pooled heads' sums are.
+    """
+    entries = math.prod(records.shape)
+    noise = budget.noise_of_mean(len(records), entries)
+    steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
+    chosen = Descent(min(max(steps, 1), _MOST_STEPS), rate, accelerated=True)
+    chance = FloatGaussian(random)
+    made: tuple[Plan, Noise]
+    if budget.pooled:
+        sums = budget.sums(entries, chosen.steps)
+        made = sums, shares(sums, random)
+    else:
+        alone = budget.training(len(records), len(records), chosen.steps)
+        made = alone, _floating(alone.noise, chance)
+    plan, noise_of = made
+    head = chosen.head(records, noise_of, chance)
+    return Solved(head, plan, chosen.steps, chosen.steps * entries)
+
+
+def sampled(
+    records: Records,
+    budget: Budget,
+    rate: float,
+    level: float,
+    *,
+    steps: int = 40,
+    share: float = 0.25,
+    random: Random = os.urandom,
+) -> Solved:
+    """DP-SGD on Poisson batches: steps so long that noise moves a score by about `level`.
+
+    rate: the most that a step may be. Pooled, every client samples its own records at the common
+    rate and adds its share; the shares count as continuous noise, in this rival's favour.
+    """
+    plan = budget.training(len(records), max(1, round(share * len(records))), steps)
+    chance, length = FloatGaussian(random), _step(level, plan, 1.0, rate)
+    chosen = Descent(steps, length, plan.sample_rate)
+    noise = _floating(plan.noise * budget.provision, chance)
+    head = chosen.head(records, noise, chance)
+    return Solved(head, plan, steps, steps * math.prod(records.shape))
+
+
+def _floating(multiplier: float, chance: FloatGaussian) -> Noise:
+    return lambda entries: multiplier * UNITS * chance.normal(entries)
+
+
+# AFL with noise on both sums.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GramPlan(Noisy):
+    """The upper half of sum phi phi^T and the class sums, each once, under shares of noise.
+
+    entry: the most units of a feature. share: of the budget (of 1 / noise^2) for the Gram matrix.
+    noise: of both together, as if they were one vector over its sensitivity.
+    """
+
+    clients: int
+    honest: int
+    features: int
+    classes: int
+    entry: int
+    share: float
+
+    unit: ClassVar = PrivacyUnit.RECORD
+    neighbours: ClassVar = PooledPlan.neighbours
+    mechanism: ClassVar = PooledPlan.mechanism
+
+    def __post_init__(self) -> None:
+        check_counts(self, "clients", "honest", "features", "classes", "entry")
+        if not 0 < self.share < 1:
+            raise ConfigurationError("share", self.share, "use a number in (0, 1)")
+        Noisy.__post_init__(self)
+
+    @property
+    def gram_l2(self) -> float:
+        """Units that a record moves the upper half by, at most.
+
+        Its square is (|f|^4 + sum of f_i^4) / 2, and f_i^4 <= entry^2 f_i^2.
+        """
+        squared = FEATURE_UNITS**2
+        return math.sqrt((squared**2 + min(self.entry**2, squared) * squared) / 2)
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of each sum over its own noise, so of both at once."""
+        return Sensitivity("L2", 1.0, "both sums, over the units that a record moves each by")
+
+    @property
+    def gram_variance(self) -> float:
+        """Of one client's noise on the Gram matrix, in units squared."""
+        return (self.noise * self.gram_l2) ** 2 / self.share / self.honest
+
+    @property
+    def sums_variance(self) -> float:
+        """Of one client's noise on the class sums, in units squared."""
+        return (self.noise * UNITS) ** 2 / (1 - self.share) / self.honest
+
+    def event(self) -> Event:
+        """Both."""
+        half = self.features * (self.features + 1) // 2
+        gram = DistributedGaussian(self.gram_variance, self.honest, self.gram_l2, half)
+        entries = self.features * self.classes
+        sums = DistributedGaussian(self.sums_variance, self.honest, UNITS, entries)
+        return Composed((gram, sums))
+
+
+def gram_sums(records: Records, plan: GramPlan) -> IntArray:
+    """[D (D + 1) / 2] exact upper half of the sum of f f^T over records, f in units.
+
+    Raises LocalError for a record that would move it by more than the plan says.
+    """
+    total = np.zeros((records.shape[0], records.shape[0]))
+    for features, _ in records.parts():
+        squares = features**2
+        longest = squares.sum(axis=1).max()
+        if longest > FEATURE_UNITS**2 or squares.max() > plan.entry**2:
+            raise LocalError("a record would move the Gram matrix by more than its noise covers")
+        total += features.T @ features
+    return total[np.triu_indices(len(total))].astype(np.int64)
+
+
+def class_sums(records: Records) -> IntArray:
+    """[D C] exact sum of phi y^T over records, in units: `UNITS` a record at most."""
+    total = np.zeros(records.shape)
+    for features, labels in records.parts():
+        total += features.T @ residual_units(labels).astype(np.float64)
+    return total.astype(np.int64).ravel()
+
+
+def least_squares(
+    records: Records,
+    budget: Budget,
+    entry: int,
+    share: float,
+    ridge: float,
+    random: Random = os.urandom,
+) -> Solved:
+    """AFL under noise on both sums: what is negative in the Gram matrix is noise, and dropped.
+
+    ridge: in deviations of its entries' noise, times sqrt(D), half its spectral norm; never below
+    AFL's own.
+    """
+    features, classes = records.shape
+    plan = GramPlan(budget.clients, budget.honest, features, classes, entry, share)
+    plan = plan.with_noise(calibrate(budget.epsilon, budget.delta, plan))
+    upper = gram_sums(records, plan)
+    upper = upper + _summed(plan.gram_variance, plan.clients, upper.size, random)
+    sums = class_sums(records)
+    sums = sums + _summed(plan.sums_variance, plan.clients, sums.size, random)
+    moment = np.zeros((features, features))
+    moment[np.triu_indices(features)] = upper / (FEATURE_UNITS**2 * len(records))
+    values, vectors = np.linalg.eigh(moment, UPLO="U")
+    deviation = math.sqrt(plan.clients * plan.gram_variance) / (FEATURE_UNITS**2 * len(records))
+    added = max(ridge * deviation * math.sqrt(features), AFL().ridge / len(records))
+    right = vectors.T @ (sums.reshape(records.shape) / (UNITS * len(records)))
+    head = vectors @ (right / (np.maximum(values, 0.0) + added)[:, None])
+    return Solved(head, plan, 2, upper.size + sums.size)
+
+
+# DP-FedAvg of one network.
+
+
+def shared_steps(
+    model: nn.Module,
+    train: Images,
+    budget: Budget,
+    steps: int,
+    share: float,
+    level: float,
+    *,
+    clip: float = 1.0,
+    random: Random = os.urandom,
+) -> TrainingPlan:
+    """DP-FedAvg with one step a round, in place; returns the plan.
+
+    Every client clips the gradients of a Poisson batch of its own records and adds its share of the
+    noise; the masked sum is the noisy gradient of all records. train: of all clients. Steps are so
+    long that noise moves a parameter by about `level` in all. The shares count as continuous noise
+    and are not rounded, in this rival's favour.
+    """
+    plan = budget.training(len(train), max(1, round(share * len(train))), steps)
+    rate = _step(level, plan, clip, _FASTEST)
+    finite = budget.epsilon if math.isfinite(budget.epsilon) else 1.0
+    settings = PrivateSGD(finite, budget.delta, steps, rate, plan.batch, clip)
+    spent = PrivateBudget(settings, len(train), random)
+    spent.noise = plan.noise * budget.provision  # in the place of one holder's
+    PrivateTrainer(model, train, spent, torch.device("cpu")).local_steps(steps)
+    return plan
+
+
+_FASTEST: Final = 2.0
+"""Learning rate of a network, at most."""
+
+
+def _step(level: float, plan: TrainingPlan, clip: float, most: float) -> float:
+    """The rate at which all steps' noise adds up to `level`, if that is not above the most."""
+    if plan.noise == 0:
+        return most
+    expected = plan.sample_rate * plan.n_records
+    return min(most, level * expected / (plan.noise * clip * math.sqrt(plan.steps)))
+
+
+def claim_of(plan: Plan, delta: float) -> dict[str, object]:
+    """What a plan promises, for a cell's notes: unit, neighbours and the epsilon that it costs."""
+    return {
+        "unit": str(plan.unit),
+        "neighbours": plan.neighbours,
+        "epsilon": epsilon(plan, delta),
+        "delta": delta,
+        "noise": plan.noise,
+        "mechanism": plan.mechanism,
+        "accountant": accountant_for(plan.event()).name,
+    }
