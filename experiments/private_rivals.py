@@ -10,7 +10,7 @@ validation records of all clients, MNIST-5k, seeds 0 to 2; neither that nor ours
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +31,7 @@ from experiments.study import (
     seeds_of,
     whole_numbers,
 )
+from experiments.study import measure as mean_of
 from experiments.tables import NONE, Table, new_table
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.recipes import IMAGE_SETS
@@ -405,19 +406,15 @@ def _span(found: Sequence[Result], name: str, unit: int) -> str:
 def _grid(place: str, found: Sequence[Result]) -> Table:
     """What settings were compared by."""
     table = new_table(
-        f"{place}, all clients' validation records, %, by setting; mean of epsilons and seeds "
+        f"{place}, all clients' validation records by setting; mean of epsilons and seeds "
         f"{seeds_of(found)}",
         ("row", "setting", "right"),
     )
     rivals = [result for result in found if VALIDATION in result.figures]
     for (row, setting), of in grouped(rivals, lambda c: (c.row, c.setting)).items():
         named = ", ".join(f"{value:g}" for value in ROWS[row].grid[setting])
-        table.add_row(ROWS[row].title, named, percent(of, _figure(VALIDATION)))
+        table.add_row(ROWS[row].title, named, mean_of(of, VALIDATION, "{:.1%}".format))
     return table
-
-
-def _figure(name: str) -> Callable[[Result], float]:
-    return lambda result: result.figures[name]
 
 
 STUDY = Study(

@@ -36,7 +36,12 @@ from secure_fd.privacy.plans import (
     TrainingPlan,
     check_counts,
 )
-from secure_fd.privacy.pooled import FEATURE_UNITS, feature_units, residual_units
+from secure_fd.privacy.pooled import (
+    FEATURE_UNITS,
+    RESIDUAL_UNITS,
+    feature_units,
+    residual_units,
+)
 from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian
 from secure_fd.privacy.units import PrivacyUnit
@@ -215,8 +220,29 @@ def gradient_sums(records: Records, head: FloatArray, chosen: IntArray | None = 
     for features, labels in records.parts(chosen):
         wrong = (labels - softmax(features @ (head / FEATURE_UNITS))) / math.sqrt(2)
         # Products of integers below 2^53 in all: exact in floating point.
-        total += (features.T @ residual_units(wrong).astype(np.float64)).astype(np.int64)
+        total += (features.T @ rounded(wrong)).astype(np.int64)
     return Bounded(total.ravel(), l2=UNITS)
+
+
+def rounded(wrong: FloatArray) -> FloatArray:
+    """Rows [n, C] of norm 1 at most as whole numbers of norm `RESIDUAL_UNITS` at most, unbiased.
+
+    Rounding moves a row by sqrt(C) / 2, so it is shortened by as much before. Cut off towards 0,
+    as the few sums of pooled heads are, the small residuals of later steps would vanish.
+    """
+    units = np.rint(wrong * (RESIDUAL_UNITS * kept(wrong.shape[1])))
+    if len(units) and (units**2).sum(axis=1).max() > RESIDUAL_UNITS**2:
+        raise LocalError("a record would move the sum by more than its noise covers")
+    return np.asarray(units)
+
+
+def kept(n_classes: int) -> float:
+    """What `rounded` leaves of a row's norm.
+
+    >>> kept(16)
+    0.9921875
+    """
+    return 1.0 - math.sqrt(n_classes) / (2 * RESIDUAL_UNITS)
 
 
 def softmax(scores: FloatArray) -> FloatArray:
@@ -240,7 +266,8 @@ class Descent:
     def head(self, records: Records, noise: Noise, chance: FloatGaussian) -> FloatArray:
         """[D, C] after all steps from zero, each on a sum of gradients under noise."""
         newest = ahead = np.zeros(records.shape)
-        scale = math.sqrt(2) * self.rate / (UNITS * self.share * len(records))
+        unit = UNITS * kept(records.n_classes)
+        scale = math.sqrt(2) * self.rate / (unit * self.share * len(records))
         for step in range(self.steps):
             sums = gradient_sums(records, ahead, self._drawn(len(records), chance))
             noisy = (sums.values + noise(sums.values.size)).reshape(records.shape)
