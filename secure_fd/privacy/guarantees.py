@@ -143,9 +143,9 @@ def record_guarantee(
     """
     check_delta_of(delta, n_records, "records")
     plan = RecordPlan(n_records, noise=noise_multiplier)
-    epsilon, total = _sampled(plan.event(), delta, entries)
-    swapped, _ = _sampled(plan.replaced(), delta, entries)
-    client = Composed(PrivacyUnit.CLIENT, *_sampled(plan.whole_client(), delta, entries))
+    epsilon, total = sampled_cost(plan.event(), delta, entries)
+    swapped, _ = sampled_cost(plan.replaced(), delta, entries)
+    client = Composed(PrivacyUnit.CLIENT, *sampled_cost(plan.whole_client(), delta, entries))
     made = Guarantee(
         unit=PrivacyUnit.RECORD,
         neighbours=plan.neighbours,
@@ -176,7 +176,7 @@ def record_guarantee(
 
 def _groups(plan: RecordPlan | PooledPlan, delta: float, draws: int) -> Groups:
     """k records that are summed move a release k times as far: its own curve says the price."""
-    return tuple((k, _sampled(plan.moved_by(float(k)), delta, draws)[0]) for k in SIZES)
+    return tuple((k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in SIZES)
 
 
 def dp_sgd_guarantee(
@@ -231,8 +231,8 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
     """
     check_delta_of(delta, plan.clients, "clients")
     draws = plan.clients * plan.proxies * plan.classes * plan.rounds
-    epsilon, total = _sampled(plan.event(), delta, draws)
-    record = Composed(PrivacyUnit.RECORD, *_sampled(plan.replaced(), delta, draws))
+    epsilon, total = sampled_cost(plan.event(), delta, draws)
+    record = Composed(PrivacyUnit.RECORD, *sampled_cost(plan.replaced(), delta, draws))
     made = Guarantee(
         unit=PrivacyUnit.CLIENT,
         neighbours=plan.neighbours,
@@ -271,10 +271,10 @@ def pooled_guarantee(
     check_delta_of(delta, max(records), "records of a client")
     local = plan.honest == 1
     draws = (1 if local else plan.clients) * plan.entries * plan.sums
-    epsilon, total = _sampled(plan.event(), delta, draws)
-    swapped, _ = _sampled(plan.replaced(), delta, draws)
+    epsilon, total = sampled_cost(plan.event(), delta, draws)
+    swapped, _ = sampled_cost(plan.replaced(), delta, draws)
     client = Composed(
-        PrivacyUnit.CLIENT, *_sampled(plan.moved_by(float(max(records))), delta, draws)
+        PrivacyUnit.CLIENT, *sampled_cost(plan.moved_by(float(max(records))), delta, draws)
     )
     sums = "releases" if local else "sums"
     made = Guarantee(
@@ -318,7 +318,7 @@ def _shares_assumed(plan: PooledPlan) -> tuple[str, ...]:
 def _fewer(plan: PooledPlan, delta: float, draws: int) -> str:
     """What it costs where two clients more tell their noise."""
     fewer = max(1, plan.honest - 2)
-    weaker, _ = _sampled(plan.with_honest(fewer).event(), delta, draws)
+    weaker, _ = sampled_cost(plan.with_honest(fewer).event(), delta, draws)
     return f"with {fewer} such clients it is epsilon {figure(weaker)}"
 
 
@@ -330,7 +330,7 @@ def check_delta_of(delta: float, count: int, what: str) -> None:
         )
 
 
-def _sampled(event: Event, delta: float, draws: int) -> tuple[float, float]:
+def sampled_cost(event: Event, delta: float, draws: int) -> tuple[float, float]:
     """Epsilon and delta under noise of so many draws, each within 2^-110 of the ideal one.
 
     The outcomes of both worlds are that close to those of ideal noise, so (1 + e^epsilon) times

@@ -1,0 +1,273 @@
+"""Entries that are only ever added: in one file, locked and synced, or in memory.
+
+The file is an SQLite database with a rollback journal. `append` returns once the entry is on the
+disk (`synchronous = EXTRA`: the journal and its folder are synced too). Every entry carries a hash
+of itself and of the one before it, because SQLite notices damaged pages but not damaged contents.
+This finds accidents. Whoever may write the file can put an older copy or another one in its place.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from secure_fd.crypto.primitives import SecretHolder, fields
+from secure_fd.errors import ConfigurationError, LocalError, SecureFDError
+
+_APPLICATION: Final = 0x5EFD1ED6
+_FORMAT: Final = 1
+_PATIENCE: Final = 5.0
+"""Seconds to wait for somebody who reads the file."""
+
+_SETTINGS: Final = (
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+    "journal_mode = DELETE",
+    "synchronous = EXTRA",
+    "fullfsync = ON",
+)
+_MARK_NAMES: Final = ("PRAGMA application_id", "PRAGMA user_version")
+_MARKS: Final = (f"{_MARK_NAMES[0]} = {_APPLICATION}", f"{_MARK_NAMES[1]} = {_FORMAT}")
+_ALL: Final = "SELECT number, kind, request, body, chain FROM entries ORDER BY number"
+_SCHEMA: Final = (
+    "CREATE TABLE entries (number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, "
+    "request BLOB NOT NULL, body BLOB NOT NULL, chain BLOB NOT NULL)",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON entries "
+    "BEGIN SELECT RAISE(ABORT, 'entries are only added'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON entries "
+    "BEGIN SELECT RAISE(ABORT, 'entries are only added'); END",
+)
+_COUNTER: Final = "CREATE TABLE sqlite_sequence(name,seq)"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """number: from 1. kind: a word. request: what it belongs to. body: what it says.
+
+    >>> Entry(1, "opened", b"", b"secret")
+    Entry(number=1, kind='opened', request=b'')
+    """
+
+    number: int
+    kind: str
+    request: bytes
+    body: bytes = field(repr=False)
+
+    def chained(self, before: bytes) -> bytes:
+        """The hash of this entry and of all before it."""
+        parts = fields(self.number.to_bytes(8, "big"), self.kind.encode(), self.request, self.body)
+        return hashlib.blake2b(before + parts, digest_size=32).digest()
+
+
+class AppendLog(SecretHolder):
+    """Entries of one process. After any failure it takes no more: what is on the disk is unknown.
+
+    >>> log = AppendLog.in_memory()
+    >>> log.append("note", b"", b"something")
+    1
+    >>> log.body(1)
+    b'something'
+    """
+
+    __slots__ = ("_chain", "_count", "_database", "_lock", "_name", "_process", "_usable")
+
+    def __init__(self, path: Path | None, lock: sqlite3.Connection | None) -> None:
+        self._name, self._lock, self._process = path or "in memory", lock, os.getpid()
+        self._database = _connected(path)
+        self._chain, self._count, self._usable = b"", 0, True
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """Lost with this process."""
+        made = cls(None, None)
+        made._write(_SCHEMA)
+        return made
+
+    @classmethod
+    def create(cls, path: Path, kind: str, body: bytes) -> Self:
+        """Start a file, mode 0600, with a first entry. ConfigurationError where there is one."""
+        lock = _locked(path)
+        try:
+            if not _made(path):
+                raise ConfigurationError("path", str(path), "it exists: open it, or name a new one")
+            made = cls(path, lock)
+            made._write((*_MARKS, *_SCHEMA), Entry(1, kind, b"", body))
+            _sync_folder(path.parent)
+        except (SecureFDError, OSError):
+            lock.close()
+            raise
+        return made
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Lock a file; its entries must be read before any is added.
+
+        Raises ConfigurationError where there is none, others may read it, or a process has it;
+        LocalError for a file that is damaged or something else.
+        """
+        if not path.is_file():
+            raise ConfigurationError("path", str(path), "there is no such file: create it")
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise ConfigurationError("path", str(path), "others may open it: use mode 600")
+        lock = _locked(path)
+        try:
+            made = cls(path, lock)
+            made._check_format()
+        except LocalError:
+            lock.close()
+            raise
+        return made
+
+    def entries(self) -> Iterator[Entry]:
+        """All of them, in order; LocalError where one is missing or not as it was written."""
+        self._check_usable()
+        chain, count = b"", 0
+        for *parts, written in self._rows(_ALL):
+            if [type(part) for part in parts] != [int, str, bytes, bytes]:
+                raise self._fault("an entry is damaged")
+            entry = Entry(*parts)
+            chain, count = entry.chained(chain), count + 1
+            if entry.number != count or chain != written:
+                raise self._fault(f"entry {count} is damaged")
+            yield entry
+        if list(self._rows("SELECT seq FROM sqlite_sequence")) != [(count,)]:
+            raise self._fault("the last entries are missing")
+        self._chain, self._count = chain, count
+
+    def append(self, kind: str, request: bytes, body: bytes) -> int:
+        """Add an entry and return its number, once it is on the disk.
+
+        Raises LocalError where that failed, or where another process has added entries since.
+        """
+        self._check_usable()
+        entry = Entry(self._count + 1, kind, request, body)
+        self._write((), entry)
+        return entry.number
+
+    def body(self, number: int) -> bytes:
+        """What an entry says."""
+        self._check_usable()
+        ((found,),) = self._rows("SELECT body FROM entries WHERE number = ?", number)
+        return bytes(found)
+
+    def close(self) -> None:
+        """Let another process open the file."""
+        self._usable = False
+        if self._process == os.getpid():
+            self._database.close()
+            if self._lock is not None:
+                self._lock.close()
+
+    def _write(self, statements: tuple[str, ...], entry: Entry | None = None) -> None:
+        """One transaction, with the entry at its end."""
+        # Until the end is reached nobody knows what the disk has, whatever comes in between.
+        self._usable = False
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                self._database.execute(statement)
+            chain = self._chain if entry is None else self._insert(entry)
+            self._database.execute("COMMIT")
+        except sqlite3.Error as failure:
+            raise self._fault(f"an entry could not be written: {failure}") from failure
+        self._chain, self._count = chain, self._count + (entry is not None)
+        self._usable = True
+
+    def _insert(self, entry: Entry) -> bytes:
+        ((last,),) = self._rows("SELECT max(number) FROM entries")
+        if (last or 0) != self._count:
+            raise self._fault("another process has added entries: open the file again")
+        chain = entry.chained(self._chain)
+        self._database.execute(
+            "INSERT INTO entries (number, kind, request, body, chain) VALUES (?, ?, ?, ?, ?)",
+            (entry.number, entry.kind, entry.request, entry.body, chain),
+        )
+        return chain
+
+    def _check_format(self) -> None:
+        """LocalError unless the file is of this format and SQLite finds no damage."""
+        schema = tuple(
+            sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")
+        )
+        if not schema:
+            raise self._fault("it was never finished and nothing was released under it: remove it")
+        marks = tuple(f"{name} = {next(self._rows(name))[0]}" for name in _MARK_NAMES)
+        if set(schema) != {*_SCHEMA, _COUNTER} or marks != _MARKS:
+            raise self._fault(f"it is no file of format {_FORMAT}")
+        if list(self._rows("PRAGMA integrity_check")) != [("ok",)]:
+            raise self._fault("it is damaged")
+
+    def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        """What a query finds; LocalError where the file cannot be read."""
+        try:
+            yield from self._database.execute(query, values)
+        except sqlite3.Error as failure:
+            raise self._fault(f"it is damaged or cannot be read: {failure}") from failure
+
+    def _fault(self, what: str) -> LocalError:
+        return LocalError(f"{self._name}: {what}")
+
+    def _check_usable(self) -> None:
+        if self._process != os.getpid():
+            raise self._fault("a forked process has no part in its parent's file: open it there")
+        if not self._usable:
+            raise self._fault("it was closed, or an entry could not be written: open it again")
+
+
+def _connected(path: Path | None) -> sqlite3.Connection:
+    """Where a commit returns only after the disk has it. LocalError for what is no database."""
+    address = ":memory:" if path is None else f"{path.as_uri()}?mode=rw"
+    made = sqlite3.connect(
+        address, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=True
+    )
+    try:
+        for setting in _SETTINGS:
+            made.execute(f"PRAGMA {setting}")
+    except sqlite3.Error as failure:
+        made.close()
+        raise LocalError(f"{path}: it is damaged or cannot be read: {failure}") from failure
+    return made
+
+
+def _locked(path: Path) -> sqlite3.Connection:
+    """Hold the lock of a file until the process ends, however that comes.
+
+    It is a file of its own, which nothing else opens: closing any handle of a file gives up all of
+    a process's locks on it (POSIX), so that copying the log would.
+    """
+    beside = path.with_name(f"{path.name}.lock")
+    _made(beside)
+    held = sqlite3.connect(beside, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        held.execute("BEGIN EXCLUSIVE")
+    except sqlite3.Error as failure:
+        held.close()
+        busy = failure.sqlite_errorcode == sqlite3.SQLITE_BUSY
+        allowed = "a process has it open: close it there" if busy else f"its lock file: {failure}"
+        raise ConfigurationError("path", str(path), allowed) from failure
+    return held
+
+
+def _made(path: Path) -> bool:
+    """Make an empty file, mode 0600, and say whether there was none."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    except OSError as failure:
+        allowed = f"it cannot be made: {failure.strerror}"
+        raise ConfigurationError("path", str(path), allowed) from failure
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the names of a folder's files on the disk."""
+    if os.name == "posix":
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
