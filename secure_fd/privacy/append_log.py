@@ -22,6 +22,9 @@ _FORMAT: Final = 1
 _PATIENCE: Final = 5.0
 """Seconds to wait for somebody who reads the file."""
 
+_FAILURES: Final = (sqlite3.Error, UnicodeError)
+"""What comes of a file that cannot be read, or whose text is none."""
+
 _SETTINGS: Final = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
@@ -31,7 +34,8 @@ _SETTINGS: Final = (
 )
 _MARK_NAMES: Final = ("PRAGMA application_id", "PRAGMA user_version")
 _MARKS: Final = (f"{_MARK_NAMES[0]} = {_APPLICATION}", f"{_MARK_NAMES[1]} = {_FORMAT}")
-_ALL: Final = "SELECT number, kind, request, body, chain FROM entries ORDER BY number"
+_ONE: Final = "SELECT number, kind, request, body, chain FROM entries WHERE number = ?"
+_LAST: Final = "SELECT seq FROM sqlite_sequence"
 _SCHEMA: Final = (
     "CREATE TABLE entries (number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, "
     "request BLOB NOT NULL, body BLOB NOT NULL, chain BLOB NOT NULL)",
@@ -124,18 +128,20 @@ class AppendLog(SecretHolder):
     def entries(self) -> Iterator[Entry]:
         """All of them, in order; LocalError where one is missing or not as it was written."""
         self._check_usable()
-        chain, count = b"", 0
-        for *parts, written in self._rows(_ALL):
+        ends = self._rows("SELECT min(number), max(number), count(*) FROM entries")
+        last, chain = ends[0][1], b""
+        if ends != [(1, last, last)] or self._rows(_LAST) != [(last,)]:
+            raise self._fault("entries are missing")
+        for number in range(1, last + 1):
+            *parts, written = self._rows(_ONE, number)[0]
             if [type(part) for part in parts] != [int, str, bytes, bytes]:
-                raise self._fault("an entry is damaged")
+                raise self._fault(f"entry {number} is damaged")
             entry = Entry(*parts)
-            chain, count = entry.chained(chain), count + 1
-            if entry.number != count or chain != written:
-                raise self._fault(f"entry {count} is damaged")
+            chain = entry.chained(chain)
+            if entry.number != number or chain != written:
+                raise self._fault(f"entry {number} is damaged")
             yield entry
-        if list(self._rows("SELECT seq FROM sqlite_sequence")) != [(count,)]:
-            raise self._fault("the last entries are missing")
-        self._chain, self._count = chain, count
+        self._chain, self._count = chain, last
 
     def append(self, kind: str, request: bytes, body: bytes) -> int:
         """Add an entry and return its number, once it is on the disk.
@@ -150,8 +156,7 @@ class AppendLog(SecretHolder):
     def body(self, number: int) -> bytes:
         """What an entry says."""
         self._check_usable()
-        ((found,),) = self._rows("SELECT body FROM entries WHERE number = ?", number)
-        return bytes(found)
+        return bytes(self._rows(_ONE, number)[0][3])
 
     def close(self) -> None:
         """Let another process open the file."""
@@ -171,14 +176,13 @@ class AppendLog(SecretHolder):
                 self._database.execute(statement)
             chain = self._chain if entry is None else self._insert(entry)
             self._database.execute("COMMIT")
-        except sqlite3.Error as failure:
+        except _FAILURES as failure:
             raise self._fault(f"an entry could not be written: {failure}") from failure
         self._chain, self._count = chain, self._count + (entry is not None)
         self._usable = True
 
     def _insert(self, entry: Entry) -> bytes:
-        ((last,),) = self._rows("SELECT max(number) FROM entries")
-        if (last or 0) != self._count:
+        if self._rows("SELECT coalesce(max(number), 0) FROM entries") != [(self._count,)]:
             raise self._fault("another process has added entries: open the file again")
         chain = entry.chained(self._chain)
         self._database.execute(
@@ -189,22 +193,20 @@ class AppendLog(SecretHolder):
 
     def _check_format(self) -> None:
         """LocalError unless the file is of this format and SQLite finds no damage."""
-        schema = tuple(
-            sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")
-        )
+        schema = {sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")}
         if not schema:
             raise self._fault("it was never finished and nothing was released under it: remove it")
-        marks = tuple(f"{name} = {next(self._rows(name))[0]}" for name in _MARK_NAMES)
-        if set(schema) != {*_SCHEMA, _COUNTER} or marks != _MARKS:
+        marks = tuple(f"{name} = {self._rows(name)[0][0]}" for name in _MARK_NAMES)
+        if schema != {*_SCHEMA, _COUNTER} or marks != _MARKS:
             raise self._fault(f"it is no file of format {_FORMAT}")
-        if list(self._rows("PRAGMA integrity_check")) != [("ok",)]:
+        if self._rows("PRAGMA integrity_check") != [("ok",)]:
             raise self._fault("it is damaged")
 
-    def _rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What a query finds; LocalError where the file cannot be read."""
         try:
-            yield from self._database.execute(query, values)
-        except sqlite3.Error as failure:
+            return self._database.execute(query, values).fetchall()
+        except _FAILURES as failure:
             raise self._fault(f"it is damaged or cannot be read: {failure}") from failure
 
     def _fault(self, what: str) -> LocalError:
@@ -226,7 +228,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
     try:
         for setting in _SETTINGS:
             made.execute(f"PRAGMA {setting}")
-    except sqlite3.Error as failure:
+    except _FAILURES as failure:
         made.close()
         raise LocalError(f"{path}: it is damaged or cannot be read: {failure}") from failure
     return made
