@@ -20,8 +20,10 @@ from torch.nn import functional
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.guarantees import dp_sgd_guarantee
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import TrainingPlan
 from secure_fd.privacy.samplers import FloatGaussian, Random
 from secure_fd.privacy.units import Guarantee
@@ -92,6 +94,50 @@ class PrivateBudget:
         over = self.taken - self.settings.steps
         excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
         return made.voided_by([*excess, *self.chance.unmet])
+
+
+class PaidBudget(PrivateBudget):
+    """The same, where no batch and no noise is drawn before the data set's ledger has booked it.
+
+    All planned steps are booked before the first, and as many again where more are taken:
+    BudgetError beyond the ledger's total. Steps are never replayed: a client that starts again
+    books them again.
+
+    >>> ledger = BudgetLedger.simulation(epsilon=4.0)
+    >>> budget = PaidBudget(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, ledger)
+    >>> len(budget.chance.normal(2)), ledger.bookings[0].event.times
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        settings: PrivateSGD,
+        n_records: int,
+        ledger: BudgetLedger,
+        random: Random = os.urandom,
+    ) -> None:
+        super().__init__(settings, n_records, random)
+        self._ledger, self._paid = ledger, 0
+        self.chance = _PaidNoise(random, self._pay)
+
+    def _pay(self) -> None:
+        if self._paid <= self.taken:
+            self._ledger.book("DP-SGD", self._plan.event(), unmet=self.chance.unmet)
+            self._paid += self.settings.steps
+
+
+class _PaidNoise(FloatGaussian):
+    """Pays before it draws; normal values come from uniform ones."""
+
+    __slots__ = ("_pay",)
+
+    def __init__(self, random: Random, pay: Callable[[], None]) -> None:
+        super().__init__(random)
+        self._pay = pay
+
+    def uniform(self, count: int) -> FloatArray:
+        self._pay()
+        return super().uniform(count)
 
 
 Loss = Callable[[nn.Module, Images], Tensor]

@@ -406,7 +406,7 @@ class HeadClient(HeadLearner):
         if self._guard is None or self.public.units is None:
             return self.public.codec.encode(self._own.number, self._residual())
         guard, common = self._guard, self.public.reference.proxy_features.mean(axis=0)
-        released = guard.release(self._wrong(), self.public.shape)
+        released = guard.release(self._wrong(), self.public.shape, head_message(self.head))
         if not self.head.any():  # a residual counts nothing
             released = guard.heard(released, common, self.public.n_classes)
         return self.public.units.encode(released, noisy=guard.shares)

@@ -251,6 +251,8 @@ class NearlyGaussian:
         """
         parts = parts_for(self, event, delta)
         concentrated = ZeroConcentrated().epsilon(event, delta)
+        if math.isinf(concentrated):
+            return concentrated  # no noise
         sums = [(p, n) for p, n in parts.items() if isinstance(p, DistributedGaussian)]
         if any(part.shares * part.variance < _LEAST_VARIANCE for part, _ in sums):
             return concentrated

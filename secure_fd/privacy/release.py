@@ -11,11 +11,13 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_fd.crypto.primitives import fields
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, WordArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import DiscreteGaussian
 from secure_fd.privacy.guarantees import record_guarantee
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import UNIT, ClientPlan, RecordPlan
 from secure_fd.privacy.response import Alphabet
 from secure_fd.privacy.samplers import Random, discrete_gaussian, unmet_by
@@ -120,13 +122,17 @@ def release_class_means(
     delta: float,
     random: Random = os.urandom,
     declared_classes: tuple[int, ...] | None = None,
+    ledger: BudgetLedger | None = None,
+    request: bytes = b"",
 ) -> NoisyClassMeans:
     """Sum integer features by class, add discrete Gaussian noise to every entry, divide by n.
 
     features: [n, D], each row's norm at most 1 whatever the record: the feature map's duty. A row
     above it is an error, for no noise would cover it. labels: [n] in [0, n_classes).
     declared_classes: release these blocks only; they are public then, and records of other
-    classes are left out. An infinite epsilon adds no noise.
+    classes are left out. An infinite epsilon adds no noise. ledger: of the data set; it books the
+    release before noise is drawn, and gives the same one to the same request, which names the
+    features' map in public terms. BudgetError beyond its total.
     """
     if len(features) == 0 or features.ndim != 2 or labels.shape != (len(features),):
         raise LocalError(
@@ -142,7 +148,11 @@ def release_class_means(
     sums = class_sums(features, labels, n_classes).rows(blocks.classes)
     if sums.values.size > plan.entries:
         raise LocalError(f"a release has {sums.values.size} entries; use {plan.entries} at most")
-    noisy = add_discrete_gaussian(sums, plan.noise, random)
+    if ledger is None:
+        noisy = add_discrete_gaussian(sums, plan.noise, random)
+    else:
+        asked = fields(request, repr((sums.values.shape, blocks)).encode())
+        noisy = _booked(ledger, asked, sums, plan, random)
     means = np.zeros((n_classes, features.shape[1]))
     means[list(blocks.classes)] = noisy.values / (len(features) * UNIT)
     claim = record_guarantee(
@@ -155,6 +165,21 @@ def release_class_means(
     if math.isfinite(epsilon):
         claim = claim.voided_by(unmet_by(random))
     return NoisyClassMeans(means, blocks.classes, len(features), noisy.event, claim)
+
+
+def _booked(
+    ledger: BudgetLedger, request: bytes, sums: Bounded, plan: RecordPlan, random: Random
+) -> Noisy:
+    """Of a ledger: what it gave before, or noise that is paid for first."""
+
+    def drawn() -> IntArray:
+        return add_discrete_gaussian(sums, plan.noise, random).values.ravel()
+
+    size = sums.values.size
+    values = ledger.release_integers(
+        "class means", plan.event(), request, drawn, size=size, unmet=unmet_by(random)
+    )
+    return Noisy(values.reshape(sums.values.shape), DiscreteGaussian(plan.noise))
 
 
 def class_sums(features: Features, labels: IntArray, n_classes: int) -> Bounded:

@@ -18,6 +18,7 @@ from secure_fd.aggregation.base import SumPromise
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, Sums, UnitArray, WordArray
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.secagg.session import NoiseTerms
 
@@ -31,6 +32,16 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
     if not 0 < delta < 1:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
+
+
+def ledger_of(ledgers: Mapping[int, BudgetLedger] | None, number: int) -> BudgetLedger | None:
+    """The budget of a client's data set; None where nobody keeps one.
+
+    Raises ConfigurationError where others have one and this client has none.
+    """
+    if ledgers is not None and number not in ledgers:
+        raise ConfigurationError("ledgers", sorted(ledgers), f"client {number} needs one as well")
+    return None if ledgers is None else ledgers[number]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

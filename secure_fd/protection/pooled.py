@@ -8,24 +8,27 @@ the proxies, the clients' numbers of records, and the noise.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
 
 from secure_fd.aggregation.base import SumPromise
+from secure_fd.crypto.primitives import fields
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.guarantees import Odometer, pooled_guarantee
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import UNITS, PooledPlan
 from secure_fd.privacy.pooled import PooledShares, pooled_sums
 from secure_fd.privacy.release import Features
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import Guard, Protection, check_budget
+from secure_fd.protection.base import Guard, Protection, check_budget, ledger_of
 from secure_fd.protection.client import IN_CLEAR
 from secure_fd.secagg.graph import threshold
 from secure_fd.secagg.session import NoiseTerms
@@ -102,10 +105,21 @@ def audible(
 
 
 class PooledGuard(Guard):
-    """One client's shares of noise, for as many sums as were planned."""
+    """One client's shares of noise, for as many sums as were planned.
 
-    def __init__(self, unit: "PooledRecordUnit", shares: PooledShares, number: int) -> None:
+    ledger: of its data set. request: what all of its sums have in common, in public terms.
+    """
+
+    def __init__(
+        self,
+        unit: "PooledRecordUnit",
+        shares: PooledShares,
+        number: int,
+        ledger: BudgetLedger | None = None,
+        request: bytes = b"",
+    ) -> None:
         self._unit, self._shares, self._number = unit, shares, number
+        self._ledger, self._request = ledger, request
         self._odometer, self._sums = Odometer(), 0
 
     @property
@@ -126,22 +140,34 @@ class PooledGuard(Guard):
         return audible(released, UNITS * common, count, n_classes, deviation)
 
     def release(
-        self, parts: Iterable[tuple[Features, Features]], shape: tuple[int, int]
+        self, parts: Iterable[tuple[Features, Features]], shape: tuple[int, int], asked: bytes = b""
     ) -> IntArray:
         """[D C] sums over the records, and this client's share. BudgetError after those planned.
 
-        parts: features [n, D] and residuals [n, C] of all records. A sum counts from here on, even
-        where it ends void: nobody can tell a lost message from one that somebody kept.
+        parts: features [n, D] and residuals [n, C] of all records. asked: what the residuals are
+        of, in public terms. A sum counts from here on, even where it ends void: nobody can tell a
+        lost message from one that somebody kept. BudgetError beyond the total of a ledger, too.
         """
-        sums = pooled_sums(parts, shape)
+        sums, plan = pooled_sums(parts, shape), self._unit.plan
+        event = replace(plan, sums=1).event()
         if self._unit.noiseless:
+            if self._ledger is not None:
+                self._ledger.book("class sums without noise", event)
             return sums.values
-        plan = self._unit.plan
         if self._sums >= plan.sums:
             raise BudgetError(f"the pooled record unit was planned for {plan.sums} sums")
         self._sums += 1
-        self._odometer.spend("noisy class sums", replace(plan, sums=1).event())
-        return self._shares.perturb(sums)
+        self._odometer.spend("noisy class sums", event)
+        if self._ledger is None:
+            return self._shares.perturb(sums)
+        return self._ledger.release_integers(
+            "noisy class sums",
+            event,
+            fields(self._request, self._sums.to_bytes(4, "big"), asked),
+            partial(self._shares.perturb, sums),
+            size=plan.entries,
+            unmet=unmet_by(self._shares.random),
+        )
 
     def guarantee(self) -> Guarantee | None:
         """Of all planned sums; None before the first, and without noise."""
@@ -161,6 +187,9 @@ class PooledRecordUnit(Protection):
     the federation. sums: how many the run will make. honest: clients of a sum that keep their noise
     to themselves, by default as few as the masks need. 1 is the local unit: each client's own noise
     is enough, and sums may be in clear. One object serves one federation.
+    ledgers: by client, the budget of its data set. session: names the one set-up of masked sums in
+    which a client that restarts may send its vector again. Without it nothing is replayed: two sums
+    with the same vectors, and one client in only the first, differ by that client's own.
 
     >>> unit = PooledRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10)
     >>> unit.plan.honest, unit.rules.rank
@@ -182,6 +211,8 @@ class PooledRecordUnit(Protection):
         honest: int | None = None,
         features: ReferenceSettings | None = None,
         random: Random = os.urandom,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
+        session: bytes | None = None,
     ) -> None:
         super().__init__()
         check_budget(epsilon, delta)
@@ -205,6 +236,7 @@ class PooledRecordUnit(Protection):
         self.voids: list[str] = [] if self.noiseless else list(unmet_by(random))
         """Public reasons why there is no epsilon."""
         self._shares = PooledShares(self.plan, random)
+        self._ledgers, self._session = ledgers, os.urandom(32) if session is None else session
 
     def check_sum(self, aggregation: SumPromise) -> None:
         """Refuse a sum in clear, where each share stands alone, and another number of clients.
@@ -247,13 +279,15 @@ class PooledRecordUnit(Protection):
         return cast(PooledGuard, super().client(number, records))
 
     def _guard(self, number: int, records: Images | None) -> PooledGuard:  # noqa: ARG002 - it is handed sums
-        return PooledGuard(self, self._shares, number)
+        request = fields(self._session, self.terms, number.to_bytes(4, "big"))
+        return PooledGuard(self, self._shares, number, ledger_of(self._ledgers, number), request)
 
 
 class LocalRecordUnit(PooledRecordUnit):
     """The record unit of clients that trust nobody: each one's own noise on its sums is enough.
 
-    Arguments are those of `PooledRecordUnit`; sums may be in clear.
+    Arguments are those of `PooledRecordUnit`; sums may be in clear. A restart is given the release
+    that a ledger kept, in any session: it is complete by itself.
 
     >>> LocalRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10).plan.honest
     1
@@ -272,6 +306,7 @@ class LocalRecordUnit(PooledRecordUnit):
         sums: int = 1,
         features: ReferenceSettings | None = None,
         random: Random = os.urandom,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -283,4 +318,6 @@ class LocalRecordUnit(PooledRecordUnit):
             honest=1,
             features=features,
             random=random,
+            ledgers=ledgers,
+            session=b"",
         )

@@ -8,6 +8,7 @@ coordinate of the means. The figures are right labels among all proxies on MNIST
 client, three seeds: docs/results/record_ablation.json, where every alternative is.
 """
 
+import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -18,13 +19,15 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from secure_fd.crypto.primitives import fields
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import SOFT_LEVELS, FloatArray, IntArray, Released, one_hot
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.release import NoisyClassMeans, record_plan, release_class_means
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import NetworkFree, Protection, Public, check_budget
+from secure_fd.protection.base import NetworkFree, Protection, Public, check_budget, ledger_of
 from secure_fd.selection.client import top_share_thresholds
 from secure_fd.selection.density import (
     ProxyReference,
@@ -173,7 +176,8 @@ class RecordUnit(Protection):
     of one client, with its number of records public. classes: whose means are released, "all", of
     which those within their noise cast no votes, or "declared", those that the client holds, which
     are then public: a record that is the only one of its class shows in that set. One object serves
-    one federation.
+    one federation. ledgers: by client, the budget of its data set; a restart is given the release
+    that it made, if proxies and settings are the same.
 
     >>> RecordUnit(4.0, 1e-5).name
     'record unit'
@@ -189,6 +193,7 @@ class RecordUnit(Protection):
         random: Random = os.urandom,
         rules: RecordRules | None = None,
         classes: Literal["all", "declared"] = "all",
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> None:
         super().__init__()
         check_budget(epsilon, delta)
@@ -199,6 +204,7 @@ class RecordUnit(Protection):
         self._delta = delta
         self._random = random
         self._rules = rules or RecordRules()
+        self._ledgers = ledgers
 
     def levels(self, wanted: int) -> int:  # noqa: ARG002 - the head decides
         """Fractions: the head knows how sure it is, and saying so costs no privacy."""
@@ -219,6 +225,7 @@ class RecordUnit(Protection):
             raise LocalError("a record unit releases means of records, and was given none")
         public = self._agreed()
         maps, declared = self._maps, public.declared[number]
+        ledger = ledger_of(self._ledgers, number)
         noise = record_plan(self._epsilon, self._delta, len(records)).noise / len(records)
         settings = self._rules.size(noise, len(declared) or _FEW)
         reference = maps.reference(settings)
@@ -230,6 +237,8 @@ class RecordUnit(Protection):
             delta=self._delta,
             random=self._random,
             declared_classes=declared or None,
+            ledger=ledger,
+            request=b"" if ledger is None else maps.named(settings),
         )
         voting = declared or told(released.means, reference.proxy_features.mean(axis=0), noise)
         solver = maps.solver(settings, self._rules.ridge(noise, maps.n_proxies, len(voting)))
@@ -252,6 +261,11 @@ class _PublicMaps:
 
     def reference(self, settings: ReferenceSettings) -> ProxyReference:
         return shared_reference(self._proxies, settings)[0]
+
+    def named(self, settings: ReferenceSettings) -> bytes:
+        """What a map is fitted on, and how."""
+        pixels = self._proxies.one.cpu().numpy()
+        return fields(hashlib.sha256(pixels.tobytes()).digest(), repr(settings).encode())
 
     def _factorised(self, settings: ReferenceSettings, ridge: float) -> RatioSolver:
         reference, least = shared_reference(self._proxies, settings)

@@ -1,0 +1,496 @@
+"""A data set's budget: prices of what was booked, totals that hold, answers given again."""
+
+import copy
+import math
+import os
+import pickle
+import stat
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.federation import Federation, participants_of
+from secure_fd.knowledge import FloatArray
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.privacy import BudgetLedger, data_set_name
+from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.events import (
+    Composed,
+    DiscreteGaussian,
+    DistributedGaussian,
+    Event,
+    Gaussian,
+    Primitive,
+    Repeated,
+    Response,
+    SampledGaussian,
+    decode,
+    encode,
+)
+from secure_fd.privacy.ledger import Booking
+from secure_fd.privacy.plans import RecordPlan
+from secure_fd.privacy.release import NoisyClassMeans, release_class_means
+from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
+from secure_fd.private_training import PaidBudget, PrivateSGD
+from secure_fd.protection.base import ledger_of
+from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit
+from secure_fd.protection.record import RecordUnit
+from secure_fd.recipes import Schedule
+from secure_fd.selection.density import ReferenceSettings
+from secure_fd.simulation import fresh_networks
+
+DELTA = 1e-5
+SECRET = b"an answer as private as the records"
+KEY = bytes(range(100, 132))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ward7.ledger"
+
+
+def created(path: Path, epsilon: float = 4.0, delta: float = DELTA) -> BudgetLedger:
+    return BudgetLedger.create(path, "ward 7", epsilon=epsilon, delta=delta)
+
+
+def never() -> bytes:
+    raise AssertionError("noise was drawn")
+
+
+# Prices and totals.
+
+
+MIXED: tuple[Event, ...] = (
+    DiscreteGaussian(3.0),
+    Response(0.5, 11),
+    Repeated(DistributedGaussian(1e9, 7, 1e5, 100), 2),
+)
+
+
+def test_the_price_is_the_accountant_s_for_all_that_was_booked() -> None:
+    ledger = BudgetLedger.simulation(delta=DELTA)
+    for event in MIXED:
+        ledger.book("a release", event)
+    composed = Composed(MIXED)
+    by_hand = accountant_for(composed).epsilon(composed, DELTA)
+    assert ledger.spent == pytest.approx(by_hand, rel=1e-12)
+    alone = [accountant_for(event).epsilon(event, DELTA) for event in MIXED]
+    assert max(alone) < ledger.spent < sum(alone)
+
+
+def test_a_total_takes_the_release_that_was_planned_for_it_and_no_second() -> None:
+    """400 releases of epsilon 4: two are 5.9 already, and 200 were once 131."""
+    ledger = BudgetLedger.simulation(epsilon=4.0, delta=DELTA)
+    event = DiscreteGaussian(calibrate(4.0, DELTA, RecordPlan(300)))
+    drawn = []
+    for index in range(400):
+        try:
+            ledger.release("means", event, b"%d" % index, lambda: drawn.append(1) or b"")
+        except BudgetError as refused:
+            assert "at epsilon 5.9" in str(refused)
+    assert len(drawn) == len(ledger.bookings) == 1
+    assert ledger.spent <= 4.0
+
+
+def test_a_beyond_the_total_refusal_books_nothing(path: Path) -> None:
+    with created(path, epsilon=1.0) as ledger:
+        ledger.book("small", Gaussian(8.0))
+        for event in (Gaussian(2.0), DiscreteGaussian(0.0), Repeated(Gaussian(8.0), 100)):
+            with pytest.raises(BudgetError, match="beyond its total of 1 at delta 1e-05"):
+                ledger.release("large", event, b"", never)
+        ledger.book("small", Gaussian(8.0))
+        before = ledger.bookings
+    with BudgetLedger.open(path, "ward 7") as ledger:
+        assert ledger.bookings == before == (Booking("small", Gaussian(8.0)),) * 2
+
+
+def test_small_releases_add_up_to_the_total_and_no_further() -> None:
+    ledger = BudgetLedger.simulation(epsilon=2.0, delta=DELTA)
+    with pytest.raises(BudgetError):
+        while True:
+            ledger.book("one of many", Gaussian(20.0))
+    count = len(ledger.bookings)
+    one_more = Repeated(Gaussian(20.0), count + 1)
+    assert count > 50
+    assert ledger.spent <= 2.0 < accountant_for(one_more).epsilon(one_more, DELTA)
+
+
+def test_the_total_s_delta_is_respected(path: Path) -> None:
+    event = DiscreteGaussian(calibrate(4.0, 1e-5, RecordPlan(300)))
+    BudgetLedger.simulation(epsilon=4.0, delta=1e-5).book("means", event)
+    with pytest.raises(BudgetError, match="at delta 1e-07"):
+        BudgetLedger.simulation(epsilon=4.0, delta=1e-7).book("means", event)
+    with created(path, epsilon=5.0, delta=1e-7) as ledger:
+        ledger.book("means", event)
+        assert ledger.spent == pytest.approx(accountant_for(event).epsilon(event, 1e-7), rel=1e-12)
+
+
+def test_so_many_draws_that_delta_does_not_cover_their_sampler_are_refused() -> None:
+    ledger = BudgetLedger.simulation(epsilon=100.0, delta=1e-30)
+    ledger.book("few", Gaussian(10.0), draws=1)
+    with pytest.raises(BudgetError, match="epsilon infinite"):
+        ledger.book("many", Gaussian(10.0), draws=10**6)
+
+
+# Answers.
+
+
+def test_the_same_request_has_the_same_answer_and_costs_nothing(path: Path) -> None:
+    with created(path) as ledger:
+        first = ledger.release("means", Gaussian(1.2), b"round 1", lambda: os.urandom(32))
+        assert ledger.release("means", Gaussian(1.2), b"round 1", never) == first
+    with BudgetLedger.open(path, "ward 7", epsilon=4.0, delta=DELTA) as ledger:
+        assert ledger.release("means", Gaussian(1.2), b"round 1", never) == first
+        assert len(ledger.bookings) == 1
+
+
+def test_another_request_name_or_noise_is_another_release() -> None:
+    ledger = BudgetLedger.simulation()
+    asked: list[tuple[str, Event, bytes, int]] = [
+        ("means", Gaussian(1.2), b"round 1", 0),
+        ("means", Gaussian(1.2), b"round 2", 0),
+        ("means", Gaussian(1.3), b"round 1", 0),
+        ("sums", Gaussian(1.2), b"round 1", 0),
+        ("means", Gaussian(1.2), b"round 1", 7),
+    ]
+    for _ in range(2):
+        for index, (name, event, request, draws) in enumerate(asked):
+            draw = partial(bytes, [index])
+            assert ledger.release(name, event, request, draw, draws=draws) == bytes([index])
+    assert len(ledger.bookings) == len(asked)
+
+
+def test_what_was_booked_stays_spent_where_drawing_fails(path: Path) -> None:
+    with created(path) as ledger:
+        with pytest.raises(AssertionError):
+            ledger.release("means", Gaussian(1.2), b"", never)
+        with pytest.raises(BudgetError, match="paid for before, but its answer was lost"):
+            ledger.release("means", Gaussian(1.2), b"", never)
+
+
+def test_integers_come_back_as_they_were(path: Path) -> None:
+    drawn = np.array([0, -1, 2**62, -(2**62)])
+    with created(path, epsilon=9.0) as ledger:
+        for draw in (lambda: drawn, lambda: drawn + 1):
+            got = ledger.release_integers("sums", DiscreteGaussian(2.0), b"", draw, size=4)
+            assert got.dtype == np.int64
+            assert got.tolist() == drawn.tolist()
+        with pytest.raises(LocalError, match=r"is no \[5\] of int64"):
+            ledger.release_integers("sums", DiscreteGaussian(2.0), b"", lambda: drawn, size=5)
+
+
+# One ledger a data set, with one total.
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"data": "ward 8"}, "data"),
+        ({"epsilon": 8.0}, "epsilon"),
+        ({"epsilon": 2.0}, "epsilon"),
+        ({"delta": 1e-4}, "delta"),
+    ],
+)
+def test_another_data_set_or_total_is_refused(
+    path: Path, changed: dict[str, object], field: str
+) -> None:
+    created(path).close()
+    with pytest.raises(ConfigurationError, match=f"{field}: .* the ledger was made for"):
+        BudgetLedger.open(path, **{"data": "ward 7"} | changed)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="it exists: open it"):
+        created(path, epsilon=8.0)
+    with BudgetLedger.open(path, "ward 7") as ledger:
+        assert (ledger.budget.epsilon, ledger.budget.delta) == (4.0, DELTA)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"data": ""}, "data"),
+        ({"data": "two\nlines"}, "data"),
+        ({"data": "simulation"}, "data"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1.0}, "delta"),
+    ],
+)
+def test_a_total_that_is_none_is_refused_and_makes_no_file(
+    path: Path, changed: dict[str, object], field: str
+) -> None:
+    terms = {"data": "ward 7", "epsilon": 4.0, "delta": DELTA} | changed
+    with pytest.raises(ConfigurationError, match=f"^{field}: "):
+        BudgetLedger.create(path, **terms)  # type: ignore[arg-type]
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_file_is_for_its_owner_and_for_one_process(path: Path) -> None:
+    with created(path) as ledger:
+        ledger.book("means", Gaussian(4.0))
+        modes = {stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+        assert modes == {0o600}
+        for opened in (path, path.parent / "." / path.name):
+            with pytest.raises(ConfigurationError, match="a process has it open"):
+                BudgetLedger.open(opened, "ward 7")
+    with pytest.raises(LocalError, match="it was closed"):
+        ledger.book("means", Gaussian(4.0))
+    path.chmod(0o640)
+    with pytest.raises(ConfigurationError, match="others may open it: use mode 600"):
+        BudgetLedger.open(path, "ward 7")
+    with pytest.raises(ConfigurationError, match="there is no such file"):
+        BudgetLedger.open(path.with_name("other"), "ward 7")
+    with pytest.raises(ConfigurationError, match="it cannot be made"):
+        created(path.parent / "nowhere" / "ledger")
+
+
+def test_a_name_tells_data_sets_apart_and_nothing_of_them() -> None:
+    records = [b"one", b"two", b"two"]
+    name = data_set_name(records, KEY)
+    assert name == data_set_name(reversed(records), KEY)
+    others = [records[:2], [*records, b""], [b"one", b"twotwo"], []]
+    assert len({name, *(data_set_name(other, KEY) for other in others)}) == 5
+    assert name != data_set_name(records, KEY[::-1])
+    for bad in (KEY[:15], bytes(65)):
+        with pytest.raises(ConfigurationError, match="16 to 64") as refused:
+            data_set_name(records, bad)
+        assert bad.hex() not in str(refused.value)
+        assert repr(bad) not in str(refused.value)
+
+
+# What it says, and what it does not.
+
+
+def test_answers_are_in_no_text_and_in_no_copy(path: Path) -> None:
+    with created(path) as ledger:
+        ledger.release("means", Gaussian(1.2), b"round 1", lambda: SECRET)
+        entries = list(ledger._log.entries())
+        texts = [repr(ledger), str(ledger), ledger.describe(), repr(entries), repr(ledger._log)]
+        assert not any("private" in text for text in texts)
+        for single in (ledger, ledger._log):
+            for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(LocalError, match="cannot be pickled or copied"):
+                    copied(single)  # type: ignore[operator]
+
+
+def test_it_says_what_it_is_for(path: Path) -> None:
+    assert "for no real data" in BudgetLedger.simulation().describe()
+    with created(path) as ledger:
+        assert "no releases, epsilon 0 of 4 at delta 1e-05" in ledger.describe()
+        ledger.book("means", Gaussian(1.2))
+        assert "data set 'ward 7': 1 release, epsilon 3.55 of 4" in ledger.describe()
+        assert "for one record" in ledger.describe()
+
+
+def test_noise_that_is_worth_nothing_is_for_simulations(path: Path) -> None:
+    unmet = unmet_by(SeededRandom(0))
+    BudgetLedger.simulation().book("means", Gaussian(1.2), unmet=unmet)
+    with created(path) as ledger:
+        with pytest.raises(ConfigurationError, match=r"use os\.urandom for real data"):
+            ledger.release("means", Gaussian(1.2), b"", never, unmet=unmet)
+        assert not ledger.bookings
+
+
+def test_a_simulation_does_not_give_seeded_noise_for_noise() -> None:
+    ledger = BudgetLedger.simulation()
+    ledger.release("means", Gaussian(1.2), b"", lambda: b"seeded", unmet=("seeded",))
+    assert ledger.release("means", Gaussian(1.2), b"", lambda: b"drawn") == b"drawn"
+
+
+# Events as bytes.
+
+
+EVERY: tuple[Event, ...] = (
+    Gaussian(0.1),
+    DiscreteGaussian(1 / 3),
+    DistributedGaussian(1e20, 7, 2**20, 10_000),
+    SampledGaussian(1.1, 1.0),
+    Response(math.inf, 11),
+)
+
+
+def test_every_event_is_read_back_as_it_was() -> None:
+    assert {type(event) for event in EVERY} == set(get_args(Primitive))
+    nested = Composed((Repeated(Composed(EVERY), 3), Composed(()), *EVERY))
+    for event in (*EVERY, nested):
+        assert decode(encode(event)) == event
+    assert encode(DistributedGaussian(4, np.int64(7), 2, 5)) == encode(
+        DistributedGaussian(4.0, 7, 2.0, 5)
+    )
+
+
+ONE = encode(Gaussian(1.0))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        ONE + b" ",
+        ONE.replace(b"[1,", b"[2,"),
+        ONE.replace(b'"0x1.0000000000000p+0"', b"1"),
+        ONE.replace(b"0x1.0000000000000p+0", b"0x1p+0"),
+        ONE.replace(b"0x1.0000000000000p+0", b"nan"),
+        ONE.replace(b"0x1.0000000000000p+0", b"-0x1.0000000000000p+0"),
+        ONE.replace(b"Gaussian", b"Gauss"),
+        ONE.replace(b"]]", b",1]]"),
+        encode(Repeated(Gaussian(1.0), 1)).replace(b",1]]", b",true]]"),
+        encode(Repeated(Gaussian(1.0), 1)).replace(b",1]]", b",-1]]"),
+        encode(Response(1.0, 11)).replace(b",11]]", b',"0x1.6000000000000p+3"]]'),
+    ],
+)
+def test_an_event_has_one_form(data: bytes) -> None:
+    with pytest.raises(LocalError):
+        decode(data)
+
+
+def test_events_in_too_many_others_are_not_written() -> None:
+    event: Event = Gaussian(1.0)
+    for _ in range(20):
+        event = Repeated(event, 1)
+    with pytest.raises(LocalError, match="more than 20"):
+        BudgetLedger.simulation().book("means", event)
+
+
+# Where noise on records is drawn.
+
+
+def pooled(
+    ledger: BudgetLedger,
+    session: bytes | None = b"session 1",
+    epsilon: float = 4.0,
+    random: Random = os.urandom,
+) -> PooledGuard:
+    """Client 0's part of a unit for two sums of 10 features and 2 classes."""
+    unit = PooledRecordUnit(
+        epsilon,
+        DELTA,
+        records=[30] * 10,
+        n_proxies=40,
+        n_classes=2,
+        sums=2,
+        features=ReferenceSettings(ranks=(5,), n_features=10),
+        random=random,
+        ledgers={0: ledger},
+        session=session,
+    )
+    return unit.client(0)
+
+
+RECORDS = [(np.eye(30, 10), np.eye(30, 2))]
+
+
+def test_pooled_sums_are_paid_for_one_by_one_and_replayed(path: Path) -> None:
+    with created(path) as ledger:
+        first = pooled(ledger)
+        vectors = [first.release(RECORDS, (10, 2), asked) for asked in (b"", b"a head")]
+        assert len(ledger.bookings) == 2
+        assert ledger.spent <= 4.0
+    with BudgetLedger.open(path, "ward 7") as ledger:
+        again = pooled(ledger)
+        for vector, asked in zip(vectors, (b"", b"a head"), strict=True):
+            assert again.release(RECORDS, (10, 2), asked).tolist() == vector.tolist()
+        other, elsewhere, unnamed = pooled(ledger), pooled(ledger, b"2"), pooled(ledger, None)
+        other.release(RECORDS, (10, 2))
+        for part, asked in ((other, b"another head"), (elsewhere, b""), (unnamed, b"")):
+            with pytest.raises(BudgetError, match="noisy class sums: with it data set 'ward 7'"):
+                part.release(RECORDS, (10, 2), asked)
+        assert len(ledger.bookings) == 2
+
+
+def test_pooled_sums_without_noise_or_with_seeded_noise_are_refused(path: Path) -> None:
+    with created(path) as ledger:
+        with pytest.raises(BudgetError, match="without noise"):
+            pooled(ledger, epsilon=math.inf).release(RECORDS, (10, 2))
+        with pytest.raises(ConfigurationError, match="random"):
+            pooled(ledger, random=SeededRandom(0)).release(RECORDS, (10, 2))
+    pooled(BudgetLedger.simulation(), random=SeededRandom(0)).release(RECORDS, (10, 2))
+
+
+def test_a_client_without_a_ledger_is_refused_where_others_have_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"ledgers: .*; client 3 needs one as well"):
+        ledger_of({0: BudgetLedger.simulation()}, 3)
+
+
+def test_a_record_release_is_replayed_by_a_restart(path: Path) -> None:
+    features, labels = np.eye(30, 10), np.arange(30) % 2
+
+    def means(ledger: BudgetLedger | None, request: bytes = b"map") -> NoisyClassMeans:
+        return release_class_means(
+            features, labels, 2, epsilon=4.0, delta=DELTA, ledger=ledger, request=request
+        )
+
+    with created(path) as ledger:
+        first = means(ledger)
+    with BudgetLedger.open(path, "ward 7") as ledger:
+        again = means(ledger)
+        with pytest.raises(BudgetError):
+            means(ledger, b"another map")
+    assert again.means.tolist() == first.means.tolist() != means(None).means.tolist()
+    assert (again.event, again.guarantee) == (first.event, first.guarantee)
+
+
+def test_a_record_unit_asks_a_ledger_for_its_proxies_and_settings(digits: FederatedData) -> None:
+    ledgers = {number: BudgetLedger.simulation(4.0) for number in range(4)}
+
+    def ratios(pixels: Tensor) -> FloatArray:
+        unit = RecordUnit(4.0, 1e-5, ledgers=ledgers)
+        unit.prepare(pixels, digits.n_classes, [client.train for client in digits.clients])
+        return unit.parts[0].release(np.arange(20)).weights
+
+    pixels = digits.proxies.pixels
+    assert ratios(pixels).tolist() == ratios(pixels).tolist()
+    assert [len(ledger.bookings) for ledger in ledgers.values()] == [1] * 4
+    with pytest.raises(BudgetError):
+        ratios(pixels.flip(0))
+
+
+def test_dp_sgd_books_its_steps_before_it_draws_and_again_beyond() -> None:
+    ledger = BudgetLedger.simulation(4.0)
+    budget = PaidBudget(PrivateSGD(4.0, DELTA, steps=2, batch=30), 30, ledger)
+    assert not ledger.bookings
+    for _ in range(2):
+        budget.chance.uniform(30)
+        budget.chance.normal(10)
+        budget.taken += 1
+    assert [booking.name for booking in ledger.bookings] == ["DP-SGD"]
+    assert ledger.spent <= 4.0
+    for drawing in (budget.chance.uniform, budget.chance.normal):
+        with pytest.raises(BudgetError, match="DP-SGD"):
+            drawing(1)
+
+
+def test_a_federation_ends_where_a_client_s_budget_is_spent(digits: FederatedData) -> None:
+    ledgers = {number: BudgetLedger.simulation(4.0) for number in range(4)}
+    ledgers[2].book("an earlier run", Gaussian(1.2))
+    small = ReferenceSettings(ranks=(20,), n_features=200)
+    unit = PooledRecordUnit(
+        4.0,
+        DELTA,
+        records=[len(client.train) for client in digits.clients],
+        n_proxies=len(digits.proxies),
+        n_classes=digits.n_classes,
+        features=small,
+        ledgers=ledgers,
+    )
+    run = Federation(
+        participants_of(fresh_networks(digits, 0), digits.clients),
+        digits.proxies.pixels,
+        PooledHeads(0, features=small, none_of_mine=False, leave="network"),
+        aggregation=MaskedSum(4, public_seed=0),
+        protection=unit,
+        schedule=Schedule(warmup_steps=0, local_steps=0, proxy_steps=0),
+    )
+    with pytest.raises(BudgetError, match="noisy class sums: with it data set 'simulation'"):
+        run.fit(1)
+    assert len(ledgers[2].bookings) == 1
