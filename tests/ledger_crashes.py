@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -109,7 +110,7 @@ class Unlocked(BudgetLedger):
 
     @classmethod
     def open(cls, path: str | PathLike[str], data: str, **_: object) -> BudgetLedger:  # noqa: ARG003
-        return cls._read(_Free(Path(path), None))
+        return cls._read(_Free(str(path), sqlite3.connect(path, isolation_level=None)))
 
 
 @dataclass

@@ -78,30 +78,29 @@ class AppendLog(SecretHolder):
 
     __slots__ = ("_chain", "_count", "_database", "_lock", "_name", "_process", "_usable")
 
-    def __init__(self, path: Path | None, lock: sqlite3.Connection | None) -> None:
-        self._name, self._lock, self._process = path or "in memory", lock, os.getpid()
-        self._database = _connected(path)
+    def __init__(
+        self, name: str, database: sqlite3.Connection, lock: sqlite3.Connection | None = None
+    ) -> None:
+        self._name, self._database, self._lock = name, database, lock
+        self._process = os.getpid()
         self._chain, self._count, self._usable = b"", 0, True
 
     @classmethod
     def in_memory(cls) -> Self:
         """Lost with this process."""
-        made = cls(None, None)
+        made = cls("in memory", _connected(None))
         made._write(_SCHEMA)
         return made
 
     @classmethod
     def create(cls, path: Path, kind: str, body: bytes) -> Self:
         """Start a file, mode 0600, with a first entry. ConfigurationError where there is one."""
-        lock = _locked(path)
+        made = cls._locked(path, new=True)
         try:
-            if not _made(path):
-                raise ConfigurationError("path", str(path), "it exists: open it, or name a new one")
-            made = cls(path, lock)
             made._write((*_MARKS, *_SCHEMA), Entry(1, kind, b"", body))
             _sync_folder(path.parent)
-        except (SecureFDError, OSError):
-            lock.close()
+        except LocalError:
+            made.close()
             raise
         return made
 
@@ -116,14 +115,24 @@ class AppendLog(SecretHolder):
             raise ConfigurationError("path", str(path), "there is no such file: create it")
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise ConfigurationError("path", str(path), "others may open it: use mode 600")
-        lock = _locked(path)
+        made = cls._locked(path, new=False)
         try:
-            made = cls(path, lock)
             made._check_format()
         except LocalError:
-            lock.close()
+            made.close()
             raise
         return made
+
+    @classmethod
+    def _locked(cls, path: Path, *, new: bool) -> Self:
+        lock = _lock_of(path)
+        try:
+            if new and not _made(path):
+                raise ConfigurationError("path", str(path), "it exists: open it, or name a new one")
+            return cls(str(path), _connected(path), lock)
+        except SecureFDError:
+            lock.close()
+            raise
 
     def entries(self) -> Iterator[Entry]:
         """All of them, in order; LocalError where one is missing or not as it was written."""
@@ -234,7 +243,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
     return made
 
 
-def _locked(path: Path) -> sqlite3.Connection:
+def _lock_of(path: Path) -> sqlite3.Connection:
     """Hold the lock of a file until the process ends, however that comes.
 
     It is a file of its own, which nothing else opens: closing any handle of a file gives up all of
@@ -266,10 +275,14 @@ def _made(path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the names of a folder's files on the disk."""
-    if os.name == "posix":
+    """Put the names of a folder's files on the disk; LocalError where that fails."""
+    if os.name != "posix":
+        return
+    try:
         opened = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(opened)
         finally:
             os.close(opened)
+    except OSError as failure:
+        raise LocalError(f"{folder} cannot be synced: {failure.strerror}") from failure

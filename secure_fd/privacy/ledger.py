@@ -239,7 +239,7 @@ class BudgetLedger(SecretHolder):
         """Recall an entry of the file."""
         if entry.kind == "booked":
             self._bookings.append(Booking.decode(entry.body))
-            self._lost.add(entry.request)
+            self._lost |= {entry.request} - {b""}  # what `book` paid for has no answer to lose
         elif entry.kind == "answered" and entry.request in self._lost:
             self._lost.remove(entry.request)
             self._answers[entry.request] = entry.number
@@ -378,7 +378,7 @@ class BudgetLedger(SecretHolder):
             raise BudgetError(self._refusal(booking.name, price, lost=request in self._lost))
         # First here, then on the disk: whatever interrupts, nothing on the disk is forgotten here.
         self._bookings.append(booking)
-        self._lost.add(request)
+        self._lost |= {request} - {b""}
         self._log.append("booked", request, body)
 
     def _refusal(self, name: str, price: float, *, lost: bool) -> str:

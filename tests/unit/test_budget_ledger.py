@@ -107,6 +107,9 @@ def test_a_beyond_the_total_refusal_books_nothing(path: Path) -> None:
             with pytest.raises(BudgetError, match="beyond its total of 1 at delta 1e-05"):
                 ledger.release("large", event, b"", never)
         ledger.book("small", Gaussian(8.0))
+        with pytest.raises(BudgetError) as refused:
+            ledger.book("large", Gaussian(2.0))
+        assert "lost" not in str(refused.value)
         before = ledger.bookings
     with BudgetLedger.open(path, "ward 7") as ledger:
         assert ledger.bookings == before == (Booking("small", Gaussian(8.0)),) * 2
@@ -494,3 +497,13 @@ def test_a_federation_ends_where_a_client_s_budget_is_spent(digits: FederatedDat
     with pytest.raises(BudgetError, match="noisy class sums: with it data set 'simulation'"):
         run.fit(1)
     assert len(ledgers[2].bookings) == 1
+
+
+def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    example = page.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    names = {"features": np.eye(30, 40), "labels": np.arange(30) % 10}
+    exec(compile(example, "docs/ledger.md", "exec"), names)  # noqa: S102 - our own page
+    with BudgetLedger.open("ward7.ledger", "ward 7") as ledger:
+        assert len(ledger.bookings) == 1
