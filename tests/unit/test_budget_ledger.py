@@ -86,16 +86,22 @@ def test_the_price_is_the_accountant_s_for_all_that_was_booked() -> None:
     assert max(alone) < ledger.spent < sum(alone)
 
 
+def planned(delta: float) -> DistributedGaussian:
+    """One release of class means at epsilon 4, as it is booked."""
+    plan = RecordPlan(300)
+    return plan.with_noise(calibrate(4.0, delta, plan)).event()
+
+
 def test_a_total_takes_the_release_that_was_planned_for_it_and_no_second() -> None:
-    """400 releases of epsilon 4: two are 5.9 already, and 200 were once 131."""
+    """400 releases of epsilon 4: two are 6 already, and 200 were once 131."""
     ledger = BudgetLedger.simulation(epsilon=4.0, delta=DELTA)
-    event = DiscreteGaussian(calibrate(4.0, DELTA, RecordPlan(300)))
+    event = planned(DELTA)
     drawn = []
     for index in range(400):
         try:
             ledger.release("means", event, b"%d" % index, lambda: drawn.append(1) or b"")
         except BudgetError as refused:
-            assert "at epsilon 5.9" in str(refused)
+            assert "at epsilon 6, beyond its total of 4" in str(refused)
     assert len(drawn) == len(ledger.bookings) == 1
     assert ledger.spent <= 4.0
 
@@ -127,7 +133,7 @@ def test_small_releases_add_up_to_the_total_and_no_further() -> None:
 
 
 def test_the_total_s_delta_is_respected(path: Path) -> None:
-    event = DiscreteGaussian(calibrate(4.0, 1e-5, RecordPlan(300)))
+    event = planned(1e-5)
     BudgetLedger.simulation(epsilon=4.0, delta=1e-5).book("means", event)
     with pytest.raises(BudgetError, match="at delta 1e-07"):
         BudgetLedger.simulation(epsilon=4.0, delta=1e-7).book("means", event)
