@@ -42,8 +42,8 @@ from experiments.tables import Table
 from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
-from secure_fd.privacy.groups import SIZES
 from secure_fd.privacy.plans import LEAST_CLIENTS
+from secure_fd.privacy.units import GROUP_SIZES
 from secure_fd.recipes import ImageSet, image_set, schedule
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
@@ -267,8 +267,8 @@ def _check_numbers(settings: Settings, known: ImageSet) -> None:
         raise ConfigurationError("dp_eps", epsilon, allowed)
     if settings.dp_delta is not None and not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
-    if settings.images_per_person not in SIZES:
-        sizes = ", ".join(map(str, SIZES))
+    if settings.images_per_person not in GROUP_SIZES:
+        sizes = ", ".join(map(str, GROUP_SIZES))
         raise ConfigurationError(
             "images_per_person", settings.images_per_person, f"use one of {sizes}"
         )

@@ -34,6 +34,7 @@ from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import sums_for
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
@@ -272,7 +273,7 @@ def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
 def pooled_unit(
     data: FederatedData, epsilon: float, delta: float, *, local: bool = False
 ) -> PooledRecordUnit:
-    """The unit for these clients and proxies.
+    """The unit for these clients and proxies, on ledgers in memory that are for no real data.
 
     >>> from secure_fd import federate, load, parse_split
     >>> data = federate(load("digits"), parse_split("iid"), 3, seed=0)
@@ -280,6 +281,10 @@ def pooled_unit(
     1
     """
     kind = LocalRecordUnit if local else PooledRecordUnit
+    ledgers = None
+    if not math.isinf(epsilon):
+        opened = (BudgetLedger.simulation(epsilon=epsilon, delta=delta) for _ in data.clients)
+        ledgers = dict(enumerate(opened))
     return kind(
         epsilon,
         delta,
@@ -287,6 +292,7 @@ def pooled_unit(
         n_proxies=len(data.proxies),
         n_classes=data.n_classes,
         sums=_sums(epsilon, local=local),
+        ledgers=ledgers,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a person with several records pays under DP-SGD, and the sizes that every claim states."""
+"""What a person with several records pays under DP-SGD."""
 
 import math
 from functools import cache
@@ -7,9 +7,8 @@ from typing import Final
 from secure_fd.privacy.accountants import IntegerRenyi, accountant_for
 from secure_fd.privacy.events import Event
 from secure_fd.privacy.plans import TrainingPlan
+from secure_fd.privacy.units import GROUP_SIZES
 
-SIZES: Final = (*range(1, 11), 20, 50, 100)
-"""Records of one person that claims state an epsilon for."""
 _MOST = 200.0
 """Epsilon beyond which nothing is stated."""
 
@@ -28,7 +27,7 @@ def group_epsilons(plan: TrainingPlan, delta: float) -> Groups:
     >>> found[1] < found[2] < found[3]
     True
     """
-    return tuple((size, _of(plan, delta, size)) for size in SIZES)
+    return tuple((size, _of(plan, delta, size)) for size in GROUP_SIZES)
 
 
 @cache

@@ -8,11 +8,18 @@ from typing import NoReturn
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.events import Event, Repeated
-from secure_fd.privacy.groups import SIZES, Groups, group_epsilons
+from secure_fd.privacy.groups import Groups, group_epsilons
 from secure_fd.privacy.plans import ClientPlan, PooledPlan, RecordPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.samplers import FLOAT_CUT, TOTAL_VARIATION
-from secure_fd.privacy.units import Composed, Guarantee, Part, PrivacyUnit, figure
+from secure_fd.privacy.units import (
+    GROUP_SIZES,
+    Composed,
+    Guarantee,
+    Part,
+    PrivacyUnit,
+    figure,
+)
 
 
 class Odometer:
@@ -123,7 +130,7 @@ def label_guarantee(
             *(("no single record decides which classes are declared",) if declared else ()),
         ),
         caveats=("this is deniability of a single answer and nothing more",),
-        groups=tuple((size, total) for size in SIZES),  # any record may change all answers
+        groups=tuple((size, total) for size in GROUP_SIZES),  # any record may change all answers
     )
 
 
@@ -176,7 +183,7 @@ def record_guarantee(
 
 def _groups(plan: RecordPlan | PooledPlan, delta: float, draws: int) -> Groups:
     """k records that are summed move a release k times as far: its own curve says the price."""
-    return tuple((k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in SIZES)
+    return tuple((k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in GROUP_SIZES)
 
 
 def dp_sgd_guarantee(
@@ -255,7 +262,7 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
             f"{figure(record.epsilon)}",
         ),
         swapped=record.epsilon,
-        groups=tuple((size, record.epsilon) for size in SIZES),
+        groups=tuple((size, record.epsilon) for size in GROUP_SIZES),
     )
     coarse = (_COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
     return made.voided_by((*spent.unaccounted, *coarse))

@@ -4,8 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from secure_fd.errors import ConfigurationError, LocalError
+
+GROUP_SIZES: Final = (*range(1, 11), 20, 50, 100)
+"""Records of one person that claims state an epsilon for."""
 
 
 class PrivacyUnit(StrEnum):

@@ -9,11 +9,11 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import AnalyticGaussian
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Gaussian
-from secure_fd.privacy.groups import SIZES, group_epsilons
+from secure_fd.privacy.groups import group_epsilons
 from secure_fd.privacy.guarantees import dp_sgd_guarantee, record_guarantee
 from secure_fd.privacy.plans import RecordPlan, TrainingPlan
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
-from secure_fd.privacy.units import Guarantee
+from secure_fd.privacy.units import GROUP_SIZES, Guarantee
 
 DELTA = 1e-5
 
@@ -46,7 +46,7 @@ def test_the_general_bound_holds_where_the_exact_price_is_known() -> None:
     whole, sampled = (TrainingPlan(1000, batch, 20, noise=12.0) for batch in (1000, 999))
     exact, bound = (dict(group_epsilons(plan, DELTA)) for plan in (whole, sampled))
     assert exact[1] == epsilon(whole, DELTA)
-    assert all(exact[size] <= bound[size] for size in SIZES[1:])
+    assert all(exact[size] <= bound[size] for size in GROUP_SIZES[1:])
     assert bound[2] < 3 * exact[2]
 
 
