@@ -36,7 +36,7 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
 
     >>> from secure_fd.privacy.plans import RecordPlan
     >>> round(calibrate(4.0, 1e-5, RecordPlan(300)), 3)
-    1.083
+    1.084
     """
     if not epsilon > 0:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf for no noise")

@@ -251,7 +251,7 @@ class LabelPlan(Noisy):
 
 UNIT = 1 << 16
 """Integer units in a feature of 1 (see `privacy.release`)."""
-_MANY_ENTRIES = 1 << 16
+_MANY_ENTRIES = 1 << 17
 
 
 @final

@@ -203,7 +203,7 @@ def test_a_zeroed_record_takes_its_own_features_away_and_nothing_else() -> None:
 
 
 def test_rules_without_noise_are_those_of_the_noisy_release() -> None:
-    rules, noise = noiseless_rules(4.0, 1e-5, 100), 1.0831 / 100
+    rules, noise = noiseless_rules(4.0, 1e-5, 100), 1.0839 / 100
     assert rules.size(0.0, 1) == record_unit.RecordRules().size(noise, 1)
     assert rules.ridge(0.0, 1000, 1) == record_unit.RecordRules().ridge(noise, 1000, 1)
     assert rules.ridge(0.0, 1000, 1) > record_unit.RecordRules().ridge(0.0, 1000, 1)
