@@ -133,6 +133,7 @@ def noise_after_argmax() -> AbstractContextManager[None]:
         delta: float,
         random: Random,
         declared_classes: tuple[int, ...] | None = None,
+        **_: object,  # no ledger
     ) -> NoisyClassMeans:
         noisy, sharp = (
             publish(
