@@ -381,7 +381,7 @@ class Terms:
         if spec.kind in HEADS:
             rounds, schedule = HEADS[spec.kind], HEADS_ALONE
             if private and self.epsilon is not None:
-                rounds = sums_for(self.epsilon) if spec.secure else 1
+                rounds = sums_for(self.epsilon, local=not spec.secure)
                 schedule = self._lesson
         return Cell(
             image_set=self.dataset,

@@ -267,7 +267,7 @@ def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
     >>> pooled_heads(4.0).rounds, pooled_heads(4.0, local=True).rounds
     (2, 1)
     """
-    return PooledHeads(_sums(epsilon, local=local) - 1, leave="mean")
+    return PooledHeads(sums_for(epsilon, local=local) - 1, leave="mean")
 
 
 def pooled_unit(
@@ -291,13 +291,9 @@ def pooled_unit(
         records=[len(client.train) for client in data.clients],
         n_proxies=len(data.proxies),
         n_classes=data.n_classes,
-        sums=_sums(epsilon, local=local),
+        sums=sums_for(epsilon, local=local),
         ledgers=ledgers,
     )
-
-
-def _sums(epsilon: float, *, local: bool) -> int:
-    return 1 if local else sums_for(epsilon)
 
 
 def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:

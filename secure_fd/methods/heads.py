@@ -405,10 +405,10 @@ class HeadClient(HeadLearner):
         """Residual class sums, under noise where there is a unit that guards them."""
         if self._guard is None or self.public.units is None:
             return self.public.codec.encode(self._own.number, self._residual())
-        guard, common = self._guard, self.public.reference.proxy_features.mean(axis=0)
+        guard, proxies = self._guard, self.public.reference.proxy_features
         released = guard.release(self._wrong(), self.public.shape, head_message(self.head))
         if not self.head.any():  # a residual counts nothing
-            released = guard.heard(released, common, self.public.n_classes)
+            released = guard.heard(released, proxies, self.public.n_classes)
         return self.public.units.encode(released, noisy=guard.shares)
 
     def _familiar(self) -> Familiar | None:

@@ -7,21 +7,33 @@ changes what the client's selector and network answer. A `NetworkFree` one is ne
 can leave by mistake. Both make `Released`, the only thing that the codec turns into integers.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from secure_fd.aggregation.base import SumPromise
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import Contribution, IntArray, Released, Sums, UnitArray, WordArray
+from secure_fd.knowledge import (
+    Contribution,
+    FloatArray,
+    IntArray,
+    Released,
+    Sums,
+    UnitArray,
+    WordArray,
+)
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.secagg.session import NoiseTerms
 
+BoolArray = NDArray[np.bool_]
 Answer = Callable[[IntArray], Contribution]
 """Asks a client's selector and network about proxies."""
 
@@ -32,6 +44,28 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
     if not 0 < delta < 1:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
+
+
+def above_noise(
+    blocks: FloatArray | IntArray, common: FloatArray, deviation: float
+) -> tuple[FloatArray, BoolArray]:
+    """[C] how much noisy sums of features [D, C] hold, and whether that is more than their noise.
+
+    common: [D] the mean feature of the proxies, in the units of the sums. A sum of n features is
+    about n times that along it, so its projection counts them, within the noise's deviation over
+    the norm; three of these are asked. Post-processing of a release.
+
+    >>> counts, heard = above_noise(np.array([[9.0, 0.1]]), np.array([1.0]), deviation=0.5)
+    >>> counts.tolist(), heard.tolist()
+    ([9.0, 0.1], [True, False])
+    """
+    squared = float(common @ common)
+    counts = np.asarray(common @ blocks / squared)
+    return counts, counts >= _ABOVE * deviation / math.sqrt(squared)
+
+
+_ABOVE = 3.0
+"""Chosen on seeds 0 and 1 of MNIST-5k in three splits at epsilon .25, 1 and 4."""
 
 
 def ledger_of(ledgers: Mapping[int, BudgetLedger] | None, number: int) -> BudgetLedger | None:

@@ -28,7 +28,7 @@ from secure_fd.privacy.pooled import PooledShares, pooled_sums
 from secure_fd.privacy.release import Features
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import Guard, Protection, check_budget, ledger_of
+from secure_fd.protection.base import Guard, Protection, above_noise, check_budget, ledger_of
 from secure_fd.protection.client import IN_CLEAR
 from secure_fd.secagg.graph import threshold
 from secure_fd.secagg.session import NoiseTerms
@@ -36,11 +36,9 @@ from secure_fd.selection.density import ReferenceSettings
 
 _RANK, _LEAST_RANK = 1.0, 8
 _LEVEL = 2.5
-_AUDIBLE = 3.0
-"""Deviations of a count of records below which a class is left out, locally. Chosen, as the next,
-on seeds 0 and 1 of MNIST-5k in three splits at epsilon .25, 1 and 4."""
 _SPEAKERS = 0.25
-"""Of the clients, those that are expected to say something of a class, locally."""
+"""Of the clients, those that are expected to say something of a class, locally. Chosen as `_ABOVE`
+of `protection.base` was."""
 
 
 def rank_for(noise: float) -> int:
@@ -87,18 +85,16 @@ def audible(
 ) -> IntArray:
     """[D C] a client's noisy sums without the classes of which they say next to nothing: 0 there.
 
-    common: [D] the mean feature of the proxies, in units. A sum of n features is about n times
-    that along it, so its projection counts records, within `deviation` over the norm. Classes below
-    a multiple of that are left out, so that others' sums of them carry less noise; but not where
-    most of the client's records would go with them. Post-processing of its own release.
+    common: [D] the mean feature of the proxies, in units. Others' sums of the classes that are left
+    out (see `above_noise`) then carry less noise; but none is where most of the client's records
+    would go. Post-processing of its own release.
 
     >>> sums = np.array([[900, 1], [900, -1]]).ravel()
     >>> audible(sums, np.array([9.0, 9.0]), 100, n_classes=2, deviation=1.0).tolist()
     [900, 0, 900, 0]
     """
-    blocks, squared = sums.reshape(-1, n_classes), float(common @ common)
-    counts = common @ blocks / squared
-    heard = counts >= _AUDIBLE * deviation / math.sqrt(squared)
+    blocks = sums.reshape(-1, n_classes)
+    counts, heard = above_noise(blocks, common, deviation)
     if counts[heard].sum() < n_records / 2:
         return sums
     return np.where(heard, blocks, 0).ravel()
@@ -127,17 +123,18 @@ class PooledGuard(Guard):
         """Whether what it releases carries a share of a noise that is complete in the sum alone."""
         return not (self._unit.noiseless or self._unit.local)
 
-    def heard(self, released: IntArray, common: FloatArray, n_classes: int) -> IntArray:
+    def heard(self, released: IntArray, proxies: FloatArray, n_classes: int) -> IntArray:
         """[D C] what it released, without the classes that `audible` leaves out of a local release.
 
-        common: [D] the mean feature of the proxies.
+        proxies: [P, D] their features.
         """
         unit = self._unit
         if not unit.local or unit.noiseless:
             return released
         deviation = math.sqrt(unit.plan.share_variance)
         count = unit.records[self._number]
-        return audible(released, UNITS * common, count, n_classes, deviation)
+        common = UNITS * proxies.mean(axis=0)
+        return audible(released, common, count, n_classes, deviation)
 
     def release(
         self, parts: Iterable[tuple[Features, Features]], shape: tuple[int, int], asked: bytes = b""

@@ -27,7 +27,14 @@ from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.release import NoisyClassMeans, record_plan, release_class_means
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import NetworkFree, Protection, Public, check_budget, ledger_of
+from secure_fd.protection.base import (
+    NetworkFree,
+    Protection,
+    Public,
+    above_noise,
+    check_budget,
+    ledger_of,
+)
 from secure_fd.selection.client import top_share_thresholds
 from secure_fd.selection.density import (
     ProxyReference,
@@ -111,23 +118,18 @@ def votes(
 
 _FEW = 2
 """Classes that a client is taken to hold, for the size of its features, before it released any."""
-_TOLD = 3.0
 
 
 def told(means: FloatArray, common: FloatArray, noise: float) -> tuple[int, ...]:
-    """Classes whose noisy means [C, D] say that the client holds records of them.
+    """Classes whose noisy means [C, D] say that the client holds records of them; all if none does.
 
-    common: [D] the mean feature of the proxies, along which the mean of a share p of the records is
-    about p; noise: of a coordinate. Those below a multiple of what noise alone gives are left out,
-    unless that leaves none. Post-processing of the release.
+    common: [D] the mean feature of the proxies. noise: of a coordinate.
 
     >>> told(np.array([[0.9, 0.0], [0.01, 0.0]]), np.array([0.9, 0.0]), noise=0.02)
     (0,)
     """
-    squared = float(common @ common)
-    shares = means @ common / squared
-    heard = np.flatnonzero(shares >= _TOLD * noise / math.sqrt(squared))
-    return tuple(heard.tolist()) or tuple(range(len(means)))
+    _, heard = above_noise(means.T, common, noise)
+    return tuple(np.flatnonzero(heard).tolist()) or tuple(range(len(means)))
 
 
 class RecordGuard(NetworkFree):
