@@ -52,6 +52,14 @@ class MissingClientError(PeerError):
     """A client that the round needs did not answer; the round ends with nothing released."""
 
 
+class GarbledSumError(MissingClientError):
+    """What clients sent does not add up to a sum; the round ends with nothing released.
+
+    >>> issubclass(GarbledSumError, MissingClientError)
+    True
+    """
+
+
 class BudgetError(SecureFDError):
     """A release, or a query, would exceed what was agreed.
 

@@ -28,6 +28,7 @@ from secure_fd.secagg.messages import (
 )
 from secure_fd.secagg.server import Server, ServerRound
 from secure_fd.secagg.session import (
+    EPOCH_ROUNDS,
     Floors,
     Group,
     Roster,
@@ -54,10 +55,12 @@ class Cohort:
         degree: int | None = None,
         threshold: int | None = None,
         hybrid: bool = False,
+        epoch: int = EPOCH_ROUNDS,
         floors: Floors | None = None,
         enrolled: bool = True,
     ) -> None:
         self.random: RandomBytes = insecure_bytes(seed)
+        self.key = AgreementKey.generate(insecure_bytes(1000 + seed))
         self.identities = {k: IdentityKey.generate(self.random) for k in range(n)}
         roster = Roster({k: key.public.raw for k, key in self.identities.items()})
         self.session = Session(
@@ -65,11 +68,13 @@ class Cohort:
             b"configuration",
             b"proxies",
             nonce,
+            self.key.public,
             degree=degree,
             threshold=threshold,
             hybrid=hybrid,
+            epoch=epoch,
         )
-        self.server = Server(self.session)
+        self.server = Server(self.session, self.key)
         self.clients = {
             k: Client(k, key, self.session, floors, self.random)
             for k, key in self.identities.items()

@@ -10,21 +10,23 @@ import numpy as np
 from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto.primitives import (
     WORD,
+    AgreementKey,
     IdentityKey,
     RandomBytes,
     SecretHolder,
     draw,
     insecure_bytes,
-    kem_available,
     public_nonces,
+    quantum_safe_available,
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.client import Client, ClientRound
-from secure_fd.secagg.graph import COMPLETE_BELOW
+from secure_fd.secagg.graph import COMPLETE_UP_TO
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.session import (
+    EPOCH_ROUNDS,
     HEADER_BYTES,
     MIN_COHORT,
     SESSION_BYTES,
@@ -76,25 +78,29 @@ def set_up(
 class MaskedClient(SecretHolder):
     """A client's half of the masked sum: set-up, then one round after another.
 
+    A round of another epoch than the last set-up's begins with a set-up.
+
     client: enrolled already, or it joins the set-up. nonce: its part in the joint seed, drawn by
     default.
     """
 
-    __slots__ = ("_client", "_machine", "_nonce")
+    __slots__ = ("_client", "_due", "_machine", "_nonce")
 
     def __init__(self, client: Client, nonce: bytes | None = None) -> None:
         self._client, self._nonce = client, nonce
         self._machine: ClientSetup | ClientRound | None = None
+        self._due: tuple[RoundTerms, UnitArray] | None = None
 
     def start(self) -> list[bytes]:
         """The first message of the set-up, where it was not made yet."""
-        if self._client.enrolled:
-            return []
-        self._machine = self._client.open_setup(self._nonce)
-        return [self._machine.start()]
+        return [] if self._client.enrolled else self._join()
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
-        """Open the round and prepare its masks."""
+        """Open the round and prepare its masks, or join the set-up that it needs."""
+        if not self._client.serves(terms.index):
+            self._due = (terms, values)
+            return self._join()
+        self._due = None
         opened = self._client.open_round(terms)
         opened.load(values)
         self._machine = opened
@@ -102,13 +108,19 @@ class MaskedClient(SecretHolder):
         return [] if first is None else [first]
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The machine's answer; the end of a set-up enrols."""
+        """The machine's answer; the end of a set-up enrols, and opens the round that waits."""
         if self._machine is None:
             raise PeerError("a message of a sum came where none is open")
         reply = self._machine.receive(data)
         if isinstance(self._machine, ClientSetup) and self._machine.state is SetupState.DONE:
             self._client.enrol(self._machine)
+            if self._due is not None:
+                return self.load(*self._due)
         return [] if reply is None else [reply]
+
+    def _join(self) -> list[bytes]:
+        self._machine = self._client.open_setup(self._nonce)
+        return [self._machine.start()]
 
 
 class MaskedServer:
@@ -122,6 +134,7 @@ class MaskedServer:
     def __init__(self, server: Server, *, keep_payloads: bool = True) -> None:
         self._server, self._keep = server, keep_payloads
         self._setup = None if server.enrolled else server.open_setup()
+        self._due: RoundTerms | None = None
         self._round: ServerRound | None = None
         self.busy = not server.enrolled
         self.stage = Stage.PREPARE
@@ -135,9 +148,16 @@ class MaskedServer:
         return set() if self._round is None else set(self._round.waiting)
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
-        """Open the round; inputs of the last one may have carried its first stage already."""
-        self._round = self._server.open_round(terms)
+        """Open the round; inputs of the last one may have carried its first stage already.
+
+        A round of a new epoch begins with a set-up, for which clients join of themselves.
+        """
         self.busy, self.result, self.payloads, self.missing = True, None, {}, {}
+        if not self._server.serves(terms.index):
+            self._setup, self._due, self._round = self._server.open_setup(), terms, None
+            self.stage = Stage.PREPARE
+            return {}
+        self._due, self._round = None, self._server.open_round(terms)
         self.stage = _STAGES[self._round.state]
         return {} if self._round.waiting else self.advance()
 
@@ -145,6 +165,7 @@ class MaskedServer:
         """Take a message of this stage; one that is not asked for any more is left unread.
 
         A client that was away cannot know that its last input brought what PREPARE brings.
+        PeerError for a bad one, whose sender is out of the round.
         """
         if self._setup is not None:
             self._setup.receive(sender, data)
@@ -153,17 +174,17 @@ class MaskedServer:
         again = data[2:4] == _PREPARE and opened.state is not ServerState.PREPARE
         if sender not in opened.waiting or again:
             return
+        opened.receive(sender, data)
         if opened.state is ServerState.INPUT and self._keep:
             words = np.frombuffer(data, WORD, opened.scope.words, HEADER_BYTES)
             self.payloads[sender] = words.astype(np.uint64, copy=False)
-        opened.receive(sender, data)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage: relays by client. MissingClientError where too few are left."""
         if self._setup is not None:
             return self._advance_setup(self._setup)
         opened = self._open()
-        for k in opened.waiting:
+        for k in (*opened.waiting, *opened.refused):
             self.missing.setdefault(k, self.stage)
         self.busy = False  # where it fails, this sum is over
         relayed = opened.advance()
@@ -174,10 +195,15 @@ class MaskedServer:
         return relayed
 
     def _advance_setup(self, setup: ServerSetup) -> Mapping[int, bytes]:
+        self.busy = False  # where it fails, nothing is open any more
         relayed = setup.advance()
         if setup.stage is SetupStage.DONE:
             self._server.enrol(setup)
-            self._setup, self.busy = None, False
+            self._setup = None
+            if self._due is not None:
+                self.open(self._due)
+            return relayed
+        self.busy = True
         return relayed
 
     def _open(self) -> ServerRound:
@@ -194,7 +220,8 @@ class MaskedSum(SecretHolder):
     public_seed: makes the clients' public choices (proxies of a round, graph) repeatable, and
     foreseeable by whoever knows it. configuration, proxies: what the session id commits to,
     beside the roster. degree: neighbours of a client, by default what n_clients needs.
-    hybrid: ML-KEM-768 in the channels; by default wherever the library offers it.
+    hybrid: ML-KEM-768 in the channels, by default wherever the library offers it; True refuses to
+    go without. epoch: rounds after which clients set up anew.
     keep_payloads: keep what the server saw of each client for the record.
 
     >>> sums = MaskedSum(3)
@@ -231,9 +258,14 @@ class MaskedSum(SecretHolder):
         proxies: bytes = b"",
         degree: int | None = None,
         hybrid: bool | None = None,
+        epoch: int = EPOCH_ROUNDS,
         keep_payloads: bool = True,
     ) -> None:
-        floors = Floors(cohort=2 if insecure_pair else MIN_COHORT, insecure_pair=insecure_pair)
+        floors = Floors(
+            cohort=2 if insecure_pair else MIN_COHORT,
+            insecure_pair=insecure_pair,
+            quantum_safe=bool(hybrid),
+        )
         if n_clients < floors.cohort:
             allowed = f"use {floors.cohort} or more, since the sum of fewer shows the inputs"
             raise ConfigurationError("n_clients", n_clients, allowed)
@@ -242,9 +274,10 @@ class MaskedSum(SecretHolder):
         self.caveats = _caveats(n_clients, random, insecure_seed, public_seed)
         self._random = random if insecure_seed is None else insecure_bytes(insecure_seed)
         # The library takes no randomness for an encapsulation, so a seed cannot repeat it.
-        offered = kem_available() and insecure_seed is None
+        offered = quantum_safe_available() and insecure_seed is None
         self._terms = _Terms(
-            configuration, proxies, degree, offered if hybrid is None else hybrid, floors
+            *(configuration, proxies, degree, offered if hybrid is None else hybrid, epoch),
+            floors,
         )
         self._public_seed = public_seed
         self._identities = {k: IdentityKey.generate(self._random) for k in range(n_clients)}
@@ -260,15 +293,18 @@ class MaskedSum(SecretHolder):
             allowed = f"use {self._terms.floors.cohort} or more"
             raise ConfigurationError("members", len(set(members)), allowed)
         terms = self._terms
+        key = AgreementKey.generate(self._random)
         session = Session(
             roster=Roster({k: self._identities[k].public.raw for k in members}),
             configuration=terms.configuration,
             proxies=terms.proxies,
             nonce=draw(self._random, SESSION_BYTES),
+            server=key.public,
             degree=terms.degree,
             hybrid=terms.hybrid,
+            epoch=terms.epoch,
         )
-        self._server = Server(session)
+        self._server = Server(session, key)
         self._clients = {
             k: Client(k, self._identities[k], session, terms.floors, self._random)
             for k in session.roster
@@ -314,6 +350,7 @@ class _Terms:
     proxies: bytes
     degree: int | None
     hybrid: bool
+    epoch: int
     floors: Floors
 
 
@@ -361,7 +398,7 @@ def _caveats(
         )
     elif random is not os.urandom:
         found.append("keys come from a caller's randomness, for which this package cannot vouch")
-    if public_seed is not None and n_clients >= COMPLETE_BELOW:
+    if public_seed is not None and n_clients > COMPLETE_UP_TO:
         found.append(
             f"INSECURE: the graph of who masks with whom follows from the seed {public_seed}; "
             f"corrupt clients can foresee it"

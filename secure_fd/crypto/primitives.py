@@ -1,4 +1,4 @@
-"""Primitives of the protocol: contexts, keystreams, keys, seals, encapsulation; public draws.
+"""Primitives of the protocol: contexts, keystreams, keys, seals, tags, capsules; public draws.
 
 `context` is the only function that makes a domain-separation context. Every field is preceded
 by its length, so two contexts are equal only if all their fields are. Randomness is an argument
@@ -10,6 +10,7 @@ void can skip draws, which every client notices.
 """
 
 import hashlib
+import os
 import struct
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -23,7 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
-from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
+from cryptography.hazmat.primitives.constant_time import bytes_eq
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
@@ -32,9 +34,9 @@ from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 from secure_fd.knowledge import IntArray
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+    from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey, Suite
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the whole protocol: messages and contexts change together."""
 EVERYONE: Final = 2**32 - 1
 SERVER: Final = 2**32 - 2
@@ -54,12 +56,17 @@ class Purpose(StrEnum):
     NONCE = "nonce commitment"
     VIEW = "member list"
     REVEAL = "reveal signature"
-    CHANNEL = "channel keys"
+    GROUP = "group"
+    CAPSULE = "capsule"
+    CHANNEL = "channel chain"
+    RATCHET = "channel ratchet"
+    ROUND_CHANNEL = "channel keys of a round"
+    INPUT_MAC = "input authentication key"
+    INPUT = "input signature"
     SHARES = "sealed shares"
     ROUND_KEY = "round key"
     VAULT = "vault key"
     SELF_COMMITMENT = "self mask commitment"
-    PAIR_SECRET = "pair secret"  # noqa: S105 - names a purpose, holds no secret
     PAIR_MASK = "pairwise mask key"
     SELF_MASK = "self mask key"
     COHORT = "cohort signature"
@@ -286,6 +293,26 @@ class AgreementKey(SecretHolder):
             raise PeerError("a key-agreement key is not 32 bytes of a high-order point") from None
 
 
+_FIELD: Final = 2**255 - 19
+_LOW_ORDER: Final = frozenset(
+    {
+        *(0, 1, _FIELD - 1, _FIELD, _FIELD + 1),
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    }
+)
+"""Points with which every X25519 exchange gives zero: their order is 1, 2, 4 or 8."""
+
+
+def low_order(public: bytes) -> bool:
+    """Whether a key of 32 bytes is a point of low order, which no honest party sends.
+
+    >>> low_order(bytes(32)), low_order(AgreementKey.derive(bytes(32)).public)
+    (True, False)
+    """
+    return int.from_bytes(public, "little") & (2**255 - 1) in _LOW_ORDER
+
+
 AEAD_KEY_BYTES: Final = 32
 TAG_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
@@ -341,75 +368,136 @@ def _nonce(counter: int) -> bytes:
     return counter.to_bytes(_NONCE_BYTES, "big")
 
 
-KEM_PUBLIC_BYTES: Final = 1184
-CIPHERTEXT_BYTES: Final = 1088
-SECRET_BYTES: Final = 32
+class Authenticator(SecretHolder):
+    """Tags messages of one client to the server, or checks them there, by AES-256-GMAC.
+
+    key: 32 bytes that only these two know. An index must not be used for two messages, since two
+    tags under one nonce give the key away (NIST SP 800-38D, 8): the caller sends one a round.
+
+    >>> tag = Authenticator(bytes(32)).tag(0, b"words", b"and the rest")
+    >>> Authenticator(bytes(32)).check(0, tag, "the message", b"words", b"and the rest")
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = AES256(key)
+
+    def tag(self, index: int, *parts: bytes | memoryview) -> bytes:
+        """16 bytes over the parts, one after the other."""
+        cipher = Cipher(self._key, GCM(_nonce(index))).encryptor()
+        for part in parts:
+            cipher.authenticate_additional_data(part)
+        cipher.finalize()
+        return cipher.tag
+
+    def check(self, index: int, tag: bytes, what: str, *parts: bytes | memoryview) -> None:
+        """Return if the tag is that of the parts; PeerError, naming `what`, if not."""
+        if not bytes_eq(self.tag(index, *parts), tag):
+            raise PeerError(f"the tag on {what} is not its sender's")
+
+
+CAPSULE_SECRET_BYTES: Final = 32
+CAPSULE_PUBLIC_BYTES: Final = 1184 + PUBLIC_BYTES
+CAPSULE_BYTES: Final = 1088 + PUBLIC_BYTES + CAPSULE_SECRET_BYTES + TAG_BYTES
+"""HPKE: an ML-KEM-768 ciphertext, an X25519 key, the sealed secret and its tag."""
 _KEM_SEED_BYTES: Final = 64
 
 
 @cache
-def kem_available() -> bool:
-    """Whether the installed `cryptography` and its back end offer ML-KEM-768 (48 or newer)."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+def quantum_safe_available() -> bool:
+    """Whether `cryptography` and its back end offer HPKE with ML-KEM-768 and X25519 (48 or newer).
 
-        MLKEM768PrivateKey.generate()
-    except (ImportError, UnsupportedAlgorithm):
+    >>> isinstance(quantum_safe_available(), bool)
+    True
+    """
+    try:
+        CapsuleKey(os.urandom(_KEM_SEED_BYTES), os.urandom(_SEED_BYTES))
+    except (ImportError, AttributeError, UnsupportedAlgorithm):
         return False
     return True
 
 
-def encapsulate(public: bytes) -> tuple[bytes, bytes]:
-    """Make a fresh 32-byte secret, and the ciphertext that carries it to the key's owner.
+class CapsuleKey(SecretHolder):
+    """A key pair of HPKE (RFC 9180) with MLKEM768-X25519: what is sealed to it stays closed as
+    long as either holds, against quantum computers too.
 
-    PeerError for bytes that are no public key, MissingCapabilityError without ML-KEM-768.
+    public: 1,216 bytes, the ML-KEM key before the X25519 one.
     """
-    _require_kem()
-    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
-
-    try:
-        key = MLKEM768PublicKey.from_public_bytes(public)
-    except ValueError:
-        raise PeerError(
-            f"a KEM key is not {KEM_PUBLIC_BYTES} bytes of reduced coefficients"
-        ) from None
-    # The library takes no randomness for this step, so these 32 bytes are the operating
-    # system's: a seeded `random` does not make a run with capsules repeatable.
-    return key.encapsulate()
-
-
-class KemKey(SecretHolder):
-    """An ML-KEM-768 key pair (FIPS 203), secure against quantum computers. public: 1,184 bytes."""
 
     __slots__ = ("_key", "public")
 
-    def __init__(self, key: "MLKEM768PrivateKey") -> None:
-        self._key = key
-        self.public = key.public_key().public_bytes_raw()
+    def __init__(self, kem_seed: bytes, agreement_seed: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+        from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
+
+        kem = MLKEM768PrivateKey.from_seed_bytes(kem_seed)
+        agreement = X25519PrivateKey.from_private_bytes(agreement_seed)
+        self._key = MLKEM768X25519PrivateKey(kem, agreement)
+        self.public: bytes = (
+            kem.public_key().public_bytes_raw() + agreement.public_key().public_bytes_raw()
+        )
 
     @classmethod
     def generate(cls, random: RandomBytes) -> Self:
-        """A new key pair from 64 bytes of `random` (the seed d || z of FIPS 203, 7.1)."""
-        _require_kem()
-        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+        """A new key pair from 64 bytes of `random` (d || z of FIPS 203, 7.1) and 32 more.
 
-        return cls(MLKEM768PrivateKey.from_seed_bytes(draw(random, _KEM_SEED_BYTES)))
-
-    def decapsulate(self, ciphertext: bytes) -> bytes:
-        """The 32-byte secret; PeerError for a ciphertext of another length.
-
-        A forged ciphertext gives a secret that nobody else has, without a sign (implicit
-        rejection, FIPS 203, 6.3): only what is keyed with the secret can tell.
+        MissingCapabilityError where the library does not offer it.
         """
-        if len(ciphertext) != CIPHERTEXT_BYTES:
-            raise PeerError(f"a KEM ciphertext has {CIPHERTEXT_BYTES} bytes, not {len(ciphertext)}")
-        return self._key.decapsulate(ciphertext)
+        _require_quantum_safe()
+        return cls(draw(random, _KEM_SEED_BYTES), draw(random, _SEED_BYTES))
+
+    def open(self, capsule: bytes, info: bytes, what: str) -> bytes:
+        """The secret in a capsule; PeerError, naming `what`, unless it was sealed to this key."""
+        try:
+            return _suite().decrypt(capsule, self._key, info=info)
+        except InvalidTag:
+            raise PeerError(f"{what} does not open") from None
 
 
-def _require_kem() -> None:
-    if not kem_available():
+def seal_capsule(public: bytes, secret: bytes, info: bytes) -> bytes:
+    """Seal a secret of 32 bytes to a CapsuleKey. info: the context, which must fit to open it.
+
+    PeerError for bytes that are no public key, MissingCapabilityError where the library does not
+    offer it. The library takes no randomness for this step: it is the operating system's, and a
+    seeded `random` does not make a run with capsules repeatable.
+    """
+    return _suite().encrypt(secret, capsule_public(public), info=info)
+
+
+def capsule_public(public: bytes) -> "MLKEM768X25519PublicKey":
+    """The library's key of 1,216 public bytes; PeerError for bytes that are none."""
+    _require_quantum_safe()
+    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
+    from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey
+
+    kem, agreement = public[:-PUBLIC_BYTES], public[-PUBLIC_BYTES:]
+    try:
+        parts = (
+            MLKEM768PublicKey.from_public_bytes(kem),
+            X25519PublicKey.from_public_bytes(agreement),
+        )
+    except ValueError:
+        parts = None
+    if parts is None or low_order(agreement):
+        raise PeerError(
+            f"a capsule key is not {CAPSULE_PUBLIC_BYTES} bytes of reduced coefficients "
+            f"and a high-order point"
+        )
+    return MLKEM768X25519PublicKey(*parts)
+
+
+def _suite() -> "Suite":
+    from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+
+    return Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+
+
+def _require_quantum_safe() -> None:
+    if not quantum_safe_available():
         raise MissingCapabilityError(
-            "ML-KEM-768 is missing: it needs cryptography 48 or newer with a back end that has it"
+            "HPKE with ML-KEM-768 is missing: it needs cryptography 48 or newer with a back end "
+            "that has it"
         )
 
 

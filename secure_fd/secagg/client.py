@@ -2,8 +2,8 @@
 
 Rules it keeps, whatever the server sends:
  1. It masks for a cohort that reaches the quorum, the floor of its noise and, in its
-    neighbourhood, the threshold, and only with round keys that came sealed from the neighbours
-    themselves; and it helps to open no sum of fewer.
+    neighbourhood, the threshold; and it helps to open no sum of fewer. Every pair mask needs the
+    secret of the pair's channel, which no relayed key can replace.
  2. Bound, lanes, modulus, noise and thresholds are its own; no message carries them.
  3. It sends one input a round. No message makes it send its words unmasked.
  4. It gives away one share a round for every neighbour: of the seed where the neighbour is a
@@ -11,7 +11,9 @@ Rules it keeps, whatever the server sends:
     committee must have signed the very cohort that it masked for (nobody is missing), or the
     very cohort and survivors (somebody is). A client signs one cohort and one set of survivors
     a round.
- 5. Any failure, ours or theirs, leaves the round aborted, for good, and its secrets dropped.
+ 5. A neighbour's shares that do not open cost that neighbour a holder, and this client nothing:
+    it names the neighbour to the server and goes on.
+ 6. Any other failure, ours or theirs, leaves the round aborted, for good, and its secrets dropped.
 """
 
 import os
@@ -24,6 +26,7 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.masks import (
+    NO_SHARES,
     Prepared,
     Shares,
     mask_input,
@@ -166,23 +169,48 @@ class ClientRound(SecretHolder):
         held.cohort, relayed = messages.decode_cohort(data, group, place, self.number)
         if self.number not in held.cohort:
             raise PeerError(f"the cohort leaves out client {self.number}")
+        if not relayed.keys() <= self._enrolment.channels.keys():
+            raise PeerError("the cohort names a client that left during the set-up")
         self._check_reach(held.cohort, "cohort")
-        held.shares = {
-            peer: open_shares(
-                place, self.number, peer, self._enrolment.channels[peer], sent.key, sent.sealed
-            )
-            for peer, sent in relayed.items()
-        }
+        closed = self._open_all(relayed, held)
         held.shares[self.number] = prepared.own
         words, held.words = held.words, None
         self._mask(words, prepared, relayed)
         held.prepared = None
         held.cohort_set = encode_set(held.cohort, group.members)
-        text = messages.cohort_text(self.scope, self.number, group, held.cohort_set)
-        signature = self._client.sign(text)
-        following = self._client.prepare(self.scope.terms.index + 1, self._enrolment)
-        message = messages.encode_masked(words, signature, following, self.scope, self.number)
-        return message, ClientState.SENT
+        following = self._following()
+        masked = self._signed(words, closed, following, held.cohort_set)
+        inputs = self._enrolment.authenticator
+        return messages.encode_masked(masked, self.scope, self.number, inputs), ClientState.SENT
+
+    def _following(self) -> Prepare | None:
+        """The next round's secrets, unless it needs another set-up."""
+        following = self.scope.terms.index + 1
+        if not self._client.serves(following):
+            return None
+        return self._client.prepare(following, self._enrolment)
+
+    def _open_all(self, relayed: Mapping[int, messages.Relayed], held: _Held) -> bytes:
+        """Open what the neighbours sealed; whose did not open, as an encoded set of neighbours."""
+        channels, place, closed = self._enrolment.channels, self.scope.place, []
+        for peer, sent in relayed.items():
+            try:
+                held.shares[peer] = open_shares(
+                    place, self.number, peer, channels[peer], sent.key, sent.sealed
+                )
+            except PeerError:
+                held.shares[peer] = NO_SHARES
+                closed.append(peer)
+        return encode_set(closed, self._enrolment.group.neighbours(self.number))
+
+    def _signed(
+        self, words: WordArray, closed: bytes, following: Prepare | None, cohort: bytes
+    ) -> messages.Masked:
+        """Signed twice: the cohort, which others check, and the words, which a dispute would."""
+        group, number = self._enrolment.group, self.number
+        agreed = self._client.sign(messages.cohort_text(self.scope, number, group, cohort))
+        proof = self._client.sign(messages.input_text(self.scope, number, group, words, cohort))
+        return messages.Masked(words, closed, agreed, proof, following)
 
     def _mask(
         self, words: WordArray, prepared: Prepared, relayed: Mapping[int, messages.Relayed]
@@ -293,11 +321,11 @@ _TRANSITIONS: Final[
 
 # A client for a whole session: what lasts from round to round.
 #
-# 1. Its roster is pinned, and its group is what every member signed; see client_setup.py.
-# 2. A round's number only grows; a round that began is spent, whether it ended well or not. The
-#    secrets of a round are drawn for that round; see client_round.py for what becomes of them.
-#  3. Its channels last as long as the session: whoever reads its memory, and has recorded the
-#     traffic, has its inputs of that session.
+#  1. Its roster is pinned, and its group is what every member signed; see setup.py.
+#  2. A round's number only grows; a round that began is spent, whether it ended well or not. The
+#     secrets of a round are drawn for that round, and dropped with it.
+#  3. Its channels move on with every round, and serve the rounds of one epoch: whoever reads its
+#     memory later opens no round that was recorded before.
 
 
 MAX_SETUPS: Final = 8
@@ -308,6 +336,7 @@ class Client(SecretHolder):
 
     __slots__ = (
         "_enrolment",
+        "_epoch",
         "_identity",
         "_prepared",
         "_random",
@@ -340,16 +369,18 @@ class Client(SecretHolder):
         self._rounds = RoundCounter()
         self._setups = 0
         self._enrolment: Enrolment | None = None
+        self._epoch: int | None = None
         self._prepared: Prepared | None = None
         self._unconfirmed: Prepare | None = None
 
     def open_setup(self, nonce: bytes | None = None) -> ClientSetup:
         """Begin a set-up. nonce: its part in the joint seed, drawn by default.
 
-        LocalError after MAX_SETUPS: whoever aborts one that it does not like draws again.
+        LocalError after MAX_SETUPS without a round that ended well: whoever aborts a set-up that
+        it does not like draws again.
         """
         if self._setups == MAX_SETUPS:
-            raise LocalError(f"setups: {MAX_SETUPS} were begun in this session; open a new one")
+            raise LocalError(f"setups: {MAX_SETUPS} were begun and no round ended; open a session")
         self._setups += 1
         return ClientSetup(
             self.number, self._identity, self.session, self.floors, self._random, nonce
@@ -360,17 +391,27 @@ class Client(SecretHolder):
         """Whether a set-up is in use."""
         return self._enrolment is not None
 
+    def serves(self, index: int) -> bool:
+        """Whether the set-up in use is that of the round's epoch."""
+        epoch = index // self.session.epoch
+        return self._enrolment is not None and self._epoch in (None, epoch)
+
     def enrol(self, setup: ClientSetup) -> None:
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
         self._enrolment, self._prepared, self._unconfirmed = setup.enrolment, None, None
+        self._epoch = None
 
     def open_round(self, terms: RoundTerms) -> ClientRound:
-        """Begin a round; LocalError unless its number is above that of every earlier one."""
-        if self._enrolment is None:
-            raise LocalError(f"client {self.number} has no set-up to open a round in")
+        """Begin a round; LocalError unless its number is above that of every earlier one.
+
+        LocalError, too, for a round of another epoch than the set-up has served.
+        """
+        if self._enrolment is None or not self.serves(terms.index):
+            raise LocalError(f"client {self.number} has no set-up to open round {terms.index} in")
         self.floors.check_terms(terms)
         scope = RoundScope(self.session, terms)
         self._rounds.spend(terms.index)
+        self._epoch = terms.index // self.session.epoch
         return ClientRound(self, scope, self._enrolment)
 
     def sign(self, text: bytes) -> bytes:
@@ -391,7 +432,8 @@ class Client(SecretHolder):
         return self._unconfirmed
 
     def confirm(self, index: int) -> None:
-        """The server has what an input carried for the round `index`."""
+        """The server has what an input carried for the round `index`: one ended before it."""
+        self._setups = 0
         if self._prepared is not None and self._prepared.index == index:
             self._unconfirmed = None
 

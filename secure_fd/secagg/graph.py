@@ -12,12 +12,15 @@ from typing import Final
 from secure_fd.crypto.primitives import Keystream, derive_key, fields
 from secure_fd.errors import ConfigurationError
 
-COMPLETE_BELOW: Final = 40
-"""Clients from which on a k-regular graph is used: below, it would save little."""
+COMPLETE_UP_TO: Final = 300
+"""Clients beyond which a k-regular graph is used. A complete one stands a third of corrupt clients,
+whenever they became so; a sparse one a tenth, and only if they were before its seed was known."""
 SEED_BYTES: Final = 32
 _LABEL: Final = b"secure-fd neighbour graph"
 _COMMITTEE_LABEL: Final = b"secure-fd committee"
 _SECURITY_BITS: Final = 40
+_TRIES_BITS: Final = 64
+"""A server may call members late, and so choose among seeds: it is taken to try 2^64 of them."""
 _CORRECTNESS_BITS: Final = 30
 # One client in so many is corrupt, and as many again may drop out.
 _ONE_IN: Final = 10
@@ -65,7 +68,7 @@ def threshold(holders: int, lying_server: bool = True) -> int:
 
 @lru_cache(maxsize=256)
 def default_degree(n: int, roster: int | None = None) -> int:
-    """Neighbours per client for n clients: n - 1 below COMPLETE_BELOW, else about log n.
+    """Neighbours per client for n clients: n - 1 up to COMPLETE_UP_TO, beyond about log n.
 
     roster: of how many clients these n joined, by default n. Whom a lying server leaves out is
     its choice, so one in ten of the roster is taken to be corrupt, and all those to have joined.
@@ -74,18 +77,18 @@ def default_degree(n: int, roster: int | None = None) -> int:
     - with probability at most 2^-40 a server that lies can collect both secrets of some
       honest client, have a committee of `degree + 1` sign two survivor sets, or cut the honest
       survivors into parts whose sums it then sees, whomever it declares dropped once it knows
-      the graph;
+      the graph, and though it tries 2^64 seeds by calling members late;
     - with probability at most 2^-30 a client's secrets cannot be restored, or the committee is
       below its threshold, after one client in ten dropped out; this one takes dropouts that
       ignore the graph and corrupt clients that answer.
 
     Both take corrupt clients fixed before the seed, clients that unmask only for a survivor set
     that a threshold of the committee signed, and give no share once they are outside it.
-    62, 152, 194 and 218 for n = 100, 1,000, 10,000 and 100,000. Counts after Bell et al. are
-    42, 110, 144 and 156: fewer, because there dropouts ignore the graph and the threshold is
-    chosen freely.
+    188, 302, 404 and 434 for n = 301, 1,000, 10,000 and 100,000. Counts after Bell et al. are
+    110, 144 and 156 for the last three: fewer, because there dropouts ignore the graph, the
+    threshold is chosen freely, and nobody tries seeds.
     """
-    if n < COMPLETE_BELOW:
+    if n <= COMPLETE_UP_TO:
         return n - 1
     allowed = (degree for degree in range(2, n - 1) if degree % 2 == 0 or n % 2 == 0)
     return next((degree for degree in allowed if _bounds_hold(n, degree, roster or n)), n - 1)
@@ -138,7 +141,8 @@ def _circulant(ring: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
 
 def _bounds_hold(n: int, degree: int, roster: int) -> bool:
     security, correctness = _failures(n, degree, roster)
-    return security <= 2.0**-_SECURITY_BITS and correctness <= 2.0**-_CORRECTNESS_BITS
+    tried = 2.0 ** -(_SECURITY_BITS + _TRIES_BITS)
+    return security <= tried and correctness <= 2.0**-_CORRECTNESS_BITS
 
 
 def _failures(n: int, degree: int, roster: int | None = None) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import (
     BLOCK_WORDS,
     EVERYONE,
+    KEY_BYTES,
     AgreementKey,
     Keystream,
     Purpose,
@@ -26,7 +27,8 @@ from secure_fd.crypto.primitives import (
 )
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
-from secure_fd.secagg.messages import PAIR_SECRET_BYTES, Channel, Prepare
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.messages import SEALED_BYTES, Prepare
 from secure_fd.secagg.session import Group, Place, RoundScope
 
 
@@ -110,6 +112,10 @@ class Shares(SecretHolder):
     seed: bytes
 
 
+NO_SHARES: Final = Shares(bytes(shamir.ELEMENT_BYTES), bytes(shamir.ELEMENT_BYTES))
+"""In the place of shares that did not open."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared(SecretHolder):
     """What a client keeps for a round that it has prepared. own: its shares of its own secrets."""
@@ -138,7 +144,10 @@ def prepare(
     channels: Mapping[int, Channel],
     random: RandomBytes,
 ) -> tuple[Prepared, Prepare]:
-    """Draw a round's secrets: what `client` keeps of them, and what it sends."""
+    """Draw a round's secrets: what `client` keeps of them, and what it sends.
+
+    A neighbour without a channel left during the set-up, and is in no cohort: zeros stand for it.
+    """
     secrets = RoundSecrets.draw(place, client, random)
     holders = group.holders(client)
     points = [point_of(place) for place in range(len(holders))]
@@ -149,18 +158,20 @@ def prepare(
         for holder, root, seed in zip(holders, roots, seeds, strict=True)
     }
     public = secrets.key.public
-    sealed = b"".join(
-        channels[peer].seal(
-            place.index, shares[peer].root + shares[peer].seed, _label(place, client, peer, public)
-        )
-        for peer in group.neighbours(client)
-    )
-    pairs = b"".join(channels[peer].pair_secret(place.index) for peer in group.neighbours(client))
+    sealed, pairs = [], []
+    for peer in group.neighbours(client):
+        channel, text = channels.get(peer), shares[peer].root + shares[peer].seed
+        if channel is None:
+            sealed.append(bytes(SEALED_BYTES))
+            pairs.append(bytes(KEY_BYTES))
+            continue
+        sealed.append(channel.seal(place.index, text, _label(place, client, peer, public)))
+        pairs.append(channel.pair_secret(place.index))
     sent = Prepare(
         key=public,
         commitment=commit_seed(place, client, secrets.seed),
-        vault=_vault(place, client, secrets.root).seal(0, pairs, b""),
-        sealed=sealed,
+        vault=_vault(place, client, secrets.root).seal(0, b"".join(pairs), b""),
+        sealed=b"".join(sealed),
     )
     return Prepared(place.index, secrets, shares[client]), sent
 
@@ -186,10 +197,10 @@ def open_vault(
     what = f"client {client}'s vault"
     text = _vault(place, client, root).open(0, vault, b"", what)
     peers = group.neighbours(client)
-    if len(text) != PAIR_SECRET_BYTES * len(peers):
+    if len(text) != KEY_BYTES * len(peers):
         raise PeerError(f"{what} has {len(text)} bytes for {len(peers)} neighbours")
-    starts = range(0, len(text), PAIR_SECRET_BYTES)
-    return {peer: text[at : at + PAIR_SECRET_BYTES] for peer, at in zip(peers, starts, strict=True)}
+    starts = range(0, len(text), KEY_BYTES)
+    return {peer: text[at : at + KEY_BYTES] for peer, at in zip(peers, starts, strict=True)}
 
 
 def point_of(place: int) -> int:

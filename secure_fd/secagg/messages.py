@@ -4,13 +4,14 @@
     MEMBERS   server -> client   for every member, ascending:
                                  number u32, SHA-256 of K 32, commitment 32
     REVEAL    client -> server   nonce 32, signature 64
-    AGREED    server -> client   for every member: nonce 32, signature 64;
-                                 then for every neighbour, ascending: K
-    CAPSULES  client -> server   for every neighbour of a higher number, ascending: ciphertext 1,088
-              server -> client   for every neighbour of a lower number, ascending: ciphertext 1,088
+    AGREED    server -> client   set of the members that revealed, 1 bit each; for each of these:
+                                 nonce 32, signature 64; then for every neighbour, ascending: K
+    CAPSULES  client -> server   for every neighbour of a higher number, ascending: capsule 1,168
+              server -> client   set of the group whose capsules came, 1 bit each; for every
+                                 neighbour of a lower number in it, ascending: capsule 1,168
 
-K is an X25519 key, 32 bytes, and in a hybrid session an ML-KEM-768 key, 1,184 bytes, behind it.
-CAPSULES exist in hybrid sessions only.
+K is an X25519 key, 32 bytes, and in a hybrid session an HPKE key, 1,216 bytes, behind it.
+CAPSULES exist in hybrid sessions only. Whoever is late with a message is out of the set-up.
 """
 
 import hashlib
@@ -22,7 +23,8 @@ from typing import Final
 import numpy as np
 
 from secure_fd.crypto.primitives import (
-    CIPHERTEXT_BYTES,
+    CAPSULE_BYTES,
+    CAPSULE_PUBLIC_BYTES,
     EVERYONE,
     KEY_BYTES,
     PUBLIC_BYTES,
@@ -30,14 +32,13 @@ from secure_fd.crypto.primitives import (
     SIGNATURE_BYTES,
     TAG_BYTES,
     WORD,
+    Authenticator,
     IdentityKey,
     Purpose,
-    Sealer,
-    SecretHolder,
-    derive_key,
+    capsule_public,
     fields,
+    low_order,
 )
-from secure_fd.crypto.primitives import KEM_PUBLIC_BYTES as KEM_BYTES
 from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
@@ -79,7 +80,11 @@ class Join:
         )
 
     def verify(self, session: Session) -> None:
-        """PeerError unless the pinned identity signed it."""
+        """PeerError unless the pinned identity signed it, and its keys are such as can be used."""
+        if low_order(self.keys[:PUBLIC_BYTES]):
+            raise PeerError(f"client {self.client} joins with a key of low order")
+        if session.hybrid:
+            capsule_public(self.keys[PUBLIC_BYTES:])
         text = _join_text(session, self.client, self.keys, self.commitment)
         session.roster[self.client].verify(self.signature, text, f"client {self.client}'s join")
 
@@ -135,7 +140,7 @@ def view_of(session: Session, members: Sequence[Member]) -> bytes:
 
 def keys_bytes(session: Session) -> int:
     """Length of a client's public keys."""
-    return PUBLIC_BYTES + (KEM_BYTES if session.hybrid else 0)
+    return PUBLIC_BYTES + (CAPSULE_PUBLIC_BYTES if session.hybrid else 0)
 
 
 def encode_join(join: Join, session: Session) -> bytes:
@@ -180,33 +185,63 @@ def decode_reveal(data: bytes, session: Session, sender: int) -> Reveal:
     return Reveal(*_REVEAL.unpack(body))
 
 
-def encode_agreed(reveals: Sequence[Reveal], keys: Sequence[bytes], session: Session) -> bytes:
-    """Every member's reveal and the neighbours' public keys -> message."""
+def encode_agreed(
+    revealed: bytes, reveals: Sequence[Reveal], keys: Sequence[bytes], session: Session
+) -> bytes:
+    """Who revealed, an encoded set; their reveals; the neighbours' public keys -> message."""
     told = (_REVEAL.pack(reveal.nonce, reveal.signature) for reveal in reveals)
-    return frame(MessageType.AGREED, session.place, SERVER, *told, *keys)
+    return frame(MessageType.AGREED, session.place, SERVER, revealed, *told, *keys)
 
 
 def decode_agreed(
-    data: bytes, session: Session, members: int, neighbours: int
-) -> tuple[tuple[Reveal, ...], tuple[bytes, ...]]:
-    """Message -> every member's reveal, every neighbour's public keys; nothing is checked here."""
-    size, told = keys_bytes(session), members * _REVEAL.size
-    total = told + neighbours * size
-    body = bytes(body_of(data, session.place, SERVER, MessageType.AGREED, total))
-    reveals = tuple(Reveal(*line) for line in _REVEAL.iter_unpack(body[:told]))
-    return reveals, _pieces(body[told:], size)
+    data: bytes, session: Session, listed: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[Reveal, ...], tuple[bytes, ...]]:
+    """Message -> who of the listed members revealed, their reveals, the neighbours' public keys.
+
+    Nothing is checked here but lengths.
+    """
+    body, head = body_of(data, session.place, SERVER, MessageType.AGREED), set_bytes(listed)
+    members = decode_set(body[:head], listed)
+    keys_at = head + len(members) * _REVEAL.size
+    size = keys_bytes(session)
+    degree = session.degree_of(len(members)) if members else 0
+    if len(body) != keys_at + degree * size:
+        raise PeerError(f"an AGREED body of {len(body)} bytes does not fit {len(members)} members")
+    reveals = tuple(Reveal(*line) for line in _REVEAL.iter_unpack(body[head:keys_at]))
+    return members, reveals, _pieces(bytes(body[keys_at:]), size)
 
 
-def encode_capsules(ciphertexts: Sequence[bytes], session: Session, sender: int) -> bytes:
-    """ML-KEM ciphertexts -> message."""
-    return frame(MessageType.CAPSULES, session.place, sender, *ciphertexts)
+def encode_capsules(capsules: Sequence[bytes], session: Session, client: int) -> bytes:
+    """A client's capsules -> message."""
+    return frame(MessageType.CAPSULES, session.place, client, *capsules)
 
 
 def decode_capsules(data: bytes, session: Session, sender: int, count: int) -> tuple[bytes, ...]:
-    """Message -> `count` ciphertexts."""
-    size = count * CIPHERTEXT_BYTES
-    body = bytes(body_of(data, session.place, sender, MessageType.CAPSULES, size))
-    return _pieces(body, CIPHERTEXT_BYTES)
+    """Message -> `count` capsules."""
+    size = count * CAPSULE_BYTES
+    return _pieces(
+        bytes(body_of(data, session.place, sender, MessageType.CAPSULES, size)), CAPSULE_BYTES
+    )
+
+
+def encode_relayed(present: bytes, capsules: Sequence[bytes], session: Session) -> bytes:
+    """Whose capsules came, an encoded set, and those for one client -> message."""
+    return frame(MessageType.CAPSULES, session.place, SERVER, present, *capsules)
+
+
+def decode_relayed(
+    data: bytes, group: Group, client: int
+) -> tuple[tuple[int, ...], dict[int, bytes]]:
+    """Message -> whose capsules came, and by lower neighbour among them its capsule."""
+    place = group.session.place
+    body, head = body_of(data, place, SERVER, MessageType.CAPSULES), set_bytes(group.members)
+    present = decode_set(body[:head], group.members)
+    there = set(present)
+    peers = [peer for peer in group.neighbours(client) if peer < client and peer in there]
+    if len(body) != head + CAPSULE_BYTES * len(peers):
+        raise PeerError(f"a CAPSULES body of {len(body)} bytes does not fit {len(peers)} capsules")
+    pieces = _pieces(bytes(body[head:]), CAPSULE_BYTES)
+    return present, dict(zip(peers, pieces, strict=True))
 
 
 def _member_list(members: Sequence[Member]) -> bytes:
@@ -225,58 +260,19 @@ def _reveal_text(session: Session, client: int, view: bytes, nonce: bytes) -> by
     return session.place.context(Purpose.REVEAL, client, EVERYONE) + view + nonce
 
 
-# The secret that two clients of a session share: it seals messages and joins every mask key.
-
-
-PAIR_SECRET_BYTES: Final = KEY_BYTES
-
-
-class Channel(SecretHolder):
-    """One client's end of a channel that the server relays and cannot read.
-
-    It lives as long as the session, so that a round needs no signature of its own: what arrives
-    sealed came from the client whose identity signed the channel's key.
-    """
-
-    __slots__ = ("_high", "_inbound", "_low", "_outbound", "_pair", "_session")
-
-    def __init__(self, session: bytes, one: int, peer: int, secret: bytes, bound: bytes) -> None:
-        """one: whose end. secret: agreed by both. bound: what of the set-up the keys depend on."""
-        self._session = session
-        self._low, self._high = min(one, peer), max(one, peer)
-        info = Place(session).context(Purpose.CHANNEL, self._low, self._high) + bound
-        keys = derive_key(secret, salt=session, info=info, length=3 * KEY_BYTES)
-        upward, downward, self._pair = (keys[at : at + KEY_BYTES] for at in (0, 32, 64))
-        sends = upward if one == self._low else downward
-        reads = downward if one == self._low else upward
-        self._outbound, self._inbound = Sealer(sends), Sealer(reads)
-
-    def seal(self, index: int, plaintext: bytes, context: bytes) -> bytes:
-        """Seal this round's one message to the peer; LocalError for a second one."""
-        return self._outbound.seal(index, plaintext, context)
-
-    def open(self, index: int, sealed: bytes, context: bytes, what: str) -> bytes:
-        """Open this round's message of the peer; PeerError where it is not the peer's."""
-        return self._inbound.open(index, sealed, context, what)
-
-    def pair_secret(self, index: int) -> bytes:
-        """32 bytes that both ends know for one round; one round's say nothing of another's."""
-        info = Place(self._session, index).context(Purpose.PAIR_SECRET, self._low, self._high)
-        return derive_key(self._pair, salt=self._session, info=info)
-
-
 # The messages of a round, body by body. Frame and header are in wire.py.
 #
 #     PREPARE     client -> server  P
 #     COHORT      server -> client  set of members 1 bit each; for every neighbour of the cohort,
 #                                   ascending: round key 32, sealed shares 80
-#     MASKED      client -> server  words, each u64 little-endian; cohort signature 64;
-#                                   P of the next round
+#     MASKED      client -> server  words, each u64 little-endian; set of neighbours whose seals
+#                                   did not open, 1 bit each; cohort signature 64; input
+#                                   signature 64; P of the next round; tag 16
 #     SURVIVORS   server -> client  set of members 1 bit each; where nobody is missing, S
 #     CONSISTENT  client -> server  survivor signature 64
 #     SIGNATURES  server -> client  S
 #     UNMASK      client -> server  for itself and every neighbour of the cohort, ascending: share
-# 32
+#                                   32, zeros where its seal did not open
 #
 # P is round key 32, commitment 32, vault 32 k + 16, and for every neighbour, ascending, sealed
 # shares 80, where k is the number of neighbours. S is a list of (number u32, signature 64) of
@@ -322,7 +318,7 @@ Signatures = Mapping[int, bytes]
 
 def prepare_bytes(neighbours: int) -> int:
     """Length of P."""
-    vault = PAIR_SECRET_BYTES * neighbours + TAG_BYTES
+    vault = KEY_BYTES * neighbours + TAG_BYTES
     return PUBLIC_BYTES + _COMMITMENT_BYTES + vault + SEALED_BYTES * neighbours
 
 
@@ -369,25 +365,84 @@ def decode_cohort(
     return cohort, dict(zip(peers, relayed, strict=True))
 
 
-def encode_masked(
-    words: WordArray, signature: bytes, following: Prepare, scope: RoundScope, client: int
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A client's input, as it goes over the wire.
+
+    words: masked. closed: the neighbours whose sealed shares it could not open, an encoded set.
+    cohort: its signature of the cohort; proof: its signature of the words, which is kept and
+    verified only in a dispute. following: its part in the next round, None in an epoch's last.
+    """
+
+    words: WordArray = field(repr=False)
+    closed: bytes
+    cohort: bytes
+    proof: bytes
+    following: Prepare | None
+
+
+def input_text(
+    scope: RoundScope, client: int, group: Group, words: WordArray, cohort: bytes
 ) -> bytes:
-    """Masked words, the cohort's signature and the next round's P -> message."""
-    little = words.astype(WORD, copy=False)
-    parts = (little.data.cast("B"), signature, following.encode())
-    return frame(MessageType.MASKED, scope.place, client, *parts)
+    """What a client signs of its masked words, for the cohort that it masked them for."""
+    digest = hashlib.sha256(words.astype(WORD, copy=False).data.cast("B")).digest()
+    return scope.context(Purpose.INPUT, client, EVERYONE) + fields(group.view, cohort, digest)
+
+
+def encode_masked(
+    masked: Masked, scope: RoundScope, client: int, authenticator: Authenticator
+) -> bytes:
+    """Masked input -> message, tagged for the server."""
+    little = masked.words.astype(WORD, copy=False).data.cast("B")
+    prepared = b"" if masked.following is None else masked.following.encode()
+    rest = masked.closed + masked.cohort + masked.proof + prepared
+    head = frame(MessageType.MASKED, scope.place, client)
+    tag = authenticator.tag(scope.terms.index, head, little, rest)
+    return b"".join((head, little, rest, tag))
 
 
 def decode_masked(
-    data: bytes, scope: RoundScope, sender: int, neighbours: int
-) -> tuple[WordArray, bytes, Prepare]:
-    """Message -> masked words, a read-only view of it; cohort signature; next round's prepare."""
-    size = scope.words * WORD.itemsize
-    total = size + SIGNATURE_BYTES + prepare_bytes(neighbours)
+    data: bytes, scope: RoundScope, sender: int, group: Group, authenticator: Authenticator
+) -> Masked:
+    """Message -> masked input, its words a read-only view; PeerError for a wrong tag."""
+    degree, size = group.degree, scope.words * WORD.itemsize
+    marks = set_bytes(group.neighbours(sender))
+    signed = size + marks + 2 * SIGNATURE_BYTES
+    total = signed + _following_bytes(scope, degree) + TAG_BYTES
     body = body_of(data, scope.place, sender, MessageType.MASKED, total)
+    what = f"client {sender}'s input"
+    whole = memoryview(data)[:-TAG_BYTES]
+    authenticator.check(scope.terms.index, bytes(body[-TAG_BYTES:]), what, whole)
     words = np.frombuffer(body[:size], dtype=WORD).astype(np.uint64, copy=False)
-    tail = body[size + SIGNATURE_BYTES :]
-    return words, bytes(body[size : size + SIGNATURE_BYTES]), _prepare(tail, neighbours)
+    closed = bytes(body[size : size + marks])
+    decode_set(closed, group.neighbours(sender))  # refuses a bit that is nobody's
+    signatures = bytes(body[size + marks : signed])
+    last = _following_bytes(scope, degree) == 0
+    following = None if last else _prepare(body[signed:-TAG_BYTES], degree)
+    return Masked(
+        words, closed, signatures[:SIGNATURE_BYTES], signatures[SIGNATURE_BYTES:], following
+    )
+
+
+def _following_bytes(scope: RoundScope, degree: int) -> int:
+    """Of P in an input: none in the last round of an epoch, whose successor needs a set-up."""
+    last = (scope.terms.index + 1) % scope.session.epoch == 0
+    return 0 if last else prepare_bytes(degree)
+
+
+def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, cohort: bytes) -> None:
+    """What an arbiter asks of a MASKED message that was kept: did its sender sign these words?
+
+    cohort: the encoded set that they are masked for. PeerError where it did not.
+    """
+    size, marks = scope.words * WORD.itemsize, set_bytes(group.neighbours(sender))
+    following = _following_bytes(scope, group.degree)
+    total = size + marks + 2 * SIGNATURE_BYTES + following + TAG_BYTES
+    body = body_of(data, scope.place, sender, MessageType.MASKED, total)
+    words = np.frombuffer(body[:size], dtype=WORD)
+    proof = bytes(body[size + marks + SIGNATURE_BYTES :][:SIGNATURE_BYTES])
+    text = input_text(scope, sender, group, words, cohort)
+    scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")
 
 
 def encode_survivors(survivors: bytes, signatures: bytes, place: Place) -> bytes:
@@ -439,8 +494,11 @@ def decode_unmask(data: bytes, place: Place, sender: int, owners: int) -> bytes:
 
 
 def _prepare(body: memoryview, neighbours: int) -> Prepare:
+    """PeerError for a round key of low order, with which no neighbour could mask."""
     key, rest = bytes(body[:PUBLIC_BYTES]), bytes(body[PUBLIC_BYTES:])
-    vault_end = _COMMITMENT_BYTES + PAIR_SECRET_BYTES * neighbours + TAG_BYTES
+    if low_order(key):
+        raise PeerError("a round key is a point of low order")
+    vault_end = _COMMITMENT_BYTES + KEY_BYTES * neighbours + TAG_BYTES
     return Prepare(
         key=key,
         commitment=rest[:_COMMITMENT_BYTES],

@@ -5,18 +5,26 @@ graph grows with the square of the clients; so they are gathered by index.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
+from itertools import combinations, islice
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import PUBLIC_BYTES, Keystream
-from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.crypto.primitives import (
+    PUBLIC_BYTES,
+    AgreementKey,
+    Authenticator,
+    Keystream,
+    SecretHolder,
+)
+from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import IntArray, UnitArray, WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.masks import (
@@ -36,10 +44,11 @@ from secure_fd.secagg.session import (
     RoundScope,
     RoundTerms,
     Session,
+    decode_set,
     encode_set,
     message_type,
 )
-from secure_fd.secagg.setup import ServerSetup
+from secure_fd.secagg.setup import ServerSetup, input_authenticator
 
 Bytes = NDArray[np.uint8]
 _SHARE: Final = shamir.ELEMENT_BYTES
@@ -110,15 +119,22 @@ class Routes:
 
 
 class OpenedShares:
-    """The shares that holders gave away in one round, to be looked up by owner."""
+    """The shares that holders gave away in one round, to be looked up by owner.
 
-    __slots__ = ("_asked", "_given", "_owners", "_routes")
+    closed: by holder, the owners whose shares it could not open, and so has none of.
+    """
 
-    def __init__(self, routes: Routes, cohort: Mapping[int, object]) -> None:
+    __slots__ = ("_asked", "_closed", "_given", "_owners", "_routes", "_untrue")
+
+    def __init__(
+        self, routes: Routes, cohort: Mapping[int, object], closed: Mapping[int, Collection[int]]
+    ) -> None:
         self._routes = routes
         self._owners = routes._mask(cohort)[routes.holders]
         self._asked: list[int] = self._owners.sum(axis=1).tolist()
         self._given: dict[int, bytes] = {}
+        self._untrue: set[int] = set()
+        self._closed = {holder: owners for holder, owners in closed.items() if owners}
 
     def asked_of(self, holder: int) -> int:
         """How many shares a holder is to give: one for every owner of the cohort."""
@@ -128,25 +144,52 @@ class OpenedShares:
         """Take a holder's shares, in the order of their owners."""
         self._given[holder] = shares
 
+    def distrust(self, holder: int) -> None:
+        """Ask this holder for nothing any more: a share of it was wrong."""
+        self._untrue.add(holder)
+
     def gather(self, owners: Sequence[int], threshold: int) -> tuple[IntArray, Bytes]:
-        """For each owner, `threshold` of the shares of its secret, and who gave them.
+        """For each owner, `threshold` of the shares of its secret.
 
         Columns [o, t] among the owner's holders, or [1, t] where they are the same for all;
         encoded shares [o, t, 32]. MissingClientError where fewer came in.
         """
         rows = [self._routes.places[owner] for owner in owners]
-        held = self._routes.holders[rows]
-        if len(self._given) == len(self._routes.members):
+        held, slots = self._routes.holders[rows], self._routes.slots[rows]
+        if self._complete:
             columns = np.arange(threshold)[None]
         else:
-            columns = self._columns(owners, held, threshold)
+            columns = self._columns(owners, self._there()[held, slots], threshold)
         line = np.arange(len(rows))[:, None]
-        givers, slots = held[line, columns], self._routes.slots[rows][line, columns]
-        return columns, self._table()[givers, slots]
+        return columns, self._table()[held[line, columns], slots[line, columns]]
 
-    def _columns(self, owners: Sequence[int], held: IntArray, threshold: int) -> IntArray:
+    def of(self, owner: int) -> dict[int, tuple[int, int]]:
+        """By holder that gave one, the place of the owner's share among its holders, and it."""
+        row = self._routes.places[owner]
+        held, slots = self._routes.holders[row], self._routes.slots[row]
+        there, table = self._there()[held, slots], self._table()[held, slots]
+        return {
+            self._routes.group.members[held[at]]: (at, int.from_bytes(table[at].tobytes(), "big"))
+            for at in np.flatnonzero(there).tolist()
+        }
+
+    @property
+    def _complete(self) -> bool:
+        everybody = len(self._given) == len(self._routes.members)
+        return everybody and not self._closed and not self._untrue
+
+    def _there(self) -> NDArray[np.bool_]:
+        """[n, k + 1], whether the row's member gave a share of the secret in this slot."""
+        there = self._owners & self._routes._mask(self._given)[:, None]
+        places = self._routes.places
+        for holder, owners in self._closed.items():
+            closed = self._routes._mask(dict.fromkeys(owners))
+            there[places[holder]] &= ~closed[self._routes.holders[places[holder]]]
+        there[[places[holder] for holder in self._untrue]] = False
+        return there
+
+    def _columns(self, owners: Sequence[int], there: NDArray[np.bool_], threshold: int) -> IntArray:
         """[o, t] the first holders that answered."""
-        there = self._routes._mask(self._given)[held]
         for owner, count in zip(owners, there.sum(axis=1).tolist(), strict=True):
             if count < threshold:
                 raise MissingClientError(
@@ -184,23 +227,30 @@ def _mirror(table: IntArray) -> IntArray:
 
 # What the server does with the shares: restore secrets, check them, and take the masks off.
 #
-# A restored secret is checked against what its owner published for the round, so a wrong share
-# voids the round instead of garbling the sum.
+# A restored secret is checked against what its owner published for the round. Where it is another,
+# the spare shares correct it and name who gave wrong ones; where they do not suffice, the round is
+# void.
 
 
 _STREAMS_AT_ONCE: Final = 512
 """Ciphers that are open at a time: memory must not grow with the number of pairs."""
+_MOST_SUBSETS: Final = 1000
+"""Sets of holders that are tried for a secret where a code cannot correct its shares."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unmasking:
-    """All that ends a round: what its cohort prepared, who survived, the shares that came in."""
+    """All that ends a round: what its cohort prepared, who survived, the shares that came in.
+
+    liars: the holders of wrong shares, as they are found.
+    """
 
     scope: RoundScope
     group: Group
     prepared: Mapping[int, Prepare] = field(repr=False)
     survivors: tuple[int, ...]
     shares: OpenedShares = field(repr=False)
+    liars: set[int] = field(default_factory=set)
 
     @property
     def dropped(self) -> tuple[int, ...]:
@@ -210,15 +260,10 @@ class Unmasking:
     def unmask(self, total: WordArray) -> None:
         """Take every survivor's self mask, and all masks of the dropped, off `total` in place.
 
-        MissingClientError where a secret has too few shares, PeerError where one is wrong.
+        MissingClientError where a secret has too few shares, GarbledSumError where too many are
+        wrong.
         """
         secrets = self._restore()
-        for client in self.survivors:
-            if (
-                commit_seed(self.scope.place, client, secrets[client])
-                != self.prepared[client].commitment
-            ):
-                raise PeerError(f"the shares of client {client}'s seed restore another secret")
         for start in range(0, len(self.survivors), _STREAMS_AT_ONCE):
             part = self.survivors[start : start + _STREAMS_AT_ONCE]
             mask_words(total, [], [self_stream(self.scope, k, secrets[k]) for k in part])
@@ -232,8 +277,6 @@ class Unmasking:
         alive = set(self.survivors)
         peers = [peer for peer in self.group.neighbours(client) if peer in alive]
         key = round_key(place, client, root)
-        if key.public != sent.key:
-            raise PeerError(f"the shares of client {client}'s root restore another secret")
         secrets = open_vault(self.group, place, client, root, sent.vault)
         streams = {
             peer: pair_stream(self.scope, client, peer, key, self.prepared[peer].key, secrets[peer])
@@ -246,16 +289,46 @@ class Unmasking:
 
     def _restore(self) -> dict[int, int]:
         """By client of the cohort, the one secret of it that its holders opened."""
-        owners = sorted(self.prepared)
+        owners, alive = sorted(self.prepared), set(self.survivors)
         columns, shares = self.shares.gather(owners, self.group.threshold)
         secrets = {}
         each = np.broadcast_to(columns, (len(owners), columns.shape[1]))  # may be one row for all
         for owner, row, opened in zip(owners, each, shares, strict=True):
             elements = [int.from_bytes(share.tobytes(), "big") for share in opened]
-            if max(elements) >= shamir.PRIME:
-                raise PeerError("a share is not below the prime of its field")
-            secrets[owner] = shamir.combine(_weights(row.tobytes()), elements)
+            secret = shamir.combine(_weights(row.tobytes()), elements)
+            if not self._fits(owner, secret, owner in alive):
+                secret = self._corrected(owner, owner in alive)
+            secrets[owner] = secret
         return secrets
+
+    def _fits(self, owner: int, secret: int, alive: bool) -> bool:
+        """Whether it is what the owner published for the round."""
+        place, sent = self.scope.place, self.prepared[owner]
+        if alive:
+            return commit_seed(place, owner, secret) == sent.commitment
+        return round_key(place, owner, secret).public == sent.key
+
+    def _corrected(self, owner: int, alive: bool) -> int:
+        """The owner's secret, from all shares of it; who gave a wrong one is not asked again."""
+        given = self.shares.of(owner)
+        holders = list(given)
+        points = [point_of(given[holder][0]) for holder in holders]
+        values = [given[holder][1] for holder in holders]
+        found = shamir.correct(points, values, self.group.threshold)
+        if found is not None and self._fits(owner, found[0], alive):
+            for at in found[1]:
+                self.liars.add(holders[at])
+                self.shares.distrust(holders[at])
+            return found[0]
+        for chosen in islice(combinations(range(len(points)), self.group.threshold), _MOST_SUBSETS):
+            weights = shamir.weights_at_zero([points[at] for at in chosen])
+            secret = shamir.combine(weights, [values[at] for at in chosen])
+            if self._fits(owner, secret, alive):
+                return secret
+        raise GarbledSumError(
+            f"the shares of client {owner}'s secret restore another one; more are wrong, or were "
+            f"dealt wrong, than {len(points) - self.group.threshold} spare ones can tell"
+        )
 
 
 @lru_cache(maxsize=256)
@@ -272,16 +345,18 @@ def _weights(columns: bytes) -> tuple[int, ...]:
 #
 # Rules:
 #  1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
-#     the transport vouches for who sent it.
-#  2. A stage that is closed goes on with whoever answered, down to the quorum and, until the
-# inputs
+#     the transport vouches for who sent it. Whoever sends something else is out of the round, and
+#     the round goes on.
+#  2. A stage that is closed goes on with whoever answered, down to the quorum and, until the inputs
 #     are in, the floor of their noise; below, the round ends, nothing is unmasked, and
 #     MissingClientError says who was missing.
 #  3. Inputs are added as they come: the memory is one vector, however many clients there are.
 #  4. Every restored secret is checked against what its owner published. A decoded sum must lie in
 #     -room .. survivors * bound + room in every lane; otherwise the round is void.
-#  5. A round's number only grows. Any failure leaves the round aborted, for good; what clients
-#     have prepared for the next round stays.
+#  5. A client whose shares do not open at more of its holders than may be corrupt has sealed
+#     garbage, and is in no later cohort of the set-up. So is whoever gave a wrong share.
+#  6. A round's number only grows. A round that ended is over; what clients have prepared for the
+#     next one stays.
 
 
 class ServerState(Enum):
@@ -295,15 +370,36 @@ class ServerState(Enum):
     ABORTED = auto()
 
 
-class Server:
-    """A server for a whole session; it holds no secret."""
+class Enrolled(SecretHolder):
+    """What a set-up gave the server. barred: who is in no later cohort, by what it did."""
 
-    __slots__ = ("_prepared", "_rounds", "_routes", "session")
+    __slots__ = ("barred", "inputs", "present", "routes")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, setup: ServerSetup, key: AgreementKey) -> None:
+        self.routes = Routes(setup.group)
+        self.present = setup.present
+        self.barred: dict[int, str] = {}
+        self.inputs: dict[int, Authenticator] = {
+            client: input_authenticator(
+                setup.group, client, key.exchange(setup.authenticator_key(client))
+            )
+            for client in setup.present
+        }
+
+
+class Server(SecretHolder):
+    """A server for a whole session. key: the X25519 key that inputs are authenticated to."""
+
+    __slots__ = ("_enrolled", "_epoch", "_key", "_prepared", "_rounds", "session")
+
+    def __init__(self, session: Session, key: AgreementKey) -> None:
+        if key.public != session.server:
+            raise LocalError("the server's key is not the one that the session pins")
         self.session = session
+        self._key = key
         self._rounds = RoundCounter()
-        self._routes: Routes | None = None
+        self._enrolled: Enrolled | None = None
+        self._epoch: int | None = None
         self._prepared: tuple[int, dict[int, messages.Prepare]] = (0, {})
 
     def open_setup(self) -> ServerSetup:
@@ -313,23 +409,40 @@ class Server:
     @property
     def enrolled(self) -> bool:
         """Whether a set-up is in use."""
-        return self._routes is not None
+        return self._enrolled is not None
+
+    def serves(self, index: int) -> bool:
+        """Whether the set-up in use is that of the round's epoch."""
+        epoch = index // self.session.epoch
+        return self._enrolled is not None and self._epoch in (None, epoch)
+
+    @property
+    def barred(self) -> Mapping[int, str]:
+        """By client that is in no later cohort of this set-up, what it did."""
+        return {} if self._enrolled is None else self._enrolled.barred
 
     def enrol(self, setup: ServerSetup) -> None:
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
-        self._routes, self._prepared = Routes(setup.group), (0, {})
+        self._enrolled, self._prepared = Enrolled(setup, self._key), (0, {})
+        self._epoch = None
 
     def open_round(self, terms: RoundTerms) -> "ServerRound":
-        """Begin a round; LocalError unless its number is above that of every earlier one."""
-        if self._routes is None:
-            raise LocalError("there is no set-up to open a round in")
+        """Begin a round; LocalError unless its number is above that of every earlier one.
+
+        LocalError, too, for a round of another epoch than the set-up has served.
+        """
+        if self._enrolled is None or not self.serves(terms.index):
+            raise LocalError(f"there is no set-up to open round {terms.index} in")
         scope = RoundScope(self.session, terms)
         self._rounds.spend(terms.index)
+        self._epoch = terms.index // self.session.epoch
         index, came = self._prepared
         prepared = came if index == terms.index else {}
+        for client in self._enrolled.barred:
+            prepared.pop(client, None)
         following: dict[int, messages.Prepare] = {}
         self._prepared = (terms.index + 1, following)
-        return ServerRound(scope, self._routes, prepared, following)
+        return ServerRound(scope, self._enrolled, prepared, following)
 
 
 class ServerRound:
@@ -342,7 +455,9 @@ class ServerRound:
     __slots__ = (
         "_answered",
         "_asked",
+        "_closed",
         "_cohort_signatures",
+        "_enrolled",
         "_following",
         "_group",
         "_prepared",
@@ -353,6 +468,7 @@ class ServerRound:
         "_state",
         "_sum",
         "_total",
+        "refused",
         "scope",
         "survivors",
     )
@@ -360,18 +476,23 @@ class ServerRound:
     def __init__(
         self,
         scope: RoundScope,
-        routes: Routes,
+        enrolled: Enrolled,
         prepared: dict[int, messages.Prepare],
         following: dict[int, messages.Prepare],
     ) -> None:
         self.scope = scope
         self.survivors: tuple[int, ...] = ()
-        self._routes = routes
-        self._group = routes.group
+        self.refused: dict[int, str] = {}
+        """By client that is out of the round, what it did."""
+        self._enrolled = enrolled
+        self._routes = enrolled.routes
+        self._group = enrolled.routes.group
         self._state = ServerState.PREPARE
-        self._asked = dict.fromkeys(routes.group.members)
+        asked = (client for client in enrolled.present if client not in enrolled.barred)
+        self._asked = dict.fromkeys(asked)
         self._answered: set[int] = set(prepared)
         self._spoke: set[int] = set()
+        self._closed: dict[int, tuple[int, ...]] = {}
         self._prepared = prepared
         self._following = following
         self._sum = np.zeros(scope.words, dtype=np.uint64)
@@ -393,7 +514,11 @@ class ServerRound:
     @property
     def waiting(self) -> tuple[int, ...]:
         """The clients that this stage has asked and that have not answered, ascending."""
-        return tuple(client for client in self._asked if client not in self._answered)
+        return tuple(
+            client
+            for client in self._asked
+            if client not in self._answered and client not in self.refused
+        )
 
     @property
     def total(self) -> UnitArray:
@@ -406,27 +531,39 @@ class ServerRound:
         return self._total
 
     def receive(self, sender: int, data: bytes) -> None:
-        """Take one message that the transport says `sender` sent."""
-        state = self._take()
-        if sender not in self._asked:
-            raise PeerError(f"client {sender} was not asked in state {state.name}")
-        kind = message_type(data, self.scope.place, sender)
-        take = _INBOUND.get((state, kind))
-        if take is None:
-            raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
+        """Take one message that the transport says `sender` sent.
+
+        PeerError for any that the stage does not take; whoever sent it is out of the round, but
+        for one that it has answered already.
+        """
+        if self._state not in _ADVANCE:
+            raise PeerError(f"no message is allowed in state {self._state.name}")
+        if sender not in self._asked or sender in self.refused:
+            raise PeerError(f"client {sender} was not asked in state {self._state.name}")
         if sender in self._spoke:
             raise PeerError(f"client {sender} sent a second message in one stage")
-        take(self, sender, data)
+        try:
+            self._take(sender, data)
+        except PeerError as error:
+            self.refused[sender] = str(error)
+            self._answered.discard(sender)
+            raise
         self._answered.add(sender)
         self._spoke.add(sender)
-        self._state = state
+
+    def _take(self, sender: int, data: bytes) -> None:
+        kind = message_type(data, self.scope.place, sender)
+        take = _INBOUND.get((self._state, kind))
+        if take is None:
+            raise PeerError(f"a {kind.name} message is not allowed in state {self._state.name}")
+        take(self, sender, data)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage; what to send to each client, empty once the round is done.
 
-        MissingClientError where fewer answered than the round needs.
+        MissingClientError where fewer answered than the round needs; the round is over then.
         """
-        state = self._take()
+        state, self._state = self._state, ServerState.ABORTED
         if state not in _ADVANCE:
             raise LocalError(f"there is no stage to close in state {state.name}")
         present = tuple(client for client in self._asked if client in self._answered)
@@ -450,11 +587,6 @@ class ServerRound:
             f"and enough of them around each client), so nothing is revealed"
         )
 
-    def _take(self) -> ServerState:
-        """Fail-safe: set ABORTED and return the old state; success restores it."""
-        state, self._state = self._state, ServerState.ABORTED
-        return state
-
     def _add_prepare(self, sender: int, data: bytes) -> None:
         degree = self._group.degree
         prepare = messages.decode_prepare(data, self.scope.place, sender, degree)
@@ -463,11 +595,13 @@ class ServerRound:
             raise PeerError(f"client {sender} prepared the round twice, and differently")
 
     def _add_masked(self, sender: int, data: bytes) -> None:
-        degree = self._group.degree
-        words, signature, following = messages.decode_masked(data, self.scope, sender, degree)
-        self._sum += words
-        self._cohort_signatures[sender] = signature
-        self._following[sender] = following
+        inputs = self._enrolled.inputs[sender]
+        masked = messages.decode_masked(data, self.scope, sender, self._group, inputs)
+        self._sum += masked.words
+        self._cohort_signatures[sender] = masked.cohort
+        self._closed[sender] = decode_set(masked.closed, self._group.neighbours(sender))
+        if masked.following is not None:
+            self._following[sender] = masked.following
 
     def _add_consistent(self, sender: int, data: bytes) -> None:
         self._signatures[sender] = messages.decode_consistent(data, self.scope.place, sender)
@@ -480,6 +614,7 @@ class ServerRound:
         self._shares.add(sender, shares)
 
     def _close_prepare(self, cohort: tuple[int, ...]) -> "_Step":
+        self._prepared = {client: self._prepared[client] for client in cohort}
         there, place = encode_set(cohort, self._group.members), self.scope.place
         outbound = {
             client: messages.encode_cohort(there, relayed, place)
@@ -488,6 +623,7 @@ class ServerRound:
         return outbound, ServerState.INPUT
 
     def _close_input(self, survivors: tuple[int, ...]) -> "_Step":
+        self._judge_seals(survivors)
         self.survivors = survivors
         there, place = encode_set(survivors, self._group.members), self.scope.place
         if len(survivors) < len(self._prepared):
@@ -496,6 +632,22 @@ class ServerRound:
         signed = self._listed(self._cohort_signatures)
         message = messages.encode_survivors(there, signed, place)
         return dict.fromkeys(survivors, message), self._ask_shares()
+
+    def _judge_seals(self, survivors: tuple[int, ...]) -> None:
+        """Bar who sealed garbage; MissingClientError where too few hold shares of a client."""
+        accused = Counter(owner for k in survivors for owner in self._closed[k])
+        threshold, lost = self._group.threshold, []
+        for owner, accusers in sorted(accused.items()):
+            holders = set(self._group.holders(owner))
+            if accusers > max(0, 2 * threshold - len(holders) - 1):  # more than may be corrupt
+                self._enrolled.barred[owner] = f"{accusers} of its holders could not open its seals"
+                self._following.pop(owner, None)
+            if len(holders.intersection(survivors)) - accusers < threshold:
+                lost.append(owner)
+        if lost:
+            raise MissingClientError(
+                f"the shares of clients {lost} opened at fewer than {threshold} of their holders"
+            )
 
     def _close_consistency(self, signers: tuple[int, ...]) -> "_Step":
         message = messages.encode_signatures(self._listed(self._signatures), self.scope.place)
@@ -507,18 +659,30 @@ class ServerRound:
         return b"".join(messages.signature_entry(k, signatures[k]) for k in signers)
 
     def _ask_shares(self) -> ServerState:
-        self._shares = OpenedShares(self._routes, self._prepared)
+        self._shares = OpenedShares(self._routes, self._prepared, self._closed)
         return ServerState.UNMASK
 
     def _close_unmask(self, _: tuple[int, ...]) -> "_Step":
         if self._shares is None:
             raise LocalError("a round cannot be unmasked before shares were asked for")
         unmasking = Unmasking(self.scope, self._group, self._prepared, self.survivors, self._shares)
-        unmasking.unmask(self._sum)
+        try:
+            unmasking.unmask(self._sum)
+            self._total = self._unpacked()
+        except MissingClientError:
+            raise
+        except PeerError as error:
+            raise GarbledSumError(f"the round is void: {error}") from error
+        finally:
+            for liar in sorted(unmasking.liars):
+                self._enrolled.barred[liar] = "it gave a wrong share"
+                self._following.pop(liar, None)
+        return {}, ServerState.DONE
+
+    def _unpacked(self) -> UnitArray:
         terms = self.scope.terms
         limit = len(self.survivors) * terms.bound
-        self._total = self.scope.layout.unpack(self._sum, terms.length, limit)
-        return {}, ServerState.DONE
+        return self.scope.layout.unpack(self._sum, terms.length, limit)
 
 
 _Step = tuple[Mapping[int, bytes], ServerState]

@@ -17,12 +17,14 @@ import numpy as np
 from secure_fd.crypto.primitives import (
     EVERYONE,
     MAX_CLIENT,
+    PUBLIC_BYTES,
     SERVER,
     VERSION,
     IdentityPublic,
     Purpose,
     context,
     fields,
+    low_order,
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.knowledge import MODULUS_BITS, LaneLayout
@@ -220,14 +222,20 @@ class RoundTerms:
         return fields(*(number.to_bytes(8, "big") for number in numbers), self.subject)
 
 
+EPOCH_ROUNDS: Final = 1024
+"""Rounds that one set-up serves by default."""
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """A federation of pinned clients that will run many rounds.
 
     configuration: whatever else the parties agreed on, encoded. proxies: a commitment to the
-    proxy set. nonce: makes the ids of two sessions differ. degree: neighbours of a client; by
-    default what the roster's size needs. threshold: shares that open a secret; by default what
-    a lying server calls for. hybrid: whether channels add ML-KEM-768 to X25519.
+    proxy set. nonce: makes the ids of two sessions differ. server: the server's X25519 key, under
+    which inputs are authenticated to it. degree: neighbours of a client; by default what the
+    roster's size needs. threshold: shares that open a secret; by default what a lying server
+    calls for. hybrid: whether channels add HPKE with ML-KEM-768 to X25519. epoch: rounds that one
+    set-up serves, those of equal index // epoch; the next one needs another set-up.
     id: the hash of all of it, with modulus and protocol version.
     """
 
@@ -235,9 +243,11 @@ class Session:
     configuration: bytes
     proxies: bytes
     nonce: bytes
+    server: bytes
     degree: int | None = None
     threshold: int | None = None
     hybrid: bool = False
+    epoch: int = EPOCH_ROUNDS
     modulus_bits: int = MODULUS_BITS
     id: bytes = field(init=False)
 
@@ -246,16 +256,25 @@ class Session:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_CLIENT:
                 raise ConfigurationError(name, value, f"use 1 to {MAX_CLIENT}")
+        if self.epoch < 1:
+            raise ConfigurationError("epoch", self.epoch, "use 1 round or more")
+        if len(self.server) != PUBLIC_BYTES or low_order(self.server):
+            allowed = f"use an X25519 key of {PUBLIC_BYTES} bytes"
+            raise ConfigurationError("server", self.server.hex(), allowed)
         label = context(
             Purpose.SESSION, session=self.nonce, terms=b"", sender=EVERYONE, receiver=EVERYONE
         )
-        numbers = (self.degree or 0, self.threshold or 0, int(self.hybrid), self.modulus_bits)
+        numbers = (
+            *(self.degree or 0, self.threshold or 0, int(self.hybrid)),
+            *(self.epoch, self.modulus_bits),
+        )
         agreed = fields(
             label,
             *(number.to_bytes(8, "big") for number in numbers),
             self.roster.encode(),
             self.configuration,
             self.proxies,
+            self.server,
         )
         object.__setattr__(self, "id", hashlib.sha256(agreed).digest())
 
@@ -348,7 +367,8 @@ class RoundScope:
 class Group:
     """The clients of a session that joined it, and who of them masks with whom.
 
-    members: ascending. view: the hash of the member list that all of them signed. seed: 32
+    members: ascending. view: a hash of the list of those that joined, which all of them signed, of
+    who of these went on, and of the seed: what makes one set-up another than any before. seed: 32
     bytes that all of them drew together, public once set-up is over. degree: neighbours of every
     member. threshold: shares that open a secret of a member, of which it and its neighbours hold
     one each. quorum: the fewest members that any sum may have. committee: whose signatures,
@@ -417,7 +437,8 @@ class Floors:
     input from the sum, so fewer than three need insecure_pair, and one is never allowed.
     lying_server: whether thresholds must hold against a server that lies, not only against one
     that is curious. degree: the fewest neighbours; by default what the group's size needs.
-    bound: the largest value that it will ever send, noise included.
+    bound: the largest value that it will ever send, noise included. quantum_safe: whether
+    sessions without ML-KEM-768 are refused.
     """
 
     cohort: int = MIN_COHORT
@@ -425,6 +446,7 @@ class Floors:
     degree: int | None = None
     bound: int = MAX_BOUND
     insecure_pair: bool = False
+    quantum_safe: bool = False
 
     def __post_init__(self) -> None:
         least = 2 if self.insecure_pair else MIN_COHORT
@@ -432,7 +454,9 @@ class Floors:
             raise ConfigurationError("cohort", self.cohort, f"use {least} or more")
 
     def check_session(self, session: Session) -> None:
-        """Refuse a roster below the cohort, or another modulus than 2**64."""
+        """Refuse a roster below the cohort, another modulus than 2**64, or weaker channels."""
+        if self.quantum_safe and not session.hybrid:
+            raise LocalError("hybrid: channels without ML-KEM-768 are below this client's floor")
         if session.modulus_bits != MODULUS_BITS:
             raise LocalError(f"modulus_bits: {session.modulus_bits} is refused; use {MODULUS_BITS}")
         if len(session.roster) < self.cohort:

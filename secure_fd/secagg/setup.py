@@ -2,36 +2,51 @@
 
 Rules a client keeps, whatever the server sends:
  1. Its roster is pinned; the member list is a part of it, names this client with its own keys,
-    and is not below its floor.
- 2. Every member has signed the very list that this client signed, and with it each member's
-    channel key; one signature that fails ends the set-up.
+    and is not below its floor; nor are those of it that reveal.
+ 2. Every member that goes on has signed the very list that this client signed, and with it each
+    member's channel key; one signature that fails ends the set-up.
  3. The joint seed, and with it the graph, depends on a nonce of every member, which it committed
-    to before it saw another's.
+    to before it saw another's. A server can call members late, and so choose among seeds: the
+    degree of a sparse graph allows for that, and a complete graph does not depend on the seed.
  4. Any failure leaves the set-up aborted, for good, and its keys dropped.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from secure_fd.crypto.primitives import (
+    CAPSULE_SECRET_BYTES,
+    EVERYONE,
     PUBLIC_BYTES,
     SERVER,
     AgreementKey,
+    Authenticator,
+    CapsuleKey,
     IdentityKey,
-    KemKey,
+    Purpose,
     RandomBytes,
     SecretHolder,
+    derive_key,
     draw,
-    encapsulate,
+    fields,
     joint_seed,
+    seal_capsule,
 )
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
-from secure_fd.secagg.messages import Channel
-from secure_fd.secagg.session import Floors, Group, MessageType, Session, message_type
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.graph import threshold
+from secure_fd.secagg.session import (
+    Floors,
+    Group,
+    MessageType,
+    Session,
+    encode_set,
+    message_type,
+)
 
 
 class SetupState(Enum):
@@ -47,39 +62,43 @@ class SetupState(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enrolment(SecretHolder):
-    """What a client takes from a set-up into the rounds."""
+    """What a client takes from a set-up into the rounds.
+
+    channels: by neighbour that went on to the end. authenticator: of inputs to the server.
+    """
 
     group: Group
     channels: Mapping[int, Channel] = field(repr=False)
+    authenticator: Authenticator
 
 
 class _Held(SecretHolder):
     """What a set-up must forget when it ends."""
 
     __slots__ = (
-        "capsules",
+        "capsule_key",
         "channel_key",
         "group",
-        "kem_key",
-        "members",
+        "listed",
         "nonce",
         "peer_keys",
+        "secrets",
         "view",
     )
 
     def __init__(self, session: Session, nonce: bytes, random: RandomBytes) -> None:
         self.nonce = nonce
         self.channel_key = AgreementKey.generate(random)
-        self.kem_key = KemKey.generate(random) if session.hybrid else None
-        self.members: tuple[messages.Member, ...] = ()
+        self.capsule_key = CapsuleKey.generate(random) if session.hybrid else None
+        self.listed: tuple[messages.Member, ...] = ()
         self.view = b""
         self.group: Group | None = None
         self.peer_keys: dict[int, bytes] = {}
-        self.capsules: dict[int, tuple[bytes, bytes]] = {}
+        self.secrets: dict[int, bytes] = {}
 
     @property
     def public(self) -> bytes:
-        return self.channel_key.public + (self.kem_key.public if self.kem_key else b"")
+        return self.channel_key.public + (self.capsule_key.public if self.capsule_key else b"")
 
 
 class ClientSetup(SecretHolder):
@@ -94,6 +113,7 @@ class ClientSetup(SecretHolder):
         "_held",
         "_identity",
         "_join",
+        "_random",
         "_state",
         "number",
         "session",
@@ -112,6 +132,7 @@ class ClientSetup(SecretHolder):
         self.session = session
         self._identity = identity
         self._floors = floors
+        self._random = random
         nonce = draw(random, messages.NONCE_BYTES) if nonce is None else nonce
         self._held: _Held | None = _Held(session, nonce, random)
         self._join = messages.Join.signed(session, number, self._held.public, nonce, identity)
@@ -155,70 +176,113 @@ class ClientSetup(SecretHolder):
         return state, held
 
     def _answer_members(self, data: bytes, held: _Held) -> "_Step":
-        held.members = messages.decode_members(data, self.session)
-        if self._join.member not in held.members:
+        held.listed = messages.decode_members(data, self.session)
+        if self._join.member not in held.listed:
             raise PeerError(f"the member list leaves out or alters client {self.number}")
-        least = self._floors.members(self.session)
-        if len(held.members) < least:
-            raise PeerError(
-                f"{len(held.members)} members are fewer than the {least} that "
-                f"client {self.number} insists on"
-            )
-        held.view = messages.view_of(self.session, held.members)
+        self._check_number(len(held.listed))
+        held.view = messages.view_of(self.session, held.listed)
         reveal = messages.Reveal.signed(
             self.session, self.number, held.view, held.nonce, self._identity
         )
         return messages.encode_reveal(reveal, self.session, self.number), SetupState.REVEALED
 
+    def _check_number(self, members: int) -> None:
+        least = self._floors.members(self.session)
+        if members < least:
+            raise PeerError(
+                f"{members} members are fewer than the {least} that client {self.number} insists on"
+            )
+
     def _answer_agreed(self, data: bytes, held: _Held) -> "_Step":
-        neighbours = self.session.degree_of(len(held.members))
-        reveals, keys = messages.decode_agreed(data, self.session, len(held.members), neighbours)
-        for member, reveal in zip(held.members, reveals, strict=True):
-            reveal.verify(self.session, member, held.view)
-        numbers = tuple(member.client for member in held.members)
-        seed = joint_seed([reveal.nonce for reveal in reveals])
-        held.group = Group(self.session, numbers, held.view, seed)
+        by_number = {member.client: member for member in held.listed}
+        members, reveals, keys = messages.decode_agreed(data, self.session, tuple(by_number))
+        if self.number not in members:
+            raise PeerError(f"client {self.number} revealed, and the server went on without it")
+        self._check_number(len(members))
+        for number, reveal in zip(members, reveals, strict=True):
+            reveal.verify(self.session, by_number[number], held.view)
+        held.group = group_of(self.session, held.view, tuple(by_number), members, reveals)
         self._floors.check_group(held.group)
         held.peer_keys = dict(zip(held.group.neighbours(self.number), keys, strict=True))
-        digests = {member.client: member.digest for member in held.members}
         for peer, public in held.peer_keys.items():
-            if hashlib.sha256(public).digest() != digests[peer]:
+            if hashlib.sha256(public).digest() != by_number[peer].digest:
                 raise PeerError(f"the keys of client {peer} are not those that it signed")
-        return self._encapsulate(held) if self.session.hybrid else self._finish(held, {})
+        return self._seal_capsules(held) if self.session.hybrid else self._finish(held)
 
-    def _encapsulate(self, held: _Held) -> "_Step":
-        held.capsules = {
-            peer: encapsulate(public[PUBLIC_BYTES:])
-            for peer, public in held.peer_keys.items()
-            if peer > self.number
-        }
-        sent = [ciphertext for _, ciphertext in held.capsules.values()]
+    def _seal_capsules(self, held: _Held) -> "_Step":
+        """A secret for each neighbour of a higher number; the lower ones send theirs."""
+        higher = [peer for peer in held.peer_keys if peer > self.number]
+        held.secrets = {peer: draw(self._random, CAPSULE_SECRET_BYTES) for peer in higher}
+        sent = [
+            seal_capsule(
+                held.peer_keys[peer][PUBLIC_BYTES:], secret, _capsule_info(held, self.number, peer)
+            )
+            for peer, secret in held.secrets.items()
+        ]
         return (
             messages.encode_capsules(sent, self.session, self.number),
             SetupState.SENT_CAPSULES,
         )
 
     def _answer_capsules(self, data: bytes, held: _Held) -> "_Step":
-        lower = [peer for peer in held.peer_keys if peer < self.number]
-        received = messages.decode_capsules(data, self.session, SERVER, len(lower))
-        capsules = dict(held.capsules)
-        for peer, ciphertext in zip(lower, received, strict=True):
-            if held.kem_key is None:
-                raise LocalError("a session without ML-KEM has no capsules")
-            capsules[peer] = (held.kem_key.decapsulate(ciphertext), ciphertext)
-        return self._finish(held, capsules)
+        """Who sent none has left. A capsule that does not open is as good as none."""
+        if held.group is None or held.capsule_key is None:
+            raise LocalError("a session without ML-KEM has no capsules")
+        present, received = messages.decode_relayed(data, held.group, self.number)
+        self._check_number(len(present))
+        there = set(present)
+        held.secrets = {peer: secret for peer, secret in held.secrets.items() if peer in there}
+        for peer, capsule in received.items():
+            info, what = _capsule_info(held, peer, self.number), f"client {peer}'s capsule"
+            try:
+                held.secrets[peer] = held.capsule_key.open(capsule, info, what)
+            except PeerError:
+                held.secrets[peer] = draw(self._random, CAPSULE_SECRET_BYTES)
+        return self._finish(held)
 
-    def _finish(self, held: _Held, capsules: Mapping[int, tuple[bytes, bytes]]) -> "_Step":
+    def _finish(self, held: _Held) -> "_Step":
+        """Both keys in one channel: the capsule's secret, and what names the two that agreed."""
         if held.group is None:
             raise LocalError("a set-up cannot end before its members have agreed")
+        peers = held.secrets if self.session.hybrid else held.peer_keys
         channels = {}
-        for peer, public in held.peer_keys.items():
-            secret, ciphertext = capsules.get(peer, (b"", b""))
-            agreed = held.channel_key.exchange(public[:PUBLIC_BYTES]) + secret
-            bound = held.group.view + hashlib.sha256(ciphertext).digest()
-            channels[peer] = Channel(self.session.id, self.number, peer, agreed, bound)
-        self._enrolment = Enrolment(held.group, channels)
+        for peer in sorted(peers):
+            agreed = held.channel_key.exchange(held.peer_keys[peer][:PUBLIC_BYTES])
+            secret = agreed + held.secrets.get(peer, b"")
+            channels[peer] = Channel.agreed(
+                self.session, self.number, peer, secret, held.group.view
+            )
+        key = held.channel_key.exchange(self.session.server)
+        inputs = input_authenticator(held.group, self.number, key)
+        self._enrolment = Enrolment(held.group, channels, inputs)
         return None, SetupState.DONE
+
+
+def group_of(
+    session: Session,
+    view: bytes,
+    listed: tuple[int, ...],
+    members: tuple[int, ...],
+    reveals: Sequence[messages.Reveal],
+) -> Group:
+    """The group of those that revealed. view: of the list that all of them signed."""
+    seed = joint_seed([reveal.nonce for reveal in reveals])
+    label = session.place.context(Purpose.GROUP, SERVER, EVERYONE)
+    agreed = fields(label, view, encode_set(members, listed), seed)
+    return Group(session, members, hashlib.sha256(agreed).digest(), seed)
+
+
+def input_authenticator(group: Group, client: int, secret: bytes) -> Authenticator:
+    """Of a client's inputs to the server. secret: what their X25519 keys agree on."""
+    info = group.session.place.context(Purpose.INPUT_MAC, client, SERVER) + group.view
+    return Authenticator(derive_key(secret, salt=group.session.id, info=info))
+
+
+def _capsule_info(held: _Held, sender: int, receiver: int) -> bytes:
+    if held.group is None:
+        raise LocalError("a capsule belongs to a group")
+    place = held.group.session.place
+    return place.context(Purpose.CAPSULE, sender, receiver) + held.group.view
 
 
 _Step = tuple[bytes | None, SetupState]
@@ -238,8 +302,8 @@ _TRANSITIONS: Final[
 #
 # Rules:
 #  1. A stage takes one message from every client it asked, from nobody else and from nobody twice.
-#  2. Whoever joined is a member; a member that then goes missing ends the set-up, which may begin
-#     again without it. Nothing private has been used by then.
+#  2. Whoever is late, or sends what it should not, is out of the set-up; that goes on without it
+#     while enough are left. Nothing private has been used by then.
 #  3. Joins and reveals are checked against the pinned identities, so the client at fault is named.
 
 
@@ -261,6 +325,7 @@ class ServerSetup:
         "_group",
         "_joins",
         "_members",
+        "_refused",
         "_reveals",
         "_stage",
         "_view",
@@ -269,6 +334,7 @@ class ServerSetup:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._refused: set[int] = set()
         self._stage = SetupStage.JOINS
         self._joins: dict[int, messages.Join] = {}
         self._members: dict[int, messages.Member] = {}
@@ -289,37 +355,61 @@ class ServerSetup:
             raise LocalError(f"there is no group in stage {self._stage.name}")
         return self._group
 
+    @property
+    def present(self) -> tuple[int, ...]:
+        """The members that went on to the end."""
+        members = self.group.members
+        if not self.session.hybrid:
+            return members
+        return tuple(client for client in members if client in self._capsules)
+
+    def authenticator_key(self, client: int) -> bytes:
+        """The X25519 key that a member joined with."""
+        return self._joins[client].keys[:PUBLIC_BYTES]
+
     def receive(self, sender: int, data: bytes) -> None:
-        """Take one message that the transport says `sender` sent."""
-        stage = self._take()
+        """Take one message that the transport says `sender` sent.
+
+        PeerError for any that the stage does not take; whoever sent it is out of the set-up, but
+        for one that only repeats itself.
+        """
         if sender not in self.session.roster:
             raise PeerError(f"client {sender} is not on the pinned roster")
+        if sender in self._refused:
+            raise PeerError(f"client {sender} is out of this set-up")
+        if sender in self._answered():
+            raise PeerError(f"client {sender} sent a second message in one stage")
+        try:
+            self._take(sender, data)
+        except PeerError:
+            self._refused.add(sender)
+            raise
+
+    def _take(self, sender: int, data: bytes) -> None:
         kind = message_type(data, self.session.place, sender)
-        take = _INBOUND.get((stage, kind))
+        take = _INBOUND.get((self._stage, kind))
         if take is None:
-            raise PeerError(f"a {kind.name} message is not allowed in stage {stage.name}")
+            raise PeerError(f"a {kind.name} message is not allowed in stage {self._stage.name}")
         take(self, sender, data)
-        self._stage = stage
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage; what to send to each member, empty once the set-up is done.
 
-        MissingClientError where a member did not answer the stage.
+        MissingClientError where too few members are left.
         """
-        stage = self._take()
+        stage, self._stage = self._stage, SetupStage.ABORTED
         if stage not in _ADVANCE:
             raise LocalError(f"there is no stage to close in stage {stage.name}")
         outbound, self._stage = _ADVANCE[stage](self)
         return outbound
 
-    def _take(self) -> SetupStage:
-        """Leave the set-up aborted; whoever succeeds puts the stage back."""
-        stage, self._stage = self._stage, SetupStage.ABORTED
-        return stage
+    def _answered(self) -> Collection[int]:
+        if self._stage is SetupStage.REVEALS:
+            return self._reveals.keys()
+        return (self._joins if self._stage is SetupStage.JOINS else self._capsules).keys()
 
     def _add_join(self, sender: int, data: bytes) -> None:
         join = messages.decode_join(data, self.session, sender)
-        _refuse_repeat(sender, self._joins)
         join.verify(self.session)
         self._joins[sender] = join
 
@@ -327,21 +417,17 @@ class ServerSetup:
         if sender not in self._joins:
             raise PeerError(f"client {sender} reveals a nonce without having joined")
         reveal = messages.decode_reveal(data, self.session, sender)
-        _refuse_repeat(sender, self._reveals)
         reveal.verify(self.session, self._members[sender], self._view)
         self._reveals[sender] = reveal
 
     def _add_capsules(self, sender: int, data: bytes) -> None:
-        if sender not in self._joins or self._group is None:
-            raise PeerError(f"client {sender} sends capsules without having joined")
+        if self._group is None or sender not in self._group.members:
+            raise PeerError(f"client {sender} sends capsules without being in the group")
         count = len(_higher(self._group, sender))
-        ciphertexts = messages.decode_capsules(data, self.session, sender, count)
-        _refuse_repeat(sender, self._capsules)
-        self._capsules[sender] = ciphertexts
+        self._capsules[sender] = messages.decode_capsules(data, self.session, sender, count)
 
     def _close_joins(self) -> "_Step_server_setup":
-        if len(self._joins) < 2:
-            raise MissingClientError(f"{len(self._joins)} clients joined; a sum needs more")
+        self._require(self._joins, "joined")
         self._members = {client: self._joins[client].member for client in sorted(self._joins)}
         listed = tuple(self._members.values())
         self._view = messages.view_of(self.session, listed)
@@ -349,45 +435,43 @@ class ServerSetup:
         return dict.fromkeys(self._members, message), SetupStage.REVEALS
 
     def _close_reveals(self) -> "_Step_server_setup":
-        self._require_all(self._reveals)
-        numbers = tuple(self._members)
+        self._require(self._reveals, "revealed their nonces")
+        listed = tuple(self._members)
+        numbers = tuple(client for client in listed if client in self._reveals)
         reveals = [self._reveals[client] for client in numbers]
-        seed = joint_seed([reveal.nonce for reveal in reveals])
-        group = self._group = Group(self.session, numbers, self._view, seed)
-        outbound = {}
+        group = self._group = group_of(self.session, self._view, listed, numbers, reveals)
+        who, outbound = encode_set(numbers, listed), {}
         for client in numbers:
             keys = [self._joins[peer].keys for peer in group.neighbours(client)]
-            outbound[client] = messages.encode_agreed(reveals, keys, self.session)
+            outbound[client] = messages.encode_agreed(who, reveals, keys, self.session)
         return outbound, SetupStage.CAPSULES if self.session.hybrid else SetupStage.DONE
 
     def _close_capsules(self) -> "_Step_server_setup":
-        self._require_all(self._capsules)
+        self._require(self._capsules, "sent their capsules")
         if self._group is None:
             raise LocalError("capsules cannot be relayed before the members have agreed")
         relayed: dict[int, list[bytes]] = {client: [] for client in self._group.members}
-        for sender in self._group.members:
+        for sender in sorted(self._capsules):
             receivers = _higher(self._group, sender)
-            for peer, ciphertext in zip(receivers, self._capsules[sender], strict=True):
-                relayed[peer].append(ciphertext)
+            for peer, capsule in zip(receivers, self._capsules[sender], strict=True):
+                relayed[peer].append(capsule)
+        there = encode_set(self._capsules, self._group.members)
         outbound = {
-            client: messages.encode_capsules(ciphertexts, self.session, SERVER)
-            for client, ciphertexts in relayed.items()
+            client: messages.encode_relayed(there, relayed[client], self.session)
+            for client in sorted(self._capsules)
         }
         return outbound, SetupStage.DONE
 
-    def _require_all(self, seen: Mapping[int, object]) -> None:
-        missing = [client for client in sorted(self._joins) if client not in seen]
-        if missing:
-            raise MissingClientError(f"clients {missing} joined and then went missing")
+    def _require(self, seen: Mapping[int, object], what: str) -> None:
+        """MissingClientError below what a roster's threshold asks, as clients do."""
+        roster = len(self.session.roster)
+        least = max(2, threshold(roster))
+        if len(seen) < least:
+            raise MissingClientError(f"{len(seen)} of {roster} clients {what}; {least} are needed")
 
 
 def _higher(group: Group, client: int) -> tuple[int, ...]:
     return tuple(peer for peer in group.neighbours(client) if peer > client)
-
-
-def _refuse_repeat(sender: int, seen: Mapping[int, object]) -> None:
-    if sender in seen:
-        raise PeerError(f"client {sender} sent a second message in one stage")
 
 
 _Step_server_setup = tuple[Mapping[int, bytes], SetupStage]
