@@ -378,9 +378,10 @@ class Authenticator(SecretHolder):
     >>> Authenticator(bytes(32)).check(0, tag, "the message", b"words", b"and the rest")
     """
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "key")
 
     def __init__(self, key: bytes) -> None:
+        self.key = key
         self._key = AES256(key)
 
     def tag(self, index: int, *parts: bytes | memoryview) -> bytes:

@@ -21,10 +21,17 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
-from secure_fd.crypto.primitives import SERVER, IdentityKey, RandomBytes, SecretHolder
+from secure_fd.crypto.primitives import (
+    SERVER,
+    Authenticator,
+    IdentityKey,
+    RandomBytes,
+    SecretHolder,
+)
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg import messages
+from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import (
     NO_SHARES,
     Prepared,
@@ -35,6 +42,7 @@ from secure_fd.secagg.masks import (
     prepare,
     self_stream,
 )
+from secure_fd.secagg.memory import Keep, Memory
 from secure_fd.secagg.messages import Prepare
 from secure_fd.secagg.session import (
     Floors,
@@ -338,6 +346,7 @@ class Client(SecretHolder):
         "_enrolment",
         "_epoch",
         "_identity",
+        "_keep",
         "_prepared",
         "_random",
         "_rounds",
@@ -355,7 +364,13 @@ class Client(SecretHolder):
         session: Session,
         floors: Floors | None = None,
         random: RandomBytes = os.urandom,
+        keep: Keep | None = None,
+        memory: bytes | None = None,
     ) -> None:
+        """keep: writes what must outlive this process, before anything that hangs on it leaves.
+
+        memory: what an earlier process kept last; LocalError for what is not of this session.
+        """
         if number not in session.roster:
             raise LocalError(f"client {number} is not on the pinned roster")
         if session.roster[number].raw != identity.public.raw:
@@ -372,6 +387,41 @@ class Client(SecretHolder):
         self._epoch: int | None = None
         self._prepared: Prepared | None = None
         self._unconfirmed: Prepare | None = None
+        self._keep = keep
+        if memory is not None:
+            self._recall(Memory.decode(memory, session))
+
+    def _recall(self, known: Memory) -> None:
+        """Go on where an earlier process stood; what it had prepared for a round is lost."""
+        self._rounds, self._setups = RoundCounter(known.last), known.setups
+        if known.group is None:
+            return
+        channels = {
+            peer: Channel.restored(self.session, self.number, peer, state)
+            for peer, state in known.channels.items()
+        }
+        inputs = Authenticator(known.inputs[self.number])
+        self._enrolment = Enrolment(known.group, channels, inputs)
+        self._epoch = known.last // self.session.epoch if known.used else None
+
+    def memory(self) -> bytes:
+        """What must outlive this process, for a file that nobody else reads: it holds keys."""
+        enrolment, states = self._enrolment, {}
+        if enrolment is not None:
+            states = {peer: channel.state() for peer, channel in enrolment.channels.items()}
+        known = Memory(
+            last=self._rounds.last,
+            setups=self._setups,
+            used=self._epoch is not None,
+            group=None if enrolment is None else enrolment.group,
+            channels=states,
+            inputs={} if enrolment is None else {self.number: enrolment.authenticator.key},
+        )
+        return known.encode(self.session)
+
+    def _write(self) -> None:
+        if self._keep is not None:
+            self._keep(self.memory())
 
     def open_setup(self, nonce: bytes | None = None) -> ClientSetup:
         """Begin a set-up. nonce: its part in the joint seed, drawn by default.
@@ -382,6 +432,7 @@ class Client(SecretHolder):
         if self._setups == MAX_SETUPS:
             raise LocalError(f"setups: {MAX_SETUPS} were begun and no round ended; open a session")
         self._setups += 1
+        self._write()
         return ClientSetup(
             self.number, self._identity, self.session, self.floors, self._random, nonce
         )
@@ -400,6 +451,7 @@ class Client(SecretHolder):
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
         self._enrolment, self._prepared, self._unconfirmed = setup.enrolment, None, None
         self._epoch = None
+        self._write()
 
     def open_round(self, terms: RoundTerms) -> ClientRound:
         """Begin a round; LocalError unless its number is above that of every earlier one.
@@ -412,6 +464,7 @@ class Client(SecretHolder):
         scope = RoundScope(self.session, terms)
         self._rounds.spend(terms.index)
         self._epoch = terms.index // self.session.epoch
+        self._write()
         return ClientRound(self, scope, self._enrolment)
 
     def sign(self, text: bytes) -> bytes:
@@ -429,6 +482,7 @@ class Client(SecretHolder):
         self._prepared, self._unconfirmed = prepare(
             enrolment.group, place, self.number, enrolment.channels, self._random
         )
+        self._write()
         return self._unconfirmed
 
     def confirm(self, index: int) -> None:

@@ -36,6 +36,7 @@ from secure_fd.secagg.masks import (
     round_key,
     self_stream,
 )
+from secure_fd.secagg.memory import Keep, Memory
 from secure_fd.secagg.messages import SEALED_BYTES, Prepare
 from secure_fd.secagg.session import (
     Group,
@@ -371,28 +372,44 @@ class ServerState(Enum):
 
 
 class Enrolled(SecretHolder):
-    """What a set-up gave the server. barred: who is in no later cohort, by what it did."""
+    """What a set-up gave the server. inputs: tags, by client that went on to the end.
 
-    __slots__ = ("barred", "inputs", "present", "routes")
+    barred: by client that is in no later cohort, what it did.
+    """
 
-    def __init__(self, setup: ServerSetup, key: AgreementKey) -> None:
-        self.routes = Routes(setup.group)
-        self.present = setup.present
+    __slots__ = ("barred", "inputs", "routes")
+
+    def __init__(self, group: Group, inputs: Mapping[int, Authenticator]) -> None:
+        self.routes, self.inputs = Routes(group), inputs
         self.barred: dict[int, str] = {}
-        self.inputs: dict[int, Authenticator] = {
-            client: input_authenticator(
-                setup.group, client, key.exchange(setup.authenticator_key(client))
-            )
-            for client in setup.present
-        }
+
+    @classmethod
+    def of(cls, setup: ServerSetup, key: AgreementKey) -> "Enrolled":
+        """key: the server's, that clients authenticate their inputs to."""
+        return cls(
+            setup.group,
+            {
+                client: input_authenticator(
+                    setup.group, client, key.exchange(setup.authenticator_key(client))
+                )
+                for client in setup.present
+            },
+        )
 
 
 class Server(SecretHolder):
     """A server for a whole session. key: the X25519 key that inputs are authenticated to."""
 
-    __slots__ = ("_enrolled", "_epoch", "_key", "_prepared", "_rounds", "session")
+    __slots__ = ("_enrolled", "_epoch", "_keep", "_key", "_prepared", "_rounds", "session")
 
-    def __init__(self, session: Session, key: AgreementKey) -> None:
+    def __init__(
+        self,
+        session: Session,
+        key: AgreementKey,
+        keep: Keep | None = None,
+        memory: bytes | None = None,
+    ) -> None:
+        """keep: writes what must outlive this process. memory: what an earlier one kept last."""
         if key.public != session.server:
             raise LocalError("the server's key is not the one that the session pins")
         self.session = session
@@ -401,6 +418,36 @@ class Server(SecretHolder):
         self._enrolled: Enrolled | None = None
         self._epoch: int | None = None
         self._prepared: tuple[int, dict[int, messages.Prepare]] = (0, {})
+        self._keep = keep
+        if memory is not None:
+            self._recall(Memory.decode(memory, session))
+
+    def _recall(self, known: Memory) -> None:
+        """Go on where an earlier process stood; clients prepare their next round anew."""
+        self._rounds = RoundCounter(known.last)
+        if known.group is None:
+            return
+        inputs = {client: Authenticator(key) for client, key in known.inputs.items()}
+        self._enrolled = Enrolled(known.group, inputs)
+        self._enrolled.barred = dict.fromkeys(known.barred, "it was barred before a restart")
+        self._epoch = known.last // self.session.epoch if known.used else None
+
+    def memory(self) -> bytes:
+        """What must outlive this process, for a file that nobody else reads: it holds keys."""
+        enrolled = self._enrolled
+        known = Memory(
+            last=self._rounds.last,
+            setups=0,
+            used=self._epoch is not None,
+            group=None if enrolled is None else enrolled.routes.group,
+            inputs={} if enrolled is None else {k: t.key for k, t in enrolled.inputs.items()},
+            barred=tuple(self.barred),
+        )
+        return known.encode(self.session)
+
+    def _write(self) -> None:
+        if self._keep is not None:
+            self._keep(self.memory())
 
     def open_setup(self) -> ServerSetup:
         """Begin a set-up."""
@@ -423,8 +470,9 @@ class Server(SecretHolder):
 
     def enrol(self, setup: ServerSetup) -> None:
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
-        self._enrolled, self._prepared = Enrolled(setup, self._key), (0, {})
+        self._enrolled, self._prepared = Enrolled.of(setup, self._key), (0, {})
         self._epoch = None
+        self._write()
 
     def open_round(self, terms: RoundTerms) -> "ServerRound":
         """Begin a round; LocalError unless its number is above that of every earlier one.
@@ -436,6 +484,7 @@ class Server(SecretHolder):
         scope = RoundScope(self.session, terms)
         self._rounds.spend(terms.index)
         self._epoch = terms.index // self.session.epoch
+        self._write()
         index, came = self._prepared
         prepared = came if index == terms.index else {}
         for client in self._enrolled.barred:
@@ -488,7 +537,7 @@ class ServerRound:
         self._routes = enrolled.routes
         self._group = enrolled.routes.group
         self._state = ServerState.PREPARE
-        asked = (client for client in enrolled.present if client not in enrolled.barred)
+        asked = (client for client in enrolled.inputs if client not in enrolled.barred)
         self._asked = dict.fromkeys(asked)
         self._answered: set[int] = set(prepared)
         self._spoke: set[int] = set()

@@ -312,8 +312,13 @@ class RoundCounter:
 
     __slots__ = ("_last",)
 
-    def __init__(self) -> None:
-        self._last = -1
+    def __init__(self, last: int = -1) -> None:
+        self._last = last
+
+    @property
+    def last(self) -> int:
+        """The newest round that began, -1 before any."""
+        return self._last
 
     def spend(self, index: int) -> None:
         """Begin a round; LocalError unless its number is above that of every earlier one."""
