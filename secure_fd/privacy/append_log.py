@@ -15,23 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from secure_fd.crypto.primitives import SecretHolder, fields
+from secure_fd.durable import FAILURES, connected, lock_of, made, sync_folder
 from secure_fd.errors import ConfigurationError, LocalError, SecureFDError
 
 _APPLICATION: Final = 0x5EFD1ED6
 _FORMAT: Final = 1
-_PATIENCE: Final = 5.0
-"""Seconds to wait for somebody who reads the file."""
-
-_FAILURES: Final = (sqlite3.Error, UnicodeError)
-"""What comes of a file that cannot be read, or whose text is none."""
-
-_SETTINGS: Final = (
-    "trusted_schema = OFF",
-    "cell_size_check = ON",
-    "journal_mode = DELETE",
-    "synchronous = EXTRA",
-    "fullfsync = ON",
-)
 _MARK_NAMES: Final = ("PRAGMA application_id", "PRAGMA user_version")
 _MARKS: Final = (f"{_MARK_NAMES[0]} = {_APPLICATION}", f"{_MARK_NAMES[1]} = {_FORMAT}")
 _ONE: Final = "SELECT number, kind, request, body, chain FROM entries WHERE number = ?"
@@ -88,7 +76,7 @@ class AppendLog(SecretHolder):
     @classmethod
     def in_memory(cls) -> Self:
         """Lost with this process."""
-        made = cls("in memory", _connected(None))
+        made = cls("in memory", connected(None))
         made._write(_SCHEMA)
         return made
 
@@ -98,7 +86,7 @@ class AppendLog(SecretHolder):
         made = cls._locked(path, new=True)
         try:
             made._write((*_MARKS, *_SCHEMA), Entry(1, kind, b"", body))
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except LocalError:
             made.close()
             raise
@@ -125,11 +113,11 @@ class AppendLog(SecretHolder):
 
     @classmethod
     def _locked(cls, path: Path, *, new: bool) -> Self:
-        lock = _lock_of(path)
+        lock = lock_of(path)
         try:
-            if new and not _made(path):
+            if new and not made(path):
                 raise ConfigurationError("path", str(path), "it exists: open it, or name a new one")
-            return cls(str(path), _connected(path), lock)
+            return cls(str(path), connected(path), lock)
         except SecureFDError:
             lock.close()
             raise
@@ -185,7 +173,7 @@ class AppendLog(SecretHolder):
                 self._database.execute(statement)
             chain = self._chain if entry is None else self._insert(entry)
             self._database.execute("COMMIT")
-        except _FAILURES as failure:
+        except FAILURES as failure:
             raise self._fault(f"an entry could not be written: {failure}") from failure
         self._chain, self._count = chain, self._count + (entry is not None)
         self._usable = True
@@ -215,7 +203,7 @@ class AppendLog(SecretHolder):
         """What a query finds; LocalError where the file cannot be read."""
         try:
             return self._database.execute(query, values).fetchall()
-        except _FAILURES as failure:
+        except FAILURES as failure:
             raise self._fault(f"it is damaged or cannot be read: {failure}") from failure
 
     def _fault(self, what: str) -> LocalError:
@@ -226,63 +214,3 @@ class AppendLog(SecretHolder):
             raise self._fault("a forked process has no part in its parent's file: open it there")
         if not self._usable:
             raise self._fault("it was closed, or an entry could not be written: open it again")
-
-
-def _connected(path: Path | None) -> sqlite3.Connection:
-    """Where a commit returns only after the disk has it. LocalError for what is no database."""
-    address = ":memory:" if path is None else f"{path.as_uri()}?mode=rw"
-    made = sqlite3.connect(
-        address, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=True
-    )
-    try:
-        for setting in _SETTINGS:
-            made.execute(f"PRAGMA {setting}")
-    except _FAILURES as failure:
-        made.close()
-        raise LocalError(f"{path}: it is damaged or cannot be read: {failure}") from failure
-    return made
-
-
-def _lock_of(path: Path) -> sqlite3.Connection:
-    """Hold the lock of a file until the process ends, however that comes.
-
-    It is a file of its own, which nothing else opens: closing any handle of a file gives up all of
-    a process's locks on it (POSIX), so that copying the log would.
-    """
-    beside = path.with_name(f"{path.name}.lock")
-    _made(beside)
-    held = sqlite3.connect(beside, timeout=0, isolation_level=None, check_same_thread=False)
-    try:
-        held.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error as failure:
-        held.close()
-        busy = failure.sqlite_errorcode == sqlite3.SQLITE_BUSY
-        allowed = "a process has it open: close it there" if busy else f"its lock file: {failure}"
-        raise ConfigurationError("path", str(path), allowed) from failure
-    return held
-
-
-def _made(path: Path) -> bool:
-    """Make an empty file, mode 0600, and say whether there was none."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
-    except OSError as failure:
-        allowed = f"it cannot be made: {failure.strerror}"
-        raise ConfigurationError("path", str(path), allowed) from failure
-    return True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put the names of a folder's files on the disk; LocalError where that fails."""
-    if os.name != "posix":
-        return
-    try:
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-    except OSError as failure:
-        raise LocalError(f"{folder} cannot be synced: {failure.strerror}") from failure
