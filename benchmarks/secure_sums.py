@@ -37,7 +37,12 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
 from secure_fd.aggregation.masked import MaskedClient, MaskedServer
-from secure_fd.crypto.primitives import IdentityKey, insecure_bytes, kem_available
+from secure_fd.crypto.primitives import (
+    AgreementKey,
+    IdentityKey,
+    insecure_bytes,
+    quantum_safe_available,
+)
 from secure_fd.crypto.shamir import combine, draw_element, split, weights_at_zero
 from secure_fd.errors import ConfigurationError
 from secure_fd.exchange import Sum
@@ -242,7 +247,13 @@ def identities(cell: Cell) -> dict[int, IdentityKey]:
 def session(cell: Cell) -> Session:
     """The cell's session, with ML-KEM-768 in the channels where the library offers it."""
     roster = Roster({number: key.public.raw for number, key in identities(cell).items()})
-    return Session(roster, b"benchmark", b"", b"", degree=cell.neighbours, hybrid=kem_available())
+    hybrid, server = quantum_safe_available(), server_key().public
+    return Session(roster, b"benchmark", b"", b"", server, degree=cell.neighbours, hybrid=hybrid)
+
+
+def server_key() -> AgreementKey:
+    """The server's, the same in every process."""
+    return AgreementKey.generate(insecure_bytes(1))
 
 
 def terms(cell: Cell, index: int) -> RoundTerms:
@@ -252,7 +263,7 @@ def terms(cell: Cell, index: int) -> RoundTerms:
 
 def masked_server(cell: Cell) -> MaskedServer:
     """The server's half, with the set-up before it."""
-    return MaskedServer(Server(session(cell)), keep_payloads=False)
+    return MaskedServer(Server(session(cell), server_key()), keep_payloads=False)
 
 
 class Rounds:

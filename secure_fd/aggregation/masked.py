@@ -172,7 +172,7 @@ class MaskedServer:
             return
         opened = self._open()
         again = data[2:4] == _PREPARE and opened.state is not ServerState.PREPARE
-        if sender not in opened.waiting or again:
+        if not opened.waits_for(sender) or again:
             return
         opened.receive(sender, data)
         if opened.state is ServerState.INPUT and self._keep:

@@ -189,7 +189,8 @@ class ClientRound(SecretHolder):
         following = self._following()
         masked = self._signed(words, closed, following, held.cohort_set)
         inputs = self._enrolment.authenticator
-        return messages.encode_masked(masked, self.scope, self.number, inputs), ClientState.SENT
+        message = messages.encode_masked(masked, self.scope, self.number, group, inputs)
+        return message, ClientState.SENT
 
     def _following(self) -> Prepare | None:
         """The next round's secrets, unless it needs another set-up."""
@@ -198,8 +199,8 @@ class ClientRound(SecretHolder):
             return None
         return self._client.prepare(following, self._enrolment)
 
-    def _open_all(self, relayed: Mapping[int, messages.Relayed], held: _Held) -> bytes:
-        """Open what the neighbours sealed; whose did not open, as an encoded set of neighbours."""
+    def _open_all(self, relayed: Mapping[int, messages.Relayed], held: _Held) -> tuple[int, ...]:
+        """Open what the neighbours sealed; whose did not open."""
         channels, place, closed = self._enrolment.channels, self.scope.place, []
         for peer, sent in relayed.items():
             try:
@@ -209,10 +210,14 @@ class ClientRound(SecretHolder):
             except PeerError:
                 held.shares[peer] = NO_SHARES
                 closed.append(peer)
-        return encode_set(closed, self._enrolment.group.neighbours(self.number))
+        return tuple(closed)
 
     def _signed(
-        self, words: WordArray, closed: bytes, following: Prepare | None, cohort: bytes
+        self,
+        words: WordArray,
+        closed: tuple[int, ...],
+        following: Prepare | None,
+        cohort: bytes,
     ) -> messages.Masked:
         """Signed twice: the cohort, which others check, and the words, which a dispute would."""
         group, number = self._enrolment.group, self.number

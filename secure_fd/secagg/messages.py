@@ -50,6 +50,7 @@ from secure_fd.secagg.session import (
     Session,
     body_of,
     decode_set,
+    encode_set,
     frame,
     set_bytes,
 )
@@ -369,13 +370,13 @@ def decode_cohort(
 class Masked:
     """A client's input, as it goes over the wire.
 
-    words: masked. closed: the neighbours whose sealed shares it could not open, an encoded set.
+    words: masked. closed: the neighbours whose sealed shares it could not open.
     cohort: its signature of the cohort; proof: its signature of the words, which is kept and
     verified only in a dispute. following: its part in the next round, None in an epoch's last.
     """
 
     words: WordArray = field(repr=False)
-    closed: bytes
+    closed: tuple[int, ...]
     cohort: bytes
     proof: bytes
     following: Prepare | None
@@ -390,37 +391,56 @@ def input_text(
 
 
 def encode_masked(
-    masked: Masked, scope: RoundScope, client: int, authenticator: Authenticator
+    masked: Masked, scope: RoundScope, client: int, group: Group, authenticator: Authenticator
 ) -> bytes:
     """Masked input -> message, tagged for the server."""
-    little = masked.words.astype(WORD, copy=False).data.cast("B")
+    words = masked.words.astype(WORD, copy=False).data.cast("B")
     prepared = b"" if masked.following is None else masked.following.encode()
-    rest = masked.closed + masked.cohort + masked.proof + prepared
-    head = frame(MessageType.MASKED, scope.place, client)
-    tag = authenticator.tag(scope.terms.index, head, little, rest)
-    return b"".join((head, little, rest, tag))
+    closed = encode_set(masked.closed, group.neighbours(client))
+    rest = closed + masked.cohort + masked.proof + prepared
+    message = frame(MessageType.MASKED, scope.place, client, words, rest)
+    return message + authenticator.tag(scope.terms.index, message)
+
+
+@dataclass(frozen=True, slots=True)
+class InputForm:
+    """Where the parts of a round's inputs end, in bytes of the body; the same for every client."""
+
+    scope: RoundScope
+    degree: int
+    words: int = field(init=False)
+    closed: int = field(init=False)
+    signed: int = field(init=False)
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        words = self.scope.words * WORD.itemsize
+        closed = words + -(-self.degree // 8)
+        signed = closed + 2 * SIGNATURE_BYTES
+        total = signed + _following_bytes(self.scope, self.degree) + TAG_BYTES
+        ends = {"words": words, "closed": closed, "signed": signed, "total": total}
+        for name, end in ends.items():
+            object.__setattr__(self, name, end)
 
 
 def decode_masked(
-    data: bytes, scope: RoundScope, sender: int, group: Group, authenticator: Authenticator
+    data: bytes, form: InputForm, sender: int, group: Group, authenticator: Authenticator
 ) -> Masked:
     """Message -> masked input, its words a read-only view; PeerError for a wrong tag."""
-    degree, size = group.degree, scope.words * WORD.itemsize
-    marks = set_bytes(group.neighbours(sender))
-    signed = size + marks + 2 * SIGNATURE_BYTES
-    total = signed + _following_bytes(scope, degree) + TAG_BYTES
-    body = body_of(data, scope.place, sender, MessageType.MASKED, total)
-    what = f"client {sender}'s input"
-    whole = memoryview(data)[:-TAG_BYTES]
-    authenticator.check(scope.terms.index, bytes(body[-TAG_BYTES:]), what, whole)
-    words = np.frombuffer(body[:size], dtype=WORD).astype(np.uint64, copy=False)
-    closed = bytes(body[size : size + marks])
-    decode_set(closed, group.neighbours(sender))  # refuses a bit that is nobody's
-    signatures = bytes(body[size + marks : signed])
-    last = _following_bytes(scope, degree) == 0
-    following = None if last else _prepare(body[signed:-TAG_BYTES], degree)
+    scope = form.scope
+    body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
+    authenticator.check(
+        scope.terms.index, data[-TAG_BYTES:], memoryview(data)[:-TAG_BYTES], "its input"
+    )
+    closed = body[form.words : form.closed]
+    middle = form.closed + SIGNATURE_BYTES
+    last = form.signed + TAG_BYTES == form.total
     return Masked(
-        words, closed, signatures[:SIGNATURE_BYTES], signatures[SIGNATURE_BYTES:], following
+        words=np.frombuffer(body[: form.words], dtype=WORD).astype(np.uint64, copy=False),
+        closed=decode_set(closed, group.neighbours(sender)) if any(closed) else (),
+        cohort=bytes(body[form.closed : middle]),
+        proof=bytes(body[middle : form.signed]),
+        following=None if last else _prepare(body[form.signed : -TAG_BYTES], form.degree),
     )
 
 
@@ -435,12 +455,10 @@ def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, coho
 
     cohort: the encoded set that they are masked for. PeerError where it did not.
     """
-    size, marks = scope.words * WORD.itemsize, set_bytes(group.neighbours(sender))
-    following = _following_bytes(scope, group.degree)
-    total = size + marks + 2 * SIGNATURE_BYTES + following + TAG_BYTES
-    body = body_of(data, scope.place, sender, MessageType.MASKED, total)
-    words = np.frombuffer(body[:size], dtype=WORD)
-    proof = bytes(body[size + marks + SIGNATURE_BYTES :][:SIGNATURE_BYTES])
+    form = InputForm(scope, group.degree)
+    body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
+    words = np.frombuffer(body[: form.words], dtype=WORD)
+    proof = bytes(body[form.closed + SIGNATURE_BYTES : form.signed])
     text = input_text(scope, sender, group, words, cohort)
     scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 from itertools import combinations, islice
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,6 @@ from secure_fd.secagg.session import (
     RoundScope,
     RoundTerms,
     Session,
-    decode_set,
     encode_set,
     message_type,
 )
@@ -295,7 +294,9 @@ class Unmasking:
         secrets = {}
         each = np.broadcast_to(columns, (len(owners), columns.shape[1]))  # may be one row for all
         for owner, row, opened in zip(owners, each, shares, strict=True):
-            elements = [int.from_bytes(share.tobytes(), "big") for share in opened]
+            packed = opened.tobytes()
+            starts = range(0, len(packed), _SHARE)
+            elements = [int.from_bytes(packed[at : at + _SHARE], "big") for at in starts]
             secret = shamir.combine(_weights(row.tobytes()), elements)
             if not self._fits(owner, secret, owner in alive):
                 secret = self._corrected(owner, owner in alive)
@@ -508,6 +509,7 @@ class ServerRound:
         "_cohort_signatures",
         "_enrolled",
         "_following",
+        "_form",
         "_group",
         "_prepared",
         "_routes",
@@ -544,6 +546,7 @@ class ServerRound:
         self._closed: dict[int, tuple[int, ...]] = {}
         self._prepared = prepared
         self._following = following
+        self._form = messages.InputForm(scope, self._group.degree)
         self._sum = np.zeros(scope.words, dtype=np.uint64)
         self._cohort_signatures: dict[int, bytes] = {}
         self._signatures: dict[int, bytes] = {}
@@ -569,6 +572,11 @@ class ServerRound:
             if client not in self._answered and client not in self.refused
         )
 
+    def waits_for(self, client: int) -> bool:
+        """Whether this client is one of `waiting`."""
+        asked = client in self._asked and client not in self.refused
+        return asked and client not in self._answered
+
     @property
     def total(self) -> UnitArray:
         """The exact sums [m] over the survivors; LocalError before the round is done.
@@ -585,14 +593,18 @@ class ServerRound:
         PeerError for any that the stage does not take; whoever sent it is out of the round, but
         for one that it has answered already.
         """
-        if self._state not in _ADVANCE:
+        due = _INBOUND.get(self._state)
+        if due is None:
             raise PeerError(f"no message is allowed in state {self._state.name}")
         if sender not in self._asked or sender in self.refused:
             raise PeerError(f"client {sender} was not asked in state {self._state.name}")
         if sender in self._spoke:
             raise PeerError(f"client {sender} sent a second message in one stage")
+        kind, take = due
         try:
-            self._take(sender, data)
+            if data[2:4] != kind:
+                self._refuse(sender, data)
+            take(self, sender, data)
         except PeerError as error:
             self.refused[sender] = str(error)
             self._answered.discard(sender)
@@ -600,12 +612,10 @@ class ServerRound:
         self._answered.add(sender)
         self._spoke.add(sender)
 
-    def _take(self, sender: int, data: bytes) -> None:
+    def _refuse(self, sender: int, data: bytes) -> NoReturn:
+        """A message of another type than the stage's."""
         kind = message_type(data, self.scope.place, sender)
-        take = _INBOUND.get((self._state, kind))
-        if take is None:
-            raise PeerError(f"a {kind.name} message is not allowed in state {self._state.name}")
-        take(self, sender, data)
+        raise PeerError(f"a {kind.name} message is not allowed in state {self._state.name}")
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage; what to send to each client, empty once the round is done.
@@ -645,10 +655,10 @@ class ServerRound:
 
     def _add_masked(self, sender: int, data: bytes) -> None:
         inputs = self._enrolled.inputs[sender]
-        masked = messages.decode_masked(data, self.scope, sender, self._group, inputs)
+        masked = messages.decode_masked(data, self._form, sender, self._group, inputs)
         self._sum += masked.words
         self._cohort_signatures[sender] = masked.cohort
-        self._closed[sender] = decode_set(masked.closed, self._group.neighbours(sender))
+        self._closed[sender] = masked.closed
         if masked.following is not None:
             self._following[sender] = masked.following
 
@@ -736,14 +746,15 @@ class ServerRound:
 
 _Step = tuple[Mapping[int, bytes], ServerState]
 
-# Reading: in this state, this message -> what takes it. Anything not listed aborts.
-_INBOUND: Final[
-    Mapping[tuple[ServerState, MessageType], Callable[[ServerRound, int, bytes], None]]
-] = {
-    (ServerState.PREPARE, MessageType.PREPARE): ServerRound._add_prepare,
-    (ServerState.INPUT, MessageType.MASKED): ServerRound._add_masked,
-    (ServerState.CONSISTENCY, MessageType.CONSISTENT): ServerRound._add_consistent,
-    (ServerState.UNMASK, MessageType.UNMASK): ServerRound._add_unmask,
+# Reading: in this state, a message of this type -> what takes it. Any other costs its sender.
+_INBOUND: Final[Mapping[ServerState, tuple[bytes, Callable[[ServerRound, int, bytes], None]]]] = {
+    state: (kind.to_bytes(2, "big"), take)
+    for state, kind, take in (
+        (ServerState.PREPARE, MessageType.PREPARE, ServerRound._add_prepare),
+        (ServerState.INPUT, MessageType.MASKED, ServerRound._add_masked),
+        (ServerState.CONSISTENCY, MessageType.CONSISTENT, ServerRound._add_consistent),
+        (ServerState.UNMASK, MessageType.UNMASK, ServerRound._add_unmask),
+    )
 }
 
 # Reading: closing this stage with these clients -> what is sent, and the state after.
