@@ -40,7 +40,7 @@ from experiments.rows import (
 from experiments.study import Results, Study, listed
 from experiments.tables import Table
 from secure_fd.data.partition import check_clients, parse_split
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.registry import METHODS
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.privacy.units import GROUP_SIZES
@@ -85,6 +85,8 @@ class Settings:
     """Sum under pairwise masks, so that the server sees sums only."""
     aggregation: Literal["masks", "he"] = "masks"
     """With --secure-agg: masks alone, or beside them a row under homomorphic encryption."""
+    require_pq: bool = False
+    """With --secure-agg: refuse to run where channels between clients would lack ML-KEM-768."""
     drop: float = 0.0
     """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
     releases: int | None = None
@@ -139,6 +141,18 @@ class Plan:
         return range(FIRST_SEED, FIRST_SEED + self.settings.seeds)
 
 
+def _check_quantum_safe(settings: Settings) -> None:
+    """Raises MissingCapabilityError where the library has no ML-KEM-768: no silent fallback."""
+    from secure_fd.crypto.primitives import quantum_safe_available  # loads cryptography
+
+    if not settings.secure_agg:
+        raise ConfigurationError("require_pq", True, "it goes with --secure-agg")
+    if not quantum_safe_available():
+        raise MissingCapabilityError(
+            "--require-pq: this cryptography offers no ML-KEM-768; install 48 or newer"
+        )
+
+
 def plan(settings: Settings, environment_dir: str | None) -> Plan:
     """Check every setting. Raises ConfigurationError, one sentence, at the first that fails."""
     known = _image_set(settings.dataset)
@@ -148,6 +162,8 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         raise ConfigurationError(
             "clients", settings.clients, "--secure-agg needs 3 or more: a sum of two hides neither"
         )
+    if settings.require_pq:
+        _check_quantum_safe(settings)
     _check_numbers(settings, known)
     steps = schedule(settings.dataset, split.kind)
     if settings.proxies_per_round is not None:
