@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -144,7 +145,9 @@ class MaskedServer:
     def receive(self, sender: int, data: bytes) -> None:
         """Take a message of this stage; one that is not asked for any more is left unread.
 
-        A client that was away cannot know that its last input brought what PREPARE brings.
+        A client that was away cannot know that its last input brought what PREPARE brings. After
+        a PeerError the round stands where it stood: the protocol's machine ends at any failure, so
+        a copy goes on. What it holds is sums and what clients sent, never a secret.
         """
         if self._setup is not None:
             self._setup.receive(sender, data)
@@ -153,10 +156,15 @@ class MaskedServer:
         again = data[2:4] == _PREPARE and opened.state is not ServerState.PREPARE
         if sender not in opened.waiting or again:
             return
+        before = copy(opened)
+        try:
+            opened.receive(sender, data)
+        except PeerError:
+            self._round = before
+            raise
         if opened.state is ServerState.INPUT and self._keep:
             words = np.frombuffer(data, WORD, opened.scope.words, HEADER_BYTES)
             self.payloads[sender] = words.astype(np.uint64, copy=False)
-        opened.receive(sender, data)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage: relays by client. MissingClientError where too few are left."""
