@@ -52,7 +52,7 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.patches import SPREAD
 from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.federation import AnyMethod, Dropouts, Federation, Participant, participants_of
 from secure_fd.knowledge import one_hot
 from secure_fd.methods.afl import AFL
@@ -547,6 +547,7 @@ def trained(
     """Run all rounds: accuracies after the last one, and a curve.
 
     some: the images that earlier points are tested on. on_round: called with the rounds done.
+    Raises LocalError where a client refused: such a run is none of the row's.
     """
     every, points = cell.every or max(1, cell.rounds // _POINTS), []
     accuracies: list[float] = []
@@ -556,6 +557,8 @@ def trained(
             accuracies = runner.accuracies(test if last else some)
             points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
         on_round(done)
+    for client, why in runner.transcript.refused.items():
+        raise LocalError(f"client {client} refused, which no row plans for: {why}")
     return tuple(accuracies), tuple(points)
 
 

@@ -2,6 +2,9 @@
 
 A courier hands messages over. Where `work` is due, it trains (or has it trained beside that of
 other clients) and calls `resume`; which records and which rate is the client's choice alone.
+
+A client refuses by raising. It then gives no answer in this round, and nothing that it was sent is
+taken but what it had read before; the next round finds it as it is.
 """
 
 from collections import deque
@@ -11,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from secure_fd.aggregation.base import SumClient
-from secure_fd.crypto.primitives import SERVER
-from secure_fd.errors import PeerError
-from secure_fd.exchange import ClientHalf, ClientTurn, Kind, Share, Told, Void, read_header
+from secure_fd.broadcasts import Listener, SignedDigest, position_of
+from secure_fd.crypto.primitives import SERVER, IdentityPublic
+from secure_fd.errors import PeerError, SecureFDError
+from secure_fd.exchange import ClientHalf, ClientTurn, Kind, Share, Void, read_header
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 
 if TYPE_CHECKING:
@@ -23,9 +27,10 @@ if TYPE_CHECKING:
 class Client:
     """A client of a federation. It knows no transport and no other client.
 
-    number: its place in the roster. session: 32 bytes that name the federation. half: what its
-    method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
-    watch: entered around everything that the sum does.
+    number: its place in the roster. session: 32 bytes that name the federation. server: the key by
+    which broadcasts must be signed. half: what its method does here. sums: its half of the secure
+    sum. noise: public terms of noise in the values. watch: entered around everything that the sum
+    does.
 
     >>> from secure_fd import simulate
     >>> simulate("digits", clients=3).federation.clients[2].number
@@ -36,6 +41,7 @@ class Client:
         self,
         number: int,
         session: bytes,
+        server: IdentityPublic,
         half: ClientHalf,
         sums: SumClient,
         noise: NoiseTerms = NO_NOISE,
@@ -45,11 +51,16 @@ class Client:
         self.work: Steps | None = None
         self._session, self._sum, self._noise = session, sums, noise
         self._watch = watch or nullcontext()
-        self._told = Told(session)
+        self._told = Listener(session, server)
         self._inbox: deque[bytes] = deque()
         self._turn: ClientTurn | None = None
         self._subject: bytes | None = None
         self._index = 0
+
+    @property
+    def signed(self) -> tuple[SignedDigest, ...]:
+        """What the server signed, by position: this client's part of a `proof_of_split`."""
+        return tuple(self._told.kept)
 
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""
@@ -66,7 +77,8 @@ class Client:
     def receive(self, data: bytes) -> list[bytes]:
         """Take one message of the server and give the answers; they wait while work is due.
 
-        Raises PeerError for a message that does not follow what this client was told.
+        Raises PeerError for a message that does not follow what this client was told, or that the
+        server did not sign; whatever the method or its protection refuses comes through.
         """
         self._inbox.append(data)
         return self._pump()
@@ -103,7 +115,7 @@ class Client:
 
     def _catch_up(self, broadcast: bytes) -> None:
         """Read an earlier broadcast; one that this client has already read changes nothing."""
-        if Told.position(broadcast) < self._told.count:
+        if position_of(broadcast) < self._told.count:
             return
         kind, _, payload = self._told.read(broadcast)
         self._turn = None
@@ -113,17 +125,23 @@ class Client:
             self.half.missed(self._subject, payload if kind is Kind.TELL else None)
 
     def _go(self, step: Callable[[], "Share | Steps"]) -> list[bytes]:
-        """Run the method's half until it has training or a share."""
+        """Run the method's half until it has training or a share; a refusal ends its turn."""
         try:
             wanted = step()
+            if isinstance(wanted, Share):
+                return self._share(wanted)
         except (StopIteration, Void):
             self._turn = None
             return []
-        if not isinstance(wanted, Share):
-            self.work = wanted
-            return []
+        except SecureFDError:
+            self._turn = None
+            raise
+        self.work = wanted
+        return []
+
+    def _share(self, share: Share) -> list[bytes]:
         terms = RoundTerms(
-            self._index, len(wanted.values), wanted.bound, self._told.digest, self._noise
+            self._index, len(share.values), share.bound, self._told.digest, self._noise
         )
         with self._watch:
-            return self._sum.load(terms, wanted.values)
+            return self._sum.load(terms, share.values)

@@ -8,7 +8,6 @@ message. Nothing here does input or output.
     server   is sent Sum        client   is sent the server's message
 """
 
-import hashlib
 import struct
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
@@ -18,10 +17,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.crypto.primitives import SERVER, VERSION
+from secure_fd.crypto.primitives import VERSION
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import UnitArray, WordArray
-from secure_fd.secagg.session import HEADER_BYTES, Place, frame
+from secure_fd.secagg.session import HEADER_BYTES
 
 if TYPE_CHECKING:
     from secure_fd.training import Steps
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 LIMIT: Final = 1 << 28
 """Bytes of one message at most."""
 _HEADER: Final = struct.Struct(">HHIQ32s")
-_POSITION: Final = struct.Struct(">I")
 
 
 class Kind(IntEnum):
@@ -174,51 +172,3 @@ def read_header(data: bytes, session: bytes, sender: int) -> tuple[int, int, byt
     if (version, claimed, place) != (VERSION, sender, session):
         raise PeerError(f"a message is not of version {VERSION}, this session and party {sender}")
     return kind, index, data[HEADER_BYTES:]
-
-
-class Told:
-    """Running hash of all that the server told everybody, in order.
-
-    The digest is the subject of every sum, so that inputs of clients that were told different
-    things do not add up.
-
-    >>> one, other = Told(bytes(32)), Told(bytes(32))
-    >>> data = one.write(Kind.TELL, 0, b"an ensemble")
-    >>> other.read(data)
-    (<Kind.TELL: 34>, 0, b'an ensemble')
-    >>> one.digest == other.digest
-    True
-    """
-
-    __slots__ = ("_session", "count", "digest")
-
-    def __init__(self, session: bytes) -> None:
-        self.digest, self.count, self._session = session, 0, session
-
-    def write(self, kind: Kind, index: int, body: bytes) -> bytes:
-        """The next broadcast, taken into the hash."""
-        position = _POSITION.pack(self.count)
-        data = frame(kind, Place(self._session, index), SERVER, position, body)
-        self._take(data)
-        return data
-
-    def read(self, data: bytes) -> tuple[Kind, int, bytes]:
-        """(kind, index, body) of the next broadcast; PeerError unless it follows the last one."""
-        kind, index, body = read_header(data, self._session, SERVER)
-        if len(body) < _POSITION.size or _POSITION.unpack_from(body)[0] != self.count:
-            raise PeerError(f"a broadcast does not follow the {self.count} before it")
-        if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
-            raise PeerError(f"a message of type {kind} is no broadcast")
-        self._take(data)
-        return Kind(kind), index, body[_POSITION.size :]
-
-    @staticmethod
-    def position(data: bytes) -> int:
-        """Which broadcast this is, from 0; PeerError where it is too short to say."""
-        if len(data) < HEADER_BYTES + _POSITION.size:
-            raise PeerError("a broadcast is shorter than its header")
-        return int(_POSITION.unpack_from(data, HEADER_BYTES)[0])
-
-    def _take(self, data: bytes) -> None:
-        chained = self.digest + hashlib.sha256(data).digest()
-        self.digest, self.count = hashlib.sha256(chained).digest(), self.count + 1

@@ -1,11 +1,13 @@
 """The courier for one process: it hands bytes between parties, trains side by side, and evaluates.
 
 It knows no rule of any method, sum or protection. Another courier would carry the same bytes over
-a network.
+a network. A client that refuses is silent to it for the rest of the round.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 import numpy as np
@@ -15,10 +17,10 @@ from torch import Tensor, nn
 from secure_fd.aggregation.base import SecureSum, Stage, sum_for
 from secure_fd.client import Client
 from secure_fd.cohort import OnSteps, SideBySide
-from secure_fd.crypto.primitives import joint_seed, public_nonces
+from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.knowledge import FloatArray, contributors, proxy_bytes
 from secure_fd.methods.base import Exchange, Method, Own, Setting
 from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
@@ -36,6 +38,8 @@ __all__ = ["Federation", "Participant"]
 AnyMethod = Exchange | Method | ClasswiseMethod
 Train = Callable[[Sequence[Steps]], None]
 _ROUNDS = 30
+_REFUSALS = (PeerError, LocalError, BudgetError)
+"""What a client raises where it does not go on, whoever is to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class Federation:
     proxies_bytes: of the images as they are sent, where clients see features of them. seed: of
     training, and of the proxies' draw where clients do not draw them together. schedule: by default
     the recipe of `recipe_of`. on_steps: progress callback of training. train: runs what is due; by
-    default equal networks side by side.
+    default equal networks side by side. serve: makes the server; another one may lie.
 
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
@@ -120,6 +124,7 @@ class Federation:
         device: torch.device | None = None,
         on_steps: OnSteps | None = None,
         train: Train | None = None,
+        serve: Callable[..., Server] = Server,
     ) -> None:
         n_classes, n = classes_of(participants), len(participants)
         self.method = exchange_of(method)
@@ -157,21 +162,27 @@ class Federation:
         self._train = train or SideBySide(
             self._device, [half.learner.trainer for half in self._halves], on_steps
         )
-        self._parties()
+        self._parties(serve)
         self._away: Mapping[int, Stage] = {}
+        self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent
+        self._refusals: dict[int, str] = {}
         self._answered = np.zeros(2)
         self._next = 0
         self._begun = False
 
-    def _parties(self) -> None:
-        session, watch = self._sum.session, self.aggregation_time
-        noise = self._protection.noise_terms
+    def _parties(self, serve: Callable[..., Server]) -> None:
+        session, watch, noise = (
+            self._sum.session,
+            self.aggregation_time,
+            self._protection.noise_terms,
+        )
+        key = IdentityKey.generate(os.urandom)
         self.clients = [
-            Client(k, session, half, self._sum.client(k), noise, watch)
+            Client(k, session, key.public, half, self._sum.client(k), noise, watch)
             for k, half in enumerate(self._halves)
         ]
         everyone, sums = tuple(range(len(self.clients))), self._sum.server()
-        self.server = Server(everyone, session, self._server_half, sums, noise, watch)
+        self.server = serve(everyone, session, key, self._server_half, sums, noise, watch)
 
     @property
     def models(self) -> list[nn.Module]:
@@ -213,6 +224,9 @@ class Federation:
     def rounds(self, count: int) -> Iterator[RoundReport]:
         """Run rounds; each is reported when every client has learnt from it.
 
+        A client that sends something bad, or refuses what it was sent, costs itself the round, and
+        the report names it; only where no client at all can begin, the first one's error is raised.
+
         The first call warms up and prepares the protection. A later one goes on where the last
         one ended: what was released stays released, and no round's number is used twice.
         """
@@ -233,8 +247,13 @@ class Federation:
         for k in range(len(self.clients)):
             self.transcript.up[k] += spent.up.get(k, 0)
             self.transcript.down[k] += spent.down.get(k, 0)
-        for client in self.clients:
-            self._deliver(client.number, client.start())
+        reasons = [
+            reason
+            for k, client in enumerate(self.clients)
+            if (reason := self._ask(k, client.start))
+        ]
+        if len(reasons) == len(self.clients):
+            raise reasons[0]
         self._work()
         self._until_idle()
         self._begun = True
@@ -242,6 +261,7 @@ class Federation:
     def _round(self) -> RoundReport:
         index, self._next = self._next, self._next + 1
         self._away = self._dropouts.plan(index, len(self.clients))
+        self._silent, self._refusals = {}, {}
         asked = self.server.begin()
         self._carry(asked)
         if not asked:
@@ -251,7 +271,7 @@ class Federation:
 
     def _go_alone(self) -> None:
         for client in self.clients:
-            self._deliver(client.number, client.alone())
+            self._ask(client.number, client.alone)
         self._work()
 
     def _until_idle(self) -> None:
@@ -267,8 +287,9 @@ class Federation:
                     self.server.unreached(k)
                 continue
             for data in messages:
-                self.transcript.down[k] += len(data)
-                self._deliver(k, self.clients[k].receive(data))
+                if k not in self._silent:
+                    self.transcript.down[k] += len(data)
+                    self._ask(k, partial(self.clients[k].receive, data))
         self._work()
 
     def _work(self) -> None:
@@ -276,13 +297,21 @@ class Federation:
         while due := [client for client in self.clients if client.work is not None]:
             self._train([client.work for client in due if client.work is not None])
             for client in due:
-                self._deliver(client.number, client.resume())
+                self._ask(client.number, client.resume)
 
-    def _deliver(self, client: int, replies: Sequence[bytes]) -> None:
+    def _ask(self, client: int, step: Callable[[], Sequence[bytes]]) -> Exception | None:
+        """Let a client go on, and hand over its answers; what it raised, where it refused."""
+        stage = self.server.sums.stage
+        try:
+            replies = step()
+        except _REFUSALS as error:
+            self._silent[client], self._refusals[client] = stage, str(error)
+            return error
         for data in replies:
             if self._answers(client):
                 self.transcript.up[client] += len(data)
                 self.server.receive(client, data)
+        return None
 
     def _answers(self, client: int) -> bool:
         """Whether a client's message of the stage that is open reaches the server."""
@@ -308,6 +337,8 @@ class Federation:
             self._server_half.record(index, seen, self.transcript)
         if result is not None or void:
             self.transcript.close(None if void else survivors, missing)
+        refused = self.server.refused | self._refusals
+        self.transcript.refused |= refused
         single, some = self._alone(survivors)
         self._answered += (single, some)
         return RoundReport(
@@ -319,6 +350,8 @@ class Federation:
             survivors=survivors,
             missing=tuple(missing.items()),
             void=void,
+            why=self.server.why,
+            refused=tuple(sorted(refused.items())),
         )
 
     def _missing(self, void: bool) -> dict[int, Stage]:
@@ -326,7 +359,15 @@ class Federation:
         noticed = self.server.sums.missing
         if void and noticed:
             return dict(sorted(noticed.items()))
-        return {k: noticed.get(k, stage) for k, stage in sorted(self._away.items())}
+        silent = {**self._refused_since(), **self._away}
+        return {k: noticed.get(k, stage) for k, stage in sorted(silent.items())}
+
+    def _refused_since(self) -> dict[int, Stage]:
+        """By client that was not in the sum to its end, the stage in which it refused or was."""
+        noticed, last = self.server.sums.missing, self.server.last
+        there = () if last is None else last.survivors
+        bad = dict.fromkeys(self.server.refused, self.server.sums.stage)
+        return {k: s for k, s in (bad | self._silent).items() if k in noticed or k not in there}
 
     def _kept(self) -> float:
         """Share of the round's proxies, or of the classes that clients hold, that teaches."""

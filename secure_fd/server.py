@@ -2,6 +2,9 @@
 
 `begin` opens a round, `receive` takes messages, `advance` closes a stage with the clients that
 answered: it relays what the sum needs, or broadcasts what the method makes of the sum.
+
+A bad message costs its sender the round, and nobody else. A sum that cannot be what clients that
+keep to the rules give makes the round void, as one does that too few answered.
 """
 
 from collections.abc import Callable
@@ -9,9 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from secure_fd.aggregation.base import SumServer
-from secure_fd.crypto.primitives import SERVER
-from secure_fd.errors import MissingClientError
-from secure_fd.exchange import Ask, Kind, Seen, ServerHalf, ServerTurn, Sum, Told, Void
+from secure_fd.broadcasts import Teller
+from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic
+from secure_fd.errors import PeerError
+from secure_fd.exchange import LIMIT, Ask, Kind, Seen, ServerHalf, ServerTurn, Sum, Void
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
 
 Outbound = dict[int, list[bytes]]
@@ -21,9 +25,10 @@ Outbound = dict[int, list[bytes]]
 class Server:
     """The server of a federation. It knows no transport.
 
-    clients: the roster's numbers. session: 32 bytes that name the federation. half: what its
-    method does here. sums: its half of the secure sum. noise: public terms of noise in the values.
-    watch: entered around everything that the sum does.
+    clients: the roster's numbers. session: 32 bytes that name the federation. key: signs what all
+    are told; clients pin its public half. half: what its method does here. sums: its half of the
+    secure sum. noise: public terms of noise in the values. watch: entered around everything that
+    the sum does.
 
     >>> from secure_fd import simulate
     >>> simulate("digits", clients=3).federation.server.busy
@@ -34,6 +39,7 @@ class Server:
         self,
         clients: tuple[int, ...],
         session: bytes,
+        key: IdentityKey,
         half: ServerHalf,
         sums: SumServer,
         noise: NoiseTerms = NO_NOISE,
@@ -46,9 +52,15 @@ class Server:
         """The sums of this round, in order."""
         self.void = False
         """Whether the last round ended without its sum."""
+        self.why = ""
+        """Why it did, in a sentence."""
+        self.refused: dict[int, str] = {}
+        """By client that sent something bad in this round, what was wrong with it."""
+        self.key: IdentityPublic = key.public
+        """What clients pin."""
         self._clients, self._session, self._noise = clients, session, noise
         self._watch = watch or nullcontext()
-        self._told = Told(session)
+        self._told = Teller(session, key)
         self._log: list[bytes] = []
         self._has = dict.fromkeys(clients, 0)  # broadcasts that were handed to a client
         self._had = dict(self._has)  # the same before the newest one
@@ -63,7 +75,8 @@ class Server:
 
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""
-        self.void, self.last, self.seen, self._away = False, None, (), set()
+        self.void, self.why, self.refused = False, "", {}
+        self.last, self.seen, self._away = None, (), set()
         self._turn, index = self.half.round(self._round), self._round
         try:
             out = self._go(partial(next, self._turn), Kind.SUBJECT)
@@ -72,9 +85,21 @@ class Server:
         return out
 
     def receive(self, sender: int, data: bytes) -> None:
-        """Take one message that the transport says `sender` sent; PeerError for a bad one."""
-        with self._watch:
-            self.sums.receive(sender, data)
+        """Take one message that the transport says `sender` sent.
+
+        A bad one is not taken and drops its sender for the round, with what was wrong in `refused`:
+        nothing more of it is read, and nothing is sent to it.
+        """
+        if sender in self.refused:
+            return
+        if len(data) > LIMIT:
+            self.refused[sender] = f"a message has {len(data)} bytes; use up to {LIMIT}"
+            return
+        try:
+            with self._watch:
+                self.sums.receive(sender, data)
+        except PeerError as error:
+            self.refused[sender] = str(error)
 
     def unreached(self, client: int) -> None:
         """The transport could not hand over the last broadcast: send it again when it is back."""
@@ -85,18 +110,22 @@ class Server:
         if self._turn is None:  # the set-up
             with self._watch:
                 return {k: [data] for k, data in self.sums.advance().items()}
-        self._away |= self.sums.waiting
+        self._away |= self.sums.waiting | set(self.refused)
         try:
             with self._watch:
                 relayed = self.sums.advance()
-        except MissingClientError:
-            self.void, self.last = True, None
-            return self._go(partial(self._turn.throw, Void()), Kind.VOID)
+        except PeerError as error:  # too few answered, or what they sent does not add up
+            return self._fail(self._turn, str(error))
         if self.sums.busy or self.sums.result is None:
-            return {k: [data] for k, data in relayed.items()}
+            return {k: [data] for k, data in relayed.items() if k not in self.refused}
         self.last = self.sums.result
         self.seen += (Seen(self.last, dict(self.sums.payloads), self.sums.readable),)
         return self._go(partial(self._turn.send, self.last), Kind.TELL)
+
+    def _fail(self, turn: ServerTurn, why: str) -> Outbound:
+        """End the sum as void."""
+        self.void, self.last, self.why = True, None, why
+        return self._go(partial(turn.throw, Void()), Kind.VOID)
 
     def _go(self, step: Callable[[], Ask], kind: Kind) -> Outbound:
         """Run the method's half until it asks for a sum, or has its last message."""
@@ -106,6 +135,9 @@ class Server:
             return {} if ended.value is None else self._broadcast(kind, ended.value)
         except Void:
             return self._broadcast(kind, b"")
+        except PeerError as error:  # the method reads in the sum what no honest clients say
+            self.void, self.last, self.why = True, None, str(error)
+            return self._broadcast(Kind.VOID, b"")
         index, self._exchange = self._exchange, self._exchange + 1
         out = self._broadcast(kind, ask.body, index)
         terms = RoundTerms(index, ask.length, ask.bound, self._told.digest, self._noise)

@@ -49,7 +49,8 @@ class RoundReport:
     are no proxies). single: share of the answered proxies at which
     one client gives nine tenths of the count or more, whose released vote no sum can hide.
     bytes_up, bytes_down: mean over clients, from the start until now. survivors: the clients in
-    the sum. missing: clients and the stage from which on each was silent.
+    the sum. missing: clients and the stage from which on each was silent. refused: clients that
+    sent something bad, or that refused what they were sent, and why, in a sentence.
 
     >>> RoundReport(0, 1.0, 0.0, 100.0, 200.0, survivors=(0, 1), missing=()).void
     False
@@ -63,7 +64,10 @@ class RoundReport:
     survivors: tuple[int, ...]
     missing: tuple[tuple[int, Stage], ...]
     void: bool = False
-    """Whether too few clients answered: nothing was summed, and nobody was told anything."""
+    """Whether too few answered, or what they sent is no sum: nobody was told anything."""
+    why: str = ""
+    """Of a void round, in a sentence."""
+    refused: tuple[tuple[int, str], ...] = ()
 
 
 Float32Array = NDArray[np.float32]
@@ -164,6 +168,7 @@ class Transcript:
 
     survivors: clients in the sum of each round that gave one. void_rounds: rounds that gave none.
     missing: rounds in which a client fell silent, by client and stage, void rounds included.
+    refused: by client that sent something bad or refused, why it last was so.
 
     >>> made = Transcript(2)
     >>> made.broadcast(10)
@@ -189,6 +194,7 @@ class Transcript:
     survivors: list[int] = field(default_factory=list)
     void_rounds: int = 0
     missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)
+    refused: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.up = np.zeros(self.n_clients, dtype=np.int64)

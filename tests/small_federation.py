@@ -18,6 +18,7 @@ from secure_fd.protection.base import Protection
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.selection.client import ProxyRatioSelector, Selection
 
+CPU = torch.device("cpu")
 BRIEF = Schedule(
     warmup_steps=6,
     local_steps=1,

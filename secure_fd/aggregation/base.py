@@ -184,7 +184,7 @@ class PlainServer:
         return {}
 
     def receive(self, sender: int, data: bytes) -> None:
-        """Take one input of each client; PeerError for any other message."""
+        """Take one input of each client; PeerError for any other message, or a value too large."""
         kind, index, body = read_header(data, self._session, sender)
         terms = self._terms
         if terms is None or (kind, index) != (Kind.INPUT, terms.index) or sender in self.payloads:
@@ -194,7 +194,9 @@ class PlainServer:
             raise PeerError(f"the input of client {sender} has another length than agreed")
         if body[:told] != terms.subject:
             raise PeerError(f"client {sender} was told something else")
-        self.payloads[sender] = np.frombuffer(body[told:], "<u8").astype(np.uint64)
+        words = np.frombuffer(body[told:], "<u8").astype(np.uint64)
+        self._layout(terms).unpack(words, terms.length, terms.bound)
+        self.payloads[sender] = words
 
     def advance(self) -> Mapping[int, bytes]:
         """Add up; MissingClientError for no input, or fewer than the noise takes."""

@@ -479,7 +479,9 @@ def test_dp_sgd_books_its_steps_before_it_draws_and_again_beyond() -> None:
             drawing(1)
 
 
-def test_a_federation_ends_where_a_client_s_budget_is_spent(digits: FederatedData) -> None:
+def test_a_client_without_budget_is_missing_and_the_others_sum(
+    digits: FederatedData,
+) -> None:
     ledgers = {number: BudgetLedger.simulation(4.0) for number in range(4)}
     ledgers[2].book("an earlier run", Gaussian(1.2))
     small = ReferenceSettings(ranks=(20,), n_features=200)
@@ -500,9 +502,12 @@ def test_a_federation_ends_where_a_client_s_budget_is_spent(digits: FederatedDat
         protection=unit,
         schedule=Schedule(warmup_steps=0, local_steps=0, proxy_steps=0),
     )
-    with pytest.raises(BudgetError, match="noisy class sums: with it data set 'simulation'"):
-        run.fit(1)
-    assert len(ledgers[2].bookings) == 1
+    [report] = run.fit(1)
+    [(refused, why)] = report.refused
+    assert refused == 2
+    assert "noisy class sums: with it data set 'simulation'" in why
+    assert report.survivors == (0, 1, 3)
+    assert [len(ledgers[k].bookings) for k in range(4)] == [1, 1, 1, 1]
 
 
 def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

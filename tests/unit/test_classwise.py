@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from secure_fd.aggregation.base import SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.broadcasts import BROADCAST_BYTES
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -213,9 +214,9 @@ def test_bytes_are_those_of_the_messages(mixed: FederatedData, labels: Labels, w
     made = federated(mixed, FKD(labels))
     report = list(made.rounds(3))[-1]
     words = LaneLayout(4, 1 if labels == "hard" else 4095).words(100)
-    header, digest, position, number, count = HEADER_BYTES, 32, 4, 8, 4
+    header, digest, number, count = HEADER_BYTES, 32, 8, 4
     assert report.bytes_up == 3 * (header + digest + 8 * words) == made.transcript.up[2]
-    told = (header + position + number) + (header + position + count + 100 * width)
+    told = (BROADCAST_BYTES + number) + (BROADCAST_BYTES + count + 100 * width)
     assert report.bytes_down == 3 * told == made.transcript.down[2]
     sent = made.transcript.distillation[-1]
     codec = KnowledgeCodec(10, sent.levels)

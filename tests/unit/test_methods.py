@@ -12,6 +12,7 @@ from torch import nn
 
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.broadcasts import BROADCAST_BYTES
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
@@ -58,8 +59,6 @@ from tests.small_federation import (
 )
 
 CPU = torch.device("cpu")
-BROADCAST = HEADER_BYTES + 4
-"""Bytes of a broadcast besides its body: frame and position."""
 
 
 # Masks on or off changes nothing.
@@ -356,7 +355,7 @@ def test_bytes_in_clear_are_those_of_the_messages(digits: FederatedData, labels:
     assert made.transcript.up.tolist() == [sum(sent) + 2 * (HEADER_BYTES + 32)] * 4
     assert made.transcript.down.tolist() == [proxy_bytes(digits.proxies.pixels) + told(made)] * 4
     if labels == "soft":  # each row as the integers that were summed, in two bytes a class
-        assert told(made) <= 2 * (2 * BROADCAST + 41 + 5 + 4) + 2 * 32 * 10 * 2
+        assert told(made) <= 2 * (2 * BROADCAST_BYTES + 41 + 5 + 4) + 2 * 32 * 10 * 2
 
 
 def test_bytes_under_masks_are_those_of_the_messages(
@@ -407,7 +406,7 @@ def test_bytes_under_masks_are_those_of_the_messages(
 def told(made: Federation) -> int:
     """Bytes of every round's subject and ensemble, in their frames."""
     return sum(
-        2 * BROADCAST
+        2 * BROADCAST_BYTES
         + 41
         + len(
             ensemble_message(
@@ -438,7 +437,7 @@ def test_fedavg_counts_every_parameter_vector(digits: FederatedData) -> None:
     size = flatten(made.models[0]).numel()
     words = made.transcript.parameters[-1].payloads[0].nbytes
     assert made.transcript.up.tolist() == [2 * (words + HEADER_BYTES + 32)] * 4
-    assert made.transcript.down.tolist() == [3 * 4 * size + 4 * BROADCAST + 2 * 8] * 4
+    assert made.transcript.down.tolist() == [3 * 4 * size + 4 * BROADCAST_BYTES + 2 * 8] * 4
 
 
 def test_independent_clients_send_nothing(digits: FederatedData) -> None:

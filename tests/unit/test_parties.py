@@ -13,13 +13,14 @@ from examples.own_method import Majority
 from secure_fd.aggregation.base import PlainSum
 from secure_fd.aggregation.homomorphic import HomomorphicSum
 from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
+from secure_fd.broadcasts import Listener, Teller
 from secure_fd.client import Client
 from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import SERVER, IdentityKey
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.own import clients_of, images_in, images_of
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError, PeerError
-from secure_fd.exchange import Ask, ClientTurn, Kind, ServerTurn, Share, Told, read_header
+from secure_fd.exchange import Ask, ClientTurn, Kind, ServerTurn, Share, read_header
 from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import Contribution
 from secure_fd.methods.fedavg import FedAvg
@@ -39,20 +40,27 @@ from tests.small_federation import BRIEF, federation, parameters, participants, 
 
 CPU = torch.device("cpu")
 SESSION = bytes(32)
+KEY = IdentityKey.generate(os.urandom)
+
+
+def listener() -> Listener:
+    return Listener(SESSION, KEY.public)
 
 
 # What a client refuses.
 
 
 def test_broadcasts_are_read_in_order_and_bound_by_one_hash() -> None:
-    server, one, other = Told(SESSION), Told(SESSION), Told(SESSION)
+    server, one, other = Teller(SESSION, KEY), listener(), listener()
     first, second = (server.write(Kind.TELL, 0, body) for body in (b"a", b"b"))
     assert [one.read(data)[2] for data in (first, second)] == [b"a", b"b"]
     assert one.digest == server.digest
     with pytest.raises(PeerError, match="does not follow"):
         other.read(second)
     other.read(first)
-    other.read(second[:-1] + b"c")
+    apart = Teller(SESSION, KEY)
+    apart.write(Kind.TELL, 0, b"a")
+    other.read(apart.write(Kind.TELL, 0, b"c"))
     assert other.digest != server.digest
 
 
@@ -68,7 +76,7 @@ def test_broadcasts_are_read_in_order_and_bound_by_one_hash() -> None:
 )
 def test_a_message_of_another_place_or_form_is_refused(data: bytes) -> None:
     with pytest.raises(PeerError):
-        Told(SESSION).read(data)
+        listener().read(data)
 
 
 def test_a_message_is_limited_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +108,10 @@ class Asking:
 
 
 def test_an_answer_that_nobody_asked_for_is_refused() -> None:
-    client = Client(0, SESSION, Quiet(), PlainSum(2).client(0))
+    client = Client(0, SESSION, KEY.public, Quiet(), PlainSum(2).client(0))
     client.start()
     with pytest.raises(PeerError, match="nothing was asked"):
-        client.receive(Told(SESSION).write(Kind.TELL, 0, b"news"))
+        client.receive(Teller(SESSION, KEY).write(Kind.TELL, 0, b"news"))
 
 
 # The set-up and rounds of masked parties over bytes alone.
@@ -115,9 +123,10 @@ def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them() -> 
     roster = Roster({k: key.public.raw for k, key in keys.items()})
     session = Session(roster, b"votes", bytes(32), nonce=os.urandom(32))
     clients = {
-        k: Client(k, session.id, Quiet(), MaskedClient(SumParty(k, keys[k], session))) for k in keys
+        k: Client(k, session.id, KEY.public, Quiet(), MaskedClient(SumParty(k, keys[k], session)))
+        for k in keys
     }
-    server = Server(tuple(keys), session.id, Asking(), MaskedServer(SumServerParty(session)))
+    server = Server(tuple(keys), session.id, KEY, Asking(), MaskedServer(SumServerParty(session)))
 
     def hand(out: dict[int, list[bytes]]) -> None:
         for k, messages in out.items():
@@ -152,25 +161,17 @@ def test_every_sum_carries_every_kind_of_method(
         assert np.array_equal(parameters(made), parameters(clear))
 
 
-@pytest.mark.parametrize("lies", [False, True])
-def test_clients_that_were_told_different_things_do_not_sum_under_masks(
-    digits: FederatedData, lies: bool
+def test_a_client_with_another_history_is_left_out_of_the_sum_and_named(
+    digits: FederatedData,
 ) -> None:
-    """One of four is told another ensemble: the committee signs for no sum with its input.
-
-    The honest twin sums.
-    """
+    """What is signed is the running hash, so it refuses the next broadcast; the others sum."""
     made = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), rounds=1)
-    if lies:
-        target = made.clients[1]._told
-        target.write(Kind.TELL, 0, b"an ensemble for one")
-        target.count -= 1
-        with pytest.raises(PeerError, match="signed the survivors"):
-            made.fit(1)
-        assert len(made.transcript.distillation) == 1
-    else:
-        made.fit(1)
-        assert len(made.transcript.distillation) == 2
+    made.clients[1]._told.digest = bytes(32)
+    [report] = made.fit(1)
+    assert report.survivors == (0, 2, 3)
+    [(refused, why)] = report.refused
+    assert refused == 1
+    assert "signature on broadcast 2" in why
 
 
 # Side by side or alone.

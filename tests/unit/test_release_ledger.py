@@ -8,7 +8,7 @@ import pytest
 from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
 from secure_fd.data.federated import FederatedData
-from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
 from secure_fd.methods.votes import Draws, ReleaseLedger, VoteServer
@@ -134,8 +134,10 @@ def test_a_client_refuses_a_round_about_other_proxies(digits: FederatedData) -> 
     half = made.server.half
     assert isinstance(half, VoteServer)
     half._terms.draws = Draws(bytes(32), 200, 32, None)
-    with pytest.raises(PeerError, match="about other proxies"):
-        made.fit(1)
+    [report] = made.fit(1)
+    assert report.void
+    assert [k for k, why in report.refused if "about other proxies" in why] == [0, 1, 2, 3]
+    assert not made.transcript.up.any()
 
 
 def test_a_draw_skips_no_round_and_goes_back_to_none() -> None:

@@ -1,0 +1,202 @@
+"""What the server tells everybody: chained by one running hash, and signed.
+
+    broadcast   header, position u32, signature [64], body
+    digest      at first the session's id; then SHA-256(digest || SHA-256(header, position, body))
+    signature   Ed25519, the server's, on session, position and the digest after this broadcast
+
+The digest is the subject of every sum, so that inputs of clients that were told different things do
+not add up. A signature speaks for everything up to its position: two of one session and position
+whose digests differ prove that the server told different things (`proof_of_split`), to whoever
+knows its key. It costs 64 bytes a broadcast, one signature and, in each client, one check.
+"""
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from secure_fd.crypto.primitives import (
+    SERVER,
+    SIGNATURE_BYTES,
+    IdentityKey,
+    IdentityPublic,
+    fields,
+)
+from secure_fd.errors import PeerError
+from secure_fd.exchange import Kind, read_header
+from secure_fd.secagg.session import HEADER_BYTES, Place, frame
+
+_POSITION: Final = struct.Struct(">I")
+_SIGNED_FROM: Final = HEADER_BYTES + _POSITION.size
+BROADCAST_BYTES: Final = _SIGNED_FROM + SIGNATURE_BYTES
+"""Bytes of a broadcast beside its body."""
+_LABEL: Final = b"secure-fd broadcast"
+_RECORD: Final = struct.Struct(f">32sI32s{SIGNATURE_BYTES}s")
+
+
+@dataclass(frozen=True, slots=True)
+class SignedDigest:
+    """The server's word for all that it told up to one broadcast.
+
+    session: 32 bytes. position: of the broadcast, from 0. digest: the running hash after it.
+
+    >>> import os
+    >>> key = IdentityKey.generate(os.urandom)
+    >>> word = SignedDigest.sign(key, bytes(32), 0, bytes(32))
+    >>> SignedDigest.decode(word.encode()) == word, len(word.encode())
+    (True, 132)
+    """
+
+    session: bytes
+    position: int
+    digest: bytes
+    signature: bytes = field(repr=False)
+
+    @classmethod
+    def sign(cls, key: IdentityKey, session: bytes, position: int, digest: bytes) -> Self:
+        """Of the server that holds `key`."""
+        return cls(session, position, digest, key.sign(_text(session, position, digest)))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """What `encode` wrote; PeerError for another length."""
+        if len(data) != _RECORD.size:
+            raise PeerError(f"a signed digest has {_RECORD.size} bytes, not {len(data)}")
+        return cls(*_RECORD.unpack(data))
+
+    def encode(self) -> bytes:
+        """132 bytes that a client can hand to others."""
+        return _RECORD.pack(self.session, self.position, self.digest, self.signature)
+
+    def check(self, key: IdentityPublic) -> None:
+        """PeerError unless the server that `key` belongs to signed this."""
+        text = _text(self.session, self.position, self.digest)
+        key.verify(self.signature, text, f"broadcast {self.position}")
+
+
+def _text(session: bytes, position: int, digest: bytes) -> bytes:
+    return fields(_LABEL, session, _POSITION.pack(position), digest)
+
+
+def proof_of_split(one: SignedDigest, other: SignedDigest, key: IdentityPublic) -> bool:
+    """Whether these prove that the server with this key told two clients different things.
+
+    Both must be signed by it, about one position of one session, with different digests. Nobody
+    without the key can make such a pair, and an honest server never does.
+
+    >>> import os
+    >>> key, session = IdentityKey.generate(os.urandom), bytes(32)
+    >>> one, other = (SignedDigest.sign(key, session, 3, bytes([k] * 32)) for k in range(2))
+    >>> proof_of_split(one, other, key.public), proof_of_split(one, one, key.public)
+    (True, False)
+    """
+    same_place = (one.session, one.position) == (other.session, other.position)
+    if not same_place or one.digest == other.digest:
+        return False
+    try:
+        one.check(key)
+        other.check(key)
+    except PeerError:
+        return False
+    return True
+
+
+class Told:
+    """Running hash of all that the server told everybody, in order, as one party knows it.
+
+    digest: 32 bytes. count: broadcasts so far.
+
+    >>> Told(bytes(32)).count
+    0
+    """
+
+    __slots__ = ("_session", "count", "digest")
+
+    def __init__(self, session: bytes) -> None:
+        self.digest, self.count, self._session = session, 0, session
+
+    def _after(self, header: bytes | memoryview, body: bytes | memoryview) -> bytes:
+        """The digest after one more broadcast. header: up to the position, which it includes.
+
+        The signature is left out: what was told is the same under any.
+        """
+        told = hashlib.sha256(header)
+        told.update(body)
+        return hashlib.sha256(self.digest + told.digest()).digest()
+
+    def _take(self, digest: bytes) -> None:
+        self.digest, self.count = digest, self.count + 1
+
+
+class Teller(Told):
+    """The server's side: writes and signs broadcasts.
+
+    >>> import os
+    >>> key = IdentityKey.generate(os.urandom)
+    >>> teller, listener = Teller(bytes(32), key), Listener(bytes(32), key.public)
+    >>> listener.read(teller.write(Kind.TELL, 0, b"an ensemble"))
+    (<Kind.TELL: 34>, 0, b'an ensemble')
+    >>> teller.digest == listener.digest
+    True
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, session: bytes, key: IdentityKey) -> None:
+        super().__init__(session)
+        self._key = key
+
+    def write(self, kind: Kind, index: int, body: bytes) -> bytes:
+        """The next broadcast, taken into the hash."""
+        position = _POSITION.pack(self.count)
+        header = frame(kind, Place(self._session, index), SERVER, position)
+        digest = self._after(header, body)
+        word = SignedDigest.sign(self._key, self._session, self.count, digest)
+        self._take(digest)
+        return header + word.signature + body
+
+
+class Listener(Told):
+    """A client's side: checks and reads broadcasts. server: the pinned key.
+
+    kept: what the server signed, in order: a client's part of a proof that it split them.
+    """
+
+    __slots__ = ("_server", "kept")
+
+    def __init__(self, session: bytes, server: IdentityPublic) -> None:
+        super().__init__(session)
+        self._server = server
+        self.kept: list[SignedDigest] = []
+
+    def read(self, data: bytes) -> tuple[Kind, int, bytes]:
+        """(kind, index, body) of the next broadcast.
+
+        PeerError unless it follows the last one and the server signed it; nothing is taken then.
+        """
+        kind, index, _ = read_header(data, self._session, SERVER)
+        if position_of(data) != self.count:
+            raise PeerError(f"a broadcast does not follow the {self.count} before it")
+        if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
+            raise PeerError(f"a message of type {kind} is no broadcast")
+        view = memoryview(data)
+        digest = self._after(view[:_SIGNED_FROM], view[BROADCAST_BYTES:])
+        signature = data[_SIGNED_FROM:BROADCAST_BYTES]
+        word = SignedDigest(self._session, self.count, digest, signature)
+        word.check(self._server)
+        self.kept.append(word)
+        self._take(digest)
+        return Kind(kind), index, data[BROADCAST_BYTES:]
+
+
+def position_of(data: bytes) -> int:
+    """Which broadcast this is, from 0; PeerError where it is too short to be one.
+
+    >>> import os
+    >>> teller = Teller(bytes(32), IdentityKey.generate(os.urandom))
+    >>> [position_of(teller.write(Kind.VOID, 0, b"")) for _ in range(2)]
+    [0, 1]
+    """
+    if len(data) < BROADCAST_BYTES:
+        raise PeerError(f"a broadcast of {len(data)} bytes is too short")
+    return int(_POSITION.unpack_from(data, HEADER_BYTES)[0])

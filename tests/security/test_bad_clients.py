@@ -1,0 +1,288 @@
+"""One client that sends rubbish, breaks the bound or refuses costs itself, and not the run.
+
+Each fault is put into a real federation, in every stage. The twin's server does not drop who sent
+something bad, so that the same fault ends the run.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from attacks.audit.setting import replaced
+from secure_fd.aggregation.base import PlainSum, SecureSum, Stage, SumClient
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import BudgetError, LocalError, PeerError
+from secure_fd.exchange import ClientHalf, ClientTurn
+from secure_fd.federation import Federation
+from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
+from secure_fd.recipes import Sizes
+from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
+from secure_fd.server import Server
+from tests.small_federation import faults, federation, run
+
+Fault = Callable[[bytes], Sequence[bytes]]
+BAD, CLIENTS = 3, 7
+LIMIT = 1 << 16
+"""Bytes of a message at most, in these tests."""
+
+
+@pytest.fixture(scope="module")
+def seven() -> FederatedData:
+    sizes = Sizes(proxies=20, test=6, held_out=4, local=10)
+    return federate(load("digits"), parse_split("iid"), CLIENTS, seed=0, sizes=sizes)
+
+
+def cut(data: bytes) -> Sequence[bytes]:
+    return [data[:-1]]
+
+
+def empty(data: bytes) -> Sequence[bytes]:  # noqa: ARG001 - nothing of it
+    return [b""]
+
+
+def garbage(data: bytes) -> Sequence[bytes]:
+    return [data[:HEADER_BYTES] + b"\xff" * (len(data) - HEADER_BYTES + 8)]
+
+
+def overlong(data: bytes) -> Sequence[bytes]:
+    return [data + bytes(LIMIT)]
+
+
+def headless(data: bytes) -> Sequence[bytes]:
+    return [b"\xff" * len(data)]
+
+
+def of_another(data: bytes) -> Sequence[bytes]:
+    return [data[:4] + (BAD + 1).to_bytes(4, "big") + data[8:]]
+
+
+FAULTS = [cut, empty, garbage, overlong, headless, of_another]
+
+
+def misbehave(made: Federation, stage: Stage, fault: Fault, client: int = BAD) -> None:
+    """From now on the client spoils what it sends in a stage."""
+    bad = made.clients[client]
+    heard = bad.receive
+
+    def receive(data: bytes) -> list[bytes]:
+        at, sent = made.server.sums.stage, heard(data)
+        return [m for reply in sent for m in (fault(reply) if at is stage else [reply])]
+
+    bad.receive = receive  # type: ignore[method-assign]
+
+
+def of_seven(data: FederatedData, sums: SecureSum, stage: Stage) -> Federation:
+    """The consistency stage comes only where somebody is missing."""
+    gone = {1: {0: Stage.INPUT}} if stage is Stage.CONSISTENCY else {}
+    return run(federation(data, aggregation=sums, dropouts=faults(gone)), rounds=0)
+
+
+MASKED = [stage for stage in Stage if stage is not Stage.PREPARE]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("stage", [None, *MASKED])
+def test_a_bad_message_costs_its_sender_the_round(
+    seven: FederatedData, monkeypatch: pytest.MonkeyPatch, stage: Stage | None, fault: Fault
+) -> None:
+    """In clear (no stage), and in each stage under masks; it is back in the next round."""
+    monkeypatch.setattr("secure_fd.server.LIMIT", LIMIT)
+    sums: SecureSum = PlainSum(CLIENTS) if stage is None else MaskedSum(CLIENTS, public_seed=0)
+    at = stage or Stage.INPUT
+    made = of_seven(seven, sums, at)
+    made.fit(1)
+    honest = made.clients[BAD].receive
+    misbehave(made, at, fault)
+    [report] = made.fit(1)
+    assert not report.void
+    assert [k for k, why in report.refused if why] == [BAD]
+    assert dict(report.missing)[BAD] is at
+    assert (BAD in report.survivors) is (at in (Stage.CONSISTENCY, Stage.UNMASK))
+    made.clients[BAD].receive = honest  # type: ignore[method-assign]
+    [healed] = made.fit(1)
+    assert (healed.survivors, healed.refused) == (tuple(range(CLIENTS)), ())
+
+
+def test_rubbish_in_the_first_stage_of_all_costs_its_sender_the_round(
+    seven: FederatedData,
+) -> None:
+    """PREPARE is a message of its own in a session's first round."""
+    made = of_seven(seven, MaskedSum(CLIENTS, public_seed=0), Stage.PREPARE)
+    misbehave(made, Stage.PREPARE, garbage)
+    [report, healed] = made.fit(2)
+    assert [k for k, _ in report.refused] == [BAD]
+    assert report.survivors == healed.survivors == (0, 1, 2, 4, 5, 6)
+    assert not healed.void
+
+
+def test_a_second_message_costs_its_sender_what_follows_and_not_its_input(
+    seven: FederatedData,
+) -> None:
+    made = of_seven(seven, PlainSum(CLIENTS), Stage.INPUT)
+    misbehave(made, Stage.INPUT, lambda data: [data, data])
+    [report] = made.fit(1)
+    assert report.survivors == tuple(range(CLIENTS))
+    assert [k for k, _ in report.refused] == [BAD]
+
+
+def test_a_server_that_drops_nobody_is_ended_by_one_bad_message(
+    seven: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin."""
+
+    def receive(self: Server, sender: int, data: bytes) -> None:
+        self.sums.receive(sender, data)
+
+    monkeypatch.setattr(Server, "receive", receive)
+    made = of_seven(seven, PlainSum(CLIENTS), Stage.INPUT)
+    misbehave(made, Stage.INPUT, cut)
+    with pytest.raises(PeerError, match="another length"):
+        made.fit(1)
+
+
+# A lane out of range: in clear it names its sender, under masks it shows in the sum alone.
+
+
+def unchecked(self: LaneLayout, values: UnitArray) -> WordArray:
+    return self._spread(values.view(np.uint64))
+
+
+class Beyond:
+    """A client's half of the sum that takes five votes off everything, bound or not."""
+
+    def __init__(self, inner: SumClient) -> None:
+        self.start, self.receive, self.inner = inner.start, inner.receive, inner
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        with replaced(LaneLayout, "pack", unchecked):
+            return self.inner.load(terms, values - np.uint64(5))
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_a_value_beyond_the_bound_does_not_end_the_run(seven: FederatedData, masks: bool) -> None:
+    sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
+    made = federation(seven, aggregation=sums)
+    liar = made.clients[BAD]
+    honest, liar._sum = liar._sum, Beyond(liar._sum)
+    [report] = made.fit(1)
+    liar._sum = honest
+    [healed] = made.fit(1)
+    assert report.void is masks
+    if masks:
+        assert report.why
+    else:
+        assert [k for k, _ in report.refused] == [BAD]
+        assert BAD not in report.survivors
+    assert healed.survivors == tuple(range(CLIENTS))
+
+
+# A client that refuses.
+
+
+class Refusing:
+    """A client's half that refuses from one round on; what it raises is given."""
+
+    def __init__(self, half: ClientHalf, error: Exception, after: int) -> None:
+        self.half, self.error, self.left = half, error, after
+
+    def begin(self) -> ClientTurn:
+        if self.left < 0:
+            raise self.error
+        yield from self.half.begin()
+
+    def round(self, subject: bytes) -> ClientTurn:
+        if self.left == 0:
+            raise self.error
+        self.left -= 1
+        yield from self.half.round(subject)
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        self.half.missed(subject, message)
+
+
+def refuse(made: Federation, clients: Sequence[int], error: Exception, after: int = 1) -> None:
+    for k in clients:
+        made.clients[k].half = Refusing(made.clients[k].half, error, after)
+
+
+ERRORS = [BudgetError("epsilon 4 is spent"), LocalError("no"), PeerError("the server lies")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=["budget", "local", "peer"])
+@pytest.mark.parametrize("masks", [False, True])
+def test_a_client_that_refuses_in_mid_run_is_missing_from_then_on(
+    seven: FederatedData, masks: bool, error: Exception
+) -> None:
+    sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
+    made = federation(seven, aggregation=sums)
+    refuse(made, [BAD], error)
+    first, *later = made.fit(3)
+    assert (first.refused, first.missing) == ((), ())
+    for report in later:
+        assert report.refused == ((BAD, str(error)),)
+        assert report.survivors == (0, 1, 2, 4, 5, 6)
+        assert dict(report.missing).keys() == {BAD}
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_where_all_refuse_rounds_are_void_and_the_run_returns(
+    seven: FederatedData, masks: bool
+) -> None:
+    sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
+    made = federation(seven, aggregation=sums)
+    refuse(made, range(CLIENTS), ERRORS[0])
+    first, *later = made.fit(3)
+    assert not first.void
+    assert [r.void for r in later] == [True, True]
+    assert all(r.why for r in later)
+    assert all(len(r.refused) == CLIENTS for r in later)
+
+
+def test_too_few_that_are_left_make_the_round_void(seven: FederatedData) -> None:
+    made = federation(seven, aggregation=MaskedSum(CLIENTS, public_seed=0))
+    refuse(made, [0, 1, 2], ERRORS[1])
+    reports = made.fit(2)
+    assert [r.void for r in reports] == [False, True]
+    assert [k for k, _ in reports[1].refused] == [0, 1, 2]
+
+
+def test_a_run_that_nobody_can_begin_says_why(seven: FederatedData) -> None:
+    some, none = federation(seven), federation(seven)
+    refuse(some, range(1, CLIENTS), ERRORS[0], after=-1)
+    assert len(some.fit(1)) == 1
+    refuse(none, range(CLIENTS), ERRORS[0], after=-1)
+    with pytest.raises(BudgetError, match="epsilon 4 is spent"):
+        none.fit(1)
+
+
+def test_an_error_that_is_no_refusal_is_not_hidden(seven: FederatedData) -> None:
+    made = federation(seven)
+    refuse(made, [BAD], ZeroDivisionError("a mistake of ours"))
+    with pytest.raises(ZeroDivisionError):
+        made.fit(2)
+
+
+# A method whose rule reads in the sum what no honest clients say.
+
+
+def test_a_sum_that_the_method_cannot_read_makes_the_round_void(
+    seven: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = federation(seven)
+    made.fit(1)
+    honest = made.server.half.round
+
+    def lied_to(index: int) -> Iterator[object]:
+        turn = honest(index)
+        yield next(turn)
+        raise PeerError("a class has more records than its clients")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(made.server.half, "round", lied_to)
+        [report] = made.fit(1)
+    assert (report.void, report.why) == (True, "a class has more records than its clients")
+    assert not made.fit(1)[0].void
