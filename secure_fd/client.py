@@ -17,7 +17,16 @@ from secure_fd.aggregation.base import SumClient
 from secure_fd.broadcasts import Listener, SignedDigest, position_of
 from secure_fd.crypto.primitives import SERVER, IdentityPublic
 from secure_fd.errors import PeerError, SecureFDError
-from secure_fd.exchange import ClientHalf, ClientTurn, Kind, Share, Void, read_header
+from secure_fd.exchange import (
+    OPENED,
+    UNOPENED,
+    ClientHalf,
+    ClientTurn,
+    Kind,
+    Share,
+    Void,
+    read_header,
+)
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 
 if TYPE_CHECKING:
@@ -55,7 +64,7 @@ class Client:
         self._inbox: deque[bytes] = deque()
         self._turn: ClientTurn | None = None
         self._subject: bytes | None = None
-        self._index = 0
+        self._index = self._shared = -1
 
     @property
     def signed(self) -> tuple[SignedDigest, ...]:
@@ -103,26 +112,47 @@ class Client:
         if kind == Kind.MISSED:
             self._catch_up(body)
             return []
-        read, self._index, payload = self._told.read(data)
+        read, payload = self._read(data)
         if read is Kind.SUBJECT:
             self._subject, self._turn = payload, self.half.round(payload)
             return self._go(partial(next, self._turn))
         if self._turn is None:
             raise PeerError("an answer came where nothing was asked")
         if read is Kind.VOID:
+            self._note_void(payload)
             return self._go(partial(self._turn.throw, Void()))
         return self._go(partial(self._turn.send, payload))
+
+    def _read(self, broadcast: bytes) -> tuple[Kind, bytes]:
+        """Kind and body of the next broadcast; PeerError where it leaves out a sum's number."""
+        kind, index, payload = self._told.read(broadcast)
+        if index not in (self._index, self._index + 1):
+            raise PeerError(f"sum {index} does not follow sum {self._index}")
+        self._index = index
+        return kind, payload
 
     def _catch_up(self, broadcast: bytes) -> None:
         """Read an earlier broadcast; one that this client has already read changes nothing."""
         if position_of(broadcast) < self._told.count:
             return
-        kind, _, payload = self._told.read(broadcast)
+        kind, payload = self._read(broadcast)
         self._turn = None
         if kind is Kind.SUBJECT:
             self._subject = payload
         elif self._subject is not None:
             self.half.missed(self._subject, payload if kind is Kind.TELL else None)
+            if kind is Kind.VOID:
+                self._note_void(payload)
+
+    def _note_void(self, payload: bytes) -> None:
+        """PeerError where it is called unopened after this client helped to open it."""
+        if payload not in (OPENED, UNOPENED):
+            raise PeerError("a void sum is neither opened nor unopened")
+        if payload == UNOPENED:
+            if self._shared == self._index and self._sum.gave:
+                raise PeerError("a sum that this client helped to open is called unopened")
+            if self._subject is not None:
+                self.half.unopened(self._subject)
 
     def _go(self, step: Callable[[], "Share | Steps"]) -> list[bytes]:
         """Run the method's half until it has training or a share; a refusal ends its turn."""
@@ -143,5 +173,6 @@ class Client:
         terms = RoundTerms(
             self._index, len(share.values), share.bound, self._told.digest, self._noise
         )
+        self._shared = self._index
         with self._watch:
             return self._sum.load(terms, share.values)

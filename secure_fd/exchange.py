@@ -47,6 +47,11 @@ class Kind(IntEnum):
     """A message of the encrypted sum."""
 
 
+OPENED: Final = b"\1"
+UNOPENED: Final = b"\0"
+"""What a VOID message says: whether clients may have given what it takes to read the sum."""
+
+
 class Void(Exception):  # noqa: N818 - thrown into both halves as an event, not as a failure
     """Thrown into both halves of a method where a sum did not come about.
 
@@ -153,12 +158,18 @@ class ClientHalf(Protocol):
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """A round that this client was not in to the end; message: None where it was void."""
 
+    def unopened(self, subject: bytes) -> None:
+        """The round's sum is void, and nobody can have read it: it counts as no release."""
+
 
 class ServerHalf(Protocol):
     """What a method does at the server."""
 
     def round(self, index: int) -> ServerTurn:
         """One round. `Void` is thrown in where a sum fails."""
+
+    def unopened(self, index: int) -> None:
+        """The round's sum is void, and nothing of it was asked to be opened."""
 
 
 def read_header(data: bytes, session: bytes, sender: int) -> tuple[int, int, bytes]:

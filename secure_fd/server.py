@@ -15,7 +15,18 @@ from secure_fd.aggregation.base import SumServer
 from secure_fd.broadcasts import Teller
 from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic
 from secure_fd.errors import PeerError
-from secure_fd.exchange import LIMIT, Ask, Kind, Seen, ServerHalf, ServerTurn, Sum, Void
+from secure_fd.exchange import (
+    LIMIT,
+    OPENED,
+    UNOPENED,
+    Ask,
+    Kind,
+    Seen,
+    ServerHalf,
+    ServerTurn,
+    Sum,
+    Void,
+)
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
 
 Outbound = dict[int, list[bytes]]
@@ -125,6 +136,8 @@ class Server:
     def _fail(self, turn: ServerTurn, why: str) -> Outbound:
         """End the sum as void."""
         self.void, self.last, self.why = True, None, why
+        if not self.sums.opened:
+            self.half.unopened(self._round - 1)
         return self._go(partial(turn.throw, Void()), Kind.VOID)
 
     def _go(self, step: Callable[[], Ask], kind: Kind) -> Outbound:
@@ -134,10 +147,10 @@ class Server:
         except StopIteration as ended:
             return {} if ended.value is None else self._broadcast(kind, ended.value)
         except Void:
-            return self._broadcast(kind, b"")
+            return self._broadcast(kind, OPENED if self.sums.opened else UNOPENED)
         except PeerError as error:  # the method reads in the sum what no honest clients say
             self.void, self.last, self.why = True, None, str(error)
-            return self._broadcast(Kind.VOID, b"")
+            return self._broadcast(Kind.VOID, OPENED)
         index, self._exchange = self._exchange, self._exchange + 1
         out = self._broadcast(kind, ask.body, index)
         terms = RoundTerms(index, ask.length, ask.bound, self._told.digest, self._noise)

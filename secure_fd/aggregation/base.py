@@ -42,6 +42,10 @@ class Traffic:
 class SumClient(Protocol):
     """A client's half of a sum. What a method returns goes to the server, in order."""
 
+    @property
+    def gave(self) -> bool:
+        """Whether it has given what the server needs to read the newest sum."""
+
     def start(self) -> list[bytes]:
         """Join: the first message of the set-up, where there is one."""
 
@@ -67,6 +71,10 @@ class SumServer(Protocol):
     payloads: dict[int, WordArray]
     readable: bool
     missing: dict[int, Stage]
+
+    @property
+    def opened(self) -> bool:
+        """Whether clients may have given what it takes to read the newest sum, were it void."""
 
     @property
     def waiting(self) -> set[int]:
@@ -139,6 +147,9 @@ class SecureSum(SumPromise, Protocol):
 class PlainClient:
     """A client's half of the sum in clear: one message, nothing to set up."""
 
+    gave: ClassVar[bool] = False
+    """Whether its input arrived, the server alone knows, which is trusted with it."""
+
     def __init__(self, number: int, session: bytes, n_clients: int) -> None:
         self._number, self._session, self._n_clients = number, session, n_clients
 
@@ -171,6 +182,11 @@ class PlainServer:
         self.payloads: dict[int, WordArray] = {}
         self.missing: dict[int, Stage] = {}
         self._terms: RoundTerms | None = None
+
+    @property
+    def opened(self) -> bool:
+        """Whether any input came: it was in clear."""
+        return bool(self.payloads)
 
     @property
     def waiting(self) -> set[int]:

@@ -22,7 +22,7 @@ from secure_fd.crypto.primitives import (
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import UnitArray, WordArray
-from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.client import Client, ClientRound, ClientState
 from secure_fd.secagg.graph import COMPLETE_UP_TO
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.session import (
@@ -84,12 +84,13 @@ class MaskedClient(SecretHolder):
     default.
     """
 
-    __slots__ = ("_client", "_due", "_machine", "_nonce")
+    __slots__ = ("_client", "_due", "_machine", "_nonce", "gave")
 
     def __init__(self, client: Client, nonce: bytes | None = None) -> None:
         self._client, self._nonce = client, nonce
         self._machine: ClientSetup | ClientRound | None = None
         self._due: tuple[RoundTerms, UnitArray] | None = None
+        self.gave = False
 
     def start(self) -> list[bytes]:
         """The first message of the set-up, where it was not made yet."""
@@ -97,6 +98,7 @@ class MaskedClient(SecretHolder):
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         """Open the round and prepare its masks, or join the set-up that it needs."""
+        self.gave = False
         if not self._client.serves(terms.index):
             self._due = (terms, values)
             return self._join()
@@ -112,6 +114,7 @@ class MaskedClient(SecretHolder):
         if self._machine is None:
             raise PeerError("a message of a sum came where none is open")
         reply = self._machine.receive(data)
+        self.gave = self._machine.state is ClientState.DONE
         if isinstance(self._machine, ClientSetup) and self._machine.state is SetupState.DONE:
             self._client.enrol(self._machine)
             if self._due is not None:
@@ -136,6 +139,7 @@ class MaskedServer:
         self._setup = None if server.enrolled else server.open_setup()
         self._due: RoundTerms | None = None
         self._round: ServerRound | None = None
+        self.opened = False
         self.busy = not server.enrolled
         self.stage = Stage.PREPARE
         self.result: Sum | None = None
@@ -153,6 +157,7 @@ class MaskedServer:
         A round of a new epoch begins with a set-up, for which clients join of themselves.
         """
         self.busy, self.result, self.payloads, self.missing = True, None, {}, {}
+        self.opened = False
         if not self._server.serves(terms.index):
             self._setup, self._due, self._round = self._server.open_setup(), terms, None
             self.stage = Stage.PREPARE
@@ -192,6 +197,7 @@ class MaskedServer:
             self.result = Sum(opened.total, opened.survivors)
             return {}
         self.busy, self.stage = True, _STAGES[opened.state]
+        self.opened = self.stage is Stage.UNMASK
         return relayed
 
     def _advance_setup(self, setup: ServerSetup) -> Mapping[int, bytes]:

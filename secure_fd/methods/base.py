@@ -275,6 +275,10 @@ class LearningHalf(ClientHalf, Protocol):
         """By default a round teaches those that were in it."""
         return
 
+    def unopened(self, subject: bytes) -> None:  # noqa: ARG002 - nothing is counted
+        """By default no releases are counted."""
+        return
+
     def report(self) -> ClientReport:
         """Of the last round; empty by default."""
         return ClientReport()
@@ -297,6 +301,10 @@ class RecordingHalf(ServerHalf, Protocol):
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:  # noqa: ARG002 - nothing was seen
         """Add a sum of round `index` to the transcript; by default nothing was seen."""
+        return
+
+    def unopened(self, index: int) -> None:  # noqa: ARG002 - nothing is counted
+        """By default no releases are counted."""
         return
 
     def report(self) -> ServerReport:

@@ -180,6 +180,10 @@ class VoteClient(LearningHalf):
         if message:  # a survey is answered with nothing
             self._memory.learn(read_ensemble(message, indices, self._terms.codec))
 
+    def unopened(self, subject: bytes) -> None:
+        """Its proxies may be asked about once more."""
+        self._terms.draws.give_back(_SUBJECT.unpack(subject)[0])
+
     @property
     def opinion(self) -> Opinion:
         """Where this client answers; its selector is fitted when it is first asked for."""
@@ -211,6 +215,8 @@ class VoteClient(LearningHalf):
         index, first, _ = _SUBJECT.unpack(subject)
         if first and not self._terms.asks_first:
             raise PeerError(f"round {index} asks for a survey that was not agreed")
+        if index > self._terms.draws.following:
+            raise PeerError(f"round {index} leaves out round {self._terms.draws.following}")
         self.learner.round = max(index, self.learner.round)
         indices = self._terms.draws.of(index)
         if self._terms.subject(index, indices, first=first) != subject:
@@ -282,6 +288,10 @@ class VoteServer(RecordingHalf):
         self.ensemble = self._of_known(ensemble)
         return ensemble_message(self.ensemble, codec, got.total, len(got.survivors))
 
+    def unopened(self, index: int) -> None:
+        """Its proxies may be asked about once more."""
+        self._terms.draws.give_back(index)
+
     def _of_known(self, ensemble: Ensemble) -> Ensemble:
         """The same, without the proxies that nobody knows."""
         if self.known is None:
@@ -351,6 +361,10 @@ class ReleaseLedger:
             )
         self._counts[indices] += 1
 
+    def give_back(self, indices: IntArray) -> None:
+        """Take a release back that did not take place."""
+        self._counts[indices] -= 1
+
 
 class Draws:
     """Draws each round's proxies; every party that knows the seed finds the same ones.
@@ -358,19 +372,31 @@ class Draws:
     seed: the joint seed of all clients, or a public one. limit: releases agreed for each
     (client, proxy) pair; None: one a round, without an end. A drawn proxy counts for every client,
     also for one that is away or whose answer never arrives, so that all parties know all counts
-    from the draws alone, and none is too low.
+    from the draws alone, and none is too low. Only a void sum that nobody can have opened, as all
+    parties were told, counts for nobody.
     """
 
     def __init__(self, seed: bytes, n_proxies: int, per_round: int, limit: int | None) -> None:
         self._seed, self._per_round = seed, per_round
         self._ledger = ReleaseLedger(n_proxies, limit)
-        self._next = 0
+        self._next, self._void = 0, -1
         self._last: IntArray = np.zeros(0, dtype=np.int64)
 
     @property
     def most_released(self) -> int:
         """The most often that any proxy was asked about."""
         return self._ledger.most
+
+    @property
+    def following(self) -> int:
+        """The round after the last one that was drawn."""
+        return self._next
+
+    def give_back(self, index: int) -> None:
+        """Round `index`, the last one drawn, released nothing; once a round."""
+        if index == self._next - 1 and index != self._void:
+            self._ledger.give_back(self._last)
+            self._void = index
 
     def of(self, index: int) -> IntArray:
         """[m] proxies of round `index`, ascending, counted in the ledger; rounds before are too.

@@ -203,6 +203,9 @@ class Refusing:
     def missed(self, subject: bytes, message: bytes | None) -> None:
         self.half.missed(subject, message)
 
+    def unopened(self, subject: bytes) -> None:
+        self.half.unopened(subject)
+
 
 def refuse(made: Federation, clients: Sequence[int], error: Exception, after: int = 1) -> None:
     for k in clients:

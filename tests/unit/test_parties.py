@@ -98,6 +98,9 @@ class Quiet:
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """Nothing to remember."""
 
+    def unopened(self, subject: bytes) -> None:
+        """Nothing to take back."""
+
 
 class Asking:
     """A server half that asks for four integers and says how many answered."""
@@ -105,6 +108,9 @@ class Asking:
     def round(self, index: int) -> ServerTurn:
         got = yield Ask(bytes([index]), 4, 3)
         return bytes([len(got.survivors)])
+
+    def unopened(self, index: int) -> None:
+        """Nothing to take back."""
 
 
 def test_an_answer_that_nobody_asked_for_is_refused() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from secure_fd.aggregation.base import PlainSum, Stage
+from secure_fd.aggregation.masked import MaskedServer, MaskedSum
 from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
@@ -95,14 +96,51 @@ def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(
         run(made, rounds=1)  # a later call has the same ledgers
 
 
-def test_a_void_round_and_a_lost_client_count_as_well(digits: FederatedData) -> None:
-    gone = dict.fromkeys(range(4), Stage.PREPARE)
+def test_a_void_round_counts_where_somebody_may_have_read_it(digits: FederatedData) -> None:
+    """Inputs in clear were read; shares of masks that were given may have opened the sum."""
     every = replace(BRIEF, proxies_per_round=200)
-    made = federation(digits, releases_per_pair=1, dropouts=faults({0: gone}), schedule=every)
+    for aggregation, stage in ((PlainSum(4), Stage.PREPARE), (MaskedSum(4), Stage.INPUT)):
+        gone = dict.fromkeys(range(4), stage)
+        made = federation(
+            digits,
+            aggregation=aggregation,
+            releases_per_pair=1,
+            dropouts=faults({0: gone}),
+            schedule=every,
+        )
+        rounds = made.rounds(3)
+        assert next(rounds).void
+        assert not next(rounds).void  # nothing was opened: the proxies may be asked about again
+        with pytest.raises(BudgetError):
+            next(rounds)
+    gone = dict.fromkeys(range(3), Stage.UNMASK)
+    made = federation(
+        digits,
+        aggregation=MaskedSum(4),
+        releases_per_pair=1,
+        dropouts=faults({0: gone}),
+        schedule=every,
+    )
     rounds = made.rounds(2)
     assert next(rounds).void
     with pytest.raises(BudgetError):
         next(rounds)
+
+
+def test_a_server_that_calls_an_opened_sum_unopened_loses_its_clients(
+    digits: FederatedData,
+) -> None:
+    """Client 3 is away; the others gave their shares, and do not ask for the proxies again."""
+    plan = faults({0: dict.fromkeys(range(3), Stage.UNMASK)})
+    made = federation(digits, aggregation=MaskedSum(4), dropouts=plan)
+    made.server.sums.__class__ = type(
+        "Liar", (MaskedServer,), {"opened": property(lambda _: False, lambda *_: None)}
+    )
+    reports = list(made.rounds(2))
+    assert all(report.void for report in reports)
+    assert {why for _, why in reports[1].refused} == {
+        "a sum that this client helped to open is called unopened"
+    }
 
 
 # The draw.

@@ -209,7 +209,7 @@ def half_foreign() -> tuple[FederatedData, np.ndarray]:
     return replace(data, proxies=Images(pixels, data.proxies.labels)), own
 
 
-@pytest.mark.parametrize(("labels", "least"), [("soft", 0.9), ("hard", 0.08)])
+@pytest.mark.parametrize(("labels", "least"), [("soft", 0.9), ("hard", 0.04)])
 def test_images_that_nobody_knows_are_not_taught(labels: Labels, least: float) -> None:
     """Its twin teaches nearly all of them, or those for which two bits hold a weight."""
     data, own = half_foreign()
