@@ -7,22 +7,24 @@ A client refuses by raising. It then gives no answer in this round, and nothing 
 taken but what it had read before; the next round finds it as it is.
 """
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from secure_fd.aggregation.base import SumClient
 from secure_fd.broadcasts import Listener, SignedDigest, position_of
 from secure_fd.crypto.primitives import SERVER, IdentityPublic
-from secure_fd.errors import PeerError, SecureFDError
+from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.exchange import (
     OPENED,
     UNOPENED,
     ClientHalf,
     ClientTurn,
     Kind,
+    Remembers,
     Share,
     Void,
     read_header,
@@ -30,7 +32,10 @@ from secure_fd.exchange import (
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 
 if TYPE_CHECKING:
+    from secure_fd.state import StateFile
     from secure_fd.training import Steps
+
+_TOLD: Final = struct.Struct(">32s32sIqq")
 
 
 class Client:
@@ -39,7 +44,9 @@ class Client:
     number: its place in the roster. session: 32 bytes that name the federation. server: the key by
     which broadcasts must be signed. half: what its method does here. sums: its half of the secure
     sum. noise: public terms of noise in the values. watch: entered around everything that the sum
-    does.
+    does. file: what must outlive this process, written before anything that hangs on it leaves;
+    what an earlier process wrote is taken up: what it was told, asked, and has released. Network
+    and open round are not in it: the client comes back as one that was away.
 
     >>> from secure_fd import simulate
     >>> simulate("digits", clients=3).federation.clients[2].number
@@ -55,6 +62,7 @@ class Client:
         sums: SumClient,
         noise: NoiseTerms = NO_NOISE,
         watch: AbstractContextManager[None] | None = None,
+        file: "StateFile | None" = None,
     ) -> None:
         self.number, self.half = number, half
         self.work: Steps | None = None
@@ -65,6 +73,39 @@ class Client:
         self._turn: ClientTurn | None = None
         self._subject: bytes | None = None
         self._index = self._shared = -1
+        self._file = file
+        if file is not None:
+            self._recall(file)
+
+    @property
+    def position(self) -> int:
+        """How many broadcasts it has read: those from there on it has missed."""
+        return self._told.count
+
+    def _recall(self, file: "StateFile") -> None:
+        """What an earlier process of this client wrote, if there was one."""
+        told, half = file.read("told"), file.read("half")
+        if told is None:
+            return
+        session, digest, count, self._index, self._shared = _TOLD.unpack(told)
+        if session != self._session:
+            raise LocalError("a state file belongs to another session")
+        self._told.recall(digest, count)
+        self._subject = file.read("subject")
+        if half is not None and isinstance(self.half, Remembers):
+            self.half.recall(half)
+
+    def _remember(self) -> None:
+        """Write what was told, asked and released; it returns once it is on the disk."""
+        if self._file is None:
+            return
+        known = (self._told.digest, self._told.count, self._index, self._shared)
+        values = {"told": _TOLD.pack(self._session, *known)}
+        if self._subject is not None:
+            values["subject"] = self._subject
+        if isinstance(self.half, Remembers):
+            values["half"] = self.half.memory()
+        self._file.write(values)
 
     @property
     def signed(self) -> tuple[SignedDigest, ...]:
@@ -129,6 +170,7 @@ class Client:
         if index not in (self._index, self._index + 1):
             raise PeerError(f"sum {index} does not follow sum {self._index}")
         self._index = index
+        self._remember()
         return kind, payload
 
     def _catch_up(self, broadcast: bytes) -> None:
@@ -174,5 +216,6 @@ class Client:
             self._index, len(share.values), share.bound, self._told.digest, self._noise
         )
         self._shared = self._index
+        self._remember()
         with self._watch:
             return self._sum.load(terms, share.values)

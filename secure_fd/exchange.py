@@ -12,7 +12,7 @@ import struct
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,6 +160,17 @@ class ClientHalf(Protocol):
 
     def unopened(self, subject: bytes) -> None:
         """The round's sum is void, and nobody can have read it: it counts as no release."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A half that knows what it must not forget when its process ends, beside its network."""
+
+    def memory(self) -> bytes:
+        """What was released and asked so far; no records, and nothing of the network."""
+
+    def recall(self, memory: bytes) -> None:
+        """Go on from what `memory` gave; LocalError for other bytes."""
 
 
 class ServerHalf(Protocol):

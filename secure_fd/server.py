@@ -112,6 +112,10 @@ class Server:
         except PeerError as error:
             self.refused[sender] = str(error)
 
+    def returned(self, client: int, position: int) -> None:
+        """A client came back that has read so many broadcasts: it is owed the others."""
+        self._has[client] = min(position, len(self._log))
+
     def unreached(self, client: int) -> None:
         """The transport could not hand over the last broadcast: send it again when it is back."""
         self._has[client] = self._had[client]

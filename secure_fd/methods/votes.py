@@ -60,6 +60,7 @@ from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
 from secure_fd.training import Learner, Lesson, predict
 from secure_fd.transcript import DistillationRound, Transcript
 
+_DRAWN = struct.Struct("<qq")
 _SUBJECT = struct.Struct(">Q?32s")
 
 
@@ -183,6 +184,15 @@ class VoteClient(LearningHalf):
     def unopened(self, subject: bytes) -> None:
         """Its proxies may be asked about once more."""
         self._terms.draws.give_back(_SUBJECT.unpack(subject)[0])
+
+    def memory(self) -> bytes:
+        """Which proxies were drawn, how often, and whether the survey was answered."""
+        return bytes([self._surveyed]) + self._terms.draws.memory()
+
+    def recall(self, memory: bytes) -> None:
+        """Go on with these counts; LocalError for bytes that `memory` does not write."""
+        self._terms.draws.recall(memory[1:])
+        self._surveyed = bool(memory[0])
 
     @property
     def opinion(self) -> Opinion:
@@ -361,6 +371,18 @@ class ReleaseLedger:
             )
         self._counts[indices] += 1
 
+    def memory(self) -> bytes:
+        """All counts."""
+        return self._counts.tobytes()
+
+    def recall(self, memory: bytes) -> int:
+        """Take counts over; how many bytes they are. LocalError for too few."""
+        size = self._counts.nbytes
+        if len(memory) < size:
+            raise LocalError(f"counts of {len(self._counts)} proxies have {size} bytes")
+        self._counts = np.frombuffer(memory[:size], np.int64).copy()
+        return size
+
     def give_back(self, indices: IntArray) -> None:
         """Take a release back that did not take place."""
         self._counts[indices] -= 1
@@ -391,6 +413,18 @@ class Draws:
     def following(self) -> int:
         """The round after the last one that was drawn."""
         return self._next
+
+    def memory(self) -> bytes:
+        """The next round, the last void one, all counts and the last draw."""
+        return self._ledger.memory() + _DRAWN.pack(self._next, self._void) + self._last.tobytes()
+
+    def recall(self, memory: bytes) -> None:
+        """Go on from what `memory` gave; LocalError for bytes of another size."""
+        rest = memory[self._ledger.recall(memory) :]
+        if len(rest) < _DRAWN.size or (len(rest) - _DRAWN.size) % 8:
+            raise LocalError("a memory of draws is damaged")
+        self._next, self._void = _DRAWN.unpack_from(rest)
+        self._last = np.frombuffer(rest[_DRAWN.size :], np.int64)
 
     def give_back(self, index: int) -> None:
         """Round `index`, the last one drawn, released nothing; once a round."""
