@@ -150,8 +150,8 @@ class _Round:
 
     def tag(self, slots: WordArray, keys: Mapping[int, bytes], clients: Iterable[int]) -> int:
         """What these clients' tags add up to where their slots add up to `slots`."""
-        point, prime = self._number(keys[crypto.EVERYONE]), PLAIN_MODULUS
-        hashed = reduce(lambda total, slot: (total + slot) * point % prime, slots[:-1].tolist(), 0)
+        point, prime, used = self._number(keys[crypto.EVERYONE]), PLAIN_MODULUS, slots[: self.slots]
+        hashed = reduce(lambda total, slot: (total + slot) * point % prime, used.tolist(), 0)
         return (hashed + sum(self._number(keys[k]) for k in clients)) % prime
 
     def read(self, slots: WordArray, survivors: tuple[int, ...]) -> UnitArray:

@@ -137,6 +137,28 @@ def test_a_holder_opens_nothing_but_the_sum_of_the_survivors(
     assert np.array_equal(read, wanted.get(attack, VALUES[4]))
 
 
+@pytest.mark.parametrize("hashed", [True, False])
+def test_the_tag_covers_every_ciphertext_of_an_input(
+    hashed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target's first ciphertext beside the sum of the last ones, where the right tag is.
+
+    The twin's tag is that of the clients alone and hashes no values.
+    """
+    if not hashed:
+        monkeypatch.setattr(he, "reduce", lambda *_: 0)
+    sums, terms = HomomorphicSum(3), RoundTerms(0, 2 * DEGREE, 2**50)
+    values = np.random.default_rng(1).integers(0, 2**50, (3, terms.length), np.uint64)
+    sent = [sums.client(k).load(terms, values[k])[0][HEADER:] for k in range(3)]
+    total = sum(map(he.decode, sent), np.zeros(1, np.uint64)) % LIMITS
+    total[0] = he.decode(sent[2])[0]
+    listed, place = encode_set((0, 1, 2), range(3)), Place(sums.session, 0)
+    question = frame(Kind.CIPHER, place, SERVER, listed, he.encode(total))
+    (answer,) = sums.client(0).receive(question)
+    read = np.frombuffer(answer[HEADER:], "<u8")[:DEGREE]
+    assert np.array_equal(read, values[2, :DEGREE]) is not hashed
+
+
 def test_an_honest_sum_opens_over_any_majority() -> None:
     for survivors in (EVERYBODY, (0, 2, 4)):
         play = Cohort()
