@@ -1,346 +1,333 @@
-"""The homomorphic sum: real BFV ciphertexts of TenSEAL, as a row to compare the masks with.
+"""The homomorphic sum: BFV ciphertexts of TenSEAL, as a row to compare the masks with.
 
-    client -> server      subject, then the ciphertexts of its packed values
+    client -> server      subject, then the ciphertexts of its packed values and a tag
     server -> key holder  the set of survivors, then the sum of their ciphertexts
-    key holder -> server  the summed slots, each u64 little-endian
+    key holder -> server  the summed slots, 8 bytes each; nothing where it refuses
 
-Every length is fixed before a message arrives; anything else is a PeerError. No message is signed
-and nothing proves which inputs a sum contains: see `HomomorphicSum.guarantee`.
+Client k's tag, in its last slot, is h(v_k) + r_k modulo the plaintext prime: h is a polynomial hash
+(Carter and Wegman 1981), r_k a number that k and the holders derive. Tags add up as values do, so
+that a holder opens the sum of just the survivors it is told of. One holder opens one sum a round:
+two could be told of different survivors. A refusal voids the sum and brings new keys.
+
+Only coefficients travel, each checked against its prime: TenSEAL's parser reads past a buffer that
+overstates its length. They are added modulo each prime (Fan and Vercauteren 2012, section 4).
 """
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import ClassVar, Final
 
 import numpy as np
+import tenseal
 
-from secure_fd.aggregation import bfv
 from secure_fd.aggregation.base import Stage, Traffic
-from secure_fd.crypto.primitives import SERVER, WORD, RandomBytes, SecretHolder, draw, fields
+from secure_fd.crypto import primitives as crypto
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.exchange import Kind, Sum, read_header
 from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
-from secure_fd.secagg.session import (
-    NO_NOISE,
-    Place,
-    RoundCounter,
-    RoundTerms,
-    decode_set,
-    encode_set,
-    frame,
-    set_bytes,
-)
+from secure_fd.secagg import session as wire
 
-MIN_SURVIVORS: Final = 3
-KEY_HOLDERS: Final = 3
-"""Clients 0, 1 and 2: more holders survive more dropouts, and more clients could read everybody."""
-MAX_CIPHERTEXTS: Final = 1024
-"""72 MiB a message."""
-_LABEL: Final = b"secure-fd homomorphic sum"
-_NONCE_BYTES: Final = 32
+KEY_HOLDERS, MIN_CLIENTS, MAX_CLIENTS, MAX_CIPHERTEXTS = 3, 3, 1024, 1024
+DEGREE, SLOT_BITS = 4096, 56
+PRIME_BITS: Final = (40, 40, 26)
+"""106 bits: all that the guidelines of Bossuat et al. (2024, eprint 2024/463) allow degree 4096 for
+128 bits of security with ternary keys. The last prime serves encryption alone. A sum of 1,024 fresh
+ciphertexts has 11 bits of noise budget left, and 5 in the worst case (measured)."""
+PRIMES: Final = (1_099_511_390_209, 1_099_511_480_321)
+PLAIN_MODULUS: Final = 144_115_188_075_814_913
+"""The largest prime below 2**57 that is 1 modulo 2 * DEGREE, as batching needs."""
+_COUNT: Final = 2 * len(PRIMES) * DEGREE
+CIPHER_BYTES: Final = 5 * _COUNT
+_LIMITS: Final = np.array(PRIMES, dtype=np.uint64)[:, np.newaxis]
 
 
-class SlotLayout(LaneLayout):
-    """Lanes of a 48-bit slot, held in a 64-bit word whose upper bits stay zero.
-
-    >>> SlotLayout(10, 1).lanes  # ten clients' votes of 0 or 1: sums of 4 bits
-    12
-    """
-
+class _Slots(LaneLayout):
     __slots__ = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bits > bfv.SLOT_BITS:
-            allowed = f"n_clients * bound must be below 2**48 for {self.n_clients} clients"
-            raise ConfigurationError("bound", self.bound, allowed)
 
     @property
     def lanes(self) -> int:
-        """Lanes of a slot."""
-        return bfv.SLOT_BITS // self.bits
+        if self.bits > SLOT_BITS:
+            raise ConfigurationError("bound", self.bound, "keep n_clients * bound below 2**56")
+        return SLOT_BITS // self.bits
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """What all parties of a sum agree on. id: a hash of it all, and of a nonce."""
+class _Keys(crypto.SecretHolder):
+    """A public and a secret key, and by client the key of its tags."""
 
-    n_clients: int
-    configuration: bytes
-    proxies: bytes
-    nonce: bytes
-    id: bytes = field(init=False)
+    __slots__ = ("_context", "_start", "public", "tags")
 
-    def __post_init__(self) -> None:
-        numbers = (bfv.DEGREE, bfv.PLAIN_MODULUS, *bfv.PRIMES, self.n_clients)
-        coded = (number.to_bytes(8, "big") for number in numbers)
-        agreed = fields(_LABEL, self.nonce, *coded, self.configuration, self.proxies)
-        object.__setattr__(self, "id", hashlib.sha256(agreed).digest())
+    def __init__(self, n_clients: int, random: crypto.RandomBytes) -> None:
+        scheme = tenseal.SCHEME_TYPE.BFV  # which would start a thread for every core
+        self._context = tenseal.context(scheme, DEGREE, PLAIN_MODULUS, [*PRIME_BITS], n_threads=1)
+        # make_context_public() would keep what decrypts: the public half is written and read back.
+        half = self._context.serialize(save_galois_keys=False, save_relin_keys=False)
+        self.public = tenseal.context_from(half, n_threads=1)
+        names = (*range(n_clients), crypto.EVERYONE)
+        self.tags = {k: crypto.draw(random, crypto.KEY_BYTES) for k in names}
+        version = tenseal.bfv_vector(self._context, [0] * DEGREE).serialize()[8:13]
+        self._start = _start(version, self._context.seal_context().data.first_parms_id())
+        ones = encrypt(self.public, np.ones(DEGREE, dtype=np.uint64))
+        if (self.decrypt((ones + ones) % _LIMITS) != 2).any():
+            version = tenseal.__version__
+            raise ConfigurationError("tenseal", version, "use 0.3.18, whose ciphertexts are known")
 
-    @property
-    def cohort(self) -> tuple[int, ...]:
-        """The clients' numbers."""
-        return tuple(range(self.n_clients))
-
-    @property
-    def quorum(self) -> int:
-        """The fewest inputs of a sum: three, or a majority of the cohort."""
-        return max(MIN_SURVIVORS, self.n_clients // 2 + 1)
+    def decrypt(self, ciphertexts: WordArray) -> WordArray:
+        streams = (self._start + row.astype("<u8").tobytes() for row in ciphertexts)
+        opened = [tenseal.bfv_vector_from(self._context, one).decrypt() for one in streams]
+        return (np.array(opened, dtype=np.int64) % PLAIN_MODULUS).astype(np.uint64).reshape(-1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """One round of a session: its packing, and the form of its messages."""
+def _start(version: bytes, parms: list[int]) -> bytes:
+    """What comes before the coefficients of a serialised BFVVector.
 
-    session: _Session
-    terms: RoundTerms
-    layout: SlotLayout = field(init=False)
+    BFVVectorProto (sizes = 1, ciphertexts = 2) around Ciphertext.save_members of SEAL 4: header
+    without compression, parameters, NTT flag, polynomials, degree, primes, scale, correction
+    factor, and the array behind a header and a length of its own.
+    """
+    array = version + struct.pack("<3xQQ", 24 + 8 * _COUNT, _COUNT)
+    form = struct.pack("<4Q?3QdQ", *parms, False, 2, DEGREE, len(PRIMES), 1.0, 1)
+    size = 16 + len(form + array) + 8 * _COUNT
+    varint = bytes((size & 127 | 128, size >> 7 & 127 | 128, size >> 14))
+    return b"\x0a\x02\x80\x20\x12" + varint + version + struct.pack("<3xQ", size) + form + array
 
-    def __post_init__(self) -> None:
-        if self.terms.noise != NO_NOISE:
+
+def encrypt(public: object, slots: WordArray) -> WordArray:
+    """Slots [c * DEGREE] below PLAIN_MODULUS -> coefficients [c, 2, primes, DEGREE]."""
+    signed = slots.reshape(-1, DEGREE).astype(np.int64)
+    signed[signed > PLAIN_MODULUS // 2] -= PLAIN_MODULUS  # SEAL's batching is centred
+    made = (tenseal.bfv_vector(public, row).ciphertext()[0] for row in signed.tolist())
+    read = [[one[at] for at in range(_COUNT)] for one in made]
+    return np.array(read, dtype=np.uint64).reshape(-1, 2, len(PRIMES), DEGREE)
+
+
+def encode(ciphertexts: WordArray) -> bytes:
+    """Coefficients [c, 2, primes, DEGREE] -> CIPHER_BYTES each: low 32 bits, then high bytes."""
+    flat = ciphertexts.reshape(-1, _COUNT)
+    high = (flat >> np.uint64(32)).astype(np.uint8)
+    return np.hstack([flat.astype("<u4").view(np.uint8), high]).tobytes()
+
+
+def decode(data: bytes) -> WordArray:
+    """Whole ciphertexts -> coefficients; PeerError for one that is not below its prime."""
+    rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, CIPHER_BYTES)
+    low = np.ascontiguousarray(rows[:, : 4 * _COUNT]).view("<u4").astype(np.uint64)
+    flat = low | rows[:, 4 * _COUNT :].astype(np.uint64) << np.uint64(32)
+    ciphertexts = flat.reshape(-1, 2, len(PRIMES), DEGREE)
+    if (ciphertexts >= _LIMITS).any():
+        raise PeerError("a coefficient of a ciphertext is not below its prime")
+    return ciphertexts
+
+
+class _Round:
+    """What all parties derive from a round's terms: packing, form of messages, tags, holder."""
+
+    def __init__(self, session: bytes, n_clients: int, terms: wire.RoundTerms) -> None:
+        if terms.noise != wire.NO_NOISE:
             allowed = "an encrypted sum carries none; use the masked sum"
-            raise ConfigurationError("noise", self.terms.noise, allowed)
-        layout = SlotLayout(self.session.n_clients, self.terms.bound)
-        object.__setattr__(self, "layout", layout)
+            raise ConfigurationError("noise", terms.noise, allowed)
+        self.terms, self.cohort, self._session = terms, range(n_clients), session
+        self.layout = _Slots(n_clients, terms.bound)
+        self.slots = self.layout.words(terms.length)
+        self.ciphertexts = self.slots // DEGREE + 1  # the last slot is the tag's
         if self.ciphertexts > MAX_CIPHERTEXTS:
-            room = MAX_CIPHERTEXTS * bfv.DEGREE * layout.lanes
-            raise ConfigurationError("length", self.terms.length, f"sum up to {room} values")
-
-    @property
-    def slots(self) -> int:
-        """Slots that the values of one client need."""
-        return self.layout.words(self.terms.length)
-
-    @property
-    def ciphertexts(self) -> int:
-        """Ciphertexts of one client."""
-        return -(-self.slots // bfv.DEGREE)
-
-    def unpack(self, slots: WordArray, survivors: tuple[int, ...]) -> WordArray:
-        """Summed slots -> values [length]; PeerError for one that these survivors cannot reach."""
-        values = self.layout.unpack(slots, self.terms.length)
-        limit = len(survivors) * self.terms.bound
-        if int(values.max()) > limit:
-            raise PeerError(f"a summed value exceeds {limit}, survivors times bound")
-        return values.astype(np.uint64, copy=False)
+            room = (MAX_CIPHERTEXTS * DEGREE - 1) * self.layout.lanes
+            raise ConfigurationError("length", terms.length, f"sum up to {room} values")
+        self.quorum = max(MIN_CLIENTS, n_clients // 2 + 1)
+        self.holder = terms.index % KEY_HOLDERS
 
     def message(self, sender: int, *body: bytes) -> bytes:
-        """A message of this round."""
-        return frame(Kind.CIPHER, Place(self.session.id, self.terms.index), sender, *body)
+        place = wire.Place(self._session, self.terms.index)
+        return wire.frame(Kind.CIPHER, place, sender, *body)
 
-    def body(self, data: bytes, sender: int, size: int) -> bytes:
-        """What a message of this round and sender holds; PeerError for another, or another size."""
-        kind, index, body = read_header(data, self.session.id, sender)
-        if (kind, index) != (Kind.CIPHER, self.terms.index):
-            raise PeerError(f"party {sender} sent something else than this sum asks for")
-        if len(body) != size:
-            raise PeerError(f"party {sender}'s message has {len(body)} bytes, not {size}")
+    def body(self, data: bytes, sender: int, *sizes: int) -> bytes:
+        kind, index, body = read_header(data, self._session, sender)
+        if (kind, index) != (Kind.CIPHER, self.terms.index) or len(body) not in sizes:
+            raise PeerError(f"party {sender} sent {len(body)} bytes that this sum does not ask for")
         return body
 
+    def tag(self, slots: WordArray, keys: Mapping[int, bytes], clients: Iterable[int]) -> int:
+        """What these clients' tags add up to where their slots add up to `slots`."""
+        point, prime, used = self._number(keys[crypto.EVERYONE]), PLAIN_MODULUS, slots[: self.slots]
+        hashed = reduce(lambda total, slot: (total + slot) * point % prime, used.tolist(), 0)
+        return (hashed + sum(self._number(keys[k]) for k in clients)) % prime
 
-class EncryptedClient(SecretHolder):
-    """A client's half: it encrypts its values; a key holder also decrypts one sum a round.
+    def read(self, slots: WordArray, survivors: tuple[int, ...]) -> UnitArray:
+        """Summed values; PeerError where a lane holds more than these survivors could give."""
+        limit = len(survivors) * self.terms.bound
+        return self.layout.unpack(slots[: self.slots], self.terms.length, limit)
 
-    key: the secret key, of a key holder alone.
-    """
+    def _number(self, key: bytes) -> int:
+        derived = crypto.derive_key(key, salt=self._session, info=self.terms.encode())
+        return int.from_bytes(derived, "big") % PLAIN_MODULUS
 
-    __slots__ = ("_counter", "_encryptor", "_key", "_number", "_scope", "_session")
 
-    def __init__(
-        self,
-        number: int,
-        session: _Session,
-        encryptor: bfv.Encryptor,
-        key: bfv.DecryptionKey | None,
-    ) -> None:
-        self._number, self._session = number, session
-        self._encryptor, self._key = encryptor, key
-        self._counter = RoundCounter()
-        self._scope: _Scope | None = None
+class EncryptedClient(crypto.SecretHolder):
+    """A client's half: it encrypts its values; a key holder opens the sum when its turn comes."""
+
+    __slots__ = ("_counter", "_number", "_open", "_sums")
+
+    def __init__(self, number: int, sums: "HomomorphicSum") -> None:
+        self._number, self._sums, self._counter = number, sums, wire.RoundCounter()
+        self._open: tuple[_Round, _Keys] | None = None
 
     def start(self) -> list[bytes]:
-        """Keys were handed out before."""
+        """Keys are handed out elsewhere."""
         return []
 
-    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+    def load(self, terms: wire.RoundTerms, values: UnitArray) -> list[bytes]:
         """Encrypt [length] values; LocalError for one above the bound, or a round that is spent."""
-        scope = _Scope(self._session, terms)
+        opened = _Round(self._sums.session, self._sums.n_clients, terms)
         self._counter.spend(terms.index)
         if values.shape != (terms.length,):
             raise LocalError(f"the round sums {terms.length} values, not {values.shape}")
-        slots = np.zeros(scope.ciphertexts * bfv.DEGREE, dtype=np.uint64)
-        slots[: scope.slots] = scope.layout.pack(values)
-        ciphertexts = self._encryptor.encrypt(slots.reshape(-1, bfv.DEGREE))
-        self._scope = scope
-        return [scope.message(self._number, terms.subject, bfv.encode(ciphertexts))]
+        slots = np.zeros(opened.ciphertexts * DEGREE, dtype=np.uint64)
+        slots[: opened.slots] = opened.layout.pack(values)
+        public, tags, keys = self._sums.share(self._number, terms.index)
+        slots[-1] = opened.tag(slots, tags, (self._number,))
+        self._open = None if keys is None else (opened, keys)
+        return [opened.message(self._number, terms.subject, encode(encrypt(public, slots)))]
 
     def receive(self, data: bytes) -> list[bytes]:
-        """Decrypt what the server says is the sum, once a round; PeerError for too few inputs."""
-        if self._scope is None:
-            raise PeerError("a message of a sum came where none is open")
-        if self._key is None:
-            raise PeerError(f"client {self._number} holds no decryption key")
-        scope, width = self._scope, set_bytes(self._session.cohort)
-        body = scope.body(data, SERVER, width + scope.ciphertexts * bfv.CIPHER_BYTES)
-        survivors = decode_set(body[:width], self._session.cohort)
-        if len(survivors) < self._session.quorum:
-            needed = self._session.quorum
-            raise PeerError(f"{len(survivors)} survivors are too few; {needed} are needed")
-        ciphertexts = bfv.decode(body[width:], scope.ciphertexts)
-        self._scope = None
-        slots = self._key.decrypt(ciphertexts).reshape(-1)[: scope.slots]
-        scope.unpack(slots, survivors)  # values that no honest survivors reach stay here
-        return [scope.message(self._number, slots.astype(WORD).tobytes())]
+        """Open what the server says is the sum, once; PeerError for a bad message."""
+        if self._open is None or self._open[0].holder != self._number:
+            raise PeerError(f"client {self._number} has no sum to open")
+        opened, keys = self._open
+        width = wire.set_bytes(opened.cohort)
+        body = opened.body(data, crypto.SERVER, width + opened.ciphertexts * CIPHER_BYTES)
+        survivors = wire.decode_set(body[:width], opened.cohort)
+        if len(survivors) < opened.quorum:
+            raise PeerError(f"{len(survivors)} survivors are too few; {opened.quorum} are needed")
+        ciphertexts, self._open = decode(body[width:]), None
+        slots = keys.decrypt(ciphertexts)
+        try:
+            opened.read(slots, survivors)
+            honest = int(slots[-1]) == opened.tag(slots, keys.tags, survivors)
+        except PeerError:
+            honest = False
+        if not honest:
+            self._sums.rekey()  # a refusal tells of the noise: it is the last under these keys
+        given = slots[: opened.slots] if honest else slots[:0]
+        return [opened.message(self._number, given.astype("<u8").tobytes())]
 
 
 class EncryptedServer:
-    """The server's half: it adds ciphertexts, and asks one key holder after another."""
+    """The server's half: it adds ciphertexts, and has the holder whose turn it is open the sum."""
 
     readable = False
 
-    def __init__(self, session: _Session) -> None:
-        self._session, self._counter = session, RoundCounter()
+    def __init__(self, session: bytes, n_clients: int) -> None:
+        self._session, self._n_clients = session, n_clients
         self.busy, self.stage = False, Stage.INPUT
         self.result: Sum | None = None
+        self.waiting: set[int] = set()
         self.payloads: dict[int, WordArray] = {}
         self.missing: dict[int, Stage] = {}
-        self._scope: _Scope | None = None
-        self._total: WordArray | None = None
-        self._came: set[int] = set()
-        self._expected: set[int] = set()
         self._survivors: tuple[int, ...] = ()
-        self._holders: list[int] = []
 
-    @property
-    def waiting(self) -> set[int]:
-        """The clients whose message of this stage has not come."""
-        return self._expected - self._came
-
-    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
-        """Wait for inputs; LocalError unless the round's number has grown."""
-        scope = _Scope(self._session, terms)
-        self._counter.spend(terms.index)
-        self._scope, self._total, self.result = scope, None, None
+    def open(self, terms: wire.RoundTerms) -> Mapping[int, bytes]:
+        """Wait for inputs."""
+        self._round = _Round(self._session, self._n_clients, terms)
+        self._total = np.zeros((1, 1, len(PRIMES), 1), dtype=np.uint64)
+        self.waiting, self.result = set(self._round.cohort), None
         self.busy, self.stage = True, Stage.INPUT
-        self._came, self._expected = set(), set(self._session.cohort)
         return {}
 
     def receive(self, sender: int, data: bytes) -> None:
         """Take an input or the sum, whichever this stage asks for; PeerError for anything else."""
-        scope = self._open()
         if sender not in self.waiting:
             raise PeerError(f"client {sender} was not asked in this stage")
+        opened, subject = self._round, self._round.terms.subject
         if self.stage is Stage.INPUT:
-            self._add(scope, sender, data)
-        else:
-            body = scope.body(data, sender, scope.slots * WORD.itemsize)
-            slots = np.frombuffer(body, dtype=WORD).astype(np.uint64)
-            self.result = Sum(scope.unpack(slots, self._survivors), self._survivors)
-        self._came.add(sender)
+            body = opened.body(data, sender, len(subject) + opened.ciphertexts * CIPHER_BYTES)
+            if body[: len(subject)] != subject:
+                raise PeerError(f"client {sender} was told something else")
+            self._total = (self._total + decode(body[len(subject) :])) % _LIMITS
+        elif body := opened.body(data, sender, 0, 8 * opened.slots):
+            slots = np.frombuffer(body, dtype="<u8").astype(np.uint64)
+            self.result = Sum(opened.read(slots, self._survivors), self._survivors)
+        self.waiting = self.waiting - {sender}
 
     def advance(self) -> Mapping[int, bytes]:
-        """Close the stage: ask a key holder; MissingClientError with too few inputs or holders."""
-        scope = self._open()
-        self.busy = False  # where it fails, this sum is over
-        if self.result is not None:
-            return {}
+        """Close the stage; MissingClientError for too few inputs, or a holder that opened none."""
+        opened, self.busy = self._round, False  # where it fails, this sum is over
         if self.stage is Stage.INPUT:
-            self._close_inputs()
-        if not self._holders or self._total is None:
-            raise MissingClientError("no key holder is left to decrypt the sum")
-        holder = self._holders.pop(0)
-        self._came, self._expected = set(), {holder}
-        self.busy = True
-        listed = encode_set(self._survivors, self._session.cohort)
-        return {holder: scope.message(SERVER, listed, bfv.encode(self._total))}
-
-    def _add(self, scope: _Scope, sender: int, data: bytes) -> None:
-        told = len(scope.terms.subject)
-        body = scope.body(data, sender, told + scope.ciphertexts * bfv.CIPHER_BYTES)
-        if body[:told] != scope.terms.subject:
-            raise PeerError(f"client {sender} was told something else")
-        ciphertexts = bfv.decode(body[told:], scope.ciphertexts)
-        if self._total is None:
-            self._total = ciphertexts
-        else:
-            bfv.add(self._total, ciphertexts)
-
-    def _close_inputs(self) -> None:
-        quorum = self._session.quorum
-        if len(self._came) < quorum:
-            raise MissingClientError(f"{len(self._came)} inputs arrived and {quorum} are needed")
-        self._survivors = tuple(sorted(self._came))
-        self._holders = [k for k in self._survivors if k < KEY_HOLDERS]
-        self.stage = Stage.UNMASK
-
-    def _open(self) -> _Scope:
-        if self._scope is None:
-            raise LocalError("no sum was opened")
-        return self._scope
+            self._survivors = tuple(k for k in opened.cohort if k not in self.waiting)
+            if len(self._survivors) < opened.quorum:
+                came = f"{len(self._survivors)} inputs arrived"
+                raise MissingClientError(f"{came} and {opened.quorum} are needed")
+            self.busy, self.stage, self.waiting = True, Stage.UNMASK, {opened.holder}
+            listed = wire.encode_set(self._survivors, opened.cohort)
+            return {opened.holder: opened.message(crypto.SERVER, listed, encode(self._total))}
+        if self.result is None:
+            raise MissingClientError(f"key holder {opened.holder} opened no sum")
+        return {}
 
 
-class HomomorphicSum(SecretHolder):
-    """Sums under BFV encryption: the server adds ciphertexts, and a key holder reads the sum.
+class HomomorphicSum(crypto.SecretHolder):
+    """Sums under BFV encryption: the server adds ciphertexts, a key holder opens the sum.
 
     n_clients: the cohort, numbered from 0, of 3 to 1024; clients 0, 1 and 2 hold the key.
-    random: the source of the session's nonce; keys and encryption draw from SEAL's own generator.
+    random: of tags and the session's nonce; BFV draws from SEAL's own generator.
     configuration, proxies: what the session id commits to.
-
-    Raises MissingCapabilityError where tenseal is not installed. A key holder can study the noise
-    of the summed ciphertext, which is not flooded.
 
     >>> HomomorphicSum.hides
     True
     """
 
-    __slots__ = ("_clients", "_server", "_session", "caveats", "n_clients")
+    __slots__ = (
+        *("_clients", "_keys", "_last", "_random", "_server", "_spent"),
+        *("caveats", "n_clients", "session"),
+    )
 
     name: ClassVar[str] = "he"
     hides: ClassVar[bool] = True
     guarantee: ClassVar[str] = (
-        "Clients 0, 1 and 2 hold one secret key, handed to them where the server cannot read: a "
-        "server that follows the protocol, alone or pooling what it knows with any of the other "
-        "clients, learns the sum and no more about the rest than that gives away. Nothing holds "
-        "against a server that lies, or whoever can alter messages: none is signed, so it can "
-        "have a key holder decrypt one client's ciphertext as the sum, leave inputs out or count "
-        "them twice, and nothing detects it. TenSEAL has no threshold decryption: the server "
-        "with any one key holder, or a key holder that overhears the others' connections, reads "
-        "everybody's input, and that the key holder returns the sum it decrypted is trusted."
+        "Clients 0, 1 and 2 hold the keys, handed to all where the server cannot read, and open "
+        "one sum a round in turn. A server, even one that lies, with any of the other clients, "
+        "learns sums of at least a majority and no more about any one input than they give away; "
+        "it can test a guess about one at the price of a void round. The server with any one "
+        "holder, or a holder that overhears the others' connections, reads everybody, and the "
+        "holder is trusted to return the sum that it opened. A holder that is away voids its "
+        "rounds; any client can void those that it takes part in, and ends none after."
     )
 
     def __init__(
         self,
         n_clients: int,
         *,
-        random: RandomBytes = os.urandom,
+        random: crypto.RandomBytes = os.urandom,
         configuration: bytes = b"",
         proxies: bytes = b"",
     ) -> None:
-        if not MIN_SURVIVORS <= n_clients <= bfv.MAX_CLIENTS:
-            allowed = f"use {MIN_SURVIVORS} to {bfv.MAX_CLIENTS}"
-            raise ConfigurationError("n_clients", n_clients, allowed)
-        self.n_clients = n_clients
-        self.caveats: tuple[str, ...] = ()
-        if random is not os.urandom:
-            self.caveats = (
-                "the session's nonce comes from a caller's randomness, for which this package "
-                "cannot vouch",
-            )
-        nonce = draw(random, _NONCE_BYTES)
-        self._session = _Session(n_clients, configuration, proxies, nonce)
-        key = bfv.DecryptionKey.generate()
-        self._server = EncryptedServer(self._session)
-        self._clients = {
-            k: EncryptedClient(k, self._session, key.encryptor, key if k < KEY_HOLDERS else None)
-            for k in self._session.cohort
-        }
+        if not MIN_CLIENTS <= n_clients <= MAX_CLIENTS:
+            raise ConfigurationError("n_clients", n_clients, f"use {MIN_CLIENTS} to {MAX_CLIENTS}")
+        self.n_clients, self._random, self._last = n_clients, random, -1
+        foreign = "keys of tags come from a caller's randomness; nothing vouches for it"
+        self.caveats: tuple[str, ...] = () if random is os.urandom else (foreign,)
+        parameters = repr((DEGREE, PRIMES, PLAIN_MODULUS, n_clients)).encode()
+        nonce = crypto.draw(random, wire.SESSION_BYTES)
+        agreed = crypto.fields(b"secure-fd he", nonce, parameters, configuration, proxies)
+        self.session = hashlib.sha256(agreed).digest()
+        self._keys, self._spent = _Keys(n_clients, random), False
+        self._clients = [EncryptedClient(k, self) for k in range(n_clients)]
+        self._server = EncryptedServer(self.session, n_clients)
 
-    @property
-    def session(self) -> bytes:
-        """The id of the session, which commits to proxies and configuration."""
-        return self._session.id
+    def rekey(self) -> None:
+        """Hand out new keys for the next round, as after a refusal."""
+        self._spent = True
+
+    def share(self, number: int, index: int) -> tuple[object, Mapping[int, bytes], _Keys | None]:
+        """What a client has for a round: public key, keys of its tags, and a holder all keys."""
+        if self._spent and index > self._last:
+            self._keys, self._spent = _Keys(self.n_clients, self._random), False
+        self._last = max(index, self._last)
+        if number < KEY_HOLDERS:
+            return self._keys.public, self._keys.tags, self._keys
+        own = {k: self._keys.tags[k] for k in (number, crypto.EVERYONE)}
+        return self._keys.public, own, None
 
     @property
     def seed(self) -> None:
