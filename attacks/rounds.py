@@ -33,7 +33,7 @@ from attacks.votes import (
     summed,
 )
 from secure_fd.aggregation.masked import set_up
-from secure_fd.crypto.primitives import IdentityKey, RandomBytes, SecretHolder, draw
+from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import IntArray, UnitArray, WordArray
 from secure_fd.secagg.client import Client, ClientRound
@@ -272,13 +272,15 @@ class SplitCohort(SecretHolder):
 
     def __init__(self, n_clients: int, random: RandomBytes = os.urandom) -> None:
         identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
+        key = AgreementKey.generate(random)
         session = Session(
             roster=Roster({k: key.public.raw for k, key in identities.items()}),
             configuration=b"",
             proxies=b"",
             nonce=draw(random, SESSION_BYTES),
+            server=key.public,
         )
-        self._server = Server(session)
+        self._server = Server(session, key)
         self._clients = {k: Client(k, key, session, random=random) for k, key in identities.items()}
         self._index = -1
         set_up(self._server, self._clients)

@@ -16,9 +16,11 @@ from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, 
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import messages
+from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import Client, ClientRound, ClientState
 from secure_fd.secagg.messages import (
     Join,
+    Masked,
     Member,
     Prepare,
     Relayed,
@@ -35,6 +37,7 @@ from secure_fd.secagg.session import (
     RoundScope,
     RoundTerms,
     Session,
+    decode_set,
     encode_set,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
@@ -249,6 +252,27 @@ def take_prepare(machine: ClientRound) -> Prepare:
     return messages.decode_prepare(message, machine.scope.place, machine.number, degree)
 
 
+def read_input(machine: ClientRound, message: bytes) -> Masked:
+    """What a client's MASKED says."""
+    enrolment = machine._enrolment
+    return messages.decode_masked(
+        message, machine.scope, machine.number, enrolment.group, enrolment.authenticator
+    )
+
+
+def write_input(machine: ClientRound, masked: Masked) -> bytes:
+    """A MASKED that a corrupt client tags."""
+    return messages.encode_masked(
+        masked, machine.scope, machine.number, machine._enrolment.authenticator
+    )
+
+
+def closed_in(machine: ClientRound, message: bytes) -> Clients:
+    """The neighbours that a client's MASKED names: their seals did not open."""
+    near = machine._enrolment.group.neighbours(machine.number)
+    return decode_set(read_input(machine, message).closed, near)
+
+
 def line(prepared: Mapping[int, Prepare], group: Group, client: int, peer: int) -> Relayed:
     """What an honest server relays of a peer to a client."""
     sent, at = prepared[peer], group.neighbours(peer).index(client)
@@ -304,6 +328,13 @@ def sign_story(
     if cohort == survivors:
         return identity.sign(messages.cohort_text(scope, client, group, everyone))
     return identity.sign(messages.survivor_text(scope, client, group, everyone, left))
+
+
+def still(channel: Channel, index: int) -> None:
+    """Channel._move of a twin: the chain stays what it was in the set-up, in every round."""
+    if index != channel._at:
+        channel._at = index
+        channel._derive()
 
 
 ALL: Clients = (0, 1, 2, 3)

@@ -31,6 +31,7 @@ from tests.secagg_cohort import (
     cohort_message,
     lines,
     random_values,
+    read_input,
     sign_story,
     signatures_message,
     survivors_message,
@@ -149,10 +150,9 @@ class LyingServer:
         relayed = lines(self.prepared, self.group, client, cohort)
         answer = self._ask(client, cohort_message(relayed, cohort, self.machines[client]))
         if answer is not None:
-            degree = self.group.degree
-            words, signature, _ = messages.decode_masked(answer, self.scope, client, degree)
-            self.words[client], self._masked_for[client] = words, cohort
-            self._cohort_signatures[client] = signature
+            masked = read_input(self.machines[client], answer)
+            self.words[client], self._masked_for[client] = masked.words, cohort
+            self._cohort_signatures[client] = masked.cohort
 
     def _tell_survivors(self, client: int, story: Told) -> bytes | None:
         """The client's signature of the survivors, where it gives one."""

@@ -15,8 +15,8 @@ from secure_fd.knowledge import WordArray
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg import masks as secrets
+from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, round_key
-from secure_fd.secagg.messages import Channel
 from secure_fd.secagg.session import Place
 
 ALPHA = 1e-6

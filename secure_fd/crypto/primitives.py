@@ -459,7 +459,8 @@ def seal_capsule(public: bytes, secret: bytes, info: bytes) -> bytes:
     offer it. The library takes no randomness for this step: it is the operating system's, and a
     seeded `random` does not make a run with capsules repeatable.
     """
-    return _suite().encrypt(secret, capsule_public(public), info=info)
+    key = capsule_public(public)  # first, since it says what is missing
+    return _suite().encrypt(secret, key, info=info)
 
 
 def capsule_public(public: bytes) -> "MLKEM768X25519PublicKey":

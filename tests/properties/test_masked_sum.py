@@ -118,7 +118,7 @@ class TestEverySecureSum:
             summed(method, 500, self.VECTORS, 2**62)
 
 
-HEADER, SIGNATURE = 48, 64
+HEADER, SIGNATURE, TAG = 48, 64, 16
 
 
 def prepared(neighbours: int) -> int:
@@ -132,7 +132,7 @@ def test_a_steady_round_of_hard_labels_is_small_and_counted_to_the_byte() -> Non
     method = MaskedSum(10)
     summed(method, 0, vectors, 1)
     steady = summed(method, 1, vectors, 1)
-    masked = HEADER + 2560 + SIGNATURE + prepared(9)
+    masked = HEADER + 2560 + 2 + 2 * SIGNATURE + prepared(9) + TAG
     unmask = HEADER + 10 * 32
     assert set(steady.up.values()) == {masked + unmask}
     assert masked + unmask <= 4500
@@ -167,7 +167,7 @@ def test_a_set_up_and_a_first_round_are_counted_to_the_byte() -> None:
     first = summed(method, 0, {k: np.ones(16, np.uint64) for k in range(4)}, 1)
     join, reveal = HEADER + 32 + 32 + SIGNATURE, HEADER + 32 + SIGNATURE
     assert set(agreed.up.values()) == {join + reveal}
-    start, masked = HEADER + prepared(3), HEADER + 8 + SIGNATURE + prepared(3)
+    start, masked = HEADER + prepared(3), HEADER + 8 + 1 + 2 * SIGNATURE + prepared(3) + TAG
     assert set(first.up.values()) == {start + masked + HEADER + 4 * 32}
     assert (agreed.stages, first.stages) == (2, 3)
 

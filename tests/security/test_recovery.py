@@ -1,13 +1,29 @@
-"""Secrets that come back wrong void the round, too few answers end it, and the next one goes on."""
+"""Secrets that come back wrong void the round, too few answers end it, and the next one goes on.
+
+Four clients, and three shares open a secret: with all of them there is one to spare, with one lost
+there is none. What spare shares correct is in test_wrong_shares.py.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from secure_fd.crypto import shamir
-from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.errors import GarbledSumError, LocalError, MissingClientError
 from secure_fd.secagg import messages
 from secure_fd.secagg.server import ServerState
-from tests.secagg_cohort import LATER, TERMS, Cohort, Round, flip, random_values, round_of
+from tests.secagg_cohort import (
+    LATER,
+    TERMS,
+    Cohort,
+    Round,
+    flip,
+    random_values,
+    read_input,
+    round_of,
+    write_input,
+)
 
 UNMASK_HEAD, SHARE = 48, shamir.ELEMENT_BYTES
 
@@ -26,6 +42,7 @@ def assert_void(current: Round, cohort: Cohort) -> None:
     assert current.server.state is ServerState.ABORTED
     with pytest.raises(LocalError, match="no sum in state ABORTED"):
         _ = current.server.total
+    assert not cohort.server.barred
     values = random_values(cohort, LATER, seed=1)
     total = cohort.open(LATER, values).finish()
     assert total.tolist() == sum(values[k] for k in cohort.clients).tolist()  # type: ignore[union-attr]
@@ -39,36 +56,55 @@ def another_share(message: bytes, at: int) -> bytes:
     return message[:start] + forged + message[start + SHARE :]
 
 
+def assert_exact(current: Round, cohort: Cohort) -> None:
+    """All of the cohort are in the sum."""
+    values = random_values(cohort)
+    assert current.server.total.tolist() == np.sum(list(values.values()), axis=0).tolist()
+
+
 @pytest.mark.parametrize("owner", [0, 1, 2])
-@pytest.mark.parametrize("lost", [(), (3,)])
-def test_a_wrong_share_of_a_seed_voids_the_round(owner: int, lost: tuple[int, ...]) -> None:
+def test_a_wrong_share_of_a_seed_voids_the_round_where_none_is_to_spare(owner: int) -> None:
     cohort = Cohort(4)
-    current, shares = unmasking(cohort, lost)
+    current, shares = unmasking(cohort, (3,))
     shares[0] = another_share(shares[0], owner)
-    with pytest.raises(PeerError, match=f"client {owner}'s seed restore another secret"):
+    with pytest.raises(GarbledSumError, match=f"client {owner}'s secret restore another one"):
         current.deliver(shares)
     assert_void(current, cohort)
+
+
+@pytest.mark.parametrize("owner", [0, 1, 2])
+def test_a_wrong_share_of_a_seed_is_left_out_where_one_is_to_spare(owner: int) -> None:
+    cohort = Cohort(4)
+    current, shares = unmasking(cohort, ())
+    shares[0] = another_share(shares[0], owner)
+    current.deliver(shares)
+    assert_exact(current, cohort)
 
 
 def test_a_wrong_share_of_a_root_voids_the_round() -> None:
     cohort = Cohort(4)
     current, shares = unmasking(cohort, (3,))
     shares[0] = another_share(shares[0], 3)
-    with pytest.raises(PeerError, match="client 3's root restore another secret"):
+    with pytest.raises(GarbledSumError, match="client 3's secret restore another one"):
         current.deliver(shares)
     assert_void(current, cohort)
 
 
-def test_a_share_that_is_no_field_element_voids_the_round() -> None:
-    cohort = Cohort(4)
-    current, shares = unmasking(cohort, ())
-    shares[1] = shares[1][:UNMASK_HEAD] + b"\xff" * SHARE + shares[1][UNMASK_HEAD + SHARE :]
-    with pytest.raises(PeerError, match="a share is not below the prime"):
-        current.deliver(shares)
-    assert_void(current, cohort)
+def test_a_share_that_is_no_field_element_is_a_wrong_one() -> None:
+    for lost in ((), (3,)):
+        cohort = Cohort(4)
+        current, shares = unmasking(cohort, lost)
+        shares[1] = shares[1][:UNMASK_HEAD] + b"\xff" * SHARE + shares[1][UNMASK_HEAD + SHARE :]
+        if lost:
+            with pytest.raises(GarbledSumError, match="client 0's secret restore another one"):
+                current.deliver(shares)
+            assert_void(current, cohort)
+        else:
+            current.deliver(shares)
+            assert_exact(current, cohort)
 
 
-def test_shares_of_roots_where_seeds_are_due_void_the_round() -> None:
+def test_shares_of_roots_where_seeds_are_due_are_wrong_ones() -> None:
     """A holder that opens the root of a survivor restores nothing with the others' seeds."""
     cohort = Cohort(4)
     current = round_of(cohort)
@@ -78,8 +114,8 @@ def test_shares_of_roots_where_seeds_are_due_void_the_round() -> None:
     roots = [held.shares[owner].root for owner in sorted(held.shares)]
     shares = current.answer(inbound)
     shares[1] = messages.encode_unmask(roots, current.server.scope.place, 1)
-    with pytest.raises(PeerError, match="client 0's seed restore another secret"):
-        current.deliver(shares)
+    with pytest.raises(GarbledSumError, match="client 0's secret restore another one"):
+        current.deliver(shares, without=(3,))
     assert_void(current, cohort)
 
 
@@ -89,8 +125,8 @@ def test_shares_of_roots_where_seeds_are_due_void_the_round() -> None:
 @pytest.mark.parametrize(
     ("client", "at", "sentence"),
     [
-        (3, 0, "client 3's root restore another secret"),  # the round key
-        (0, 32, "client 0's seed restore another secret"),  # the commitment
+        (3, 0, "client 3's secret restore another one"),  # the round key
+        (0, 32, "client 0's secret restore another one"),  # the commitment
         (3, 64, "client 3's vault does not open"),
         (3, 64 + 3 * 32 + 15, "client 3's vault does not open"),  # the end of its tag
     ],
@@ -106,7 +142,7 @@ def test_what_was_published_and_what_is_restored_must_fit(
     current.server._prepared[client] = messages._prepare(memoryview(body), 3)
     inbound = current.deliver(current.answer(inbound), without=(3,))
     shares = current.answer(current.deliver(current.answer(inbound)))
-    with pytest.raises(PeerError, match=sentence):
+    with pytest.raises(GarbledSumError, match=sentence):
         current.deliver(shares)
     assert_void(current, cohort)
 
@@ -152,12 +188,11 @@ def test_a_sum_that_no_honest_cohort_can_reach_is_void() -> None:
     cohort = Cohort(4)
     current = cohort.open(TERMS)
     sent = current.masked()
-    scope = current.server.scope
-    words, signature, following = messages.decode_masked(sent[2], scope, 2, 3)
-    lie = words + np.uint64(13)
-    sent[2] = messages.encode_masked(lie, signature, following, scope, 2)
+    masked = read_input(current.clients[2], sent[2])
+    lie = masked.words + np.uint64(13)
+    sent[2] = write_input(current.clients[2], replace(masked, words=lie))
     inbound = current.deliver(sent, without=(3,))
     shares = current.answer(current.deliver(current.answer(inbound)))
-    with pytest.raises(PeerError, match="exceeds 12"):
+    with pytest.raises(GarbledSumError, match=r"the round is void: .* exceeds 12"):
         current.deliver(shares)
     assert_void(current, cohort)

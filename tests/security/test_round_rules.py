@@ -3,16 +3,18 @@
 import gc
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import IdentityKey, RandomBytes, insecure_bytes
+from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import client as client_module
+from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import Client, ClientState
 from secure_fd.secagg.masks import Prepared, prepare
-from secure_fd.secagg.messages import Channel, Prepare
+from secure_fd.secagg.messages import Prepare
 from secure_fd.secagg.server import Server, ServerState
 from secure_fd.secagg.session import Floors, Group, Place, Roster, RoundTerms, Session
 from secure_fd.secagg.setup import SetupState
@@ -73,7 +75,7 @@ def test_a_round_cannot_be_opened_without_a_set_up() -> None:
     cohort = Cohort(enrolled=False)
     parties: list[Client | Server] = [*cohort.clients.values(), cohort.server]
     for party in parties:
-        with pytest.raises(LocalError, match="no set-up to open a round in"):
+        with pytest.raises(LocalError, match="no set-up to open round 3 in"):
             party.open_round(TERMS)
 
 
@@ -83,7 +85,7 @@ def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number() -> None:
     stage = Stage.opened(cohort)
     machine = cohort.clients[0].open_round(RoundTerms(4, 40, 4))
     assert machine.start() is not None
-    with pytest.raises(LocalError, match="counter: 4 after 4"):
+    with pytest.raises(LocalError, match="round 3: the channel has moved on to round 4"):
         stage.tell(stage.relayed())
     assert_dead(stage.machines[0])
 
@@ -147,23 +149,39 @@ def test_a_roster_holds_each_identity_once_and_numbers_in_range() -> None:
 
 
 def test_the_session_id_changes_with_everything_it_commits_to() -> None:
-    roster = Cohort(3).session.roster
+    server = AgreementKey.derive(bytes(32)).public
+    one = Session(Cohort(3).session.roster, b"c", b"p", b"n", server)
     sessions = [
-        Session(roster, b"c", b"p", b"n"),
-        Session(Cohort(4).session.roster, b"c", b"p", b"n"),
-        Session(Cohort(3, seed=1).session.roster, b"c", b"p", b"n"),
-        Session(roster, b"d", b"p", b"n"),
-        Session(roster, b"c", b"q", b"n"),
-        Session(roster, b"cp", b"", b"n"),
-        Session(roster, b"", b"cp", b"n"),
-        Session(roster, b"c", b"p", b"m"),
-        Session(roster, b"c", b"p", b"n", degree=2),
-        Session(roster, b"c", b"p", b"n", threshold=2),
-        Session(roster, b"c", b"p", b"n", hybrid=True),
-        Session(roster, b"c", b"p", b"n", modulus_bits=32),
+        one,
+        replace(one, roster=Cohort(4).session.roster),
+        replace(one, roster=Cohort(3, seed=1).session.roster),
+        replace(one, configuration=b"d"),
+        replace(one, proxies=b"q"),
+        replace(one, configuration=b"cp", proxies=b""),
+        replace(one, configuration=b"", proxies=b"cp"),
+        replace(one, nonce=b"m"),
+        replace(one, server=AgreementKey.derive(bytes(31) + b"1").public),
+        replace(one, degree=2),
+        replace(one, threshold=2),
+        replace(one, hybrid=True),
+        replace(one, epoch=1023),
+        replace(one, modulus_bits=32),
     ]
     assert len({session.id for session in sessions}) == len(sessions)
-    assert sessions[0].id == Session(Cohort(3).session.roster, b"c", b"p", b"n").id
+    assert one.id == replace(one, roster=Cohort(3).session.roster).id
+
+
+@pytest.mark.parametrize("key", [b"", bytes(31), bytes(32), bytes(33)])
+def test_a_session_pins_a_server_key_that_can_be_used(key: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="server"):
+        replace(Cohort(3).session, server=key)
+
+
+def test_a_server_has_the_key_that_its_session_pins() -> None:
+    cohort = Cohort(3)
+    Server(cohort.session, cohort.key)
+    with pytest.raises(LocalError, match="not the one that the session pins"):
+        Server(cohort.session, AgreementKey.derive(bytes(32)))
 
 
 # Nothing is left.

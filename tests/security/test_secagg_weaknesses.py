@@ -10,14 +10,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import WORD, Keystream
+from secure_fd.crypto.primitives import (
+    SIGNATURE_BYTES,
+    TAG_BYTES,
+    WORD,
+    Authenticator,
+    Keystream,
+)
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import Client, ClientRound, ClientState
-from secure_fd.secagg.messages import Prepare
+from secure_fd.secagg.messages import Masked
 from secure_fd.secagg.session import (
     HEADER_BYTES,
     MAX_BOUND,
@@ -25,7 +31,6 @@ from secure_fd.secagg.session import (
     MessageType,
     RoundScope,
     RoundTerms,
-    Session,
     frame,
 )
 from secure_fd.secagg.setup import SetupState
@@ -129,7 +134,7 @@ def test_a_session_below_a_clients_floors_is_refused_before_a_round(
 @pytest.mark.parametrize("bits", [0, 1, 2, 8, 32, 63, 65, 128])
 def test_another_modulus_is_refused(bits: int) -> None:
     cohort = Cohort(3)
-    session = Session(cohort.session.roster, b"", b"", b"n", modulus_bits=bits)
+    session = replace(cohort.session, modulus_bits=bits)
     with pytest.raises(LocalError, match=f"modulus_bits: {bits} is refused; use 64"):
         Client(0, cohort.identities[0], session)
 
@@ -191,8 +196,10 @@ def test_too_many_that_never_prepare_end_the_round_and_not_the_next() -> None:
 
 
 def dialogue(values: WordArray) -> list[bytes]:
-    """Every message to and from the clients of two rounds, where client 0 has these values;
-    the words, which are masked, are cut out."""
+    """Every message to and from the clients of two rounds, where client 0 has these values; cut
+    out are the words, which are masked, and what is made of these alone: the signature of them,
+    and the tag of the message.
+    """
     cohort = Cohort(4)
     said: list[bytes] = []
     for index in (3, 4):
@@ -209,7 +216,15 @@ def dialogue(values: WordArray) -> list[bytes]:
             outbound = current.answer(inbound)
     width = current.server.scope.words * WORD.itemsize
     masked = MessageType.MASKED.to_bytes(2, "big")
-    return [m[:HEADER_BYTES] + m[HEADER_BYTES + width :] if m[2:4] == masked else m for m in said]
+    return [without_words(m, width) if m[2:4] == masked else m for m in said]
+
+
+def without_words(message: bytes, width: int) -> bytes:
+    """Of a MASKED of four clients: header, whose seals did not open, cohort, what follows."""
+    rest = message[HEADER_BYTES + width :]
+    assert len(rest) > 1 + 2 * SIGNATURE_BYTES + TAG_BYTES
+    said = rest[: 1 + SIGNATURE_BYTES] + rest[1 + 2 * SIGNATURE_BYTES : -TAG_BYTES]
+    return message[:HEADER_BYTES] + said
 
 
 FEW, MANY = np.zeros(40, np.uint64), np.full(40, 4, np.uint64)
@@ -232,12 +247,13 @@ def test_a_count_beside_the_masked_words_is_caught(monkeypatch: pytest.MonkeyPat
         mask(words, client, pairs, own)
 
     def with_count(
-        words: WordArray, signature: bytes, following: Prepare, scope: RoundScope, client: int
+        masked: Masked, scope: RoundScope, client: int, authenticator: Authenticator
     ) -> bytes:
         if client == 0:
-            vault = counts[-1].to_bytes(8, "big") + following.vault[8:]
-            following = replace(following, vault=vault)
-        return encode(words, signature, following, scope, client)
+            assert masked.following is not None
+            vault = counts[-1].to_bytes(8, "big") + masked.following.vault[8:]
+            masked = replace(masked, following=replace(masked.following, vault=vault))
+        return encode(masked, scope, client, authenticator)
 
     monkeypatch.setattr(round_module, "mask_input", counting)
     monkeypatch.setattr(messages, "encode_masked", with_count)

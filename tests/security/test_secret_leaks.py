@@ -5,6 +5,7 @@ import logging
 import pickle
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,7 +40,8 @@ def secrets_of(setups: Iterable[ClientSetup], rounds: Iterable[ClientRound]) -> 
             found.add(private(machine._held.channel_key))
     for each in rounds:
         held, channels = each._held, each._enrolment.channels
-        found |= {channel._pair for channel in channels.values()}
+        found.add(each._enrolment.authenticator._key.key)
+        found |= {channel._chain for channel in channels.values()}
         found |= {channel.pair_secret(each.scope.terms.index) for channel in channels.values()}
         if held is not None and held.prepared is not None:
             secrets, own = held.prepared.secrets, held.prepared.own
@@ -74,7 +76,10 @@ def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog: pytest.LogCaptureF
     rounds = list(current.clients.values())
     secrets |= secrets_of([], rounds)
     held = [machine._held for machine in rounds]
+    secrets.add(private(cohort.key))
     text += repr([cohort.clients, rounds, current.server, cohort.identities, cohort.session])
+    text += repr([cohort.key, cohort.server, current.server._enrolled, rounds[0]._enrolment])
+    text += repr([cohort.server._enrolled, rounds[0]._enrolment.channels])
     text += repr([held, [kept.prepared for kept in held if kept], cohort.clients[0]._enrolment])
     outbound = {k: message for k, message in started.items() if message is not None}
     inbound = current.deliver(outbound)
@@ -83,7 +88,7 @@ def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog: pytest.LogCaptureF
     wire += [*outbound.values(), *inbound.values()]
     text += "".join(refusals(current)) + caplog.text
 
-    assert len(secrets) == 4 + 6 * 2 + 4 * (2 + 3 + 1)
+    assert len(secrets) == 4 + 6 * 2 + 4 * (2 + 3 + 1) + 4 + 1
     assert not any(form in text for secret in secrets for form in forms(secret))
     assert not any(secret in message for secret in secrets for message in wire)
     assert caplog.records == []
@@ -120,9 +125,9 @@ def wrong_value(stage: Stage) -> None:
     Cohort(4).clients[0].open_round(scope.terms).load(values)
 
 
-def bad_seal(stage: Stage) -> None:
+def bad_key(stage: Stage) -> None:
     relayed = stage.relayed()
-    stage.tell(relayed | {1: relayed[2]})
+    stage.tell(relayed | {1: replace(relayed[1], key=bytes(32))})
 
 
 def bad_cohort(stage: Stage) -> None:
@@ -140,7 +145,7 @@ def loaded_again(stage: Stage) -> None:
     stage.machines[0].load(held.words)
 
 
-@pytest.mark.parametrize("misuse", [wrong_value, bad_seal, bad_cohort, started_again, loaded_again])
+@pytest.mark.parametrize("misuse", [wrong_value, bad_key, bad_cohort, started_again, loaded_again])
 def test_no_error_tells_a_secret_or_a_value(misuse: Callable[[Stage], None]) -> None:
     stage = Stage.opened()
     secrets = secrets_of([], stage.machines.values())
@@ -174,6 +179,10 @@ def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol: int) -> None:
         waiting._held.prepared,
         machine._enrolment,
         machine._enrolment.channels[1],
+        machine._enrolment.authenticator,
+        cohort.server,
+        cohort.server._enrolled,
+        cohort.key,
         setup.clients[0],
         setup.clients[0]._held,
         AgreementKey.generate(insecure_bytes(0)),

@@ -1,24 +1,27 @@
-"""A set-up that a server tampers with, or that a corrupt client does, ends with nothing agreed."""
+"""A set-up that a server tampers with ends with nothing agreed; a corrupt client is left out."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 
 from secure_fd.crypto.primitives import (
-    SERVER,
+    CAPSULE_BYTES,
+    CAPSULE_SECRET_BYTES,
+    CapsuleKey,
     IdentityKey,
     IdentityPublic,
-    KemKey,
-    encapsulate,
     insecure_bytes,
-    kem_available,
+    quantum_safe_available,
+    seal_capsule,
 )
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages
-from secure_fd.secagg.messages import Channel, Join, Reveal
-from secure_fd.secagg.setup import SetupState
+from secure_fd.secagg import setup as joining
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.messages import Reveal
+from secure_fd.secagg.session import encode_set
+from secure_fd.secagg.setup import SetupState, group_of
 from tests.secagg_cohort import (
     SERVER_KEY,
     SERVER_NONCE,
@@ -29,7 +32,8 @@ from tests.secagg_cohort import (
     forged_member,
 )
 
-needs_kem = pytest.mark.skipif(not kem_available(), reason="no ML-KEM-768 in this cryptography")
+needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
+EVERYBODY = (0, 1, 2, 3)
 
 
 def fresh(n: int = 4, *, hybrid: bool = False) -> tuple[Cohort, SetUp]:
@@ -56,11 +60,18 @@ def play_client_1(cohort: Cohort, setup: SetUp) -> bytes | None:
     reveals[1] = Reveal(SERVER_NONCE, reveals[1].signature)
     joins = {k: machine._join for k, machine in setup.clients.items()}
     keys = [SERVER_KEY.public, joins[2].keys, joins[3].keys]
-    setup.clients[0].receive(messages.encode_agreed(list(reveals.values()), keys, session))
+    setup.clients[0].receive(agreed_message(cohort, list(reveals.values()), keys))
     view = messages.view_of(session, forged)
+    group = group_of(session, view, EVERYBODY, EVERYBODY, list(reveals.values()))
     secret = SERVER_KEY.exchange(joins[0].keys)
-    bound = view + hashlib.sha256(b"").digest()
-    return Channel(session.id, 1, 0, secret, bound).pair_secret(3)
+    return Channel.agreed(session, 1, 0, secret, group.view).pair_secret(3)
+
+
+def agreed_message(
+    cohort: Cohort, reveals: list[Reveal], keys: list[bytes], who: tuple[int, ...] = EVERYBODY
+) -> bytes:
+    """AGREED of four that joined, in which these revealed."""
+    return messages.encode_agreed(encode_set(who, EVERYBODY), reveals, keys, cohort.session)
 
 
 def test_a_server_cannot_play_a_client() -> None:
@@ -92,7 +103,7 @@ def test_a_client_that_has_not_joined_cannot_be_added() -> None:
     reveals.append(Reveal.signed(cohort.session, 3, view, SERVER_NONCE, impostor))
     keys = [setup.clients[k]._join.keys for k in (1, 2)] + [SERVER_KEY.public]
     with pytest.raises(PeerError, match="client 3's member list does not verify"):
-        setup.clients[0].receive(messages.encode_agreed(reveals, keys, cohort.session))
+        setup.clients[0].receive(agreed_message(cohort, reveals, keys))
     assert_setup_dead(setup.clients[0])
 
 
@@ -105,6 +116,7 @@ class Agreed:
 
     cohort: Cohort
     setup: SetUp
+    members: tuple[int, ...]
     reveals: list[Reveal]
     keys: list[bytes]
 
@@ -112,11 +124,11 @@ class Agreed:
     def honest(cls, *, hybrid: bool = False) -> "Agreed":
         cohort, setup = fresh(hybrid=hybrid)
         inbound = setup.until_agreed()
-        reveals, keys = messages.decode_agreed(inbound[0], cohort.session, 4, 3)
-        return cls(cohort, setup, list(reveals), list(keys))
+        members, reveals, keys = messages.decode_agreed(inbound[0], cohort.session, EVERYBODY)
+        return cls(cohort, setup, members, list(reveals), list(keys))
 
     def tell(self) -> None:
-        message = messages.encode_agreed(self.reveals, self.keys, self.cohort.session)
+        message = agreed_message(self.cohort, self.reveals, self.keys, self.members)
         self.setup.clients[0].receive(message)
 
     def sign_anew(self, client: int, *, view: bytes | None = None, nonce: bytes) -> None:
@@ -163,6 +175,27 @@ def one_reveal_short(told: Agreed) -> None:
     told.reveals.pop()
 
 
+def without_it(told: Agreed) -> None:
+    told.members = (1, 2, 3)
+    told.reveals.pop(0)
+    told.keys.pop(0)
+
+
+def too_few(told: Agreed) -> None:
+    told.members = (0, 1)
+    del told.reveals[2:], told.keys[1:]
+
+
+def of_others_than_it_says(told: Agreed) -> None:
+    told.members = (0, 1, 3)
+    told.reveals.pop(3)
+    told.keys.pop(1)
+
+
+def nobody(told: Agreed) -> None:
+    told.members, told.reveals, told.keys = (), [], []
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -173,8 +206,12 @@ def one_reveal_short(told: Agreed) -> None:
         (own_reveal, "client 0's member list does not verify"),
         (channel_key, "keys of client 1 are not those that it signed"),
         (keys_in_another_order, "keys of client 1 are not those that it signed"),
-        (one_key_short, "bytes, not"),
-        (one_reveal_short, "bytes, not"),
+        (one_key_short, "bytes does not fit 4 members"),
+        (one_reveal_short, "bytes does not fit 4 members"),
+        (without_it, "client 0 revealed, and the server went on without it"),
+        (too_few, "2 members are fewer than the 3"),
+        (of_others_than_it_says, "client 3's member list does not verify"),
+        (nobody, "client 0 revealed, and the server went on without it"),
     ],
 )
 def test_a_client_refuses_an_agreement(change: Callable[[Agreed], None], sentence: str) -> None:
@@ -186,9 +223,9 @@ def test_a_client_refuses_an_agreement(change: Callable[[Agreed], None], sentenc
 
 
 @needs_kem
-def test_a_client_refuses_another_kem_key() -> None:
+def test_a_client_refuses_another_capsule_key() -> None:
     told = Agreed.honest(hybrid=True)
-    told.keys[0] = told.keys[0][:32] + KemKey.generate(insecure_bytes(7)).public
+    told.keys[0] = told.keys[0][:32] + CapsuleKey.generate(insecure_bytes(7)).public
     with pytest.raises(PeerError, match="keys of client 1 are not those that it signed"):
         told.tell()
     assert_setup_dead(told.setup.clients[0])
@@ -200,33 +237,75 @@ def test_the_agreement_that_was_not_changed_is_taken() -> None:
     assert told.setup.clients[0].state is SetupState.DONE
 
 
-@needs_kem
-def test_a_capsule_of_the_server_gives_it_no_channel() -> None:
-    """It knows one of the two secrets that it put in, and not what the keys of X25519 agree on."""
-    cohort, setup = fresh(hybrid=True)
-    outbound = setup.answer(setup.until_agreed())
-    inbound = setup.deliver(outbound)
-    public = setup.clients[3]._join.keys[32:]
-    capsules = messages.decode_capsules(inbound[3], cohort.session, SERVER, 3)
-    forged = [encapsulate(public)[1], *capsules[1:]]
-    inbound[3] = messages.encode_capsules(forged, cohort.session, SERVER)
+def relayed_to_3(replaced: Callable[[SetUp, bytes], bytes]) -> SetUp:
+    """A set-up in which the server changes what client 0 sent to client 3."""
+    _, setup = fresh(hybrid=True)
+    inbound = setup.deliver(setup.answer(setup.until_agreed()))
+    head = len(inbound[3]) - 3 * CAPSULE_BYTES
+    first = inbound[3][head:][:CAPSULE_BYTES]
+    rest = inbound[3][head + CAPSULE_BYTES :]
+    inbound[3] = inbound[3][:head] + replaced(setup, first) + rest
     setup.answer(inbound)
+    return setup
+
+
+def of_the_server(setup: SetUp, _: bytes) -> bytes:
+    """Sealed to client 3 in the name of client 0, with the very context."""
+    machine = setup.clients[3]
+    assert machine._held is not None
+    info = joining._capsule_info(machine._held, 0, 3)
+    return seal_capsule(machine._join.keys[32:], bytes(CAPSULE_SECRET_BYTES), info)
+
+
+def flipped(_: SetUp, capsule: bytes) -> bytes:
+    return flip(capsule)
+
+
+def of_zeros(_: SetUp, capsule: bytes) -> bytes:
+    return bytes(len(capsule))
+
+
+@needs_kem
+@pytest.mark.parametrize("replaced", [of_the_server, flipped, of_zeros])
+def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(
+    replaced: Callable[[SetUp, bytes], bytes],
+) -> None:
+    """It knows one of the two secrets at most, and not what the keys of X25519 agree on."""
+    setup = relayed_to_3(replaced)
     ends = {k: machine.enrolment.channels for k, machine in setup.clients.items()}
-    assert ends[0][3].pair_secret(1) != ends[3][0].pair_secret(1)
+    server = Channel.agreed(
+        setup.server.session, 0, 3, bytes(CAPSULE_SECRET_BYTES), setup.server.group.view
+    )
+    assert len({end.pair_secret(1) for end in (ends[0][3], ends[3][0], server)}) == 3
     with pytest.raises(PeerError, match="the seal on it does not open"):
         ends[3][0].open(1, ends[0][3].seal(1, b"shares", b""), b"", "it")
     assert ends[3][1].open(1, ends[1][3].seal(1, b"shares", b""), b"", "it") == b"shares"
 
 
-@pytest.mark.parametrize("point", [bytes(32), (1).to_bytes(32, "little")])
-def test_a_channel_key_of_low_order_ends_the_set_up(point: bytes) -> None:
-    """A corrupt client signs it with a good identity."""
-    cohort, setup = fresh()
-    corrupt = setup.clients[1]
-    assert corrupt._held is not None
-    nonce, identity = corrupt._held.nonce, cohort.identities[1]
-    corrupt._join = Join.signed(cohort.session, 1, point, nonce, identity)
-    inbound = setup.until_agreed()
-    with pytest.raises(PeerError, match="high-order"):
-        setup.clients[0].receive(inbound[0])
-    assert_setup_dead(setup.clients[0])
+@needs_kem
+def test_a_capsule_that_was_not_changed_makes_one_channel() -> None:
+    setup = relayed_to_3(lambda _, capsule: capsule)
+    ends = {k: machine.enrolment.channels for k, machine in setup.clients.items()}
+    assert ends[0][3].pair_secret(1) == ends[3][0].pair_secret(1)
+
+
+@needs_kem
+def test_a_capsule_says_what_set_up_and_whom_it_is_for() -> None:
+    """One of another set-up of the same clients, or of another receiver, does not open."""
+    cohort, setup = fresh(hybrid=True)
+    outbound = setup.answer(setup.until_agreed())
+    machine, other = setup.clients[1], cohort.open_setup()
+    other.answer(other.until_agreed())
+    assert machine._held is not None
+    assert machine._held.capsule_key is not None
+    capsule = outbound[0][48:][:CAPSULE_BYTES]
+    info = joining._capsule_info(machine._held, 0, 1)
+    assert machine._held.capsule_key.open(capsule, info, "it") == setup.clients[0]._held.secrets[1]  # type: ignore[union-attr]
+    assert other.clients[1]._held is not None
+    for wrong in (
+        joining._capsule_info(machine._held, 0, 2),
+        joining._capsule_info(machine._held, 1, 0),
+        joining._capsule_info(other.clients[1]._held, 0, 1),
+    ):
+        with pytest.raises(PeerError, match="it does not open"):
+            machine._held.capsule_key.open(capsule, wrong, "it")

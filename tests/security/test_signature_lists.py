@@ -19,6 +19,7 @@ from tests.secagg_cohort import (
     cohort_message,
     flip,
     lines,
+    read_input,
     sign_story,
     signatures_message,
     survivors_message,
@@ -218,8 +219,7 @@ def test_clients_that_were_given_other_proxies_give_no_share() -> None:
         machine.load(np.zeros(40, np.uint64))
         relayed = lines(prepared, cohort.group, k, ALL)
         inputs[k] = machine.receive(cohort_message(relayed, ALL, machine))
-    words = machines[0].scope.words * 8
-    signatures = {k: data[48 + words : 48 + words + 64] for k, data in inputs.items()}
+    signatures = {k: read_input(machines[k], data).cohort for k, data in inputs.items()}
     for machine in machines.values():
         with pytest.raises(PeerError, match=r"2 of the committee signed .* 3 are needed"):
             machine.receive(survivors_message(ALL, signatures, machine))

@@ -4,15 +4,17 @@ The test and its error rates are in tests/uniform_words.py: about fifty views ar
 so over all seeds one of them would be rejected with probability 5e-5.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from secure_fd.crypto.primitives import AgreementKey
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import masks as masking
+from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets, round_key
-from secure_fd.secagg.messages import Channel
 from secure_fd.secagg.session import HEADER_BYTES, Place, RoundScope, RoundTerms
 from tests.secagg_cohort import Cohort
 from tests.uniform_words import (
@@ -42,9 +44,19 @@ def inputs(kind: str, client: int) -> WordArray:
     }[kind]
 
 
+@dataclass(frozen=True)
+class Had:
+    """A client's secrets of one round. pairs: by peer, what their channel gave for it."""
+
+    root: int
+    seed: int
+    key: AgreementKey
+    pairs: dict[int, bytes]
+
+
 def server_views(
     cohort: Cohort, index: int, kind: str = "votes"
-) -> tuple[dict[int, WordArray], dict[int, RoundSecrets]]:
+) -> tuple[dict[int, WordArray], dict[int, Had]]:
     """The words that the server reads of each client in one round, and each client's secrets."""
     values = {k: inputs(kind, k) for k in cohort.clients}
     current = cohort.open(RoundTerms(index, LENGTH, BOUND), values)
@@ -60,10 +72,13 @@ def server_views(
     return views, held
 
 
-def secrets_of(machine: ClientRound) -> RoundSecrets:
+def secrets_of(machine: ClientRound) -> Had:
     assert machine._held is not None
     assert machine._held.prepared is not None
-    return machine._held.prepared.secrets
+    drawn, index = machine._held.prepared.secrets, machine.scope.terms.index
+    channels = machine._enrolment.channels
+    pairs = {peer: channel.pair_secret(index) for peer, channel in channels.items()}
+    return Had(drawn.root, drawn.seed, drawn.key, pairs)
 
 
 def without_self_mask(cohort: Cohort, index: int, view: WordArray, client: int, seed: int) -> None:
@@ -73,17 +88,18 @@ def without_self_mask(cohort: Cohort, index: int, view: WordArray, client: int, 
 
 
 def without_pair_masks(
-    cohort: Cohort, index: int, view: WordArray, client: int, keys: dict[int, AgreementKey]
+    cohort: Cohort,
+    index: int,
+    view: WordArray,
+    client: int,
+    keys: dict[int, AgreementKey],
+    pairs: dict[int, bytes],
 ) -> None:
     """Take off what follows from the root, as the server could for one that dropped out."""
     scope = RoundScope(cohort.session, RoundTerms(index, LENGTH, BOUND))
-    enrolment = cohort.clients[client]._enrolment
-    assert enrolment is not None
     streams = {
-        peer: PAIR_STREAM(
-            scope, client, peer, keys[client], keys[peer].public, channel.pair_secret(index)
-        )
-        for peer, channel in enrolment.channels.items()
+        peer: PAIR_STREAM(scope, client, peer, keys[client], keys[peer].public, secret)
+        for peer, secret in pairs.items()
     }
     added = [stream for peer, stream in streams.items() if client < peer]
     subtracted = [stream for peer, stream in streams.items() if client > peer]
@@ -145,7 +161,8 @@ def test_a_root_alone_opens_nothing(broken: bool, monkeypatch: pytest.MonkeyPatc
         leave_out(monkeypatch, "self_stream")
     cohort = Cohort(3, seed=13)
     views, held = server_views(cohort, 0)
-    without_pair_masks(cohort, 0, views[1], 1, {k: secrets.key for k, secrets in held.items()})
+    keys = {k: secrets.key for k, secrets in held.items()}
+    without_pair_masks(cohort, 0, views[1], 1, keys, held[1].pairs)
     assert looks_uniform(views[1]) is not broken
     assert bool((views[1] == inputs("votes", 1)).all()) is broken
 
@@ -189,7 +206,7 @@ def test_a_root_of_a_later_round_opens_no_earlier_one(
     without_self_mask(cohort, 0, views[1], 1, held[1].seed)
     keys = {k: secrets.key for k, secrets in held.items()}
     keys[1] = round_key(Place(cohort.session.id, 0), 1, later[1].root)
-    without_pair_masks(cohort, 0, views[1], 1, keys)
+    without_pair_masks(cohort, 0, views[1], 1, keys, held[1].pairs)
     assert looks_uniform(views[1]) is not broken
     assert bool((views[1] == inputs("votes", 1)).all()) is broken
 

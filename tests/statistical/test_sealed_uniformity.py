@@ -17,6 +17,7 @@ from secure_fd.crypto import primitives as aead
 from secure_fd.crypto.primitives import TAG_BYTES, AgreementKey, Sealer
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import masks as secrets
+from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, prepare
 from secure_fd.secagg.session import Place
 from tests.secagg_cohort import Cohort
@@ -65,6 +66,15 @@ def between_rounds(stream: WordArray) -> WordArray:
     return (rounds[1:] ^ rounds[:-1]).reshape(-1)
 
 
+DERIVE = Channel._derive
+
+
+def one_key(channel: Channel) -> None:
+    """Channel._derive of a twin: what both ends have in common seals either way."""
+    DERIVE(channel)
+    channel._outbound = channel._inbound = Sealer(channel._pair)
+
+
 def in_clear(_: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes:
     """The twin: it authenticates, and encrypts nothing."""
     tag = hashlib.sha256(context + plaintext + counter.to_bytes(12, "big")).digest()
@@ -95,9 +105,27 @@ def test_twin_that_seals_in_clear_is_rejected(kind: str, monkeypatch: pytest.Mon
     assert not looks_uniform(keystream(sealed))
 
 
-def test_twin_that_repeats_its_nonce_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def first_keys(channel: Channel, index: int) -> None:
+    """Channel._move of a twin: one key for all rounds."""
+    if channel._at < 0:
+        channel._at = index
+        channel._derive()
+
+
+def test_a_repeated_nonce_is_not_enough_where_every_round_has_its_own_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aead, "_nonce", lambda _: bytes(12))
+    sealed = sealed_by_all(monkeypatch)
+    assert looks_uniform(between_rounds(keystream(sealed["shares"])))
+
+
+def test_twin_that_repeats_its_nonce_and_its_keys_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Every round under one nonce: then two rounds' shares show their difference."""
     monkeypatch.setattr(aead, "_nonce", lambda _: bytes(12))
+    monkeypatch.setattr(Channel, "_move", first_keys)
     sealed = sealed_by_all(monkeypatch)
     assert not looks_uniform(between_rounds(keystream(sealed["shares"])))
     # A vault's key is used once, so it does not mind.
@@ -125,16 +153,18 @@ def test_twin_with_one_vault_key_for_all_rounds_is_rejected(
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_two_directions_of_a_channel_have_unrelated_keystreams(broken: bool) -> None:
+def test_the_two_directions_of_a_channel_have_unrelated_keystreams(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both ends seal zeros; the twin has one key for both directions."""
-    cohort = Cohort(3, seed=4)
+    if broken:
+        monkeypatch.setattr(Channel, "_derive", one_key)
+    cohort = Cohort(3, seed=4, epoch=2_000)
     ends = []
     for one, other in ((0, 1), (1, 0)):
         enrolment = cohort.clients[one]._enrolment
         assert enrolment is not None
         channel = enrolment.channels[other]
-        if broken:
-            channel._outbound = Sealer(bytes(32))
         ends.append(words([channel.seal(i, bytes(64), b"")[:64] for i in range(2_000)]))
     assert all(looks_uniform(end) for end in ends)
     assert looks_uniform(ends[0] ^ ends[1]) is not broken

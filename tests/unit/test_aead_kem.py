@@ -1,4 +1,4 @@
-"""Sealed messages open for their reader alone; capsules carry one secret to one key."""
+"""Sealed messages open for their reader alone, capsules carry one secret to one key, tags hold."""
 
 import os
 import pickle
@@ -9,23 +9,24 @@ import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from secure_fd.crypto.primitives import (
-    CIPHERTEXT_BYTES,
-    SECRET_BYTES,
+    CAPSULE_BYTES,
+    CAPSULE_PUBLIC_BYTES,
     TAG_BYTES,
-    KemKey,
+    Authenticator,
+    CapsuleKey,
     Sealer,
     SecretHolder,
-    encapsulate,
+    capsule_public,
     insecure_bytes,
-    kem_available,
+    quantum_safe_available,
+    seal_capsule,
 )
-from secure_fd.crypto.primitives import KEM_PUBLIC_BYTES as PUBLIC_BYTES
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 
 KEY = bytes(range(32))
 TEXT, CONTEXT = b"a share of a secret", b"round 3, from 1 to 2"
 H = bytes.fromhex
-needs_kem = pytest.mark.skipif(not kem_available(), reason="no ML-KEM-768 in this cryptography")
+needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
 
 
 def flips(data: bytes) -> Iterator[bytes]:
@@ -114,77 +115,105 @@ def test_a_sealer_shows_nothing_of_its_key() -> None:
 
 @needs_kem
 def test_a_capsule_carries_its_secret_to_the_keys_owner() -> None:
-    key = KemKey.generate(os.urandom)
-    secret, capsule = encapsulate(key.public)
-    assert (len(key.public), len(capsule), len(secret)) == (
-        PUBLIC_BYTES,
-        CIPHERTEXT_BYTES,
-        SECRET_BYTES,
-    )
-    assert key.decapsulate(capsule) == secret
-    assert encapsulate(key.public)[0] != secret
+    key = CapsuleKey.generate(os.urandom)
+    capsule = seal_capsule(key.public, KEY, CONTEXT)
+    assert (len(key.public), len(capsule)) == (CAPSULE_PUBLIC_BYTES, CAPSULE_BYTES)
+    assert key.open(capsule, CONTEXT, "it") == KEY
+    assert seal_capsule(key.public, KEY, CONTEXT) != capsule
 
 
 @needs_kem
-def test_a_key_is_made_of_64_bytes_of_its_source() -> None:
-    seed = insecure_bytes(1)(64)
-    one, same = KemKey.generate(lambda size: seed[:size]), KemKey.generate(lambda size: seed[:size])
+def test_a_key_is_made_of_64_and_32_bytes_of_its_source() -> None:
+    asked: list[int] = []
+    source = insecure_bytes(1)
+    one = CapsuleKey.generate(lambda size: asked.append(size) or source(size))  # type: ignore[func-returns-value]
+    assert asked == [64, 32]
+    same = CapsuleKey.generate(insecure_bytes(1))
     assert one.public == same.public
-    secret, capsule = encapsulate(one.public)
-    assert same.decapsulate(capsule) == secret
-    assert KemKey.generate(insecure_bytes(2)).public != one.public
+    assert same.open(seal_capsule(one.public, KEY, b""), b"", "it") == KEY
+    assert CapsuleKey.generate(insecure_bytes(2)).public != one.public
     with pytest.raises(LocalError, match="63 bytes where 64"):
-        KemKey.generate(lambda _: seed[:63])
-    assert shows_nothing(one, seed, seed[:32], seed[32:])
+        CapsuleKey.generate(lambda _: bytes(63))
+    seeds = insecure_bytes(1)
+    assert shows_nothing(one, seeds(64), seeds(32))
 
 
 @needs_kem
-def test_a_forged_capsule_gives_a_secret_that_nobody_else_has() -> None:
-    key, other = KemKey.generate(os.urandom), KemKey.generate(os.urandom)
-    secret, capsule = encapsulate(key.public)
-    forged = capsule[:-1] + bytes([capsule[-1] ^ 1])
-    got = {key.decapsulate(forged), key.decapsulate(bytes(CIPHERTEXT_BYTES))}
-    assert len(got | {secret, other.decapsulate(capsule)}) == 4
-    assert key.decapsulate(forged) in got
+def test_both_halves_of_the_key_are_needed() -> None:
+    """Whoever broke one of the two opens nothing."""
+    kem, agreement = bytes(range(64)), bytes(range(32))
+    capsule = seal_capsule(CapsuleKey(kem, agreement).public, KEY, b"")
+    assert CapsuleKey(kem, agreement).open(capsule, b"", "it") == KEY
+    for half in (CapsuleKey(kem, KEY[::-1]), CapsuleKey(bytes(64), agreement)):
+        with pytest.raises(PeerError, match="it does not open"):
+            half.open(capsule, b"", "it")
 
 
 @needs_kem
-@pytest.mark.parametrize("size", [0, CIPHERTEXT_BYTES - 1, CIPHERTEXT_BYTES + 1, PUBLIC_BYTES])
+def test_a_changed_capsule_context_or_reader_is_refused() -> None:
+    key, other = CapsuleKey.generate(os.urandom), CapsuleKey.generate(os.urandom)
+    capsule = seal_capsule(key.public, KEY, CONTEXT)
+    for at in (0, 1087, 1088, 1119, 1120, CAPSULE_BYTES - 17, CAPSULE_BYTES - 1):
+        forged = capsule[:at] + bytes([capsule[at] ^ 1]) + capsule[at + 1 :]
+        with pytest.raises(PeerError, match="client 1's capsule does not open"):
+            key.open(forged, CONTEXT, "client 1's capsule")
+    for reader, sealed, context in (
+        (other, capsule, CONTEXT),
+        (key, capsule, b""),
+        (key, bytes(CAPSULE_BYTES), CONTEXT),
+        (key, seal_capsule(other.public, KEY, CONTEXT), CONTEXT),
+    ):
+        with pytest.raises(PeerError, match="it does not open"):
+            reader.open(sealed, context, "it")
+
+
+@needs_kem
+@pytest.mark.parametrize("size", [0, 1, 1120, CAPSULE_BYTES - 1, CAPSULE_BYTES + 1])
 def test_a_capsule_of_another_length_is_refused(size: int) -> None:
-    with pytest.raises(PeerError, match=f"ciphertext has {CIPHERTEXT_BYTES} bytes, not {size}"):
-        KemKey.generate(os.urandom).decapsulate(bytes(size))
+    with pytest.raises(PeerError, match="it does not open"):
+        CapsuleKey.generate(os.urandom).open(bytes(size), b"", "it")
 
 
 @needs_kem
 @pytest.mark.parametrize(
     "public",
-    [b"", bytes(PUBLIC_BYTES - 1), bytes(PUBLIC_BYTES + 1), b"\xff" * PUBLIC_BYTES],
-    ids=["empty", "short", "long", "coefficients not below the modulus"],
+    [
+        b"",
+        bytes(31),
+        bytes(CAPSULE_PUBLIC_BYTES - 1),
+        bytes(CAPSULE_PUBLIC_BYTES + 1),
+        b"\xff" * CAPSULE_PUBLIC_BYTES,
+        bytes(CAPSULE_PUBLIC_BYTES),
+    ],
+    ids=["empty", "half a key", "short", "long", "coefficients too large", "a point of low order"],
 )
 def test_bytes_that_are_no_public_key_are_refused(public: bytes) -> None:
-    with pytest.raises(PeerError, match="a KEM key is not"):
-        encapsulate(public)
+    with pytest.raises(PeerError, match="a capsule key is not"):
+        seal_capsule(public, KEY, b"")
+    with pytest.raises(PeerError, match="a capsule key is not"):
+        capsule_public(public)
 
 
 @pytest.fixture
 def asked_anew() -> Iterator[None]:
-    kem_available.cache_clear()
+    quantum_safe_available.cache_clear()
     yield
-    kem_available.cache_clear()
+    quantum_safe_available.cache_clear()
 
 
 def everything_is_refused() -> bool:
-    assert not kem_available()
+    assert not quantum_safe_available()
     with pytest.raises(MissingCapabilityError, match="cryptography 48"):
-        KemKey.generate(os.urandom)
+        CapsuleKey.generate(os.urandom)
     with pytest.raises(MissingCapabilityError, match="cryptography 48"):
-        encapsulate(bytes(PUBLIC_BYTES))
+        seal_capsule(bytes(CAPSULE_PUBLIC_BYTES), KEY, b"")
     return True
 
 
 @pytest.mark.usefixtures("asked_anew")
-def test_a_release_without_the_module_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.mlkem", None)
+@pytest.mark.parametrize("module", ["asymmetric.mlkem", "hpke"])
+def test_a_release_without_the_module_says_so(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, f"cryptography.hazmat.primitives.{module}", None)
     assert everything_is_refused()
 
 
@@ -193,8 +222,42 @@ def test_a_release_without_the_module_says_so(monkeypatch: pytest.MonkeyPatch) -
 def test_a_back_end_without_the_algorithm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 
-    def unsupported() -> None:
+    def unsupported(_: bytes) -> None:
         raise UnsupportedAlgorithm("ML-KEM-768 is not supported by this backend.")
 
-    monkeypatch.setattr(MLKEM768PrivateKey, "generate", unsupported)
+    monkeypatch.setattr(MLKEM768PrivateKey, "from_seed_bytes", unsupported)
     assert everything_is_refused()
+
+
+# Tags.
+
+
+def tag_refused(key: bytes, index: int, tag: bytes, *parts: bytes) -> bool:
+    with pytest.raises(PeerError, match="the tag on an input is not its sender's"):
+        Authenticator(key).check(index, tag, "an input", *parts)
+    return True
+
+
+def test_a_tag_is_the_published_one() -> None:
+    # McGrew and Viega, test case 13: nothing is encrypted, and nothing is added.
+    assert Authenticator(bytes(32)).tag(0) == H("530f8afbc74536b9a963b4f1c4cb738b")
+
+
+def test_a_tag_is_of_the_text_however_it_is_cut() -> None:
+    tag = Authenticator(KEY).tag(3, TEXT + CONTEXT)
+    assert tag == Authenticator(KEY).tag(3, TEXT, CONTEXT)
+    assert len(tag) == TAG_BYTES
+    Authenticator(KEY).check(3, tag, "an input", memoryview(TEXT), CONTEXT)
+
+
+def test_another_text_index_key_or_tag_is_refused() -> None:
+    tag = Authenticator(KEY).tag(3, TEXT)
+    assert all(tag_refused(KEY, 3, tag, forged) for forged in flips(TEXT))
+    assert all(tag_refused(KEY, 3, forged, TEXT) for forged in flips(tag))
+    assert all(tag_refused(other, 3, tag, TEXT) for other in flips(KEY))
+    assert tag_refused(KEY, 4, tag, TEXT)
+    assert tag_refused(KEY, 3, tag, TEXT + b"\0")
+    assert tag_refused(KEY, 3, tag, TEXT[:-1])
+    assert tag_refused(KEY, 3, tag[:-1], TEXT)
+    assert tag_refused(KEY, 3, b"", TEXT)
+    assert shows_nothing(Authenticator(KEY), KEY)

@@ -17,6 +17,7 @@ from secure_fd.crypto.primitives import (
     draw,
     fields,
     insecure_bytes,
+    low_order,
     scratch_words,
 )
 from secure_fd.errors import LocalError, PeerError
@@ -102,6 +103,27 @@ def test_points_of_low_order_are_refused(point: bytes) -> None:
         AgreementKey.generate(insecure_bytes(2)).exchange(point)
 
 
+@pytest.mark.parametrize("point", LOW_ORDER, ids=lambda p: p.hex()[:8])
+def test_points_of_low_order_are_told_from_keys(point: bytes) -> None:
+    assert low_order(point)
+    with_the_top_bit = point[:-1] + bytes([point[-1] ^ 0x80])
+    assert low_order(with_the_top_bit)
+    with pytest.raises(PeerError, match="high-order"):
+        AgreementKey.generate(insecure_bytes(2)).exchange(with_the_top_bit)
+
+
+def test_a_key_is_of_low_order_where_and_only_where_no_secret_comes_of_it() -> None:
+    ours = AgreementKey.generate(insecure_bytes(2))
+    near = [(int.from_bytes(p, "little") + d) % 2**256 for p in LOW_ORDER for d in (-1, 1, 2)]
+    for candidate in {number.to_bytes(32, "little") for number in near} | {ALICE_PUBLIC}:
+        try:
+            ours.exchange(candidate)
+        except PeerError:
+            assert low_order(candidate)
+        else:
+            assert not low_order(candidate)
+
+
 @pytest.mark.parametrize("size", [0, 31, 33])
 def test_agreement_keys_of_another_length_are_refused(size: int) -> None:
     with pytest.raises(PeerError, match="32 bytes"):
@@ -140,13 +162,13 @@ def test_contexts_differ_when_any_field_does() -> None:
 def test_a_context_is_laid_out_as_documented() -> None:
     built = context(Purpose.PAIR_MASK, session=b"S", terms=b"TT", sender=1, receiver=2)
     assert built == (
-        b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\2\0\0\0\1S\0\0\0\2TT"
+        b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\3\0\0\0\1S\0\0\0\2TT"
         b"\0\0\0\x11pairwise mask key\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2"
     )
 
 
 def test_a_purpose_has_a_word_of_its_own_and_parties_are_no_clients() -> None:
-    assert len({purpose.value for purpose in Purpose}) == len(Purpose) == 16
+    assert len({purpose.value for purpose in Purpose}) == len(Purpose) == 21
     assert MAX_CLIENT < SERVER < EVERYONE < 2**32
 
 
