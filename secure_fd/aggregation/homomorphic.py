@@ -167,11 +167,12 @@ class _Round:
 class EncryptedClient(crypto.SecretHolder):
     """A client's half: it encrypts its values; a key holder opens the sum when its turn comes."""
 
-    __slots__ = ("_counter", "_number", "_open", "_sums")
+    __slots__ = ("_counter", "_number", "_open", "_sums", "gave")
 
     def __init__(self, number: int, sums: "HomomorphicSum") -> None:
         self._number, self._sums, self._counter = number, sums, wire.RoundCounter()
         self._open: tuple[_Round, _Keys] | None = None
+        self.gave = False
 
     def start(self) -> list[bytes]:
         """Keys are handed out elsewhere."""
@@ -179,7 +180,7 @@ class EncryptedClient(crypto.SecretHolder):
 
     def load(self, terms: wire.RoundTerms, values: UnitArray) -> list[bytes]:
         """Encrypt [length] values; LocalError for one above the bound, or a round that is spent."""
-        opened = _Round(self._sums.session, self._sums.n_clients, terms)
+        opened, self.gave = _Round(self._sums.session, self._sums.n_clients, terms), False
         self._counter.spend(terms.index)
         if values.shape != (terms.length,):
             raise LocalError(f"the round sums {terms.length} values, not {values.shape}")
@@ -209,6 +210,7 @@ class EncryptedClient(crypto.SecretHolder):
             honest = False
         if not honest:
             self._sums.rekey()  # a refusal tells of the noise: it is the last under these keys
+        self.gave = honest
         given = slots[: opened.slots] if honest else slots[:0]
         return [opened.message(self._number, given.astype("<u8").tobytes())]
 
@@ -226,6 +228,11 @@ class EncryptedServer:
         self.payloads: dict[int, WordArray] = {}
         self.missing: dict[int, Stage] = {}
         self._survivors: tuple[int, ...] = ()
+
+    @property
+    def opened(self) -> bool:
+        """Whether a holder was asked to open the sum."""
+        return self.stage is Stage.UNMASK
 
     def open(self, terms: wire.RoundTerms) -> Mapping[int, bytes]:
         """Wait for inputs."""
