@@ -1,0 +1,104 @@
+"""A client that comes back from its file follows on; one that forgot answers a second story."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secure_fd.client import Client
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import LocalError, PeerError
+from secure_fd.federation import Federation
+from secure_fd.methods.base import Own
+from secure_fd.methods.votes import VoteClient
+from secure_fd.server import Server
+from secure_fd.state import StateFile
+from tests.small_federation import federation
+
+
+def reborn(made: Federation, number: int, file: StateFile | None) -> Client:
+    """A client with a fresh half, and what its file knows."""
+    person, old = made._participants[number], made.clients[number]
+    made.protection._parts.pop(number, None)  # another process has a protection of its own
+    own = Own(number, person.model, person.data, 1000 + number, made._device)
+    half = made.method.client(made._setting, own)
+    sums, key = made.aggregation.client(number), made.server.key
+    back = Client(number, made.aggregation.session, key, half, sums, file=file)
+    assert back.number == old.number
+    return back
+
+
+def put_back(made: Federation, client: Client) -> None:
+    """Hand it over to the courier, as one that was away."""
+    made.clients[client.number] = client
+    made.server.returned(client.number, client.position)
+    made._ask(client.number, client.start)
+    made._work()
+
+
+def kept(made: Federation, number: int, path: Path) -> None:
+    """Give a client a file, before anything was said."""
+    made.clients[number]._file = StateFile.create(path)
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_it_goes_on_where_it_stood(
+    digits: FederatedData, tmp_path: Path, limit: int | None
+) -> None:
+    made = federation(digits, releases_per_pair=limit)
+    kept(made, 1, tmp_path / "client")
+    made.fit(3)
+    stopped = made.clients[1]
+    assert stopped._file is not None
+    stopped._file.close()
+    back = reborn(made, 1, StateFile.open(tmp_path / "client"))
+    assert (back.position, back._told.digest) == (stopped.position, stopped._told.digest)
+    new, old = back.half, stopped.half
+    assert isinstance(new, VoteClient)
+    assert isinstance(old, VoteClient)
+    assert new.memory() == old.memory()
+    put_back(made, back)
+    reports = made.fit(2)
+    assert [report.survivors for report in reports] == [(0, 1, 2, 3)] * 2
+    assert not any(report.refused for report in reports)
+
+
+def second_story(made: Federation, client: Client) -> list[bytes]:
+    """What a client answers to a server that begins the session once more."""
+    half, key = made.method.server(made._setting, made.models[0]), made.server._told._key
+    session, sums = made.aggregation.session, made.aggregation.server()
+    server = Server((0, 1, 2, 3), session, key, half, sums)
+    if client.position == 0:
+        client.start()
+        client.work = None
+    answers = [client.receive(data) for data in server.begin()[client.number]]
+    return [answer for part in answers for answer in part]
+
+
+def test_it_takes_no_second_story_and_its_twin_does(digits: FederatedData, tmp_path: Path) -> None:
+    made = federation(digits)
+    kept(made, 1, tmp_path / "client")
+    made.fit(2)
+    with pytest.raises(PeerError, match="does not follow"):
+        second_story(made, made.clients[1])
+    made.clients[1]._file.close()  # type: ignore[union-attr] - it was given one
+    with pytest.raises(PeerError, match="does not follow"):
+        second_story(made, reborn(made, 1, StateFile.open(tmp_path / "client")))
+    [vote] = second_story(made, reborn(made, 1, None))
+    assert len(vote) > 100
+
+
+def test_a_file_is_of_one_session_and_of_one_process(digits: FederatedData, tmp_path: Path) -> None:
+    made, other = federation(digits), federation(digits)
+    kept(made, 0, tmp_path / "client")
+    made.fit(1)
+    file = made.clients[0]._file
+    assert file is not None
+    with pytest.raises(LocalError, match="another session"):
+        reborn(other, 0, file)
+    half = made.clients[0].half
+    assert isinstance(half, VoteClient)
+    before = half.memory()
+    with pytest.raises(LocalError, match="bytes"):
+        half.recall(before[:-1600])
+    assert np.array_equal(half.memory(), before)
