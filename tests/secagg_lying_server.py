@@ -160,7 +160,10 @@ class LyingServer:
             message = survivors_message(story.survivors, {}, self.machines[client])
             answer = self._ask(client, message)
             place = self.scope.place
-            return None if answer is None else messages.decode_consistent(answer, place, client)
+            size = self.scope.session.signature_bytes
+            return (
+                None if answer is None else messages.decode_consistent(answer, place, client, size)
+            )
         signatures = self._cohort_signatures
         fits = {k: signatures[k] for k in signatures if self._masked_for[k] == story.cohort}
         listed = fits | self._forged(story)

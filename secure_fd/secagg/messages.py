@@ -1,16 +1,17 @@
-"""The messages of a set-up, body by body. Frame and header are in wire.py.
+"""The messages of a set-up, body by body. Frame and header are in session.py.
 
-    JOIN      client -> server   public keys K, commitment 32, signature 64
+    JOIN      client -> server   public keys K, commitment 32, signature s
     MEMBERS   server -> client   for every member, ascending:
                                  number u32, SHA-256 of K 32, commitment 32
-    REVEAL    client -> server   nonce 32, signature 64
+    REVEAL    client -> server   nonce 32, signature s
     AGREED    server -> client   set of the members that revealed, 1 bit each; for each of these:
-                                 nonce 32, signature 64; then for every neighbour, ascending: K
+                                 nonce 32, signature s; then for every neighbour, ascending: K
     CAPSULES  client -> server   for every neighbour of a higher number, ascending: capsule 1,168
               server -> client   set of the group whose capsules came, 1 bit each; for every
                                  neighbour of a lower number in it, ascending: capsule 1,168
 
-K is an X25519 key, 32 bytes, and in a hybrid session an HPKE key, 1,216 bytes, behind it.
+s is 64 for identities of Ed25519, 3,309 for those of ML-DSA-65. K is an X25519 key, 32 bytes, and
+in a hybrid session an HPKE key, 1,216 bytes, behind it.
 CAPSULES exist in hybrid sessions only. Whoever is late with a message is out of the set-up.
 """
 
@@ -29,7 +30,6 @@ from secure_fd.crypto.primitives import (
     KEY_BYTES,
     PUBLIC_BYTES,
     SERVER,
-    SIGNATURE_BYTES,
     TAG_BYTES,
     WORD,
     Authenticator,
@@ -58,7 +58,6 @@ from secure_fd.secagg.session import (
 NONCE_BYTES: Final = 32
 _HASH_BYTES: Final = 32
 _MEMBER: Final = struct.Struct(f">I{_HASH_BYTES}s{_HASH_BYTES}s")
-_REVEAL: Final = struct.Struct(f">{NONCE_BYTES}s{SIGNATURE_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +152,10 @@ def encode_join(join: Join, session: Session) -> bytes:
 def decode_join(data: bytes, session: Session, sender: int) -> Join:
     """Message -> join; its signature is not checked here."""
     keys = keys_bytes(session)
-    size = keys + _HASH_BYTES + SIGNATURE_BYTES
+    signed = keys + _HASH_BYTES
+    size = signed + session.signature_bytes
     body = bytes(body_of(data, session.place, sender, MessageType.JOIN, size))
-    return Join(sender, body[:keys], body[keys : keys + _HASH_BYTES], body[-SIGNATURE_BYTES:])
+    return Join(sender, body[:keys], body[keys:signed], body[signed:])
 
 
 def encode_members(members: Sequence[Member], session: Session) -> bytes:
@@ -182,15 +182,16 @@ def encode_reveal(reveal: Reveal, session: Session, client: int) -> bytes:
 
 def decode_reveal(data: bytes, session: Session, sender: int) -> Reveal:
     """Message -> reveal; nothing is checked here."""
-    body = body_of(data, session.place, sender, MessageType.REVEAL, _REVEAL.size)
-    return Reveal(*_REVEAL.unpack(body))
+    lines = _reveals(session)
+    body = body_of(data, session.place, sender, MessageType.REVEAL, lines.size)
+    return Reveal(*lines.unpack(body))
 
 
 def encode_agreed(
     revealed: bytes, reveals: Sequence[Reveal], keys: Sequence[bytes], session: Session
 ) -> bytes:
     """Who revealed, an encoded set; their reveals; the neighbours' public keys -> message."""
-    told = (_REVEAL.pack(reveal.nonce, reveal.signature) for reveal in reveals)
+    told = (reveal.nonce + reveal.signature for reveal in reveals)
     return frame(MessageType.AGREED, session.place, SERVER, revealed, *told, *keys)
 
 
@@ -203,12 +204,13 @@ def decode_agreed(
     """
     body, head = body_of(data, session.place, SERVER, MessageType.AGREED), set_bytes(listed)
     members = decode_set(body[:head], listed)
-    keys_at = head + len(members) * _REVEAL.size
+    lines = _reveals(session)
+    keys_at = head + len(members) * lines.size
     size = keys_bytes(session)
     degree = session.degree_of(len(members)) if members else 0
     if len(body) != keys_at + degree * size:
         raise PeerError(f"an AGREED body of {len(body)} bytes does not fit {len(members)} members")
-    reveals = tuple(Reveal(*line) for line in _REVEAL.iter_unpack(body[head:keys_at]))
+    reveals = tuple(Reveal(*line) for line in lines.iter_unpack(body[head:keys_at]))
     return members, reveals, _pieces(bytes(body[keys_at:]), size)
 
 
@@ -245,6 +247,11 @@ def decode_relayed(
     return present, dict(zip(peers, pieces, strict=True))
 
 
+def _reveals(session: Session) -> struct.Struct:
+    """A nonce and a signature."""
+    return struct.Struct(f">{NONCE_BYTES}s{session.signature_bytes}s")
+
+
 def _member_list(members: Sequence[Member]) -> bytes:
     return b"".join(_MEMBER.pack(m.client, m.digest, m.commitment) for m in members)
 
@@ -261,22 +268,22 @@ def _reveal_text(session: Session, client: int, view: bytes, nonce: bytes) -> by
     return session.place.context(Purpose.REVEAL, client, EVERYONE) + view + nonce
 
 
-# The messages of a round, body by body. Frame and header are in wire.py.
+# The messages of a round, body by body. Frame and header are in session.py.
 #
 #     PREPARE     client -> server  P
 #     COHORT      server -> client  set of members 1 bit each; for every neighbour of the cohort,
 #                                   ascending: round key 32, sealed shares 80
 #     MASKED      client -> server  words, each u64 little-endian; set of neighbours whose seals
-#                                   did not open, 1 bit each; cohort signature 64; input
-#                                   signature 64; P of the next round; tag 16
+#                                   did not open, 1 bit each; cohort signature s; input
+#                                   signature s; P of the next round; tag 16
 #     SURVIVORS   server -> client  set of members 1 bit each; where nobody is missing, S
-#     CONSISTENT  client -> server  survivor signature 64
+#     CONSISTENT  client -> server  survivor signature s
 #     SIGNATURES  server -> client  S
 #     UNMASK      client -> server  for itself and every neighbour of the cohort, ascending: share
 #                                   32, zeros where its seal did not open
 #
 # P is round key 32, commitment 32, vault 32 k + 16, and for every neighbour, ascending, sealed
-# shares 80, where k is the number of neighbours. S is a list of (number u32, signature 64) of
+# shares 80, where k is the number of neighbours. S is a list of (number u32, signature s) of
 # the committee, ascending, none to k + 1 of them. Every other length follows from what was agreed
 # and from the message's own set of members.
 
@@ -284,7 +291,6 @@ def _reveal_text(session: Session, client: int, view: bytes, nonce: bytes) -> by
 SEALED_BYTES: Final = 2 * ELEMENT_BYTES + TAG_BYTES
 _COMMITMENT_BYTES: Final = 32
 _PEER: Final = struct.Struct(f">{PUBLIC_BYTES}s{SEALED_BYTES}s")
-_SIGNED: Final = struct.Struct(f">I{SIGNATURE_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +422,7 @@ class InputForm:
     def __post_init__(self) -> None:
         words = self.scope.words * WORD.itemsize
         closed = words + -(-self.degree // 8)
-        signed = closed + 2 * SIGNATURE_BYTES
+        signed = closed + 2 * self.scope.session.signature_bytes
         total = signed + _following_bytes(self.scope, self.degree) + TAG_BYTES
         ends = {"words": words, "closed": closed, "signed": signed, "total": total}
         for name, end in ends.items():
@@ -433,7 +439,7 @@ def decode_masked(
         scope.terms.index, data[-TAG_BYTES:], memoryview(data)[:-TAG_BYTES], "its input"
     )
     closed = body[form.words : form.closed]
-    middle = form.closed + SIGNATURE_BYTES
+    middle = form.closed + scope.session.signature_bytes
     last = form.signed + TAG_BYTES == form.total
     return Masked(
         words=np.frombuffer(body[: form.words], dtype=WORD).astype(np.uint64, copy=False),
@@ -458,7 +464,7 @@ def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, coho
     form = InputForm(scope, group.degree)
     body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
     words = np.frombuffer(body[: form.words], dtype=WORD)
-    proof = bytes(body[form.closed + SIGNATURE_BYTES : form.signed])
+    proof = bytes(body[form.closed + scope.session.signature_bytes : form.signed])
     text = input_text(scope, sender, group, words, cohort)
     scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")
 
@@ -479,14 +485,14 @@ def encode_consistent(signature: bytes, place: Place, client: int) -> bytes:
     return frame(MessageType.CONSISTENT, place, client, signature)
 
 
-def decode_consistent(data: bytes, place: Place, sender: int) -> bytes:
-    """Message -> survivor signature; it is not checked here."""
-    return bytes(body_of(data, place, sender, MessageType.CONSISTENT, SIGNATURE_BYTES))
+def decode_consistent(data: bytes, place: Place, sender: int, size: int) -> bytes:
+    """Message -> survivor signature of so many bytes; it is not checked here."""
+    return bytes(body_of(data, place, sender, MessageType.CONSISTENT, size))
 
 
 def signature_entry(client: int, signature: bytes) -> bytes:
     """One line of a list of signatures; the lines ascend by client."""
-    return _SIGNED.pack(client, signature)
+    return client.to_bytes(4, "big") + signature
 
 
 def encode_signatures(signatures: bytes, place: Place) -> bytes:
@@ -527,9 +533,10 @@ def _prepare(body: memoryview, neighbours: int) -> Prepare:
 
 def _signatures(body: memoryview, group: Group) -> Signatures:
     signers = group.committee
-    if len(body) % _SIGNED.size or len(body) > _SIGNED.size * len(signers):
+    lines = struct.Struct(f">I{group.session.signature_bytes}s")
+    if len(body) % lines.size or len(body) > lines.size * len(signers):
         raise PeerError(f"a signature list of {len(body)} bytes is not of {len(signers)} signers")
-    entries = list(_SIGNED.iter_unpack(body))
+    entries = list(lines.iter_unpack(body))
     named = [signer for signer, _ in entries]
     if named != sorted(set(named)) or not set(named) <= set(signers):
         raise PeerError(

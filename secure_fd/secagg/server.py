@@ -669,7 +669,8 @@ class ServerRound:
             self._following[sender] = masked.following
 
     def _add_consistent(self, sender: int, data: bytes) -> None:
-        self._signatures[sender] = messages.decode_consistent(data, self.scope.place, sender)
+        size = self.scope.session.signature_bytes
+        self._signatures[sender] = messages.decode_consistent(data, self.scope.place, sender, size)
 
     def _add_unmask(self, sender: int, data: bytes) -> None:
         if self._shares is None:
