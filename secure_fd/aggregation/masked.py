@@ -23,7 +23,7 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.client import Client, ClientRound, ClientState
-from secure_fd.secagg.graph import COMPLETE_UP_TO
+from secure_fd.secagg.graph import COMPLETE_UP_TO, ONE_IN, SECURITY_BITS
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.session import (
     EPOCH_ROUNDS,
@@ -366,16 +366,8 @@ class _Terms:
 
 
 def masked_guarantee(group: Group, public_seed: int | None) -> str:
-    """What a group's masks promise, and what they do not."""
-    session, n, t = group.session, len(group.members), group.threshold
-    holders = group.degree + 1
-    corrupt = max(0, min(2 * t - holders - 1, group.quorum - 2))
-    with_whom = (
-        f"together with up to {corrupt} of the {n} clients"
-        if group.degree == n - 1
-        else f"together with a tenth of the {n} clients, fixed before the graph is drawn "
-        f"({group.degree} neighbours each, failure below 2^-40 a set-up)"
-    )
+    """What a group's masks promise, and what they do not; docs/protocol.md says why."""
+    session = group.session
     agreement = (
         "X25519 and ML-KEM-768, so that a later quantum computer does not open them"
         if session.hybrid
@@ -388,12 +380,32 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
         f"compared; in earnest the clients draw them together."
     )
     return (
-        f"A server, even one that lies, {with_whom}, learns the sums that a round asks for, "
-        f"each over at least {group.quorum} clients (it carries the count), and nothing more "
+        f"A server, even one that lies, {_with_whom(group)}, learns the sums that a round asks "
+        f"for, each over at least {group.quorum} clients (it carries the count), and nothing more "
         f"about any one input than they give away, if the identities are pinned; keys are "
-        f"agreed with {agreement}. Not covered: a value that only one client contributes to, "
-        f"what two sums give away together, a client whose memory is read while the session "
-        f"lasts, lying inputs, and a server that corrupts the sum. {draws}"
+        f"agreed with {agreement}. Every input carries a tag, and a signature that is kept for "
+        f"disputes. Whoever reads a client's memory in a round opens none of its inputs of earlier "
+        f"rounds, but the one that it has not sent yet and those until the next set-up (one every "
+        f"{session.epoch} rounds). One client can move a sum by {len(session.roster)} times the "
+        f"bound either way, speak for a class that it alone holds, and void rounds without being "
+        f"named. Not covered: a value that only one client contributes to, what two sums give away "
+        f"together, lying inputs, and a server that corrupts the sum. {draws}"
+    )
+
+
+def _with_whom(group: Group) -> str:
+    """How many corrupt clients a group stands, and when they may become so."""
+    n, holders = len(group.members), group.degree + 1
+    spare = max(0, 2 * group.threshold - holders - 1)
+    if group.degree == n - 1:
+        corrupt = max(0, min(spare, group.quorum - 2))
+        return f"together with up to {corrupt} of the {n} clients, whenever it corrupts them"
+    corrupt = -(-len(group.session.roster) // ONE_IN)
+    return (
+        f"together with up to {corrupt} of the {n} clients, corrupt before the graph is drawn "
+        f"({group.degree} neighbours each, failure below 2^-{SECURITY_BITS} a set-up; if it "
+        f"corrupts {spare + 1} of one client's neighbours once the graph is known, it reads that "
+        f"client)"
     )
 
 

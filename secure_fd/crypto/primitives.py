@@ -61,6 +61,7 @@ class Purpose(StrEnum):
     VIEW = "member list"
     REVEAL = "reveal signature"
     GROUP = "group"
+    CAPSULE_KEY = "capsule key"
     CAPSULE = "capsule"
     CHANNEL = "channel chain"
     RATCHET = "channel ratchet"

@@ -18,12 +18,13 @@ whenever they became so; a sparse one a tenth, and only if they were before its 
 SEED_BYTES: Final = 32
 _LABEL: Final = b"secure-fd neighbour graph"
 _COMMITTEE_LABEL: Final = b"secure-fd committee"
-_SECURITY_BITS: Final = 40
+SECURITY_BITS: Final = 40
+"""A sparse graph fails with probability 2^-40 at most, once for each set-up."""
 _TRIES_BITS: Final = 64
 """A server may call members late, and so choose among seeds: it is taken to try 2^64 of them."""
 _CORRECTNESS_BITS: Final = 30
-# One client in so many is corrupt, and as many again may drop out.
-_ONE_IN: Final = 10
+ONE_IN: Final = 10
+"""One client in so many is corrupt in a sparse graph, and as many again may drop out."""
 
 
 def neighbours(members: Sequence[int], degree: int, seed: bytes) -> dict[int, tuple[int, ...]]:
@@ -141,13 +142,13 @@ def _circulant(ring: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
 
 def _bounds_hold(n: int, degree: int, roster: int) -> bool:
     security, correctness = _failures(n, degree, roster)
-    tried = 2.0 ** -(_SECURITY_BITS + _TRIES_BITS)
+    tried = 2.0 ** -(SECURITY_BITS + _TRIES_BITS)
     return security <= tried and correctness <= 2.0**-_CORRECTNESS_BITS
 
 
 def _failures(n: int, degree: int, roster: int | None = None) -> tuple[float, float]:
     """Upper bounds of the two probabilities of `default_degree`: security, correctness."""
-    corrupt, dropped = -(-(roster or n) // _ONE_IN), -(-n // _ONE_IN)
+    corrupt, dropped = -(-(roster or n) // ONE_IN), -(-n // ONE_IN)
     holders, half = degree + 1, degree // 2
     t = threshold(holders)
     # Both secrets of a client need 2t shares; c corrupt holders give 2 each, the others 1.

@@ -76,6 +76,7 @@ class _Held(SecretHolder):
     """What a set-up must forget when it ends."""
 
     __slots__ = (
+        "agreed",
         "capsule_key",
         "channel_key",
         "group",
@@ -94,6 +95,7 @@ class _Held(SecretHolder):
         self.view = b""
         self.group: Group | None = None
         self.peer_keys: dict[int, bytes] = {}
+        self.agreed: dict[int, bytes] = {}
         self.secrets: dict[int, bytes] = {}
 
     @property
@@ -207,6 +209,7 @@ class ClientSetup(SecretHolder):
         for peer, public in held.peer_keys.items():
             if hashlib.sha256(public).digest() != by_number[peer].digest:
                 raise PeerError(f"the keys of client {peer} are not those that it signed")
+            held.agreed[peer] = held.channel_key.exchange(public[:PUBLIC_BYTES])
         return self._seal_capsules(held) if self.session.hybrid else self._finish(held)
 
     def _seal_capsules(self, held: _Held) -> "_Step":
@@ -247,8 +250,7 @@ class ClientSetup(SecretHolder):
         peers = held.secrets if self.session.hybrid else held.peer_keys
         channels = {}
         for peer in sorted(peers):
-            agreed = held.channel_key.exchange(held.peer_keys[peer][:PUBLIC_BYTES])
-            secret = agreed + held.secrets.get(peer, b"")
+            secret = held.agreed[peer] + held.secrets.get(peer, b"")
             channels[peer] = Channel.agreed(
                 self.session, self.number, peer, secret, held.group.view
             )
@@ -279,10 +281,18 @@ def input_authenticator(group: Group, client: int, secret: bytes) -> Authenticat
 
 
 def _capsule_info(held: _Held, sender: int, receiver: int) -> bytes:
+    """What a capsule is sealed under, a key that only its two ends have at its end.
+
+    Anybody can seal to a public key. Without that key a server could put capsules of its own in
+    the place of all that a client gets, and would lack nothing but what X25519 hides.
+    """
     if held.group is None:
         raise LocalError("a capsule belongs to a group")
-    place = held.group.session.place
-    return place.context(Purpose.CAPSULE, sender, receiver) + held.group.view
+    session, view = held.group.session, held.group.view
+    agreed = held.agreed[sender if receiver not in held.agreed else receiver]
+    info = session.place.context(Purpose.CAPSULE_KEY, sender, receiver) + view
+    key = derive_key(agreed, salt=session.id, info=info)
+    return session.place.context(Purpose.CAPSULE, sender, receiver) + view + key
 
 
 _Step = tuple[bytes | None, SetupState]

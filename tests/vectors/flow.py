@@ -1,52 +1,50 @@
-"""The real machines over one fixed set-up and two fixed rounds, every message on record.
+"""The package's own machines over the scenes of scenes.py, every message on record.
 
-Four clients, a complete graph, three shares. Round 5 asks for four inputs and is complete; round 6
-has room for noise and asks for three, and the input of client 4 is lost. Their numbers have gaps,
-so that no number is taken for a place. Each client draws from a stream of its own, so what it
-draws does not depend on the order of the others. A delivery can be replaced, to see what the
-receiver makes of it.
+A delivery can be replaced, to see what the receiver makes of it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-from secure_fd.crypto.primitives import SERVER, IdentityKey, RandomBytes, insecure_bytes
+from secure_fd.crypto import shamir
+from secure_fd.crypto.primitives import (
+    EVERYONE,
+    SERVER,
+    AgreementKey,
+    IdentityKey,
+    Keystream,
+    Purpose,
+    RandomBytes,
+    derive_key,
+    insecure_bytes,
+    seal_capsule,
+)
 from secure_fd.errors import SecureFDError
 from secure_fd.knowledge import IntArray, WordArray
+from secure_fd.secagg import channel, masks, setup
 from secure_fd.secagg.client import Client, ClientRound
-from secure_fd.secagg.masks import RoundSecrets, Shares
-from secure_fd.secagg.server import Server, ServerRound, ServerState
-from secure_fd.secagg.session import MessageType, NoiseTerms, Roster, RoundTerms, Session
-from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage
-
-SEEDS = {1: 1001, 4: 1004, 6: 1006, 9: 1009}
-NONCE, CONFIGURATION, PROXIES = b"a session's nonce", b"what else was agreed", bytes(range(32))
-NOISE = {5: NoiseTerms(survivors=4), 6: NoiseTerms(room=500, survivors=3)}
-TERMS = tuple(
-    RoundTerms(index, 40, 1000, b"subject of round %d" % index, noise)
-    for index, noise in NOISE.items()
+from secure_fd.secagg.masks import RoundSecrets, commit_seed, self_stream
+from secure_fd.secagg.server import Server, ServerRound
+from secure_fd.secagg.session import (
+    Floors,
+    NoiseTerms,
+    Place,
+    Roster,
+    RoundScope,
+    RoundTerms,
+    Session,
 )
-LOST = {5: (), 6: (4,)}
+from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
+from tests.vectors.records import Delivery, described, listed
+from tests.vectors.scenes import Json
 
-
-@dataclass(frozen=True)
-class Delivery:
-    """One message on its way. index: of the round, None in the set-up."""
-
-    index: int | None
-    sender: int
-    receiver: int
-    data: bytes
-
-    @property
-    def kind(self) -> str:
-        """The type that the frame names."""
-        return MessageType(int.from_bytes(self.data[2:4], "big")).name
-
-
-Tamper = Callable[[Delivery], Delivery]
+Keys = dict[bytes, tuple[bytes, bytes]]
+"""By info, the secret that a key was derived from, and the key."""
 
 
 @dataclass
@@ -58,119 +56,292 @@ class RefusedError(Exception):
     error: SecureFDError
 
 
+Tamper = Callable[[Delivery], Delivery]
+
+
+@contextmanager
+def recorded(flow: "Flow") -> Iterator[Keys]:
+    """Every key that is derived meanwhile; capsules are those on file, since sealing is random."""
+    keys: Keys = {}
+
+    def derived(secret: bytes, *, salt: bytes, info: bytes, length: int = 32) -> bytes:
+        keys[info] = (secret, derive_key(secret, salt=salt, info=info, length=length))
+        return keys[info][1]
+
+    def sealed(public: bytes, secret: bytes, info: bytes) -> bytes:
+        given = flow.scene["capsules"][len(flow.sealed) :][:1]
+        made = bytes.fromhex(given[0]["capsule"]) if given else seal_capsule(public, secret, info)
+        flow.sealed.append(made)
+        return made
+
+    with ExitStack() as stack:
+        for module in (channel, masks, setup):
+            stack.enter_context(patch.object(module, "derive_key", derived))
+        stack.enter_context(patch.object(setup, "seal_capsule", sealed))
+        yield keys
+
+
 @dataclass
 class Flow:
-    """Runs at once. deliveries: what arrived, in order; lost: what did not.
+    """Runs at once. made: the scene with all that follows from it.
 
-    secrets: by round and client. shares: by round and holder, those of every owner.
+    upto: how many steps are taken. sealed: capsules in the order of their making, those of the
+    scene where it has any.
     """
 
+    scene: Json
     tamper: Tamper = lambda delivery: delivery
+    upto: int | None = None
     deliveries: list[Delivery] = field(default_factory=list)
-    secrets: dict[tuple[int, int], RoundSecrets] = field(default_factory=dict)
-    shares: dict[tuple[int, int], Mapping[int, Shares]] = field(default_factory=dict)
     lost: list[Delivery] = field(default_factory=list)
-    sums: dict[int, list[int]] = field(default_factory=dict)
+    sealed: list[bytes] = field(default_factory=list)
+    step: int = -1
 
     def __post_init__(self) -> None:
-        self.random: dict[int, RandomBytes] = {k: insecure_bytes(s) for k, s in SEEDS.items()}
-        self.identities = {k: IdentityKey.generate(random) for k, random in self.random.items()}
-        roster = Roster({k: identity.public.raw for k, identity in self.identities.items()})
-        self.session = Session(roster, CONFIGURATION, PROXIES, NONCE)
-        self.server = Server(self.session)
+        case = self.scene["session"]
+        seeds = {one["client"]: one["seed"] for one in self.scene["clients"]}
+        random: dict[int, RandomBytes] = {k: insecure_bytes(seed) for k, seed in seeds.items()}
+        self.identities = {k: IdentityKey.generate(source) for k, source in random.items()}
+        key = AgreementKey.derive(bytes.fromhex(case["server_private"]))
+        self.session = Session(
+            Roster({k: identity.public.raw for k, identity in self.identities.items()}),
+            configuration=bytes.fromhex(case["configuration"]),
+            proxies=bytes.fromhex(case["proxies"]),
+            nonce=bytes.fromhex(case["nonce"]),
+            server=key.public,
+            degree=case["degree"] or None,
+            threshold=case["threshold"] or None,
+            hybrid=bool(case["hybrid"]),
+            epoch=case["epoch"],
+        )
+        self.server = Server(self.session, key)
+        floors = Floors(degree=case["degree"] or None)
         self.clients = {
-            k: Client(k, identity, self.session, None, self.random[k])
+            k: Client(k, identity, self.session, floors, random[k])
             for k, identity in self.identities.items()
         }
-        self._set_up()
-        for terms in TERMS:
-            self._round(terms)
+        self.members: tuple[int, ...] = ()
+        with recorded(self) as self.keys:
+            steps = [
+                self._take(at, step) for at, step in enumerate(self.scene["steps"][: self.upto])
+            ]
+        self.made: Json = {
+            **self.scene,
+            "id": self.session.id.hex(),
+            "server_public": key.public.hex(),
+            "identities": [self.session.roster[k].raw.hex() for k in seeds],
+            "steps": steps,
+        }
 
-    def _set_up(self) -> None:
+    def _take(self, at: int, step: Json) -> Json:
+        self.step, first, lost = at, len(self.deliveries), len(self.lost)
+        made = self._set_up(step) if step["kind"] == "setup" else self._round(step)
+        return {
+            **step,
+            **made,
+            "messages": described(self.deliveries[first:], compact=step["compact"]),
+            "not_arrived": described(self.lost[lost:], compact=step["compact"]),
+        }
+
+    def _set_up(self, step: Json) -> Json:
         server = self.server.open_setup()
         machines = {k: client.open_setup() for k, client in self.clients.items()}
         up: dict[int, bytes | None] = {k: machine.start() for k, machine in machines.items()}
         while server.stage is not SetupStage.DONE:
-            for k, message in up.items():
-                if message is not None:
-                    self._to_server(server, Delivery(None, k, SERVER, message))
-            up = {
-                k: self._to_client(machines[k], Delivery(None, SERVER, k, message))
-                for k, message in self._close(server).items()
-            }
+            up = self._stage(server, machines, up, step)
         self.server.enrol(server)
-        for k, client in self.clients.items():
-            client.enrol(machines[k])
-        self.group = server.group
-
-    def _round(self, terms: RoundTerms) -> None:
-        server, index = self.server.open_round(terms), terms.index
-        machines = {k: client.open_round(terms) for k, client in self.clients.items()}
         for k, machine in machines.items():
-            machine.load(values_of(k, terms))
+            if machine.state is SetupState.DONE:
+                self.clients[k].enrol(machine)
+        group, self.members = server.group, server.present
+        self.group = group
+        return {
+            "list_view": server._view.hex(),
+            "seed": group.seed.hex(),
+            "view": group.view.hex(),
+            "members": list(group.members),
+            "present": list(server.present),
+            "degree": group.degree,
+            "threshold": group.threshold,
+            "quorum": group.quorum,
+            "committee": list(group.committee),
+            "neighbours": [list(group.neighbours(k)) for k in group.members],
+            "tag_keys": [self._tag_key(k) for k in server.present],
+            "chains": [
+                [low, high, self._chain(low, high)] for low, high in self._pairs(group.members)
+            ],
+        }
+
+    def _pairs(self, clients: Sequence[int]) -> list[tuple[int, int]]:
+        """All of a lower and a higher neighbour that went on to the end."""
+        there = [k for k in clients if k in self.members]
+        return [
+            (k, peer)
+            for k in there
+            for peer in self.group.neighbours(k)
+            if k < peer and peer in there
+        ]
+
+    def _tag_key(self, client: int) -> str:
+        info = self.session.place.context(Purpose.INPUT_MAC, client, SERVER) + self.group.view
+        return self.keys[info][1].hex()
+
+    def _chain(self, low: int, high: int) -> str:
+        info = self.session.place.context(Purpose.CHANNEL, low, high) + self.group.view
+        return self.keys[info][1].hex()
+
+    def _round(self, step: Json) -> Json:
+        terms = terms_of(step)
+        server = self.server.open_round(terms)
+        machines = {k: self.clients[k].open_round(terms) for k in self.members}
+        for machine, given in zip(machines.values(), step["values"], strict=True):
+            machine.load(values_of(given, terms))
         up = {k: machine.start() for k, machine in machines.items()}
-        for k, machine in machines.items():
-            assert machine._held is not None
-            assert machine._held.prepared is not None
-            self.secrets[index, k] = machine._held.prepared.secrets
+        secrets = {k: _secrets(machine) for k, machine in machines.items()}
+        dealt: dict[int, Mapping[int, masks.Shares]] = {}
+        closed: dict[str, list[int]] = {}
         while not server.finished:
-            lost = LOST[index] if server.state is ServerState.INPUT else ()
-            for k, message in up.items():
-                if message is None:
-                    continue
-                sent = Delivery(index, k, SERVER, message)
-                if k in lost:
-                    self.lost.append(sent)
-                else:
-                    self._to_server(server, sent)
-            up = {
-                k: self._to_client(machines[k], Delivery(index, SERVER, k, message))
-                for k, message in self._close(server).items()
-            }
-            for k, machine in machines.items():
-                if machine._held is not None and machine._held.shares:
-                    self.shares[index, k] = machine._held.shares
-        self.sums[index] = server.total.tolist()
+            up = self._stage(server, machines, up, step)
+            closed = {str(k): list(peers) for k, peers in sorted(server._closed.items()) if peers}
+            dealt |= {k: machine._held.shares for k, machine in machines.items() if machine._held}
+        ended = {
+            "channels": [
+                self._channel(terms.index, *pair, step["detail"])
+                for pair in self._pairs(self.members)
+            ],
+            "closed": closed,
+            "survivors": list(server.survivors),
+            "barred": sorted(self.server.barred),
+            "sum": server.total.tolist(),
+        }
+        detail = self._detail(server.scope, step, secrets, dealt) if step["detail"] else {}
+        return {**detail, **ended}
 
-    def _to_server(self, server: ServerSetup | ServerRound, delivery: Delivery) -> None:
-        came = self.tamper(delivery)
+    def _channel(self, index: int, low: int, high: int, detail: bool) -> list[Any]:
+        """low, high, state after the ratchet, and the keys of the round."""
+        info = Place(self.session.id, index).context(Purpose.ROUND_CHANNEL, low, high)
+        state, keys = self.keys[info]
+        return [low, high, state.hex(), *([keys.hex()] if detail else [])]
+
+    def _detail(
+        self,
+        scope: RoundScope,
+        step: Json,
+        secrets: Mapping[int, RoundSecrets],
+        dealt: Mapping[int, Mapping[int, masks.Shares]],
+    ) -> Json:
+        given = (values_of(values, scope.terms) for values in step["values"])
+        return {
+            "packed": [scope.layout.pack(values).astype("<u8").tobytes().hex() for values in given],
+            "prepared": [self._prepared(scope.place, k, secrets[k], dealt) for k in self.members],
+            "self_masks": [self._self_mask(scope, k, secrets[k].seed) for k in self.members],
+            "pairs": [
+                self._pair(scope, low, high, secrets) for low, high in self._pairs(self.members)
+            ],
+        }
+
+    def _prepared(
+        self,
+        place: Place,
+        client: int,
+        drawn: RoundSecrets,
+        dealt: Mapping[int, Mapping[int, masks.Shares]],
+    ) -> Json:
+        shares = [dealt[holder][client] for holder in self.group.holders(client)]
+        return {
+            "root": shamir.encode(drawn.root).hex(),
+            "seed": shamir.encode(drawn.seed).hex(),
+            "round_private": self._key(place.context(Purpose.ROUND_KEY, client, EVERYONE)),
+            "round_public": drawn.key.public.hex(),
+            "commitment": commit_seed(place, client, drawn.seed).hex(),
+            "vault_key": self._key(place.context(Purpose.VAULT, client, EVERYONE)),
+            "root_shares": [share.root.hex() for share in shares],
+            "seed_shares": [share.seed.hex() for share in shares],
+        }
+
+    def _key(self, info: bytes) -> str:
+        return self.keys[info][1].hex()
+
+    def _self_mask(self, scope: RoundScope, client: int, seed: int) -> list[str]:
+        """Key, words."""
+        mask = self_stream(scope, client, seed).read(8 * scope.words)
+        return [self._key(scope.context(Purpose.SELF_MASK, client, EVERYONE)), mask.hex()]
+
+    def _pair(
+        self, scope: RoundScope, low: int, high: int, secrets: Mapping[int, RoundSecrets]
+    ) -> list[Any]:
+        """low, high, agreement of the round keys, key, words that low adds."""
+        mine, peer = secrets[low].key, secrets[high].key
+        key = self.keys[scope.context(Purpose.PAIR_MASK, low, high)][1]
+        mask = Keystream(key).read(8 * scope.words)
+        return [low, high, mine.exchange(peer.public).hex(), key.hex(), mask.hex()]
+
+    def _stage(
+        self,
+        server: ServerSetup | ServerRound,
+        machines: Mapping[int, ClientSetup | ClientRound],
+        up: Mapping[int, bytes | None],
+        step: Json,
+    ) -> dict[int, bytes | None]:
+        """Deliver a stage's messages, close it, deliver what the server sends; the answers."""
+        for k, message in up.items():
+            if message is None:
+                continue
+            sent = Delivery(self.step, k, SERVER, message)
+            if [sent.kind, k] in step["lost"]:
+                self.lost.append(sent)
+                continue
+            came = self._arrived(sent, step)
+            with refusals(SERVER, "receive"):
+                server.receive(came.sender, came.data)
+        with refusals(SERVER, "close"):
+            down = server.advance()
+        replies: dict[int, bytes | None] = {}
+        for k, message in down.items():
+            came = self._arrived(Delivery(self.step, SERVER, k, message), step)
+            with refusals(k, "receive"):
+                replies[k] = machines[k].receive(came.data)
+        return replies
+
+    def _arrived(self, sent: Delivery, step: Json) -> Delivery:
+        came = self.tamper(listed(sent, step["altered"]))
         self.deliveries.append(came)
-        try:
-            server.receive(came.sender, came.data)
-        except SecureFDError as error:
-            raise RefusedError(SERVER, "receive", error) from error
-
-    def _to_client(self, machine: ClientSetup | ClientRound, delivery: Delivery) -> bytes | None:
-        came = self.tamper(delivery)
-        self.deliveries.append(came)
-        try:
-            return machine.receive(came.data)
-        except SecureFDError as error:
-            raise RefusedError(delivery.receiver, "receive", error) from error
-
-    def _close(self, server: ServerSetup | ServerRound) -> Mapping[int, bytes]:
-        try:
-            return server.advance()
-        except SecureFDError as error:
-            raise RefusedError(SERVER, "close", error) from error
+        return came
 
 
-def values_of(client: int, terms: RoundTerms) -> WordArray | IntArray:
-    """Any numbers within the bound, and beyond it by a part of the room that all may take up."""
-    share = terms.noise.room // len(SEEDS)
-    steps = np.arange(terms.length) * (37 * client + terms.index)
-    values = steps % (terms.bound + 2 * share + 1) - share
-    return values if share else values.astype(np.uint64)
+@contextmanager
+def refusals(party: int, when: str) -> Iterator[None]:
+    """What the package refuses, as a RefusedError."""
+    try:
+        yield
+    except SecureFDError as error:
+        raise RefusedError(party, when, error) from error
 
 
-def instead_of(
-    index: int | None, kind: str, sender: int, receiver: int, bad: Callable[[Delivery], Delivery]
-) -> Tamper:
-    """Replace one delivery, leave all others."""
+def _secrets(machine: ClientRound) -> RoundSecrets:
+    assert machine._held is not None
+    assert machine._held.prepared is not None
+    return machine._held.prepared.secrets
+
+
+def terms_of(step: Json) -> RoundTerms:
+    """The terms of a round."""
+    noise = NoiseTerms(step["room"], step["least"])
+    subject = bytes.fromhex(step["subject"])
+    return RoundTerms(step["index"], step["length"], step["bound"], subject, noise)
+
+
+def values_of(given: Sequence[int], terms: RoundTerms) -> WordArray | IntArray:
+    """As a client takes them."""
+    return np.array(given, np.int64) if terms.noise.room else np.array(given, np.uint64)
+
+
+def instead_of(at: tuple[int, str, int, int], bad: Callable[[Delivery], Delivery]) -> Tamper:
+    """Replace one delivery (step, type, sender, receiver), leave all others."""
 
     def tamper(delivery: Delivery) -> Delivery:
-        at = (delivery.index, delivery.kind, delivery.sender, delivery.receiver)
-        return bad(delivery) if at == (index, kind, sender, receiver) else delivery
+        there = (delivery.step, delivery.kind, delivery.sender, delivery.receiver)
+        return bad(delivery) if there == at else delivery
 
     return tamper
 

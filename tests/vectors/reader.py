@@ -1,217 +1,377 @@
-"""Reads secagg.json as a second implementation would, and checks that all of it hangs together.
+"""Makes all of secagg.json again from what it gives, as a second implementation would.
 
 Nothing of secure_fd is imported: what holds here holds for whoever follows docs/protocol.md.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from tests.vectors import independent as plain
 from tests.vectors.independent import SERVER
-from tests.vectors.round_reader import Drawn, Json, RoundReader, raw
+from tests.vectors.records import Delivery, described, listed
+from tests.vectors.round_reader import (
+    Collector,
+    Member,
+    Prepared,
+    RoundClient,
+    RoundServer,
+    RoundTerms,
+    pair_key,
+    part_size,
+)
+from tests.vectors.setup_reader import (
+    Chain,
+    Group,
+    RefusedMessage,
+    SetupClient,
+    SetupServer,
+    Terms,
+)
+
+Json = dict[str, Any]
 
 
-def check(content: Json) -> None:
-    """AssertionError, or a library's error, where any value is not what the others make it."""
-    assert content["version"] == plain.VERSION
-    for case in content["lanes"]:
-        check_lanes(case)
-    check_sharing(content["shamir"])
-    check_graph(content["graph"])
-    check_joint(content["joint"])
-    check_hybrid_channel(content["hybrid_channel"])
-    SessionReader(content).check()
+def raw(value: str) -> bytes:
+    return bytes.fromhex(value)
 
 
-def check_lanes(case: Json) -> None:
+def made(content: Json) -> Json:
+    """The content of the file once more; from each part only what is given is read."""
+    return {
+        "comment": content["comment"],
+        "version": plain.VERSION,
+        "contexts": [context_case(case) for case in content["contexts"]],
+        "lanes": [lane_case(case) for case in content["lanes"]],
+        "sharing": sharing_case(content["sharing"]),
+        "draws": [draw_case(case) for case in content["draws"]],
+        "graphs": [graph_case(case) for case in content["graphs"]],
+        "groups": [group_case(case) for case in content["groups"]],
+        "ratchet": ratchet_case(content["ratchet"]),
+        "corrections": [correction_case(case) for case in content["corrections"]],
+        "flows": [Replay(case).made for case in content["flows"]],
+        "refused": [refused_case(content, case) for case in content["refused"]],
+    }
+
+
+def context_case(case: Json) -> Json:
+    given = raw(case["session"]), raw(case["terms"]), case["sender"], case["receiver"]
+    return {**case, "context": plain.context(case["purpose"], *given).hex()}
+
+
+def lane_case(case: Json) -> Json:
     shape, values = (case["clients"], case["bound"], case["room"]), case["values"]
-    assert case["bits"] == plain.lane_bits(*shape)
-    assert case["lanes"] == 64 // case["bits"]
-    words = plain.words_of(raw(case["words"]))
-    assert plain.pack(values, *shape) == words
-    assert plain.unpack(words, len(values), *shape) == values
+    words, bits = plain.pack(values, *shape), plain.lane_bits(*shape)
+    assert plain.lanes_of(words, len(values), *shape) == (values, False)
+    packed = b"".join(word.to_bytes(8, "little") for word in words)
+    return {**case, "bits": bits, "lanes": 64 // bits, "words": packed.hex()}
 
 
-def check_sharing(case: Json) -> None:
-    t = case["threshold"]
-    drawn = [
-        plain.element(d) for d in plain.pieces(plain.insecure_randomness(case["seed"], 32 * t), 32)
-    ]
-    secret, coefficients = drawn[0], [*drawn[1:], drawn[0]]
-    assert raw(case["secret"]) == secret.to_bytes(32, "big")
-    shares = [plain.evaluate(coefficients, point) for point in case["points"]]
-    assert [raw(share) for share in case["shares"]] == [s.to_bytes(32, "big") for s in shares]
-    weights = [int(weight, 16) for weight in case["weights_of_last_three"]]
-    last = dict(zip(case["points"][-t:], shares[-t:], strict=True))
+def sharing_case(case: Json) -> Json:
+    t, points = case["threshold"], case["points"]
+    secret, *coefficients = plain.Draws(case["seed"]).elements(t)
+    shares = [plain.evaluate([*coefficients, secret], point) for point in points]
+    last = dict(zip(points[-t:], shares[-t:], strict=True))
     assert plain.combine(last) == secret
-    assert weights == [plain.combine({x: int(x == at) for x in last}) for at in last]
+    weights = [plain.combine({x: int(x == at) for x in last}) for at in last]
+    return {
+        **case,
+        "secret": plain.element(secret).hex(),
+        "shares": [plain.element(share).hex() for share in shares],
+        "weights_of_the_last": [plain.element(weight).hex() for weight in weights],
+    }
 
 
-def check_graph(case: Json) -> None:
-    ring = plain.shuffled(range(case["members"]), case["degree"], raw(case["seed"]))
-    near = plain.ring_neighbours(ring, case["degree"])
-    assert case["neighbours"] == [near[member] for member in range(case["members"])]
+def correction_case(case: Json) -> Json:
+    """The secret and the wrong shares' points; null where more are wrong than can be told."""
+    shares = {at: int(share, 16) for at, share in zip(case["points"], case["shares"], strict=True)}
+    found = plain.decoded(shares, case["threshold"])
+    if found is None:
+        return {**case, "secret": None, "wrong": None}
+    return {**case, "secret": plain.element(found[0]).hex(), "wrong": found[1]}
 
 
-def check_joint(case: Json) -> None:
+def draw_case(case: Json) -> Json:
     seed = plain.joint_seed([raw(nonce) for nonce in case["nonces"]])
-    assert raw(case["seed"]) == seed
-    for draw in case["draws"]:
-        found = plain.drawn_proxies(seed, draw["round"], draw["population"], draw["count"])
-        assert draw["indices"] == found
+    given = case["round"], case["population"], case["count"]
+    return {**case, "seed": seed.hex(), "indices": plain.drawn_proxies(seed, *given)}
 
 
-def check_hybrid_channel(case: Json) -> None:
-    session, low, high = raw(case["session"]), case["low"], case["high"]
-    agreed = plain.exchange(
-        raw(case["low_private"]), plain.agreement_public(raw(case["high_private"]))
-    )
-    secret = agreed + raw(case["kem_secret"])
-    keys = plain.channel_keys(
-        session, low, high, secret, raw(case["view"]), raw(case["ciphertext"])
-    )
-    assert keys == (raw(case["upward"]), raw(case["downward"]), raw(case["pair"]))
-    found = plain.pair_secret(session, case["round"], low, high, keys[2])
-    assert raw(case["pair_secret"]) == found
-    sealed = raw(case["sealed_upward"])
-    assert plain.unseal(keys[0], case["round"], sealed, b"context") == b"text"
+def graph_case(case: Json) -> Json:
+    members, degree, seed = case["members"], case["degree"], raw(case["seed"])
+    near = plain.neighbours(members, degree, seed)
+    return {
+        **case,
+        "neighbours": [near[member] for member in members],
+        "committee": plain.committee(members, degree + 1, seed),
+    }
+
+
+def group_case(case: Json) -> Json:
+    given = case["members"], case["roster"], case["session_degree"], case["session_threshold"]
+    degree, threshold, quorum = plain.group_numbers(*given)
+    return {**case, "degree": degree, "threshold": threshold, "quorum": quorum}
+
+
+def ratchet_case(case: Json) -> Json:
+    """One chain at several rounds of one epoch."""
+    session, low, high, epoch = raw(case["session"]), case["low"], case["high"], case["epoch"]
+    rounds = []
+    for one in case["rounds"]:
+        first = one["index"] - one["index"] % epoch
+        info = plain.context("channel ratchet", session, plain.eight(first), low, high)
+        state = plain.hkdf(raw(case["chain"]), session, info)
+        for _ in range(one["index"] - first):
+            state = plain.sha(b"secure-fd channel ratchet" + state)
+        label = plain.context(
+            "channel keys of a round", session, plain.eight(one["index"]), low, high
+        )
+        keys = plain.hkdf(state, session, label, 96)
+        rounds.append({"index": one["index"], "state": state.hex(), "keys": keys.hex()})
+    return {**case, "rounds": rounds}
 
 
 @dataclass
-class SessionReader:
-    """Goes through the set-up and both rounds, message by message."""
+class RefusedHere(Exception):  # noqa: N818 - a refusal is no fault of the program
+    """Which party refused a delivery, when, and why."""
 
-    content: Json
+    party: int
+    when: str
+    reason: str
 
-    def check(self) -> None:
-        """See the module."""
-        self._read_session()
-        self._check_setup()
-        for index in self.content["prepared"]:
-            self._check_prepared(int(index))
-        for index, case in enumerate(self.content["rounds"]):
-            RoundReader(self, case, first=index == 0).check()
 
-    def _read_session(self) -> None:
-        case = self.content["session"]
-        self.members = [client["client"] for client in case["clients"]]
-        n = len(self.members)
-        by_number = dict(zip(self.members, case["clients"], strict=True))
-        self.identities = {k: raw(c["identity"]) for k, c in by_number.items()}
-        self.randomness = {
-            k: plain.insecure_randomness(c["seed"], 2048) for k, c in by_number.items()
+def refused_case(content: Json, case: Json) -> Json:
+    """The operation, and what this implementation says to it."""
+    scene = next(flow for flow in content["flows"] if flow["name"] == case["flow"])
+    at = (case["step"], case["type"], case["from"], case["to"])
+
+    def tamper(delivery: Delivery) -> Delivery:
+        if (delivery.step, delivery.kind, delivery.sender, delivery.receiver) != at:
+            return delivery
+        head, tail = case["head"], len(delivery.data) - case["tail"]
+        data = delivery.data[:head] + raw(case["middle"]) + delivery.data[tail:]
+        return Delivery(delivery.step, case["sender"], delivery.receiver, data)
+
+    try:
+        Replay(scene, tamper, case["step"] + 1)
+    except RefusedHere as refusal:
+        return {
+            **case,
+            "party": refusal.party,
+            "when": refusal.when,
+            "reason": refusal.reason,
         }
-        for k, client in by_number.items():
-            assert raw(client["identity_secret"]) == self.randomness[k][:32]
-            assert self.identities[k] == plain.identity_public(self.randomness[k][:32])
-        numbers = (case["degree"], case["threshold"], case["hybrid"])
-        parts = (raw(case["configuration"]), raw(case["proxies"]))
-        self.id = plain.session_id(raw(case["nonce"]), *numbers, self.identities, *parts)
-        assert (case["modulus_bits"], raw(case["id"])) == (64, self.id)
-        self.threshold = 2 * n // 3 + 1
-        setup = self.content["setup"]
-        assert setup["threshold"] == setup["quorum"] == self.threshold
+    return {**case, "party": None}
 
-    def _check_setup(self) -> None:
-        case = self.content["setup"]
-        nonces = {k: drawn[32:64] for k, drawn in self.randomness.items()}
-        privates = {k: drawn[64:96] for k, drawn in self.randomness.items()}
-        assert [raw(nonce) for nonce in case["nonces"]] == list(nonces.values())
-        assert [raw(private) for private in case["channel_privates"]] == list(privates.values())
-        publics = {k: plain.agreement_public(private) for k, private in privates.items()}
-        commitments = {
-            k: plain.sha(plain.context("nonce commitment", self.id, b"", k), nonce)
-            for k, nonce in nonces.items()
+
+@dataclass
+class Replay:
+    """One flow of the file, by this implementation's own parties. made: what the file holds."""
+
+    case: Json
+    tamper: Callable[[Delivery], Delivery] = lambda delivery: delivery
+    upto: int | None = None
+    deliveries: list[Delivery] = field(default_factory=list)
+    lost: list[Delivery] = field(default_factory=list)
+    step: int = -1
+
+    def __post_init__(self) -> None:
+        case = self.case["session"]
+        draws = {one["client"]: plain.Draws(one["seed"]) for one in self.case["clients"]}
+        self.members = {k: Member(k, source.take(32), source) for k, source in draws.items()}
+        numbers = (case["degree"], case["threshold"], case["hybrid"], case["epoch"])
+        roster = {k: plain.identity_public(one.identity) for k, one in self.members.items()}
+        private = raw(case["server_private"])
+        public = plain.agreement_public(private)
+        agreed = raw(case["configuration"]), raw(case["proxies"]), public
+        session = plain.session_id(raw(case["nonce"]), numbers, roster, *agreed)
+        self.terms = Terms(session, roster, public, numbers)
+        self.collector = Collector(private)
+        self.made: Json = {
+            **self.case,
+            "id": session.hex(),
+            "server_public": public.hex(),
+            "identities": [roster[k].hex() for k in self.members],
+            "steps": [
+                self._take(at, step) for at, step in enumerate(self.case["steps"][: self.upto])
+            ],
         }
-        listed = b"".join(
-            k.to_bytes(4, "big") + plain.sha(publics[k]) + commitments[k] for k in self.members
+
+    def _take(self, at: int, step: Json) -> Json:
+        self.step, first, lost = at, len(self.deliveries), len(self.lost)
+        made = self._set_up(step) if step["kind"] == "setup" else self._round(step)
+        compact = step["compact"]
+        return {
+            **step,
+            **made,
+            "messages": described(self.deliveries[first:], compact=compact),
+            "not_arrived": described(self.lost[lost:], compact=compact),
+        }
+
+    def _set_up(self, step: Json) -> Json:
+        server = SetupServer(self.terms)
+        machines = {k: self._setup_client(member) for k, member in self.members.items()}
+        up: dict[int, bytes | None] = {k: machine.start() for k, machine in machines.items()}
+        while not server.finished:
+            up = self._stage(server, machines, up, step)
+        if not self.terms.hybrid:
+            for k in up:
+                assert machines[k].done is not None
+        self.collector.enrol(server)
+        for k, machine in machines.items():
+            if machine.done is not None:
+                self.members[k].enrol(machine.done)
+        group = server.group
+        return {
+            "list_view": group.list_view.hex(),
+            "seed": group.seed.hex(),
+            "view": group.view.hex(),
+            "members": group.members,
+            "present": server.present,
+            "degree": group.degree,
+            "threshold": group.threshold,
+            "quorum": group.quorum,
+            "committee": group.committee,
+            "neighbours": [group.near[k] for k in group.members],
+            "tag_keys": [self.collector.tags[k].hex() for k in server.present],
+            "chains": [
+                [low, high, self._enrolled_chain(low, high).first.hex()]
+                for low, high in self._pairs()
+            ],
+        }
+
+    def _setup_client(self, member: Member) -> SetupClient:
+        capsules = {
+            one["to"]: raw(one["capsule"])
+            for one in self.case["capsules"]
+            if one["from"] == member.number
+        }
+        floor = self.case["session"]["degree"] or None
+        return SetupClient(
+            self.terms, member.number, member.identity, member.draws, floor, capsules
         )
-        self.view = plain.view_of(self.id, listed)
-        assert raw(case["view"]) == self.view
-        assert raw(case["seed"]) == plain.joint_seed(list(nonces.values()))
-        came = self.read(case["messages"], None)
-        reveals = b""
-        for k in self.members:
-            body = came["JOIN", k, SERVER]
-            text = plain.context("join signature", self.id, b"", k)
-            assert body[:-64] == publics[k] + commitments[k]
-            plain.verify(self.identities[k], body[-64:], text + body[:-64])
-            assert came["MEMBERS", SERVER, k] == listed
-            body = came["REVEAL", k, SERVER]
-            text = plain.context("reveal signature", self.id, b"", k) + self.view
-            assert body[:32] == nonces[k]
-            plain.verify(self.identities[k], body[32:], text + nonces[k])
-            reveals += body
-        for k in self.members:
-            near = b"".join(publics[peer] for peer in self.members if peer != k)
-            assert came["AGREED", SERVER, k] == reveals + near
-        self._check_channels(case["channels"], privates, publics)
-
-    def _check_channels(
-        self, channels: Sequence[Json], privates: Mapping[int, bytes], publics: Mapping[int, bytes]
-    ) -> None:
-        self.channels = {}
-        for case in channels:
-            low, high = case["low"], case["high"]
-            agreed = plain.exchange(privates[low], publics[high])
-            keys = plain.channel_keys(self.id, low, high, agreed, self.view)
-            assert keys == (raw(case["upward"]), raw(case["downward"]), raw(case["pair"]))
-            self.channels[low, high] = keys
-        assert sorted(self.channels) == self.pairs
 
     @property
-    def pairs(self) -> list[tuple[int, int]]:
-        """All of a lower and a higher number."""
-        return [(low, high) for low in self.members for high in self.members if low < high]
+    def group(self) -> Group:
+        assert self.collector.group is not None
+        return self.collector.group
 
-    def read(
-        self, messages: Sequence[Json], index: int | None
-    ) -> dict[tuple[str, int, int], bytes]:
-        """Bodies by type, sender and receiver; the frames are checked."""
-        bodies = {}
-        for m in messages:
-            at = (m["type"], m["from"], m["to"])
-            kind, session, number, sender, bodies[at] = plain.read_frame(raw(m["message"]))
-            assert (kind, session, sender) == (m["type"], self.id, m["from"])
-            assert number == (plain.SETUP if index is None else index)
-        assert len(bodies) == len(messages)
-        return bodies
+    def _pairs(self) -> list[tuple[int, int]]:
+        there = self.collector.present
+        near = self.group.near
+        return [(k, peer) for k in there for peer in near[k] if k < peer and peer in there]
 
-    def _check_prepared(self, index: int) -> None:
-        for client, case in zip(self.members, self.content["prepared"][str(index)], strict=True):
-            drawn = asdict(self.draw(index, client))
-            assert {name: unhexed(value) for name, value in case.items()} == drawn
+    def _enrolled_chain(self, low: int, high: int) -> Chain:
+        enrolled = self.members[low].enrolled
+        assert enrolled is not None
+        return enrolled.chains[high]
 
-    def draw(self, index: int, client: int) -> Drawn:
-        """Secrets, keys and shares of a round, from the randomness in the order of its use.
-
-        Shares are at the points 1, 2, ... in the order of the holders, here all members.
-        """
-        t, session = self.threshold, self.id
-        at = 96 + (index - self.content["rounds"][0]["index"]) * 64 * t
-        pieces = plain.pieces(self.randomness[client][at : at + 64 * t], 32)
-        root, seed, *coefficients = map(plain.element, pieces)
-        shares = [
-            [
-                plain.evaluate(polynomial, at + 1).to_bytes(32, "big")
-                for at in range(len(self.members))
-            ]
-            for polynomial in ([*coefficients[: t - 1], root], [*coefficients[t - 1 :], seed])
-        ]
-        encoded = root.to_bytes(32, "big")
-        private = plain.round_private(session, index, client, encoded)
-        return Drawn(
-            root=encoded,
-            seed=seed.to_bytes(32, "big"),
-            round_private=private,
-            round_public=plain.agreement_public(private),
-            commitment=plain.commit_seed(session, index, client, seed.to_bytes(32, "big")),
-            vault_key=plain.vault_key(session, index, client, encoded),
-            root_shares=shares[0],
-            seed_shares=shares[1],
+    def _round(self, step: Json) -> Json:
+        terms = RoundTerms(
+            index=step["index"],
+            length=step["length"],
+            bound=step["bound"],
+            room=step["room"],
+            least=step["least"],
+            subject=raw(step["subject"]),
         )
+        server = RoundServer(self.collector, terms)
+        machines = {
+            k: RoundClient(self.members[k], terms, values)
+            for k, values in zip(self.collector.present, step["values"], strict=True)
+        }
+        up = {k: machine.start() for k, machine in machines.items()}
+        drawn = {k: machine.prepared for k, machine in machines.items()}
+        channels = [self._channel(terms.index, *pair, step["detail"]) for pair in self._pairs()]
+        detail = self._detail(terms, step, drawn) if step["detail"] else {}
+        while not server.finished:
+            up = self._stage(server, machines, up, step)
+        return {
+            **detail,
+            "channels": channels,
+            "closed": {str(k): closed for k, closed in sorted(server.closed.items()) if closed},
+            "survivors": server.survivors,
+            "barred": sorted(self.collector.barred),
+            "sum": server.sum,
+        }
 
+    def _channel(self, index: int, low: int, high: int, detail: bool) -> list[Any]:
+        chain = self._enrolled_chain(low, high)
+        keys = b"".join(chain.keys(index))
+        return [low, high, chain.state.hex(), *([keys.hex()] if detail else [])]
 
-def unhexed(value: str | list[str]) -> bytes | list[bytes]:
-    """The bytes of a field."""
-    return raw(value) if isinstance(value, str) else [raw(piece) for piece in value]
+    def _detail(self, terms: RoundTerms, step: Json, drawn: Mapping[int, Prepared]) -> Json:
+        group, session, count = self.group, self.terms.id, terms.size(self.group) // 8
+        packed = [plain.pack(values, *terms.shape(group)) for values in step["values"]]
+        selves = {
+            k: plain.self_mask_key(session, terms.encoded, k, one.seed) for k, one in drawn.items()
+        }
+        return {
+            "packed": [b"".join(w.to_bytes(8, "little") for w in words).hex() for words in packed],
+            "prepared": [self._prepared(k, one) for k, one in drawn.items()],
+            "self_masks": [
+                [key.hex(), plain.keystream(key, 8 * count).hex()] for key in selves.values()
+            ],
+            "pairs": [self._pair(terms, low, high, drawn) for low, high in self._pairs()],
+        }
+
+    def _prepared(self, client: int, one: Prepared) -> Json:
+        index = plain.eight(one.index)
+        vault = plain.context("vault key", self.terms.id, index, client)
+        assert len(one.part) == part_size(self.group.degree)
+        return {
+            "root": one.root.hex(),
+            "seed": one.seed.hex(),
+            "round_private": one.private.hex(),
+            "round_public": one.part[:32].hex(),
+            "commitment": one.commitment.hex(),
+            "vault_key": plain.hkdf(one.root, self.terms.id, vault).hex(),
+            "root_shares": [share.hex() for share in one.root_shares],
+            "seed_shares": [share.hex() for share in one.seed_shares],
+        }
+
+    def _pair(
+        self, terms: RoundTerms, low: int, high: int, drawn: Mapping[int, Prepared]
+    ) -> list[Any]:
+        agreed = plain.exchange(drawn[low].private, drawn[high].part[:32])
+        secret = self._enrolled_chain(low, high).keys(terms.index)[2]
+        key = pair_key(self.group, terms, low, high, agreed, secret)
+        mask = plain.keystream(key, terms.size(self.group))
+        return [low, high, agreed.hex(), key.hex(), mask.hex()]
+
+    def _stage(
+        self,
+        server: SetupServer | RoundServer,
+        machines: Mapping[int, SetupClient] | Mapping[int, RoundClient],
+        up: Mapping[int, bytes | None],
+        step: Json,
+    ) -> dict[int, bytes | None]:
+        for k, message in up.items():
+            if message is None:
+                continue
+            sent = Delivery(self.step, k, SERVER, message)
+            if [sent.kind, k] in step["lost"]:
+                self.lost.append(sent)
+                continue
+            came = self._arrived(sent, step["altered"])
+            try:
+                server.receive(came.sender, came.data)
+            except RefusedMessage as refusal:
+                raise RefusedHere(SERVER, "receive", refusal.reason) from None
+        try:
+            down = server.close()
+        except RefusedMessage as refusal:
+            raise RefusedHere(SERVER, "close", refusal.reason) from None
+        replies: dict[int, bytes | None] = {}
+        for k, message in down.items():
+            came = self._arrived(Delivery(self.step, SERVER, k, message), step["altered"])
+            try:
+                replies[k] = machines[k].receive(came.data)
+            except RefusedMessage as refusal:
+                raise RefusedHere(k, "receive", refusal.reason) from None
+        return replies
+
+    def _arrived(self, sent: Delivery, altered: Sequence[Json]) -> Delivery:
+        came = self.tamper(listed(sent, altered))
+        self.deliveries.append(came)
+        return came

@@ -13,23 +13,24 @@ from secure_fd.secagg.session import Roster, RoundScope, RoundTerms, Session
 from tests.vectors import independent as plain
 
 ROSTER = {k: plain.identity_public(bytes([k + 1]) * 32) for k in range(3)}
+SERVER_KEY = plain.agreement_public(bytes([0x40]) * 32)
 ROOTS = [bytes([0x50 + k]) * 32 for k in range(3)]
 SECRET = bytes(range(100, 132))
 SCOPE = RoundScope(
-    Session(Roster(ROSTER), b"configuration", b"proxies", b"nonce"),
+    Session(Roster(ROSTER), b"configuration", b"proxies", b"nonce", SERVER_KEY),
     RoundTerms(index=7, length=1000, bound=4095, subject=b"subject"),
 )
 TERMS = plain.terms_of(7, 1000, 4095, b"subject")
 
 PAIRS = {
-    (0, 1): "29fac2cb5d7490b4fc0759ef6ad2387e73b29a6286ece3e2",
-    (0, 2): "48bccd57de7af8c29517fa44bac47417544fad5abf3d2e5a",
-    (1, 2): "b777e87c5e32a51a02577df42594706c3a4ae49d5541ce7c",
+    (0, 1): "70233a588bbe79048ee72d4168b85cf5a279be6f27b09412",
+    (0, 2): "d9b73c7e7be86e60fb01a8f86771614a69200f4ac7ae4b72",
+    (1, 2): "6ecf84e0a65a44fc33ad4b8593990ec971ddba0bf51baf7d",
 }
 SELVES = {
-    0: "38cf32d077742780e2b746ffaa1f563b4938808b14f53fa0",
-    1: "0d9e7f571f40bb6b99b79ff221fbd584c49b60815cb96557",
-    2: "0539bdf09f78abe3032601e6f75232f38ccf5b98a6b16c13",
+    0: "871bed28bb1ebcc812f7e7b7a9077e82428994e45c072e55",
+    1: "3fa54b46d5e5dc20bc243d510468aff060aa344a1df2f3a4",
+    2: "11d2f74cc1630be47f1a3f53e4fee10a97f93fa33369fb8a",
 }
 
 

@@ -1,0 +1,124 @@
+"""A server that puts capsules of its own in the place of a client's, and later breaks X25519.
+
+Capsules are sealed to public keys, which anybody can do. A client goes on where a neighbour's
+seals do not open, so without a sender in the capsule it would send its input under keys of which
+the server lacks nothing but what X25519 hides.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto import shamir
+from secure_fd.crypto.primitives import PUBLIC_BYTES, Purpose, quantum_safe_available, seal_capsule
+from secure_fd.errors import PeerError
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg import messages, setup
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.masks import mask_words, open_shares, pair_stream, round_key, self_stream
+from secure_fd.secagg.session import Group, encode_set
+from secure_fd.secagg.setup import ClientSetup, SetupState
+from tests.secagg_cohort import TERMS, Cohort, SetUp, flip, random_values, take_prepare
+
+VICTIM, OTHERS = 3, (0, 1, 2)
+SECRET = bytes(range(32))
+pytestmark = pytest.mark.skipif(not quantum_safe_available(), reason="needs HPKE with ML-KEM-768")
+
+
+def public_info(group: Group, sender: int) -> bytes:
+    """All of a capsule's info that travels."""
+    return group.session.place.context(Purpose.CAPSULE, sender, VICTIM) + group.view
+
+
+def swapped(machine: ClientSetup, group: Group) -> bytes:
+    """The victim's CAPSULES, each sealed by the server."""
+    assert machine._held is not None
+    public = machine._held.public[PUBLIC_BYTES:]
+    made = [seal_capsule(public, SECRET, public_info(group, peer)) for peer in OTHERS]
+    there = encode_set(group.members, group.members)
+    return messages.encode_relayed(there, made, group.session)
+
+
+def enrolled_with_swapped_capsules(cohort: Cohort) -> dict[int, bytes]:
+    """A set-up in which the victim got the server's capsules; what X25519 hid of its pairs."""
+    opened: SetUp = cohort.open_setup()
+    relayed = opened.deliver(opened.answer(opened.until_agreed()))
+    cohort.group, machine = opened.server.group, opened.clients[VICTIM]
+    assert machine._held is not None
+    agreed = dict(machine._held.agreed)
+    relayed[VICTIM] = swapped(machine, cohort.group)
+    assert not opened.answer(relayed)
+    cohort.server.enrol(opened.server)
+    for k, client in cohort.clients.items():
+        client.enrol(opened.clients[k])
+    return agreed
+
+
+def read_later(cohort: Cohort, agreed: Mapping[int, bytes]) -> tuple[WordArray, WordArray]:
+    """The victim's words as they were, and as whoever recorded the round reads them."""
+    current = cohort.open(TERMS, random_values(cohort))
+    machine, group = current.clients[VICTIM], cohort.group
+    assert machine._held is not None
+    assert machine._held.words is not None
+    truth = machine._held.words.copy()
+    prepared = {k: take_prepare(client) for k, client in current.clients.items()}
+    place = machine.scope.place
+    for k, sent in prepared.items():
+        current.server.receive(k, messages.encode_prepare(sent, place, k))
+    masked = current.answer(dict(current.server.advance()))[VICTIM]
+    words = np.frombuffer(masked, "<u8", machine.scope.words, 48).astype(np.uint64)
+    channels = {
+        k: Channel.agreed(cohort.session, k, VICTIM, agreed[k] + SECRET, group.view) for k in OTHERS
+    }
+    sealed = messages.SEALED_BYTES
+    dealt = [
+        open_shares(
+            place, k, VICTIM, channels[k], prepared[VICTIM].key,
+            prepared[VICTIM].sealed[sealed * at : sealed * (at + 1)],
+        )
+        for at, k in enumerate(OTHERS)
+    ]  # fmt: skip
+    weights = shamir.weights_at_zero([1, 2, 3])
+    root, seed = (
+        shamir.combine(weights, [shamir.decode(getattr(share, name)) for share in dealt])
+        for name in ("root", "seed")
+    )
+    key = round_key(place, VICTIM, root)
+    streams = [
+        pair_stream(
+            machine.scope, VICTIM, k, key, prepared[k].key, channels[k].pair_secret(TERMS.index)
+        )
+        for k in OTHERS
+    ]
+    mask_words(words, streams, [self_stream(machine.scope, VICTIM, seed)])
+    return truth, words
+
+
+def test_swapped_capsules_tell_nothing_to_whoever_breaks_x25519_later() -> None:
+    cohort = Cohort(4, hybrid=True, enrolled=False)
+    agreed = enrolled_with_swapped_capsules(cohort)
+    with pytest.raises(PeerError, match="does not open"):
+        read_later(cohort, agreed)
+
+
+def test_twin_whose_capsules_name_no_sender_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def anybody(held: setup._Held, sender: int, receiver: int) -> bytes:
+        assert held.group is not None
+        return public_info(held.group, sender) if receiver == VICTIM else b"another"
+
+    monkeypatch.setattr(setup, "_capsule_info", anybody)
+    cohort = Cohort(4, hybrid=True, enrolled=False)
+    truth, read = read_later(cohort, enrolled_with_swapped_capsules(cohort))
+    np.testing.assert_array_equal(read, truth)
+
+
+def test_a_capsule_altered_on_the_way_ends_no_setup() -> None:
+    """The pair has two secrets then: each names the other's seals closed, in every round."""
+    cohort = Cohort(4, hybrid=True, enrolled=False)
+    opened = cohort.open_setup()
+    relayed = opened.deliver(opened.answer(opened.until_agreed()))
+    relayed[VICTIM] = flip(relayed[VICTIM])
+    assert not opened.answer(relayed)
+    states = {k: machine.state for k, machine in opened.clients.items()}
+    assert states == dict.fromkeys(range(4), SetupState.DONE)
