@@ -353,7 +353,9 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
         f"about any one input than they give away, if the identities are pinned; keys are "
         f"agreed with {agreement}. Not covered: a value that only one client contributes to, "
         f"what two sums give away together, a client whose memory is read while the session "
-        f"lasts, lying inputs, and a server that corrupts the sum. {draws}"
+        f"lasts, and a server that corrupts the sum; nor lying inputs: only totals are checked, so "
+        f"one client can move each sum by {n} times the bound either way, and within the bound "
+        f"owns a class that it alone holds. {draws}"
     )
 
 
