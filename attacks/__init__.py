@@ -17,6 +17,8 @@ ATTACKS: Mapping[str, str] = {
     "differencing": "attacks.rounds:Differencing",
     "participation": "attacks.label_distribution:Participation",
     "inconsistent-proxies": "attacks.rounds:InconsistentProxies",
+    "split-ensemble": "attacks.told_apart:SplitEnsemble",
+    "dead-model": "attacks.told_apart:DeadModel",
     "inversion": "attacks.inversion:ModelInversion",
     "ideal-k1": "attacks.ideal:IdealK1",
     "ideal-k2": "attacks.ideal:IdealK2",
@@ -45,7 +47,8 @@ ATTACKS: Mapping[str, str] = {
     "generator-inversion": "attacks.generator:GeneratorInversion",
 }
 """Name -> module:Class. The comparison runs those of `COMPARED`, the suite all of them but those
-of `OF_GENERATORS`, which have a study of their own; those of `OF_SUMS` in a scene that is named."""
+of `OF_GENERATORS`, which have a study of their own; those of `OF_SUMS`, and of a server that tells
+clients different things, in scenes that are named."""
 
 COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion", "tracing")
 """Attacks that the comparison runs on each of its rows, in the order of its columns."""

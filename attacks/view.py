@@ -45,6 +45,7 @@ class Capability(Enum):
     CHOOSE_INDICES = "choice of proxy indices"
     INJECT_PROXIES = "injection of proxy images"
     SPLIT_VIEWS = "different proxies to different clients"
+    SPLIT_BROADCASTS = "different ensembles or models to different clients"
     COLLUDE = "uploads of colluding clients"
 
 
@@ -92,6 +93,7 @@ _DEVIATIONS = frozenset(
         Capability.CHOOSE_INDICES,
         Capability.INJECT_PROXIES,
         Capability.SPLIT_VIEWS,
+        Capability.SPLIT_BROADCASTS,
         Capability.COLLUDE,
     }
 )
@@ -331,12 +333,15 @@ def server_view(
     public: Public,
     oracles: Mapping[Capability, Oracle] | None = None,
     colluders: Sequence[Mapping[int, UnitArray]] | None = None,
+    *,
+    told_apart: bool = False,
 ) -> View:
     """The server: everything that crossed the boundary, uploads only where it could read them.
 
     Honest but curious as long as it only reads; one that acts on the protocol through an oracle,
     or has clients on its side, is malicious. colluders: for every distillation round, the uploads
-    of the clients that tell it theirs.
+    of the clients that tell it theirs. told_apart: whether the server of this run told clients
+    different things.
     """
     own: Sequence[Mapping[int, UnitArray] | None]
     own = colluders or [None] * len(transcript.distillation)
@@ -344,12 +349,13 @@ def server_view(
         _at_server(r, told) for r, told in zip(transcript.distillation, own, strict=True)
     )
     generated = tuple(_at_server(r) for r in transcript.generated)
-    acts = colluders is not None or not SERVER.most.issuperset(oracles or {})
+    acts = told_apart or colluders is not None or not SERVER.most.issuperset(oracles or {})
     attacker = MALICIOUS_SERVER if acts else SERVER
     models = tuple(transcript.parameters)
     held, heads = transcript.generator, tuple(transcript.heads)
     seen = _view(attacker, public, rounds, models, oracles, held, generated, heads)
-    return replace(seen, survey=transcript.survey, features=transcript.features)
+    can = seen.capabilities | ({Capability.SPLIT_BROADCASTS} if told_apart else set())
+    return replace(seen, survey=transcript.survey, features=transcript.features, capabilities=can)
 
 
 def client_view(

@@ -79,7 +79,11 @@ SCENES: Mapping[str, str] = {
     "selector": "experiments.scenes.selector:SCENE",
 }
 """Name -> module:scene."""
-ASKED_FOR: Mapping[str, str] = {"pooled": "experiments.scenes.pooled:SCENE"}
+ASKED_FOR: Mapping[str, str] = {
+    "pooled": "experiments.scenes.pooled:SCENE",
+    "told-apart": "experiments.scenes.told_apart:SCENE",
+    "poisoning": "experiments.scenes.poisoning:SCENE",
+}
 """Scenes that run where they are named: the committed results have no rows of them yet."""
 OWN = "federation"
 """The scene on whose rows attacks of one's own run."""

@@ -1,0 +1,119 @@
+"""What one lying client does to sums of votes, with networks of one layer that learn in moments."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest, poisoned
+from secure_fd.aggregation.base import PlainSum, SecureSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError
+from secure_fd.federation import Federation, exchange_of
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.transcript import RoundReport
+from tests.small_federation import CPU, participants
+
+CLIENTS = 10
+LEARNING = Schedule(
+    warmup_steps=40,
+    local_steps=0,
+    proxy_steps=40,
+    proxies_per_round=200,
+    sgd=SGD(0.05, 16, 16, momentum=0.9),
+)
+LIES: Mapping[str, Lie | None] = {
+    "nobody": None,
+    "bound": Lie(),
+    "beyond": Lie(3),
+    "off": Lie(3, off=3),
+}
+
+
+@pytest.fixture(scope="module")
+def ten() -> FederatedData:
+    sizes = Sizes(proxies=20, test=20, held_out=1, local=20)
+    return federate(load("digits"), parse_split("iid"), CLIENTS, seed=20, sizes=sizes)
+
+
+def taught(
+    data: FederatedData, lie: Lie | None, sums: SecureSum
+) -> tuple[Federation, list[RoundReport]]:
+    method = exchange_of(SelectiveFD("hard"))
+    made = Federation(
+        participants(data),
+        data.proxies.pixels,
+        method if lie is None else Poisoned(method, data.proxies.labels.numpy(), lie),
+        aggregation=LenientSum(sums),
+        schedule=LEARNING,
+        device=CPU,
+    )
+    return made, made.fit(1)
+
+
+@pytest.fixture(scope="module")
+def outcomes(ten: FederatedData) -> Mapping[str, tuple[float, RoundReport]]:
+    found = {}
+    for name, lie in LIES.items():
+        made, [report] = taught(ten, lie, MaskedSum(CLIENTS, public_seed=0))
+        found[name] = (float(np.mean(honest(made.accuracies(ten.test)))), report)
+    return found
+
+
+def test_within_the_bound_nine_honest_votes_hold_and_beyond_it_they_do_not(
+    outcomes: Mapping[str, tuple[float, RoundReport]],
+) -> None:
+    """No round is void and nobody is named: masks show the sum alone."""
+    accuracy = {name: outcomes[name][0] for name in ("nobody", "bound", "beyond")}
+    assert accuracy["nobody"] > 0.6
+    assert accuracy["bound"] > accuracy["nobody"] - 0.2
+    assert accuracy["beyond"] < 0.2
+    assert not any(outcomes[name][1].void or outcomes[name][1].refused for name in accuracy)
+
+
+def test_a_liar_that_takes_too_much_off_makes_the_round_void(
+    outcomes: Mapping[str, tuple[float, RoundReport]],
+) -> None:
+    accuracy, report = outcomes["off"]
+    assert report.void
+    assert report.refused == ()
+    assert accuracy > 0.4  # nobody was taught anything wrong
+
+
+def test_in_clear_a_liar_beyond_the_bound_is_named_and_left_out(ten: FederatedData) -> None:
+    """The twin of masks: every value is seen."""
+    made, [report] = taught(ten, Lie(3), PlainSum(CLIENTS))
+    assert [client for client, _ in report.refused] == [LIAR]
+    assert report.survivors == tuple(range(1, CLIENTS))
+    assert np.mean(honest(made.accuracies(ten.test))) > 0.6
+
+
+def test_a_lenient_sum_without_a_lie_changes_nothing(ten: FederatedData) -> None:
+    both = []
+    for lie in (None, Lie()):
+        made, _ = taught(ten, lie, PlainSum(CLIENTS))
+        both.append(made.transcript.distillation[-1])
+    truth, lied = both
+    assert truth.uploads is not None
+    assert lied.uploads is not None
+    same = [np.array_equal(truth.uploads[k], lied.uploads[k]) for k in range(CLIENTS)]
+    assert same == [k != LIAR for k in range(CLIENTS)]
+    votes = np.asarray(lied.uploads[LIAR]).reshape(-1, 10)
+    right = ten.proxies.labels.numpy()[lied.proxy_indices]
+    assert (votes.argmax(axis=1) == (right + 1) % 10).all()
+
+
+def test_the_figure_leaves_the_liar_out() -> None:
+    found = poisoned([1.0, 0.2, 0.4], [0.0, 0.8, 1.0], 0, {"void_rounds": 0.0})
+    assert found.figure == pytest.approx(0.3)
+    assert found.control == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("wrong", [{"strength": 0}, {"off": -1}])
+def test_a_lie_has_a_strength(wrong: Mapping[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        Lie(**wrong)
