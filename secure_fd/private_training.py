@@ -1,8 +1,8 @@
 """DP-SGD through Opacus (Abadi et al., 2016): FedAvg's way to the record unit.
 
-Opacus computes, clips and accounts. Noise and batches come from a keystream of our own: torch keeps
-32 bits of a seed, which a patient reader of the updates can search, and batches that follow a
-public seed undo the amplification that the accountant grants. The noise is floating point, which
+Opacus computes gradients and clips them. Noise and batches come from a keystream of our own: torch
+keeps 32 bits of a seed, which a patient reader of the updates can search, and batches that follow
+a public seed undo the amplification that the accountant grants. The noise is floating point, which
 the guarantee says.
 """
 
