@@ -23,7 +23,7 @@ def epsilon(plan: Plan, delta: float) -> float:
 
     >>> from secure_fd.privacy.plans import RecordPlan
     >>> round(epsilon(RecordPlan(300, noise=2.0), delta=1e-5), 2)
-    2.0
+    1.99
     """
     event = plan.event()
     return accountant_for(event).epsilon(event, delta)
@@ -39,7 +39,7 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
 
     >>> from secure_fd.privacy.plans import RecordPlan
     >>> round(calibrate(4.0, 1e-5, RecordPlan(300)), 3)
-    1.084
+    1.081
     """
     if not epsilon > 0:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf for no noise")
