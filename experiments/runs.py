@@ -62,6 +62,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
@@ -70,7 +71,7 @@ from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
-from secure_fd.recipes import image_set
+from secure_fd.recipes import Schedule, image_set
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -85,6 +86,7 @@ from secure_fd.simulation import (
     pooled_heads,
     pooled_unit,
     secure_sum,
+    simulated_ledgers,
 )
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
@@ -259,7 +261,15 @@ def fedavg(cell: Cell) -> FedAvg:
     made, terms = FedAvg(), cell.privacy
     if terms is None or terms.epsilon is None:
         return made
-    return made.trained_privately(terms.epsilon, terms.delta, cell.rounds, cell.schedule)
+    return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
+
+
+def _dp_sgd(
+    cell: Cell, epsilon: float, delta: float
+) -> tuple[float, float, int, Schedule, dict[int, BudgetLedger]]:
+    """Its arguments, ledgers for no real data among them."""
+    ledgers = simulated_ledgers(cell.clients, epsilon, delta)
+    return epsilon, delta, cell.rounds, cell.schedule, ledgers
 
 
 def dafkd(cell: Cell) -> DaFKD:
@@ -281,7 +291,7 @@ def dafkd(cell: Cell) -> DaFKD:
     terms = cell.privacy
     if terms is None or terms.epsilon is None:
         return made
-    return made.trained_privately(terms.epsilon, terms.delta, cell.rounds, cell.schedule)
+    return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
 
 
 _SHARPNESS = 3.0

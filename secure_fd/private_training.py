@@ -126,6 +126,17 @@ class PaidBudget(PrivateBudget):
             self._paid += self.settings.steps
 
 
+def budget_of(settings: PrivateSGD, n_records: int, ledger: BudgetLedger | None) -> PrivateBudget:
+    """A client's budget for so many records, paid for where its data set has a ledger.
+
+    >>> budget_of(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, None).taken
+    0
+    """
+    if ledger is None:
+        return PrivateBudget(settings, n_records)
+    return PaidBudget(settings, n_records, ledger)
+
+
 class _PaidNoise(FloatGaussian):
     """Pays before it draws; normal values come from uniform ones."""
 

@@ -167,7 +167,9 @@ def simulate(
         if unit is not None and not math.isinf(epsilon):
             if unit != "record":
                 raise ConfigurationError("unit", unit, "use record: this method shares no labels")
-            chosen = chosen.trained_privately(epsilon, delta, steps.rounds, steps.schedule)
+            ledgers = simulated_ledgers(len(people), epsilon, delta)
+            plan = steps.rounds, steps.schedule
+            chosen = chosen.trained_privately(epsilon, delta, *plan, ledgers=ledgers)
     elif pools:
         protection = pooled_unit(made, epsilon, delta, local=local)
     else:
@@ -270,6 +272,15 @@ def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
     return PooledHeads(sums_for(epsilon, local=local) - 1, leave="mean")
 
 
+def simulated_ledgers(clients: int, epsilon: float, delta: float) -> dict[int, BudgetLedger]:
+    """By client, a ledger in memory that is for no real data.
+
+    >>> simulated_ledgers(2, 4.0, 1e-5)[1].is_simulation
+    True
+    """
+    return {k: BudgetLedger.simulation(epsilon=epsilon, delta=delta) for k in range(clients)}
+
+
 def pooled_unit(
     data: FederatedData, epsilon: float, delta: float, *, local: bool = False
 ) -> PooledRecordUnit:
@@ -281,10 +292,8 @@ def pooled_unit(
     1
     """
     kind = LocalRecordUnit if local else PooledRecordUnit
-    ledgers = None
-    if not math.isinf(epsilon):
-        opened = (BudgetLedger.simulation(epsilon=epsilon, delta=delta) for _ in data.clients)
-        ledgers = dict(enumerate(opened))
+    noisy = not math.isinf(epsilon)
+    ledgers = simulated_ledgers(len(data.clients), epsilon, delta) if noisy else None
     return kind(
         epsilon,
         delta,
