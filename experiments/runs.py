@@ -85,6 +85,7 @@ from secure_fd.simulation import (
     fresh_networks,
     pooled_heads,
     pooled_unit,
+    promise,
     secure_sum,
     simulated_ledgers,
 )
@@ -545,7 +546,7 @@ def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Pro
         BYTES_UP: _mean(runner.transcript.up),
     }
     notes: dict[str, object] = {
-        "guarantee": promise(runner.aggregation, claim),
+        "guarantee": promise(runner),
         "privacy": None if claim is None else claim.to_json(),
     }
     return Result(cell, figures, time.process_time() - start, accuracies, notes=notes)
@@ -578,12 +579,6 @@ def spread(images: Images, most: int) -> Images:
     if len(images) <= most:
         return images
     return images[torch.from_numpy(np.linspace(0, len(images) - 1, most).astype(np.int64))]
-
-
-def promise(aggregation: SecureSum, claim: Guarantee | None) -> str:
-    """What a run promises: of its sum, and of its privacy unit."""
-    said = claim.sentence() if claim else "No differential privacy: no noise is added."
-    return f"{aggregation.guarantee} {said}"
 
 
 # A row of the comparison.
@@ -670,7 +665,7 @@ def run_row(
         seconds=time.process_time() - start + (0.0 if warm is None else warm.seconds),
         aggregation=None if alone else runner.aggregation.name,
         aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
-        guarantee=_NOTHING if alone else promise(runner.aggregation, claim),
+        guarantee=_NOTHING if alone else promise(runner),
         privacy=claim,
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),

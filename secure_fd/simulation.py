@@ -87,9 +87,7 @@ class Simulation:
     @property
     def guarantee(self) -> str:
         """What runs, and what it promises so far: of its sum, and of its privacy unit."""
-        claim, runs = self.federation.guarantee(), self.federation.method.name
-        promised = claim.sentence() if claim else "No differential privacy: no noise is added."
-        return f"{runs}. {self.federation.aggregation.guarantee} {promised}"
+        return f"{self.federation.method.name}. {promise(self.federation)}"
 
     def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
         """The result of an attack on the run as it is; see `attacks.on_run` for the names.
@@ -186,6 +184,19 @@ def simulate(
         seed=seed,
     )
     return Simulation(made, federation, names, steps, seed)
+
+
+def promise(federation: Federation) -> str:
+    """What a run promises so far: of its sum, and of its privacy unit.
+
+    >>> promise(simulate("digits", clients=3).federation)[-43:]
+    'No differential privacy: no noise is added.'
+    """
+    claim, method = federation.guarantee(), federation.method
+    said = claim.sentence() if claim else "No differential privacy: no noise is added."
+    if claim is None and isinstance(method, PooledHeads) and method.caveat:
+        said = f"{said} {method.caveat}"
+    return f"{federation.aggregation.guarantee} {said}"
 
 
 def _named(name: str, split: str, clients: int, seed: int, data_dir: Path | None) -> FederatedData:
