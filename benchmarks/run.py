@@ -5,7 +5,7 @@ python benchmarks/run.py secure-aggregation > secure_aggregation.json
   secure-aggregation  CPU time and bytes of the masked sum beside its floor and Flower's SecAgg+
   growth              how the cost of a round grows with the number of clients
   homomorphic         CPU time and bytes of the encrypted sum beside TenSEAL's own
-  privacy             a calibration has 2 s, a million samples of noise .5 s: status 1 beyond
+  privacy             a calibration has 1 s, a million samples of noise .5 s: status 1 beyond
 
 Progress goes to standard error. Times are CPU seconds of this process, medians after a warm-up.
 Speed of training has a script of its own (rounds.py), and so have the size of the project and the
@@ -248,7 +248,7 @@ def _medians(rows: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.median(column) for column in zip(*rows[1:], strict=True)]
 
 
-CALIBRATION_S: Final = 2.0
+CALIBRATION_S: Final = 1.0
 SAMPLING_S: Final = 0.5
 DELTA: Final = 1e-5
 MILLION: Final = 1_000_000

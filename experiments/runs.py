@@ -62,6 +62,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee
@@ -70,7 +71,7 @@ from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
-from secure_fd.recipes import image_set
+from secure_fd.recipes import Schedule, image_set
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -84,7 +85,9 @@ from secure_fd.simulation import (
     fresh_networks,
     pooled_heads,
     pooled_unit,
+    promise,
     secure_sum,
+    simulated_ledgers,
 )
 from secure_fd.training import Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
@@ -259,7 +262,15 @@ def fedavg(cell: Cell) -> FedAvg:
     made, terms = FedAvg(), cell.privacy
     if terms is None or terms.epsilon is None:
         return made
-    return made.trained_privately(terms.epsilon, terms.delta, cell.rounds, cell.schedule)
+    return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
+
+
+def _dp_sgd(
+    cell: Cell, epsilon: float, delta: float
+) -> tuple[float, float, int, Schedule, dict[int, BudgetLedger]]:
+    """Its arguments, ledgers for no real data among them."""
+    ledgers = simulated_ledgers(cell.clients, epsilon, delta)
+    return epsilon, delta, cell.rounds, cell.schedule, ledgers
 
 
 def dafkd(cell: Cell) -> DaFKD:
@@ -281,7 +292,7 @@ def dafkd(cell: Cell) -> DaFKD:
     terms = cell.privacy
     if terms is None or terms.epsilon is None:
         return made
-    return made.trained_privately(terms.epsilon, terms.delta, cell.rounds, cell.schedule)
+    return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
 
 
 _SHARPNESS = 3.0
@@ -535,7 +546,7 @@ def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Pro
         BYTES_UP: _mean(runner.transcript.up),
     }
     notes: dict[str, object] = {
-        "guarantee": promise(runner.aggregation, claim),
+        "guarantee": promise(runner),
         "privacy": None if claim is None else claim.to_json(),
     }
     return Result(cell, figures, time.process_time() - start, accuracies, notes=notes)
@@ -571,12 +582,6 @@ def spread(images: Images, most: int) -> Images:
     if len(images) <= most:
         return images
     return images[torch.from_numpy(np.linspace(0, len(images) - 1, most).astype(np.int64))]
-
-
-def promise(aggregation: SecureSum, claim: Guarantee | None) -> str:
-    """What a run promises: of its sum, and of its privacy unit."""
-    said = claim.sentence() if claim else "No differential privacy: no noise is added."
-    return f"{aggregation.guarantee} {said}"
 
 
 # A row of the comparison.
@@ -663,7 +668,7 @@ def run_row(
         seconds=time.process_time() - start + (0.0 if warm is None else warm.seconds),
         aggregation=None if alone else runner.aggregation.name,
         aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
-        guarantee=_NOTHING if alone else promise(runner.aggregation, claim),
+        guarantee=_NOTHING if alone else promise(runner),
         privacy=claim,
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),

@@ -1,8 +1,8 @@
 """DP-SGD through Opacus (Abadi et al., 2016): FedAvg's way to the record unit.
 
-Opacus computes, clips and accounts. Noise and batches come from a keystream of our own: torch keeps
-32 bits of a seed, which a patient reader of the updates can search, and batches that follow a
-public seed undo the amplification that the accountant grants. The noise is floating point, which
+Opacus computes gradients and clips them. Noise and batches come from a keystream of our own: torch
+keeps 32 bits of a seed, which a patient reader of the updates can search, and batches that follow
+a public seed undo the amplification that the accountant grants. The noise is floating point, which
 the guarantee says.
 """
 
@@ -124,6 +124,17 @@ class PaidBudget(PrivateBudget):
         if self._paid <= self.taken:
             self._ledger.book("DP-SGD", self._plan.event(), unmet=self.chance.unmet)
             self._paid += self.settings.steps
+
+
+def budget_of(settings: PrivateSGD, n_records: int, ledger: BudgetLedger | None) -> PrivateBudget:
+    """A client's budget for so many records, paid for where its data set has a ledger.
+
+    >>> budget_of(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, None).taken
+    0
+    """
+    if ledger is None:
+        return PrivateBudget(settings, n_records)
+    return PaidBudget(settings, n_records, ledger)
 
 
 class _PaidNoise(FloatGaussian):

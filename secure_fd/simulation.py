@@ -87,9 +87,7 @@ class Simulation:
     @property
     def guarantee(self) -> str:
         """What runs, and what it promises so far: of its sum, and of its privacy unit."""
-        claim, runs = self.federation.guarantee(), self.federation.method.name
-        promised = claim.sentence() if claim else "No differential privacy: no noise is added."
-        return f"{runs}. {self.federation.aggregation.guarantee} {promised}"
+        return f"{self.federation.method.name}. {promise(self.federation)}"
 
     def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
         """The result of an attack on the run as it is; see `attacks.on_run` for the names.
@@ -167,7 +165,9 @@ def simulate(
         if unit is not None and not math.isinf(epsilon):
             if unit != "record":
                 raise ConfigurationError("unit", unit, "use record: this method shares no labels")
-            chosen = chosen.trained_privately(epsilon, delta, steps.rounds, steps.schedule)
+            ledgers = simulated_ledgers(len(people), epsilon, delta)
+            plan = steps.rounds, steps.schedule
+            chosen = chosen.trained_privately(epsilon, delta, *plan, ledgers=ledgers)
     elif pools:
         protection = pooled_unit(made, epsilon, delta, local=local)
     else:
@@ -184,6 +184,19 @@ def simulate(
         seed=seed,
     )
     return Simulation(made, federation, names, steps, seed)
+
+
+def promise(federation: Federation) -> str:
+    """What a run promises so far: of its sum, and of its privacy unit.
+
+    >>> promise(simulate("digits", clients=3).federation)[-43:]
+    'No differential privacy: no noise is added.'
+    """
+    claim, method = federation.guarantee(), federation.method
+    said = claim.sentence() if claim else "No differential privacy: no noise is added."
+    if claim is None and isinstance(method, PooledHeads) and method.caveat:
+        said = f"{said} {method.caveat}"
+    return f"{federation.aggregation.guarantee} {said}"
 
 
 def _named(name: str, split: str, clients: int, seed: int, data_dir: Path | None) -> FederatedData:
@@ -270,6 +283,15 @@ def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
     return PooledHeads(sums_for(epsilon, local=local) - 1, leave="mean")
 
 
+def simulated_ledgers(clients: int, epsilon: float, delta: float) -> dict[int, BudgetLedger]:
+    """By client, a ledger in memory that is for no real data.
+
+    >>> simulated_ledgers(2, 4.0, 1e-5)[1].is_simulation
+    True
+    """
+    return {k: BudgetLedger.simulation(epsilon=epsilon, delta=delta) for k in range(clients)}
+
+
 def pooled_unit(
     data: FederatedData, epsilon: float, delta: float, *, local: bool = False
 ) -> PooledRecordUnit:
@@ -281,10 +303,8 @@ def pooled_unit(
     1
     """
     kind = LocalRecordUnit if local else PooledRecordUnit
-    ledgers = None
-    if not math.isinf(epsilon):
-        opened = (BudgetLedger.simulation(epsilon=epsilon, delta=delta) for _ in data.clients)
-        ledgers = dict(enumerate(opened))
+    noisy = not math.isinf(epsilon)
+    ledgers = simulated_ledgers(len(data.clients), epsilon, delta) if noisy else None
     return kind(
         epsilon,
         delta,

@@ -1,7 +1,7 @@
 """The server selector: which ensembles are precise enough to teach."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self, runtime_checkable
 
@@ -25,6 +25,7 @@ from secure_fd.knowledge import (
     ensemble_predictions,
     one_hot,
 )
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.recipes import Schedule
@@ -261,9 +262,17 @@ class SharesParameters(Protocol):
     """
 
     def trained_privately(
-        self, epsilon: float, delta: float, rounds: int, schedule: Schedule
+        self,
+        epsilon: float,
+        delta: float,
+        rounds: int,
+        schedule: Schedule,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> Self:
-        """The same method, every step on a record one of DP-SGD; epsilon of so many rounds."""
+        """The same method, every step on a record one of DP-SGD; epsilon of so many rounds.
+
+        ledgers: by client, the budget of its data set; None where nobody keeps one.
+        """
 
 
 class LearningHalf(ClientHalf, Protocol):

@@ -18,7 +18,7 @@ x are of a running mean of these means, as generators that chase discriminators 
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
@@ -60,8 +60,10 @@ from secure_fd.methods.fedavg import (
     read_model,
 )
 from secure_fd.models import flatten, load_flat
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
+from secure_fd.private_training import PrivateSGD, PrivateTrainer, budget_of
+from secure_fd.protection.base import ledger_of
 from secure_fd.recipes import Schedule
 from secure_fd.selection.client import ClientSelector
 from secure_fd.training import Learner, Steps, Trainer, predict
@@ -86,8 +88,10 @@ class DaFKD:
     over K, its largest value; "uniform" is FedDF's. generated: x a round. steps: of the server's
     distillation a round. start: the network that it distils from. private: DP-SGD of classifier
     and discriminator, whose steps are those of both in the whole run; all that is shared is
-    computed from these two, and covered with them. selector: a client selector fitted on public
-    proxies, whose density ratio r weighs instead of the discriminators: f = r / (1 + r).
+    computed from these two, and covered with them. ledgers: by client, the budget of its data set,
+    which books DP-SGD's steps before it draws; BudgetError beyond its total. selector: a client
+    selector fitted on public proxies, whose density ratio r weighs instead of the discriminators:
+    f = r / (1 + r).
 
     >>> DaFKD().name
     'DaFKD'
@@ -99,6 +103,7 @@ class DaFKD:
     start: Literal["mean", "last"] = "mean"
     adversarial: AdversarialSettings = field(default_factory=AdversarialSettings)
     private: PrivateSGD | None = None
+    ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
     selector: ClientSelector | None = None
 
     def __post_init__(self) -> None:
@@ -134,11 +139,16 @@ class DaFKD:
         return schedule.fedavg_steps + self.adversarial.sums * self.adversarial.steps
 
     def trained_privately(
-        self, epsilon: float, delta: float, rounds: int, schedule: Schedule
+        self,
+        epsilon: float,
+        delta: float,
+        rounds: int,
+        schedule: Schedule,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> Self:
         """The same method, classifier and discriminator by DP-SGD for so many rounds."""
         steps = rounds * self.private_steps(schedule)
-        return replace(self, private=PrivateSGD(epsilon, delta, steps))
+        return replace(self, private=PrivateSGD(epsilon, delta, steps), ledgers=ledgers)
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, and for a protection of votes."""
@@ -205,7 +215,8 @@ class DaFKDClient(LearningHalf):
         self._terms, self._own = terms, own
         self._generator, self._makes = deepcopy(terms.first), deepcopy(terms.first).to(own.device)
         train, private = own.data.train, terms.method.private
-        budget = None if private is None else PrivateBudget(private, len(train))
+        ledger = ledger_of(terms.method.ledgers, own.number)
+        budget = None if private is None else budget_of(private, len(train), ledger)
         trainer = None if budget is None else PrivateTrainer(own.model, train, budget, own.device)
         schedule = terms.setting.schedule
         self.learner = Learner(own.model, train, schedule, own.seed, own.device, trainer)

@@ -5,8 +5,8 @@ Its clients train one shared architecture from one initialisation. With a `Priva
 """
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
 import numpy as np
@@ -18,8 +18,10 @@ from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, 
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
+from secure_fd.private_training import PrivateSGD, PrivateTrainer, budget_of
+from secure_fd.protection.base import ledger_of
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.training import Learner, Trainer
 from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of
@@ -118,7 +120,8 @@ class FedAvg:
     optimiser: by default the schedule's; a `PrivateSGD` makes every step DP-SGD. local_steps: a
     round, by default as many as a distilling client takes in all. Momentum begins anew in each
     round. A client whose training diverges shares the model that it was sent. All networks must be
-    of one architecture; the first client's parameters start the run.
+    of one architecture; the first client's parameters start the run. ledgers: by client, the budget
+    of its data set, which books DP-SGD's steps before it draws; BudgetError beyond its total.
 
     >>> FedAvg().name
     'FedAvg'
@@ -126,16 +129,23 @@ class FedAvg:
 
     optimiser: SGD | PrivateSGD | None = None
     local_steps: int | None = None
+    ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
 
     name: ClassVar[str] = "FedAvg"
     needs_proxies: ClassVar[bool] = False
 
     def trained_privately(
-        self, epsilon: float, delta: float, rounds: int, schedule: Schedule
+        self,
+        epsilon: float,
+        delta: float,
+        rounds: int,
+        schedule: Schedule,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> "FedAvg":
         """The same method with DP-SGD, planned for so many rounds of the schedule."""
         steps = schedule.fedavg_steps if self.local_steps is None else self.local_steps
-        return replace(self, optimiser=PrivateSGD(epsilon, delta, rounds * steps))
+        private = PrivateSGD(epsilon, delta, rounds * steps)
+        return replace(self, optimiser=private, ledgers=ledgers)
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
@@ -148,7 +158,8 @@ class FedAvg:
         """The half of one client."""
         steps, private = setting.schedule, None
         if isinstance(self.optimiser, PrivateSGD):
-            budget = PrivateBudget(self.optimiser, len(own.data.train))
+            ledger = ledger_of(self.ledgers, own.number)
+            budget = budget_of(self.optimiser, len(own.data.train), ledger)
             private = PrivateTrainer(own.model, own.data.train, budget, own.device)
         elif self.optimiser is not None:
             steps = replace(steps, sgd=self.optimiser)

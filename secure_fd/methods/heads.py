@@ -96,6 +96,20 @@ class PooledHeads:
         check_leave(self.leave)
 
     @property
+    def caveat(self) -> str:
+        """What its sums tell where no noise is in them, in a sentence; "" of one sum.
+
+        >>> PooledHeads(residual_rounds=0).caveat
+        ''
+        """
+        if not self.residual_rounds:
+            return ""
+        return (
+            f"Its {self.rounds} sums are of the same records, so together they tell more of each "
+            f"than one sum does, and most where one client alone holds a class."
+        )
+
+    @property
     def rounds(self) -> int:
         """Sums of a whole run; the networks learn after the last of them.
 

@@ -73,7 +73,7 @@ class DistributedGaussian:
     """An integer vector and the sum of independent discrete Gaussians, one share a client.
 
     variance: sigma^2 of one share, in units squared. shares: those that honest clients added.
-    l2: sensitivity, in units. dimension: entries of the vector.
+    l2: sensitivity, in units. dimension: entries in which neighbours may differ, at most.
     """
 
     variance: float

@@ -148,10 +148,18 @@ class ClientPlan(Noisy):
     @property
     def scale(self) -> int:
         """Units of a vote: the fewest that give each share a deviation of 2 units or more."""
+        return math.ceil(self._least_scale)
+
+    @property
+    def _least_scale(self) -> float:
+        """The same before it is rounded up.
+
+        This is what is priced, for finer units cost no more: so more noise never does.
+        """
         if self.noise == 0:
-            return 1
+            return 1.0
         wanted = _SHARE_DEVIATION * math.sqrt(self.honest / self.proxies)
-        return max(1, math.ceil(wanted / self.noise))
+        return max(1.0, wanted / self.noise)
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -169,17 +177,20 @@ class ClientPlan(Noisy):
 
     def round_event(self) -> Event:
         """One round."""
-        return self._sum(1.0)
+        return self._sum(1)
 
     def replaced(self) -> Event:
         """All rounds, where the client votes otherwise: both ends of a vote may move."""
-        return Repeated(self._sum(math.sqrt(2)), self.rounds)
+        return Repeated(self._sum(2), self.rounds)
 
-    def _sum(self, l2: float) -> DistributedGaussian:
-        """A round's sum, at a multiple of the sensitivity to a client that abstains."""
-        distance = l2 * self.sensitivity.value
+    def _sum(self, votes: int) -> DistributedGaussian:
+        """A round's sum, where so many votes a proxy differ, each in no more entries than units."""
+        squared = self._least_scale**2 * self.proxies
         return DistributedGaussian(
-            self.share_variance, self.honest, distance, self.proxies * self.classes
+            variance=self.noise**2 * squared / self.honest,
+            shares=self.honest,
+            l2=math.sqrt(votes * squared),
+            dimension=self.proxies * min(self.classes, votes * self.scale),
         )
 
 

@@ -107,7 +107,7 @@ def record_plan(epsilon: float, delta: float, n_records: int) -> RecordPlan:
     """Plan the release that a client of so many records makes for this budget; reads no record.
 
     >>> round(record_plan(4.0, 1e-5, n_records=300).noise, 3)
-    1.084
+    1.081
     """
     plan = RecordPlan(n_records)
     return plan.with_noise(calibrate(epsilon, delta, plan))

@@ -371,3 +371,17 @@ def test_residual_rounds_make_up_for_classes_that_are_rare_among_proxies() -> No
         right[residual] = (scores.argmax(axis=1) == labels).mean()
     assert right[0] < 0.75
     assert right[3] > 0.95
+
+
+def test_a_run_says_that_several_sums_without_noise_tell_more(digits: FederatedData) -> None:
+    """Of one sum there is nothing to say, and under noise the claim is of all of them."""
+    for residual_rounds in (0, 2):
+        method = PooledHeads(residual_rounds, features=SMALL, leave="head")
+        said = run(digits, method, method.rounds).guarantee
+        assert bool(method.caveat) == (residual_rounds > 0)
+        assert said.endswith(method.caveat or "no noise is added.")
+    noisy = simulate(digits, method="heads", secure="masks", unit="record", epsilon=4.0)
+    method = noisy.federation.method  # type: ignore[assignment]
+    noisy.federation.fit(2)
+    assert method.caveat
+    assert method.caveat not in noisy.guarantee

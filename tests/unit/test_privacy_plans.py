@@ -9,7 +9,6 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import (
-    DiscreteGaussian,
     DistributedGaussian,
     Event,
     Gaussian,
@@ -64,7 +63,7 @@ def test_noise_is_never_passed_by_position() -> None:
 
 @pytest.mark.parametrize(
     ("claimed", "noise", "replaced"),
-    [(1, 3.734, 2.155), (2, 1.997, 4.393), (4, 1.084, 9.084), (8, 0.603, 19.119)],
+    [(1, 3.731, 2.155), (2, 1.994, 4.393), (4, 1.081, 9.085), (8, 0.600, 19.121)],
 )
 def test_the_record_unit(claimed: float, noise: float, replaced: float) -> None:
     plan = RecordPlan(5400)
@@ -115,12 +114,36 @@ def test_the_fleets_event_has_the_honest_shares_and_the_right_sensitivity() -> N
     plan = FLEET.with_noise(3.0)
     assert (plan.survivors, plan.honest, plan.scale) == (900, 850, 1)
     assert plan.share_variance == pytest.approx(9.0 * 512 / 850)
-    assert plan.event() == Repeated(
-        DistributedGaussian(plan.share_variance, 850, math.sqrt(512), 5120), 10
-    )
+    one, ten = priced(plan.event())
+    assert (ten, one.shares, one.dimension) == (10, 850, 512)
+    assert one.variance == pytest.approx(plan.share_variance)
+    assert one.l2 == pytest.approx(math.sqrt(512))
     small = ClientPlan(100, 4, 3, 10, noise=1.0)
     assert small.scale == 10  # 2 sqrt(100 / 4)
     assert small.event() == Repeated(DistributedGaussian(4.0, 100, 20.0, 40), 3)
+
+
+def priced(event: Event) -> tuple[DistributedGaussian, int]:
+    """The sum of a round, and how many there are."""
+    assert isinstance(event, Repeated)
+    assert isinstance(event.event, DistributedGaussian)
+    return event.event, event.times
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.5, 0.7, 1.0, 4.0])
+def test_units_are_priced_as_if_as_coarse_as_they_may_be(noise: float) -> None:
+    """Of the same noise in votes, and never finer than those that a client counts in."""
+    plan = ClientPlan(1000, 512, 1, 10, noise=noise)
+    one, _ = priced(plan.event())
+    assert one.l2 <= plan.sensitivity.value
+    assert one.l2**2 / one.variance == pytest.approx(
+        plan.sensitivity.value**2 / plan.share_variance
+    )
+    assert one.variance >= 4 * (1 - 1e-12)
+    assert one.dimension == 512 * min(10, plan.scale)
+    otherwise, _ = priced(plan.replaced())
+    assert otherwise.dimension == 512 * min(10, 2 * plan.scale)
+    assert otherwise.l2 == pytest.approx(math.sqrt(2) * one.l2)
 
 
 @pytest.mark.parametrize("noise", [0.3, 1.0, 1.158, 4.0, 30.0])
@@ -138,7 +161,7 @@ def test_noise_that_counts_on_clients_that_are_gone_does_not_keep_its_epsilon() 
     naive = naive.with_noise(calibrate(4.0, DELTA, naive))
     sensitivity = naive.sensitivity.value
     left = DistributedGaussian(naive.share_variance, 7, sensitivity, 5120)
-    assert cost(left) == pytest.approx(4.91, abs=0.005)
+    assert cost(left) == pytest.approx(4.92, abs=0.005)
     planned = ClientPlan(clients=10, proxies=512, rounds=1, classes=10, absent=3)
     planned = planned.with_noise(calibrate(4.0, DELTA, planned))
     assert planned.share_variance / planned.scale**2 == pytest.approx(
@@ -149,8 +172,8 @@ def test_noise_that_counts_on_clients_that_are_gone_does_not_keep_its_epsilon() 
 def test_a_client_that_votes_otherwise_costs_more() -> None:
     plan = ClientPlan(1000, 512, 10, 10)
     plan = plan.with_noise(calibrate(4.0, DELTA, plan))
-    gaussian = cost(Repeated(DiscreteGaussian(plan.noise / math.sqrt(2)), 10))
-    assert cost(plan.replaced()) == pytest.approx(gaussian, rel=0.01)
+    gaussian = cost(Repeated(Gaussian(plan.noise / math.sqrt(2)), 10))
+    assert cost(plan.replaced()) == pytest.approx(gaussian, rel=0.001)
     assert cost(plan.replaced()) > 5.8
 
 

@@ -71,7 +71,7 @@ def test_the_noise_keeps_the_promised_epsilon(epsilon: float, steps: int, rate: 
 def test_the_noise_is_right_where_the_truth_is_known(epsilon: float, steps: int) -> None:
     """At a sampling rate of one, T steps are one Gaussian mechanism of sensitivity sqrt(T) / z.
 
-    Its delta is exact (Balle and Wang, 2018, theorem 8), independent of Opacus:
+    Its delta is exact (Balle and Wang, 2018, theorem 8), independent of libraries:
     Phi(m/2 - eps/m) - e^eps Phi(-m/2 - eps/m). A tenth less noise must break it.
     """
 

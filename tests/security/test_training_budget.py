@@ -1,0 +1,199 @@
+"""DP-SGD is paid for before a batch is chosen or noise is drawn; twins that are not are caught."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from secure_fd import models, private_training
+from secure_fd.adversarial import AdversarialSettings
+from secure_fd.aggregation.base import PlainSum
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import BudgetError
+from secure_fd.federation import AnyMethod, Federation, participants_of
+from secure_fd.knowledge import FloatArray
+from secure_fd.methods.dafkd import DaFKD
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.privacy.events import Gaussian, Repeated
+from secure_fd.privacy.ledger import Booking, BudgetLedger
+from secure_fd.privacy.samplers import FloatGaussian
+from secure_fd.private_training import PaidBudget, PrivateBudget, PrivateSGD
+from secure_fd.recipes import SGD, Schedule
+from secure_fd.simulation import simulate
+
+DELTA = 1e-5
+SETTINGS = PrivateSGD(4.0, DELTA, steps=2, batch=30)
+"""Of all records in every step, which has a price in closed form."""
+DATA = "ward 7"
+
+# One budget, in a process that is killed once noise was drawn.
+
+
+class _PaysAfter(private_training._PaidNoise):
+    """A twin that draws and then pays."""
+
+    def uniform(self, count: int) -> FloatArray:
+        drawn = FloatGaussian.uniform(self, count)
+        self._pay()
+        return drawn
+
+
+class BooksAfter(PaidBudget):
+    """A twin that books what it has drawn already."""
+
+    def __init__(self, settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> None:
+        super().__init__(settings, n_records, ledger)
+        self.chance = _PaysAfter(os.urandom, self._pay)
+
+
+def books_nothing(settings: PrivateSGD, n_records: int, _: BudgetLedger) -> PrivateBudget:
+    """A twin that knows no ledger."""
+    return PrivateBudget(settings, n_records)
+
+
+Make = Callable[[PrivateSGD, int, BudgetLedger], PrivateBudget]
+
+
+def killed_once_it_drew(path: Path, make: Make) -> None:
+    """A step's noise in a process of its own, which dies with it in its memory."""
+
+    def drawn_and_dead(_: FloatGaussian, count: int) -> FloatArray:
+        path.with_suffix(".drew").write_text(str(count))
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    child = os.fork()
+    if not child:
+        try:
+            with BudgetLedger.open(path, DATA) as ledger:
+                budget = make(SETTINGS, 30, ledger)
+                FloatGaussian.uniform = drawn_and_dead  # type: ignore[method-assign]
+                budget.chance.normal(4)
+        finally:
+            os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def bookings(path: Path) -> tuple[Booking, ...]:
+    with BudgetLedger.open(path, DATA) as ledger:
+        return ledger.bookings
+
+
+def drew_unpaid(path: Path, make: Make) -> bool:
+    """Whether it had drawn what nobody had paid for when it died."""
+    BudgetLedger.create(path, DATA, epsilon=4.0, delta=DELTA).close()
+    killed_once_it_drew(path, make)
+    return path.with_suffix(".drew").exists() and not bookings(path)
+
+
+def test_whoever_is_killed_with_noise_in_memory_has_paid(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    assert not drew_unpaid(path, PaidBudget)
+    (booked,) = bookings(path)
+    assert (booked.name, booked.event.times) == ("DP-SGD", SETTINGS.steps)  # type: ignore[union-attr]
+    with BudgetLedger.open(path, DATA) as ledger:
+        again = PaidBudget(SETTINGS, 30, ledger)
+        with pytest.raises(BudgetError, match="beyond its total of 4"):
+            again.chance.uniform(1)
+
+
+@pytest.mark.parametrize("twin", [BooksAfter, books_nothing])
+def test_twins_that_pay_late_or_never_are_caught(tmp_path: Path, twin: Make) -> None:
+    assert drew_unpaid(tmp_path / "ledger", twin)
+
+
+# Federations: every client's own ledger, and what came before what.
+
+
+SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=1, steps=1, batch=16)
+BRIEF = Schedule(warmup_steps=0, local_steps=1, proxy_steps=0, sgd=SGD(local_batch=16))
+PLANNED = {"fedavg": FedAvg(), "dafkd": DaFKD(generated=8, steps=1, adversarial=SMALL)}
+
+methods = pytest.mark.parametrize("name", sorted(PLANNED))
+
+
+class Watch:
+    """Who drew and who paid, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.drew: set[int] = set()
+        self.paid: set[int] = set()
+        self.unpaid = False
+        draw, book = FloatGaussian.uniform, BudgetLedger.book
+
+        def drawn(chance: FloatGaussian, count: int) -> FloatArray:
+            self.drew.add(id(chance))
+            self.unpaid |= len(self.drew) > len(self.paid)
+            return draw(chance, count)
+
+        def booked(ledger: BudgetLedger, name: str, event: object, **rest: object) -> None:
+            book(ledger, name, event, **rest)  # type: ignore[arg-type]
+            self.paid.add(id(ledger))
+
+        monkeypatch.setattr(FloatGaussian, "uniform", drawn)
+        monkeypatch.setattr(BudgetLedger, "book", booked)
+
+
+def run_of(
+    data: FederatedData, name: str, ledgers: dict[int, BudgetLedger] | None, rounds: int = 1
+) -> Federation:
+    """A federation whose clients train by DP-SGD for so many planned rounds."""
+    method: AnyMethod = PLANNED[name].trained_privately(4.0, DELTA, rounds, BRIEF, ledgers)
+    networks = [models.build(models.SHARED, data.n_classes, 0) for _ in data.clients]
+    people = participants_of(networks, data.clients)
+    return Federation(people, None, method, aggregation=PlainSum(4), schedule=BRIEF)
+
+
+def opened(total: float = 4.0) -> dict[int, BudgetLedger]:
+    return {number: BudgetLedger.simulation(total, DELTA) for number in range(4)}
+
+
+@methods
+def test_every_client_books_all_its_steps_before_it_draws(
+    digits: FederatedData, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, ledgers = Watch(monkeypatch), opened()
+    run = run_of(digits, name, ledgers, rounds=2)
+    run.fit(2)
+    assert len(watch.drew) == len(watch.paid) == 4
+    assert not watch.unpaid
+    for ledger in ledgers.values():
+        (booked,) = ledger.bookings
+        assert isinstance(booked.event, Repeated)
+        assert booked.event.times == 2 * (1 if name == "fedavg" else 2)
+        assert 3.9 < ledger.spent <= 4.0
+    with pytest.raises(BudgetError, match="DP-SGD: with it"):
+        run.fit(1)
+
+
+@methods
+def test_federations_that_pay_late_or_never_are_caught(
+    digits: FederatedData, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(monkeypatch)
+    run_of(digits, name, None).fit(1)
+    assert watch.unpaid
+    monkeypatch.setattr(private_training, "PaidBudget", BooksAfter)
+    watch.drew.clear()
+    watch.unpaid = False
+    run_of(digits, name, opened()).fit(1)
+    assert len(watch.paid) == 4
+    assert watch.unpaid
+
+
+@methods
+def test_a_client_whose_budget_is_spent_trains_no_step(digits: FederatedData, name: str) -> None:
+    ledgers = opened()
+    ledgers[2].book("an earlier run", Gaussian(1.2))
+    with pytest.raises(BudgetError, match="DP-SGD: with it data set 'simulation'"):
+        run_of(digits, name, ledgers).fit(1)
+    assert len(ledgers[2].bookings) == 1
+
+
+def test_simulations_open_ledgers_of_their_own(digits: FederatedData) -> None:
+    run = simulate(digits, method="fedavg", unit="record", epsilon=4.0)
+    ledgers = run.federation.method.ledgers  # type: ignore[union-attr]
+    assert sorted(ledgers) == [0, 1, 2, 3]
+    assert all(ledger.is_simulation and ledger.budget.epsilon == 4.0 for ledger in ledgers.values())
