@@ -172,6 +172,10 @@ class LenientSum:
 class _Lenient:
     inner: SumClient
 
+    @property
+    def gave(self) -> bool:
+        return self.inner.gave
+
     def start(self) -> list[bytes]:
         return self.inner.start()
 

@@ -55,6 +55,10 @@ class _Story:
     lie: Lie
     truth: bytes | None = None
 
+    def unopened(self, index: int) -> None:
+        """As the method's."""
+        self.half.unopened(index)
+
     def round(self, index: int) -> ServerTurn:
         """As the method's, but for the last message of one round."""
         message = yield from self.half.round(index)
@@ -155,6 +159,10 @@ class _Overheard:
     inner: SumClient
     number: int
     said: dict[tuple[int, int], IntArray] = field(repr=False)
+
+    @property
+    def gave(self) -> bool:
+        return self.inner.gave
 
     def start(self) -> list[bytes]:
         return self.inner.start()
