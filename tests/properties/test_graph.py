@@ -219,7 +219,9 @@ def test_the_degree_is_the_smallest_that_meets_both_bounds(n: int) -> None:
     assert meets == [default_degree(n)]
 
 
-@pytest.mark.parametrize(("n", "degree"), [(40, 10), (100, 20), (101, 32), (1000, 110), (1000, 302)])
+@pytest.mark.parametrize(
+    ("n", "degree"), [(40, 10), (100, 20), (101, 32), (1000, 110), (1000, 302)]
+)
 def test_failures_are_the_exact_bounds(n: int, degree: int) -> None:
     expected = [float(bound) for bound in bounds(n, degree)]
     assert graph._failures(n, degree) == pytest.approx(expected, rel=1e-6)
