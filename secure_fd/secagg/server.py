@@ -361,8 +361,9 @@ def _weights(columns: bytes) -> tuple[int, ...]:
 #  3. Inputs are added as they come: the memory is one vector, however many clients there are.
 #  4. Every restored secret is checked against what its owner published. A decoded sum must lie in
 #     -room .. survivors * bound + room in every lane; otherwise the round is void.
-#  5. A client whose shares do not open at more of its holders than may be corrupt has sealed
-#     garbage, and is in no later cohort of the set-up. So is whoever gave a wrong share.
+#  5. A client whose shares do not open at more of its holders than may be corrupt, or than there
+#     are to spare, has sealed garbage, and is in no later cohort of the set-up. So is whoever gave
+#     a wrong share.
 #  6. A round's number only grows. A round that ended is over; what clients have prepared for the
 #     next one stays.
 
@@ -705,7 +706,10 @@ class ServerRound:
         threshold, lost = self._group.threshold, []
         for owner, accusers in sorted(accused.items()):
             holders = set(self._group.holders(owner))
-            if accusers > max(0, 2 * threshold - len(holders) - 1):  # more than may be corrupt
+            # More than may be corrupt, or than there are spare shares: so many could end every
+            # round by silence. One complaint alone is one word against another.
+            corrupt, spare = 2 * threshold - len(holders) - 1, len(holders) - threshold
+            if accusers > max(1, min(corrupt, spare)):
                 self._enrolled.barred[owner] = f"{accusers} of its holders could not open its seals"
                 self._following.pop(owner, None)
             if len(holders.intersection(survivors)) - accusers < threshold:

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from secure_fd.crypto.primitives import joint_seed
+from secure_fd.secagg import graph
 from secure_fd.secagg.graph import committee, neighbours
 from tests.secagg_cohort import Cohort, Floors
 
@@ -54,6 +56,47 @@ def test_the_committee_says_nothing_of_the_graph() -> None:
     expected = 7 * 6 * 6 / 19
     error = np.std(pairs) / np.sqrt(len(pairs))
     assert abs(np.mean(pairs) - expected) < 5 * error
+
+
+def always_chosen(set_ups: int = 16) -> set[int]:
+    """The members that were in the committee of every one of so many set-ups.
+
+    Of 12 members 7 are drawn, so a given one is in all 16 with probability 2e-4, and any of them
+    with 2e-3; the nonces come from a fixed seed, so the verdict never changes.
+    """
+    found = set(range(12))
+    for seed in range(set_ups):
+        cohort = Cohort(12, seed, degree=6, floors=Floors(degree=6))
+        found &= set(cohort.group.committee)
+    return found
+
+
+def test_a_server_cannot_know_a_committee_before_every_member_has_revealed_its_nonce() -> None:
+    """It follows from the joint seed, in which every honest member has a part."""
+    assert always_chosen() == set()
+    group = Cohort(12, degree=6, floors=Floors(degree=6)).group
+    assert group.committee == committee(group.members, group.degree + 1, group.seed)
+    nonces = [bytes([k]) * 32 for k in range(12)]
+    seeds = [joint_seed([*nonces[:11], bytes([own]) * 32]) for own in range(40)]
+    assert len({committee(range(12), 7, seed) for seed in seeds}) > 30
+
+
+def test_twin_whose_committee_has_the_lowest_numbers_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that corrupts those signs whatever it wants, in every set-up."""
+    monkeypatch.setattr(graph, "committee", lambda members, size, _: tuple(sorted(members)[:size]))
+    assert always_chosen() == set(range(7))
+
+
+def test_twin_whose_committee_follows_from_the_members_alone_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would look random, and be known before anybody joins."""
+    monkeypatch.setattr(
+        graph, "committee", lambda members, size, _: committee(members, size, bytes(32))
+    )
+    assert len(always_chosen()) == 7
 
 
 @pytest.mark.parametrize("holders", [5, 7, 27, 63, 153])

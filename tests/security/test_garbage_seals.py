@@ -1,0 +1,204 @@
+"""A client that seals garbage costs itself: its victims stay, and it is in no later cohort.
+
+A client whose shares do not open names the sealer and gives no share of it. The round goes on while
+enough others hold shares, and is void otherwise. A complaint that is a lie bars nobody: it takes
+more of them than may be corrupt, or than the shares that a secret has to spare.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secure_fd.errors import MissingClientError, PeerError
+from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.messages import SEALED_BYTES
+from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.session import HEADER_BYTES, RoundTerms, encode_set
+from tests.secagg_cohort import Cohort, Round, random_values, read_input, write_input
+
+SEALER = 1
+
+
+def terms(index: int) -> RoundTerms:
+    return RoundTerms(index, 8, 4)
+
+
+def opened(cohort: Cohort, index: int, without: Collection[int] = ()) -> Round:
+    current = cohort.open(terms(index), random_values(cohort, terms(index), index))
+    current.clients = {k: machine for k, machine in current.clients.items() if k not in without}
+    return current
+
+
+def seal_garbage(cohort: Cohort, message: bytes, victims: Collection[int]) -> bytes:
+    """The sealer's PREPARE, with zeros in the place of what it seals for these."""
+    k, near = cohort.group.degree, cohort.group.neighbours(SEALER)
+    changed = bytearray(message)
+    start = HEADER_BYTES + 64 + 32 * k + 16
+    for victim in victims:
+        at = start + SEALED_BYTES * near.index(victim)
+        changed[at : at + SEALED_BYTES] = bytes(SEALED_BYTES)
+    return bytes(changed)
+
+
+def attacked(cohort: Cohort, victims: Collection[int], index: int = 1) -> Round:
+    """A round whose inputs are in: the sealer has sealed garbage to these."""
+    current = opened(cohort, index)
+    for k, machine in current.clients.items():
+        message = machine.start()
+        assert message is not None
+        changed = seal_garbage(cohort, message, victims) if k == SEALER else message
+        current.server.receive(k, changed)
+    inbound = dict(current.server.advance())
+    for k, message in inbound.items():
+        current.server.receive(k, current.clients[k].receive(message))
+    return current
+
+
+def finish(current: Round) -> None:
+    inbound = dict(current.server.advance())
+    while not current.server.finished:
+        inbound = current.deliver(current.answer(inbound))
+
+
+def assert_exact(current: Round, cohort: Cohort, who: Collection[int]) -> None:
+    used = current.server.scope.terms
+    values = random_values(cohort, used, used.index)
+    assert current.server.survivors == tuple(sorted(who))
+    assert current.server.total.tolist() == np.sum([values[k] for k in who], axis=0).tolist()
+
+
+def others(n: int) -> list[int]:
+    return [k for k in range(n) if k != SEALER]
+
+
+@pytest.mark.parametrize(("n", "count"), [(4, 1), (7, 1), (7, 2), (10, 3), (30, 9)])
+def test_the_round_goes_on_while_enough_shares_are_left(n: int, count: int) -> None:
+    cohort = Cohort(n)
+    victims = others(n)[:count]
+    current = attacked(cohort, victims)
+    finish(current)
+    assert_exact(current, cohort, range(n))
+    assert {machine.state for machine in current.clients.values()} == {ClientState.DONE}
+    assert not cohort.server.barred
+
+
+@pytest.mark.parametrize(("n", "count"), [(4, 2), (4, 3), (7, 3), (7, 6), (10, 4), (30, 10)])
+def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n: int, count: int) -> None:
+    cohort = Cohort(n)
+    current = attacked(cohort, others(n)[-count:])
+    with pytest.raises(
+        MissingClientError, match=rf"shares of clients \[{SEALER}\] opened at fewer"
+    ):
+        current.server.advance()
+    assert set(cohort.server.barred) == {SEALER}
+    assert {machine.state for machine in current.clients.values()} == {ClientState.SENT}
+    following = opened(cohort, 2)
+    for k, machine in following.clients.items():
+        message = machine.start()  # the same again: it ended badly
+        assert message is not None
+        if k == SEALER:
+            with pytest.raises(PeerError, match=f"client {SEALER} was not asked"):
+                following.server.receive(k, message)
+        else:
+            following.server.receive(k, message)
+    inbound = dict(following.server.advance())
+    assert sorted(inbound) == others(n)
+    while not following.server.finished:
+        inbound = following.deliver(following.answer(inbound))
+    assert_exact(following, cohort, others(n))
+
+
+def test_twin_whose_clients_abort_loses_every_victim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one client could do: knock out whom it chose."""
+
+    def aborting(machine: ClientRound, *given: object) -> bytes:
+        closed = OPEN_ALL(machine, *given)  # type: ignore[arg-type]
+        if any(closed):
+            raise PeerError("a seal does not open")
+        return closed
+
+    monkeypatch.setattr(ClientRound, "_open_all", aborting)
+    with pytest.raises(PeerError, match="a seal does not open"):
+        attacked(Cohort(7), [0, 2])
+
+
+OPEN_ALL = ClientRound._open_all
+
+
+def test_twin_that_judges_no_seal_is_void_round_after_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ServerRound, "_judge_seals", lambda *_: None)
+    cohort = Cohort(7)
+    for index in (1, 3, 5):
+        with pytest.raises(MissingClientError):
+            finish(attacked(cohort, others(7)[:3], index))
+    assert not cohort.server.barred
+
+
+# Complaints that are not true.
+
+
+def complaining(cohort: Cohort, liars: Collection[int], about: Collection[int]) -> Round:
+    """A round in which these say of those that their seals did not open."""
+    current = opened(cohort, 1)
+    inputs = current.masked()
+    for liar in liars:
+        near = cohort.group.neighbours(liar)
+        closed = encode_set([k for k in about if k != liar], near)
+        masked = replace(read_input(current.clients[liar], inputs[liar]), closed=closed)
+        inputs[liar] = write_input(current.clients[liar], masked)
+    for k, message in inputs.items():
+        current.server.receive(k, message)
+    return current
+
+
+@pytest.mark.parametrize(("n", "liars"), [(4, [0]), (7, [0]), (7, [0, 6]), (10, [3, 4, 5])])
+def test_false_complaints_of_a_few_bar_nobody(n: int, liars: list[int]) -> None:
+    cohort = Cohort(n)
+    current = complaining(cohort, liars, about=[1, 2])
+    finish(current)
+    assert_exact(current, cohort, range(n))
+    assert not cohort.server.barred
+
+
+def test_one_client_that_complains_of_all_bars_nobody() -> None:
+    cohort = Cohort(10)
+    current = complaining(cohort, [0], about=range(10))
+    finish(current)
+    assert_exact(current, cohort, range(10))
+    assert not cohort.server.barred
+
+
+def test_of_three_one_complaint_voids_the_round_and_bars_nobody() -> None:
+    """Every share is needed there, and it is one word against another."""
+    cohort = Cohort(3)
+    current = complaining(cohort, [0], about=[1])
+    with pytest.raises(MissingClientError, match="opened at fewer"):
+        current.server.advance()
+    assert not cohort.server.barred
+
+
+def test_twin_that_believes_one_complaint_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def credulous(current: ServerRound, survivors: tuple[int, ...]) -> None:
+        for k in survivors:
+            for owner in current._closed[k]:
+                current._enrolled.barred[owner] = "somebody said so"
+
+    monkeypatch.setattr(ServerRound, "_judge_seals", credulous)
+    cohort = Cohort(10)
+    complaining(cohort, [0], about=range(10)).server.advance()
+    assert len(cohort.server.barred) == 9
+
+
+def test_a_complaint_about_nobody_costs_its_sender() -> None:
+    """Bits beyond the neighbours."""
+    cohort = Cohort(4)
+    current = opened(cohort, 1)
+    inputs = current.masked()
+    masked = replace(read_input(current.clients[0], inputs[0]), closed=b"\x08")
+    with pytest.raises(PeerError, match="names a member that does not exist"):
+        current.server.receive(0, write_input(current.clients[0], masked))
+    assert set(current.server.refused) == {0}

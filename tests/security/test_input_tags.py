@@ -1,0 +1,173 @@
+"""A masked input is its sender's, bit for bit: a tag says so at once, a signature for good."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto.primitives import Authenticator, Purpose, fields
+from secure_fd.errors import GarbledSumError, PeerError
+from secure_fd.knowledge import WordArray
+from secure_fd.secagg import messages
+from secure_fd.secagg.session import Group, RoundScope, encode_set
+from tests.secagg_cohort import (
+    Cohort,
+    Round,
+    flip,
+    random_values,
+    read_input,
+    round_of,
+    write_input,
+)
+
+N, HIT = 5, 2
+
+
+def inputs(cohort: Cohort | None = None) -> tuple[Round, dict[int, bytes]]:
+    current = round_of(cohort or Cohort(N))
+    return current, current.masked()
+
+
+def finish(current: Round, sent: dict[int, bytes]) -> list[int]:
+    """The sum of whoever the server has heard."""
+    inbound = current.deliver({k: m for k, m in sent.items() if k in current.server.waiting})
+    while not current.server.finished:
+        inbound = current.deliver(current.answer(inbound))
+    return current.server.total.tolist()
+
+
+def expected(without: tuple[int, ...] = ()) -> list[int]:
+    values = random_values(Cohort(N))
+    return np.sum([values[k] for k in values if k not in without], axis=0).tolist()
+
+
+def bits(message: bytes) -> Iterator[int]:
+    """Bytes in every part of a MASKED: header, words, set, signatures, what follows, tag."""
+    yield from (0, 3, 7, 15, 20, 48, 60, len(message) - 1, len(message) - 16, len(message) - 17)
+    yield from range(64, len(message), 37)
+
+
+def test_one_bit_that_a_relay_alters_is_noticed_at_once() -> None:
+    """The sender is out, as if it had been silent, and the sum of the others is exact."""
+    current, sent = inputs()
+    places = list(bits(sent[HIT]))
+    assert len(places) > 20
+    for at in places:
+        current.server.refused.clear()
+        with pytest.raises(PeerError):
+            current.server.receive(HIT, flip(sent[HIT], at))
+    assert set(current.server.refused) == {HIT}
+    assert not current.server._sum.any()
+    assert finish(current, sent) == expected(without=(HIT,))
+
+
+def test_twin_without_the_tag_garbles_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Authenticator, "check", lambda *_: None)
+    current, sent = inputs()
+    sent[HIT] = flip(sent[HIT], 48)
+    try:
+        assert finish(current, sent) != expected()
+    except GarbledSumError:
+        assert current.server.state.name == "ABORTED"
+
+
+def test_a_tag_is_of_one_client_round_and_set_up() -> None:
+    cohort = Cohort(N)
+    current, sent = inputs(cohort)
+    machine, other = current.clients[HIT], current.clients[HIT + 1]
+    masked = read_input(machine, sent[HIT])
+    forged = messages.encode_masked(masked, machine.scope, HIT, other._enrolment.authenticator)
+    with pytest.raises(PeerError, match=f"the tag on client {HIT}'s input is not its sender's"):
+        current.server.receive(HIT, forged)
+    keys = [current.clients[k]._enrolment.authenticator for k in range(N)]
+    cohort.enrol()
+    keys += [client._enrolment.authenticator for client in cohort.clients.values()]  # type: ignore[union-attr]
+    text = b"the same words"
+    tags = {key.tag(index, text) for key in keys for index in (0, 1, 2)}
+    assert len(tags) == 2 * N * 3
+
+
+# Before an arbiter, who has the session, the group and the message that the server kept.
+
+
+def judged(current: Round, message: bytes, cohort: tuple[int, ...] = tuple(range(N))) -> bool:
+    """Whether the arbiter finds that client 2 sent these words for this cohort."""
+    machine = current.clients[HIT]
+    group = machine._enrolment.group
+    try:
+        messages.verify_input(message, machine.scope, HIT, group, encode_set(cohort, group.members))
+    except PeerError:
+        return False
+    return True
+
+
+def lying(current: Round, sent: dict[int, bytes]) -> bytes:
+    """Client 2 signs and tags words that no honest client would send."""
+    machine = current.clients[HIT]
+    masked, group = read_input(machine, sent[HIT]), machine._enrolment.group
+    words = masked.words + np.uint64(2**62)  # beyond all lanes
+    everyone = encode_set(range(N), group.members)
+    text = messages.input_text(machine.scope, HIT, group, words, everyone)
+    proof = machine._client.sign(text)
+    return write_input(machine, replace(masked, words=words, proof=proof))
+
+
+def test_a_sender_that_voids_the_round_is_convicted_by_what_it_signed() -> None:
+    current, sent = inputs()
+    sent[HIT] = lying(current, sent)
+    with pytest.raises(GarbledSumError):
+        finish(current, sent)
+    assert judged(current, sent[HIT])
+
+
+def test_a_sender_whose_words_were_altered_afterwards_is_acquitted() -> None:
+    """A server cannot blame a client: it has the tag's key, and not the client's identity."""
+    current, sent = inputs()
+    machine = current.clients[HIT]
+    assert judged(current, sent[HIT])
+    masked = read_input(machine, sent[HIT])
+    altered = write_input(machine, replace(masked, words=masked.words + np.uint64(1)))
+    read_input(machine, altered)  # whoever has the key can tag it
+    assert not judged(current, altered)
+    for other in (sent[HIT + 1], flip(sent[HIT], 49), sent[HIT][:-1], sent[HIT] + b"\0", b""):
+        assert not judged(current, other)
+
+
+def test_a_signature_is_of_one_cohort_round_and_client() -> None:
+    current, sent = inputs()
+    assert not judged(current, sent[HIT], cohort=(0, 1, 2, 3))
+    renamed = sent[HIT + 1][:4] + HIT.to_bytes(4, "big") + sent[HIT + 1][8:]
+    assert not judged(current, renamed)
+    later, others = inputs(Cohort(N, seed=4))
+    moved = others[HIT][:48] + sent[HIT][48:]
+    assert not judged(later, moved)
+
+
+def test_twin_whose_signature_leaves_out_the_words_convicts_the_innocent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wordless(
+        scope: RoundScope, client: int, group: Group, words: WordArray, cohort: bytes
+    ) -> bytes:
+        digest = hashlib.sha256(bytes(words.size)).digest()
+        label = scope.context(Purpose.INPUT, client)
+        return label + fields(group.view, cohort, digest)
+
+    monkeypatch.setattr(messages, "input_text", wordless)
+    current, sent = inputs()
+    machine = current.clients[HIT]
+    masked = read_input(machine, sent[HIT])
+    altered = write_input(machine, replace(masked, words=masked.words + np.uint64(1)))
+    assert judged(current, altered)
+
+
+def test_a_signature_that_is_bad_costs_nothing_before_a_dispute() -> None:
+    """It is kept unread, so that a round verifies no more than it must: the sum is exact."""
+    current, sent = inputs()
+    machine = current.clients[HIT]
+    masked = read_input(machine, sent[HIT])
+    sent[HIT] = write_input(machine, replace(masked, proof=bytes(64)))
+    assert finish(current, sent) == expected()
+    assert not judged(current, sent[HIT])

@@ -1,0 +1,313 @@
+"""A set-up goes on without members that are late, and two stories of who was never meet.
+
+Missing after JOIN, after MEMBERS, after AGREED or after its capsules, or with a message that it
+should not have sent: a member is out, and the rounds of the others sum exactly.
+"""
+
+from collections.abc import Collection, Mapping
+from random import Random
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto.primitives import AgreementKey, Purpose, quantum_safe_available
+from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.secagg import messages
+from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.messages import Join
+from secure_fd.secagg.session import Floors, Group, RoundScope, RoundTerms, encode_set
+from secure_fd.secagg.setup import ServerSetup, SetupStage
+from tests.secagg_cohort import (
+    Cohort,
+    Round,
+    SetUp,
+    cohort_message,
+    flip,
+    random_values,
+    read_input,
+    survivors_message,
+    take_prepare,
+)
+
+needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
+N = 10
+STAGES = ["JOIN", "REVEAL", "AGREED"]
+HYBRID = [*STAGES[:2], "CAPSULES", "RELAYED"]
+
+
+def run(cohort: Cohort, missing: Mapping[str, int]) -> SetUp:
+    """missing: by what it is that a client does not send, or does not get any more, the client."""
+    setup = cohort.open_setup()
+    names = iter(HYBRID if cohort.session.hybrid else STAGES)
+    outbound = setup.start()
+    while True:
+        setup.clients.pop(missing.get(next(names), -1), None)
+        outbound = {k: message for k, message in outbound.items() if k in setup.clients}
+        if setup.server.stage is SetupStage.DONE:
+            break
+        inbound = setup.deliver(outbound)
+        gone = missing.get("AGREED" if not cohort.session.hybrid else "RELAYED", -1)
+        if setup.server.stage is SetupStage.DONE:
+            setup.clients.pop(gone, None)
+        told = {k: message for k, message in inbound.items() if k in setup.clients}
+        outbound = setup.answer(told)
+    cohort.server.enrol(setup.server)
+    for k, machine in setup.clients.items():
+        cohort.clients[k].enrol(machine)
+    return setup
+
+
+def assert_sums(cohort: Cohort, enrolled: Collection[int], lost: int | None = None) -> None:
+    """Two rounds of these clients, in the second of which one drops out."""
+    for index, without in ((0, ()), (1, (lost,) if lost is not None else ())):
+        terms = RoundTerms(index, 8, 4)
+        values = random_values(cohort, terms, index)
+        current = Round(cohort.server.open_round(terms), {})
+        for k in enrolled:
+            current.clients[k] = cohort.clients[k].open_round(terms)
+            current.clients[k].load(values[k])
+        total = current.finish(without)
+        left = [k for k in sorted(enrolled) if k not in without]
+        assert current.server.survivors == tuple(left)
+        assert total.tolist() == np.sum([values[k] for k in left], axis=0).tolist()
+
+
+@pytest.mark.parametrize(
+    "missing", [{}, *({stage: 4} for stage in STAGES), {"JOIN": 0, "REVEAL": 9}]
+)
+def test_a_set_up_goes_on_without_late_members(missing: dict[str, int]) -> None:
+    cohort = Cohort(N, enrolled=False)
+    setup = run(cohort, missing)
+    out = {missing.get(stage) for stage in ("JOIN", "REVEAL")}
+    assert setup.server.group.members == tuple(k for k in range(N) if k not in out)
+    enrolled = [k for k in range(N) if k not in missing.values()]
+    assert sorted(setup.clients) == enrolled
+    assert_sums(cohort, enrolled, lost=5 if len(missing) < 2 else None)
+
+
+@needs_kem
+@pytest.mark.parametrize("stage", ["none", *HYBRID])
+def test_a_set_up_with_capsules_goes_on_without_late_members(stage: str) -> None:
+    """Without capsules a member stays on the list, and nobody has a channel to it."""
+    cohort = Cohort(7, enrolled=False, hybrid=True)
+    setup = run(cohort, {stage: 3})
+    left = tuple(k for k in range(7) if k != 3 or stage == "none")
+    gone = stage in ("JOIN", "REVEAL", "none")
+    assert setup.server.group.members == (left if gone else tuple(range(7)))
+    assert setup.server.present == (tuple(range(7)) if stage in ("none", "RELAYED") else left)
+    channels = {k: set(machine.enrolment.channels) for k, machine in setup.clients.items()}
+    assert all(3 not in peers for peers in channels.values()) is (stage not in ("none", "RELAYED"))
+    assert_sums(cohort, left, lost=5 if stage == "none" else None)
+
+
+def test_twin_that_needs_all_that_joined_ends_with_one_late_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def everybody(server: ServerSetup, seen: Mapping[int, object], _: str) -> None:
+        if len(seen) < len(server._joins):
+            raise MissingClientError("somebody joined and then went missing")
+
+    monkeypatch.setattr(ServerSetup, "_require", everybody)
+    with pytest.raises(MissingClientError):
+        run(Cohort(N, enrolled=False), {"REVEAL": 4})
+
+
+# Bad messages.
+
+
+def noise(size: int) -> bytes:
+    return Random(size).randbytes(size)  # noqa: S311 - chooses a test, not a key
+
+
+@needs_kem
+@pytest.mark.parametrize("at", range(3), ids=["JOINS", "REVEALS", "CAPSULES"])
+def test_a_bad_message_costs_its_sender_in_every_stage_of_a_set_up(at: int) -> None:
+    for fault in (
+        lambda _: b"",
+        lambda message: noise(len(message)),
+        lambda message: message[:48] + noise(9),
+        lambda message: message + b"\0",
+        lambda message: message * 2,
+        lambda message: message[:-1],
+        lambda message: message[:3] + b"\7" + message[4:],
+        lambda message: message[:4] + (3).to_bytes(4, "big") + message[8:],
+    ):
+        cohort = Cohort(4, enrolled=False, hybrid=True)
+        setup = cohort.open_setup()
+        outbound = setup.start()
+        for _ in range(at):
+            outbound = setup.answer(setup.deliver(outbound))
+        with pytest.raises(PeerError):
+            setup.server.receive(2, fault(outbound[2]))
+        with pytest.raises(PeerError, match="client 2 is out of this set-up"):
+            setup.server.receive(2, outbound[2])
+        setup.clients.pop(2)
+        outbound.pop(2)
+        while outbound:
+            outbound = setup.answer(setup.deliver(outbound))
+        assert setup.server.present == (0, 1, 3)
+        cohort.server.enrol(setup.server)
+        for k, machine in setup.clients.items():
+            cohort.clients[k].enrol(machine)
+        assert_sums(cohort, (0, 1, 3))
+
+
+def low_order(cohort: Cohort, setup: SetUp, point: bytes) -> dict[int, bytes]:
+    """Every JOIN; client 2 signs a channel key of low order with its good identity."""
+    corrupt = setup.clients[2]
+    assert corrupt._held is not None
+    keys = point + corrupt._held.public[32:]
+    identity, nonce = cohort.identities[2], corrupt._held.nonce
+    corrupt._join = Join.signed(cohort.session, 2, keys, nonce, identity)
+    return setup.start()
+
+
+@pytest.mark.parametrize("point", [bytes(32), (1).to_bytes(32, "little"), b"\xff" * 31 + b"\x80"])
+def test_a_channel_key_of_low_order_costs_whoever_joins_with_it(point: bytes) -> None:
+    cohort = Cohort(4, enrolled=False)
+    setup = cohort.open_setup()
+    outbound = low_order(cohort, setup, point)
+    if point[0] == 0xFF:  # a key like any other
+        setup.server.receive(2, outbound[2])
+        return
+    with pytest.raises(PeerError, match="client 2 joins with a key of low order"):
+        setup.server.receive(2, outbound.pop(2))
+    while outbound:
+        outbound = setup.answer(setup.deliver(outbound))
+    assert setup.server.group.members == (0, 1, 3)
+
+
+@needs_kem
+@pytest.mark.parametrize("key", [bytes(1216), b"\xff" * 1216])
+def test_a_capsule_key_that_is_none_costs_whoever_joins_with_it(key: bytes) -> None:
+    cohort = Cohort(4, enrolled=False, hybrid=True)
+    setup = cohort.open_setup()
+    public = AgreementKey.derive(bytes(32)).public
+    corrupt = setup.clients[2]
+    assert corrupt._held is not None
+    corrupt._join = Join.signed(
+        cohort.session, 2, public + key, corrupt._held.nonce, cohort.identities[2]
+    )
+    with pytest.raises(PeerError, match="a capsule key is not"):
+        setup.server.receive(2, setup.start()[2])
+
+
+def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "low_order", lambda _: False)
+    cohort = Cohort(4, enrolled=False)
+    setup = cohort.open_setup()
+    inbound = setup.deliver(setup.answer(setup.deliver(low_order(cohort, setup, bytes(32)))))
+    for k in (0, 1, 3):
+        with pytest.raises(PeerError, match="high-order"):
+            setup.clients[k].receive(inbound[k])
+
+
+@pytest.mark.parametrize("floor", [True, False])
+def test_a_client_that_insists_on_ml_kem_refuses_a_session_without_it(floor: bool) -> None:
+    cohort = Cohort(3, enrolled=False)
+    floors = Floors(quantum_safe=floor)
+    if floor:
+        with pytest.raises(LocalError, match="channels without ML-KEM-768 are below"):
+            Client(0, cohort.identities[0], cohort.session, floors)
+    else:
+        assert Client(0, cohort.identities[0], cohort.session, floors).number == 0
+    if quantum_safe_available():
+        hybrid = Cohort(3, hybrid=True, floors=floors)
+        assert hybrid.group.members == (0, 1, 2)
+
+
+# Two stories. The server tells one half that client 6 is late, and the other that client 5 is.
+
+TOLD = {0: 6, 1: 6, 2: 6, 5: 6, 3: 5, 4: 5, 6: 5}
+"""By client, whom it is told to be late."""
+
+
+def two_groups() -> tuple[Cohort, dict[int, Group]]:
+    cohort = Cohort(7, enrolled=False)
+    setup = cohort.open_setup()
+    answers = setup.answer(setup.deliver(setup.start()))
+    reveals = {k: messages.decode_reveal(data, cohort.session, k) for k, data in answers.items()}
+    joins = {k: machine._join for k, machine in setup.clients.items()}
+    for k, late in TOLD.items():
+        who = tuple(peer for peer in range(7) if peer != late)
+        keys = [joins[peer].keys for peer in who if peer != k]
+        shown = [reveals[peer] for peer in who]
+        there = encode_set(who, range(7))
+        setup.clients[k].receive(messages.encode_agreed(there, shown, keys, cohort.session))
+        cohort.clients[k].enrol(setup.clients[k])
+    return cohort, {k: machine.enrolment.group for k, machine in setup.clients.items()}
+
+
+def clients_that_unmask() -> int:
+    """The server shows everybody all signatures that it has; how many give their shares."""
+    cohort, groups = two_groups()
+    terms = RoundTerms(1, 8, 4)
+    machines: dict[int, ClientRound] = {
+        k: client.open_round(terms) for k, client in cohort.clients.items()
+    }
+    prepared = {k: take_prepare(machine) for k, machine in machines.items()}
+    signed: dict[int, bytes] = {}
+    for k, machine in machines.items():
+        machine.load(np.zeros(8, np.uint64))
+        relayed = {}
+        for peer in groups[k].neighbours(k):
+            near = [other for other in range(7) if other not in (peer, TOLD[peer])]
+            at = near.index(k) if k in near else 0
+            sealed = prepared[peer].sealed[80 * at : 80 * (at + 1)]
+            relayed[peer] = messages.Relayed(prepared[peer].key, sealed)
+        answer = machine.receive(cohort_message(relayed, groups[k].members, machine))
+        signed[k] = read_input(machine, answer).cohort
+    unmasked = 0
+    for k, machine in machines.items():
+        members = groups[k].members
+        known = {peer: signed[peer] for peer in members}
+        try:
+            machine.receive(survivors_message(members, known, machine))
+        except PeerError:
+            continue
+        unmasked += 1
+    return unmasked
+
+
+def test_two_stories_of_who_revealed_never_meet_a_threshold() -> None:
+    """Five signatures are needed, and no story has more than four honest ones."""
+    _, groups = two_groups()
+    assert len({group.view for group in groups.values()}) == 2
+    assert len({group.seed for group in groups.values()}) == 2
+    assert {group.threshold for group in groups.values()} == {5}
+    assert clients_that_unmask() == 0
+
+
+def test_twin_whose_signatures_name_no_group_unmasks_both_stories(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def groupless(scope: RoundScope, client: int, _: Group, cohort: bytes) -> bytes:
+        return scope.context(Purpose.COHORT, client) + cohort
+
+    monkeypatch.setattr(messages, "cohort_text", groupless)
+    assert clients_that_unmask() == 7
+
+
+def test_channels_of_two_stories_do_not_open_each_others_seals() -> None:
+    cohort, _ = two_groups()
+    ends = {k: client._enrolment for k, client in cohort.clients.items()}
+    assert ends[0] is not None
+    assert ends[1] is not None
+    assert ends[3] is not None
+    sealed = ends[0].channels[3].seal(1, b"shares", b"")
+    with pytest.raises(PeerError, match="does not open"):
+        ends[3].channels[0].open(1, sealed, b"", "it")
+    assert ends[1].channels[0].open(1, ends[0].channels[1].seal(1, b"x", b""), b"", "it") == b"x"
+
+
+def test_a_member_that_is_told_that_it_was_late_ends_its_set_up() -> None:
+    """It revealed, so it can be no honest mistake; see test_setup_tampering.py for the rest."""
+    cohort = Cohort(7, enrolled=False)
+    setup = cohort.open_setup()
+    answers = setup.answer(setup.deliver(setup.start()))
+    answers.pop(2)
+    inbound = setup.deliver(answers)
+    with pytest.raises(PeerError, match="client 2 revealed, and the server went on without it"):
+        setup.clients[2].receive(inbound[0])
+    with pytest.raises(PeerError):
+        setup.clients[1].receive(flip(inbound[1], 48))
