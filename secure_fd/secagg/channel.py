@@ -25,7 +25,17 @@ class Channel(SecretHolder):
     channel's keys. chain: what the keys of the round `at`, and of all later ones, follow from.
     """
 
-    __slots__ = ("_at", "_chain", "_inbound", "_one", "_outbound", "_pair", "_peer", "_session")
+    __slots__ = (
+        "_at",
+        "_chain",
+        "_closed",
+        "_inbound",
+        "_one",
+        "_outbound",
+        "_pair",
+        "_peer",
+        "_session",
+    )
 
     def __init__(
         self, session: Session, one: int, peer: int, chain: bytes, at: int = _FRESH
@@ -34,6 +44,7 @@ class Channel(SecretHolder):
         self._session, self._one, self._peer = session, one, peer
         self._chain, self._at = chain, at
         self._outbound: Sealer | None = None
+        self._closed = False
         if at != _FRESH:
             self._derive()
 
@@ -60,6 +71,12 @@ class Channel(SecretHolder):
         self._move(index)
         return self._pair
 
+    def close(self) -> None:
+        """Forget the last round's keys where no round of the epoch is left to move on to."""
+        self._chain = hashlib.sha256(_NEXT + self._chain).digest()
+        del self._inbound, self._outbound, self._pair
+        self._closed = True
+
     def state(self) -> bytes:
         """Where it stands, for a file that only its owner reads: the round, then the chain."""
         return (self._at + 1).to_bytes(8, "big") + self._chain
@@ -73,6 +90,8 @@ class Channel(SecretHolder):
 
     def _move(self, index: int) -> None:
         """Forget the keys of every round before this one; LocalError where they are forgotten."""
+        if self._closed:
+            raise LocalError(f"round {index}: the channel has served its epoch")
         if index == self._at:
             return
         if index < self._at:

@@ -193,9 +193,11 @@ class ClientRound(SecretHolder):
         return message, ClientState.SENT
 
     def _following(self) -> Prepare | None:
-        """The next round's secrets, unless it needs another set-up."""
+        """The next round's secrets, unless it needs another set-up: no channel outlives that."""
         following = self.scope.terms.index + 1
         if not self._client.serves(following):
+            for channel in self._enrolment.channels.values():
+                channel.close()
             return None
         return self._client.prepare(following, self._enrolment)
 

@@ -10,15 +10,14 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import PUBLIC_BYTES, Purpose, quantum_safe_available, seal_capsule
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import messages, setup
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.masks import mask_words, open_shares, pair_stream, round_key, self_stream
 from secure_fd.secagg.session import Group, encode_set
 from secure_fd.secagg.setup import ClientSetup, SetupState
+from tests.recorded_round import read_recorded
 from tests.secagg_cohort import TERMS, Cohort, SetUp, flip, random_values, take_prepare
 
 VICTIM, OTHERS = 3, (0, 1, 2)
@@ -63,36 +62,13 @@ def read_later(cohort: Cohort, agreed: Mapping[int, bytes]) -> tuple[WordArray, 
     assert machine._held.words is not None
     truth = machine._held.words.copy()
     prepared = {k: take_prepare(client) for k, client in current.clients.items()}
-    place = machine.scope.place
     for k, sent in prepared.items():
-        current.server.receive(k, messages.encode_prepare(sent, place, k))
+        current.server.receive(k, messages.encode_prepare(sent, machine.scope.place, k))
     masked = current.answer(dict(current.server.advance()))[VICTIM]
-    words = np.frombuffer(masked, "<u8", machine.scope.words, 48).astype(np.uint64)
-    channels = {
+    ends = {
         k: Channel.agreed(cohort.session, k, VICTIM, agreed[k] + SECRET, group.view) for k in OTHERS
     }
-    sealed = messages.SEALED_BYTES
-    dealt = [
-        open_shares(
-            place, k, VICTIM, channels[k], prepared[VICTIM].key,
-            prepared[VICTIM].sealed[sealed * at : sealed * (at + 1)],
-        )
-        for at, k in enumerate(OTHERS)
-    ]  # fmt: skip
-    weights = shamir.weights_at_zero([1, 2, 3])
-    root, seed = (
-        shamir.combine(weights, [shamir.decode(getattr(share, name)) for share in dealt])
-        for name in ("root", "seed")
-    )
-    key = round_key(place, VICTIM, root)
-    streams = [
-        pair_stream(
-            machine.scope, VICTIM, k, key, prepared[k].key, channels[k].pair_secret(TERMS.index)
-        )
-        for k in OTHERS
-    ]
-    mask_words(words, streams, [self_stream(machine.scope, VICTIM, seed)])
-    return truth, words
+    return truth, read_recorded(group, machine.scope, VICTIM, ends, prepared, masked)
 
 
 def test_swapped_capsules_tell_nothing_to_whoever_breaks_x25519_later() -> None:
