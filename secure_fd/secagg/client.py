@@ -196,8 +196,7 @@ class ClientRound(SecretHolder):
         """The next round's secrets, unless it needs another set-up: no channel outlives that."""
         following = self.scope.terms.index + 1
         if not self._client.serves(following):
-            for channel in self._enrolment.channels.values():
-                channel.close()
+            self._client.close(self._enrolment)
             return None
         return self._client.prepare(following, self._enrolment)
 
@@ -491,6 +490,12 @@ class Client(SecretHolder):
         )
         self._write()
         return self._unconfirmed
+
+    def close(self, enrolment: Enrolment) -> None:
+        """Forget, and have the file forget, the keys of a set-up that has served its epoch."""
+        for channel in enrolment.channels.values():
+            channel.close()
+        self._write()
 
     def confirm(self, index: int) -> None:
         """The server has what an input carried for the round `index`: one ended before it."""

@@ -9,6 +9,7 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.memory import Memory
 from secure_fd.secagg.messages import Prepare
 from tests.recorded_round import read_recorded
 from tests.secagg_cohort import TERMS, Cohort, Round, random_values, take_prepare
@@ -45,6 +46,26 @@ def read_from_memory(cohort: Cohort) -> tuple[WordArray, WordArray]:
         for peer, channel in channels.items()
     }
     return truth, read_recorded(cohort.group, machine.scope, VICTIM, ends, prepared, masked)
+
+
+def test_nor_does_the_file_that_is_kept_open_anything_of_it() -> None:
+    cohort, kept = Cohort(4, epoch=LAST), list[bytes]()
+    cohort.clients[VICTIM]._keep = kept.append
+    current, prepared, masked, _ = recorded(cohort)
+    states = Memory.decode(kept[-1], cohort.session).channels
+    ends = {
+        peer: Channel.restored(cohort.session, peer, VICTIM, state)
+        for peer, state in states.items()
+    }
+    assert sorted(ends) == [0, 2, 3]
+    scope = current.clients[VICTIM].scope
+    with pytest.raises(PeerError, match="does not open"):
+        read_recorded(cohort.group, scope, VICTIM, ends, prepared, masked)
+    first = Memory.decode(kept[0], cohort.session).channels  # the round's own, before it was masked
+    ends = {
+        peer: Channel.restored(cohort.session, peer, VICTIM, state) for peer, state in first.items()
+    }
+    assert read_recorded(cohort.group, scope, VICTIM, ends, prepared, masked).size == scope.words
 
 
 def test_a_memory_read_after_the_last_round_of_an_epoch_opens_nothing_of_it() -> None:

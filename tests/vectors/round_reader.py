@@ -414,7 +414,7 @@ class RoundServer:
         group = self.group
         for owner in group.members:
             accusers = sum(owner in self.closed[k] for k in survivors)
-            if accusers > group.foes:
+            if accusers > max(1, min(group.foes, group.degree + 1 - group.threshold)):
                 self._bar(owner)
             held = len(set(group.holders(owner)) & set(survivors)) - accusers
             require(not accusers or held >= group.threshold, "too few")

@@ -131,7 +131,7 @@ class Group:
     @property
     def foes(self) -> int:
         """So many holders of a secret may be corrupt."""
-        return max(0, 2 * self.threshold - self.degree - 2)
+        return 2 * self.threshold - self.degree - 2
 
 
 class Chain:
