@@ -23,9 +23,10 @@ from attacks.statistics import mean
 from secure_fd.aggregation.base import SecureSum, SumClient
 from secure_fd.errors import ConfigurationError
 from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
-from secure_fd.knowledge import IntArray, LaneLayout, UnitArray, WordArray
+from secure_fd.knowledge import FloatArray, IntArray, LaneLayout, UnitArray, WordArray
 from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.votes import Draws
+from secure_fd.privacy.units import Guarantee
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.training import Steps
 
@@ -136,8 +137,16 @@ class LyingHalf(LearningHalf):
         self.half.missed(subject, message)
 
     def report(self) -> ClientReport:
-        """As the method's, whose votes were not sent."""
+        """Empty: the method's votes were not sent."""
         return ClientReport()
+
+    def scores(self) -> FloatArray | None:
+        """As the method's."""
+        return self.half.scores()
+
+    def guarantee(self) -> Guarantee | None:
+        """As the method's: nothing that was said rests on its records."""
+        return self.half.guarantee()
 
 
 def _next(step: Callable[[], "Share | Steps"]) -> "Share | Steps | None":

@@ -87,6 +87,9 @@ class Settings:
     """With --secure-agg: masks alone, or beside them a row under homomorphic encryption."""
     require_pq: bool = False
     """With --secure-agg: refuse to run where channels between clients would lack ML-KEM-768."""
+    liars: bool = False
+    """With --secure-agg: Selective-FD again, with one client that lies, at the bound of a vote and
+    at three times it; accuracy is that of the honest clients."""
     drop: float = 0.0
     """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
     releases: int | None = None
@@ -224,6 +227,8 @@ def _every_row(plan: Plan) -> list[RowSpec]:
     rows += [RowSpec("selective-fd", kind) for kind in labels]
     if secure:
         rows.append(RowSpec("selective-fd", protected, secure))
+        lies = (1, 3) if plan.settings.liars else ()
+        rows += [RowSpec("selective-fd", protected, secure, liar=lie) for lie in lies]
     if plan.settings.aggregation == "he":
         rows.append(RowSpec("selective-fd", protected, "he"))
     if plan.settings.dp_eps is not None:
@@ -268,6 +273,8 @@ def _check_numbers(settings: Settings, known: ImageSet) -> None:
         raise ConfigurationError("drop", settings.drop, "use a number from 0 to less than 1")
     if settings.aggregation == "he" and not settings.secure_agg:
         raise ConfigurationError("aggregation", "he", "use it together with --secure-agg")
+    if settings.liars and not settings.secure_agg:
+        raise ConfigurationError("liars", True, "they hide in the sum: add --secure-agg")
     asked = settings.proxies_per_round
     if asked is not None and not 1 <= asked <= known.proxies:
         raise ConfigurationError(
@@ -347,7 +354,7 @@ def _default_out(settings: Settings) -> Path:
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
-    """Every row of every seed, attacked under the first.
+    """Every row of every seed, attacked under the first; what a lying row leaks is nobody's claim.
 
     Raises ConfigurationError, one sentence, for the first setting that is not allowed.
     """
@@ -357,8 +364,9 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
         made = _with_delta(made)
     terms = replace(made.terms, data_dir=None)
     none = replace(made.attacks, names=())
+    first = made.seeds[0]
     return tuple(
-        Cell(terms, spec, seed, made.attacks if seed == made.seeds[0] else none, own)
+        Cell(terms, spec, seed, made.attacks if seed == first and not spec.liar else none, own)
         for seed in made.seeds
         for spec in specs
     )

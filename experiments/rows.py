@@ -184,6 +184,7 @@ class Cell:
     privacy: Privacy | None = field(default=None, metadata=UNLESS_EMPTY)
     drop: float = field(default=0.0, metadata=UNLESS_EMPTY)
     releases: int | None = field(default=None, metadata=UNLESS_EMPTY)
+    liar: int = field(default=0, metadata=UNLESS_EMPTY)
     model: str = ""
     every: int = 0
     alpha: float | None = None
@@ -201,6 +202,8 @@ class Cell:
             raise ConfigurationError("alpha", self.alpha, "it goes with fixed proxy labels alone")
         if self.rounds < 1:
             raise ConfigurationError("rounds", self.rounds, "use 1 or more")
+        if self.liar < 0 or (self.liar and self.method not in ("selective-fd", "fedmd")):
+            raise ConfigurationError("liar", self.liar, "use 0 or more, with methods of votes")
         if self.method != FLEET:
             classes = IMAGE_SETS[self.image_set].n_classes
             check_clients(parse_split(self.split), self.clients, classes)
@@ -235,7 +238,7 @@ class Cell:
         """What stays the same from seed to seed, apart from the place."""
         parts = [self.method, self.labels, self.selector, self.variant, self.model, self.secure]
         numbers = {"tau client": self.quantile, "tau server": self.server_threshold}
-        numbers |= {"alpha": self.alpha}
+        numbers |= {"alpha": self.alpha, "liar at bound x": self.liar or None}
         parts += [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
         if self.privacy is not None:
             epsilon = "inf" if self.privacy.epsilon is None else f"{self.privacy.epsilon:g}"
@@ -270,7 +273,8 @@ class Attacks:
 class RowSpec:
     """What tells a row of a table from the others. kind: of `METHODS`, or package.module:Name.
 
-    secure: how sums are protected. unit: privacy unit, at the terms' epsilon.
+    secure: how sums are protected. unit: privacy unit, at the terms' epsilon. liar: votes of one
+    client that lies, in bounds; 0: all are honest. Such a row is about the honest clients alone.
 
     >>> RowSpec("selective-fd", "hard", "masks", "label").key
     'selective-fd-hard-masks-dp-label'
@@ -282,6 +286,7 @@ class RowSpec:
     labels: Labels = "hard"
     secure: Secure | None = None
     unit: Unit | None = None
+    liar: int = field(default=0, metadata=UNLESS_EMPTY)
 
     @property
     def own(self) -> bool:
@@ -298,6 +303,8 @@ class RowSpec:
             parts.append(self.secure)
         if self.unit is not None:
             parts.append("dp-sgd" if averages(self.kind) else f"dp-{self.unit}")
+        if self.liar:
+            parts.append(f"liar-{self.liar}")
         return "-".join(parts)
 
     @property
@@ -312,6 +319,8 @@ class RowSpec:
             parts.append({"masks": "masks", "he": "HE"}[self.secure])
         if self.unit is not None:
             parts.append("DP-SGD" if averages(self.kind) else self._noise)
+        if self.liar:
+            parts.append("one liar" if self.liar == 1 else f"one liar at {self.liar} x bound")
         return " + ".join(parts)
 
     @property
@@ -399,6 +408,7 @@ class Terms:
             privacy=self._privacy(spec.unit) if spec.unit is not None and private else None,
             drop=0.0 if spec.kind == "independent" else self.drop,
             releases=self.releases,
+            liar=spec.liar,
         )
 
     @property

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attacks.class_sums import SumNoise
+from attacks.poisoning import LenientSum, Lie, Poisoned, honest
 from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
@@ -53,7 +54,14 @@ from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.patches import SPREAD
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.federation import AnyMethod, Dropouts, Federation, Participant, participants_of
+from secure_fd.federation import (
+    AnyMethod,
+    Dropouts,
+    Federation,
+    Participant,
+    exchange_of,
+    participants_of,
+)
 from secure_fd.knowledge import one_hot
 from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import Labels, Method, SharesParameters
@@ -218,11 +226,14 @@ def federation(
     average = isinstance(method, SharesParameters)
     if average or cell.method == "independent":
         protection = NoProtection()  # DP-SGD is the method's own
+    sums = sum_of(cell, data)
+    if cell.liar:
+        method, sums = lied_to(method, data, cell.liar), LenientSum(sums)
     return Federation(
         participants_of(shared(cell, data), data.clients) if average else made.participants(),
         data.proxies.pixels,
         method,
-        aggregation=sum_of(cell, data),
+        aggregation=sums,
         protection=protection or protection_of(cell, data),
         schedule=replace(cell.schedule, warmup_steps=0),
         dropouts=Dropouts(cell.drop, cell.seed),
@@ -231,6 +242,11 @@ def federation(
         seed=cell.seed,
         on_steps=on_steps,
     )
+
+
+def lied_to(method: AnyMethod, data: FederatedData, strength: int) -> Poisoned:
+    """The same method of votes in which one client lies, so many times the bound."""
+    return Poisoned(exchange_of(method), data.proxies.labels.numpy(), Lie(strength))
 
 
 def shared(cell: Cell, data: FederatedData) -> list[nn.Module]:
@@ -565,7 +581,8 @@ def trained(
     for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
         last, moved = done == cell.rounds, runner.transcript
         if last or done % every == 0:
-            accuracies = runner.accuracies(test if last else some)
+            every_one = runner.accuracies(test if last else some)
+            accuracies = honest(every_one) if cell.liar else every_one
             points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
         on_round(done)
     for client, why in runner.transcript.refused.items():

@@ -37,7 +37,6 @@ from secure_fd.secagg.session import (
     RoundScope,
     RoundTerms,
     Session,
-    decode_set,
     encode_set,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
@@ -255,22 +254,21 @@ def take_prepare(machine: ClientRound) -> Prepare:
 def read_input(machine: ClientRound, message: bytes) -> Masked:
     """What a client's MASKED says."""
     enrolment = machine._enrolment
+    form = messages.InputForm(machine.scope, enrolment.group.degree)
     return messages.decode_masked(
-        message, machine.scope, machine.number, enrolment.group, enrolment.authenticator
+        message, form, machine.number, enrolment.group, enrolment.authenticator
     )
 
 
 def write_input(machine: ClientRound, masked: Masked) -> bytes:
     """A MASKED that a corrupt client tags."""
-    return messages.encode_masked(
-        masked, machine.scope, machine.number, machine._enrolment.authenticator
-    )
+    group, tags = machine._enrolment.group, machine._enrolment.authenticator
+    return messages.encode_masked(masked, machine.scope, machine.number, group, tags)
 
 
 def closed_in(machine: ClientRound, message: bytes) -> Clients:
     """The neighbours that a client's MASKED names: their seals did not open."""
-    near = machine._enrolment.group.neighbours(machine.number)
-    return decode_set(read_input(machine, message).closed, near)
+    return read_input(machine, message).closed
 
 
 def line(prepared: Mapping[int, Prepare], group: Group, client: int, peer: int) -> Relayed:

@@ -8,16 +8,29 @@ from typing import TypeVar
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import CIPHERTEXT_BYTES, WORD, kem_available
+from secure_fd.crypto.primitives import (
+    CAPSULE_BYTES,
+    SERVER,
+    TAG_BYTES,
+    WORD,
+    AgreementKey,
+    CapsuleKey,
+    capsule_public,
+    insecure_bytes,
+    low_order,
+    quantum_safe_available,
+    seal_capsule,
+)
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import IntArray, LaneLayout, WordArray
 from secure_fd.secagg import messages as rounds
 from secure_fd.secagg import messages as setups
+from secure_fd.secagg.session import HEADER_BYTES as HEADER
 from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
 from tests.fuzz.honest import PLAIN, Honest
-from tests.vectors.independent import HEADER, SERVER
 
 Value = TypeVar("Value")
+SAFE = quantum_safe_available()
 LENGTH = 9
 
 
@@ -69,7 +82,7 @@ def relayed(peers: Mapping[int, rounds.Relayed]) -> bytes:
 
 def setup_decoders(at: Honest, name: str) -> list[Target]:
     """Of one session; client 1 speaks, or is spoken to."""
-    session, n = at.session, len(at.members)
+    session = at.session
     return [
         decoder(
             f"{name} decode_join",
@@ -91,27 +104,98 @@ def setup_decoders(at: Honest, name: str) -> list[Target]:
         ),
         decoder(
             f"{name} decode_agreed",
-            lambda data: setups.decode_agreed(data, session, n, n - 1),
-            lambda agreed: setups.encode_agreed(*agreed, session),
+            lambda data: setups.decode_agreed(data, session, at.members),
+            lambda agreed: setups.encode_agreed(
+                encode_set(agreed[0], at.members), *agreed[1:], session
+            ),
             at.sent("AGREED", SERVER),
+            setups.encode_agreed(b"\0", [], [], session),
         ),
         decoder(
             f"{name} decode_capsules",
             lambda data: setups.decode_capsules(data, session, 1, 2),
-            lambda ciphertexts: setups.encode_capsules(ciphertexts, session, 1),
-            setups.encode_capsules([bytes(CIPHERTEXT_BYTES)] * 2, session, 1),
+            lambda capsules: setups.encode_capsules(capsules, session, 1),
+            setups.encode_capsules([bytes(CAPSULE_BYTES)] * 2, session, 1),
+        ),
+        decoder(
+            f"{name} decode_relayed",
+            lambda data: setups.decode_relayed(data, at.group, 2),
+            lambda found: setups.encode_relayed(
+                encode_set(found[0], at.members), tuple(found[1].values()), session
+            ),
+            setups.encode_relayed(encode_set(at.members, at.members), [bytes(1168)] * 2, session),
+            setups.encode_relayed(encode_set([1, 2, 3], at.members), [bytes(1168)], session),
+            setups.encode_relayed(b"\0", [], session),
         ),
     ]
+
+
+def capsules() -> list[Target]:
+    """A capsule opens to what was sealed, or not at all; a public key has one encoding."""
+    key, context = CapsuleKey.generate(insecure_bytes(5)), b"a context"
+    sealed = seal_capsule(key.public, bytes(range(32)), context)
+
+    def opened(data: bytes) -> str:
+        try:
+            secret = key.open(data, context, "a capsule")
+        except PeerError as error:
+            return outcome_of(error)
+        if data != sealed or secret != bytes(range(32)):
+            raise BrokenPropertyError("a capsule opens that nobody sealed")
+        return "accepted"
+
+    def read(data: bytes) -> bytes:
+        capsule_public(data)
+        return data
+
+    return [
+        Target("capsule", opened, (sealed,)),
+        decoder("capsule_public", read, lambda data: data, key.public),
+    ]
+
+
+def agreement_key(data: bytes) -> bytes:
+    """A key that no one refuses gives a secret with ours."""
+    if len(data) != len(OURS.public):
+        raise PeerError("another length")
+    if low_order(data):
+        raise PeerError("low order")
+    OURS.exchange(data)
+    return data
+
+
+OURS = AgreementKey.generate(insecure_bytes(6))
+
+
+def retagged(data: bytes, at: Honest) -> bytes:
+    """What a corrupt client would send: any bytes, with a good tag."""
+    return data + at.clients[1]._enrolment.authenticator.tag(at.scope.terms.index, data)
+
+
+def verified(data: bytes, at: Honest) -> bytes:
+    """A message that an arbiter finds its sender to have signed."""
+    everybody = encode_set(at.members, at.members)
+    rounds.verify_input(data, at.scope, 1, at.group, everybody)
+    words = data[: HEADER + 8 * at.scope.words]
+    expect_prefix(words, at.sent("MASKED", 1))
+    return data
+
+
+def expect_prefix(words: bytes, whole: bytes) -> None:
+    if not whole.startswith(words):
+        raise BrokenPropertyError("a signature convicts of words that were altered")
 
 
 def round_decoders(at: Honest) -> list[Target]:
     """Of one round, in which nobody is missing; client 1 speaks, or is spoken to."""
     group, scope, place, k = at.group, at.scope, at.scope.place, len(at.members) - 1
+    inputs = at.clients[1]._enrolment.authenticator
     marks = at.sent("SURVIVORS", SERVER)[HEADER + 1 :]
 
     def here(chosen: Sequence[int]) -> bytes:
         return encode_set(chosen, group.members)
 
+    form = rounds.InputForm(scope, k)
     return [
         decoder(
             "decode_prepare",
@@ -127,8 +211,20 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_masked",
-            lambda data: rounds.decode_masked(data, scope, 1, k),
-            lambda found: rounds.encode_masked(*found, scope, 1),
+            lambda data: rounds.decode_masked(data, form, 1, group, inputs),
+            lambda found: rounds.encode_masked(found, scope, 1, group, inputs),
+            at.sent("MASKED", 1),
+        ),
+        decoder(
+            "decode_masked, tagged by its sender",
+            lambda data: rounds.decode_masked(retagged(data, at), form, 1, group, inputs),
+            lambda found: rounds.encode_masked(found, scope, 1, group, inputs)[:-TAG_BYTES],
+            at.sent("MASKED", 1)[:-TAG_BYTES],
+        ),
+        decoder(
+            "verify_input",
+            lambda data: verified(data, at),
+            lambda data: data,
             at.sent("MASKED", 1),
         ),
         decoder(
@@ -195,16 +291,17 @@ def plain_decoders() -> list[Target]:
             encode_set(members[::3], members),
         ),
         decoder("shamir.decode", shamir.decode, shamir.encode, shamir.encode(shamir.PRIME - 1)),
+        decoder("low_order", agreement_key, lambda data: data, OURS.public),
         unpacker(LaneLayout(10, 4095)),
         unpacker(LaneLayout(10, 4095, room=5000)),
     ]
 
 
 def decoders() -> list[Target]:
-    """All of them; hybrid ones where the library has ML-KEM."""
+    """All of them; hybrid ones where the library has HPKE with ML-KEM."""
     return [
         *setup_decoders(PLAIN, "plain"),
-        *(setup_decoders(Honest(hybrid=True), "hybrid") if kem_available() else []),
+        *([*setup_decoders(Honest(hybrid=True), "hybrid"), *capsules()] if SAFE else []),
         *round_decoders(PLAIN),
         *plain_decoders(),
     ]

@@ -6,15 +6,20 @@ from typing import Final
 
 import numpy as np
 
+from secure_fd.crypto.primitives import SERVER
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import Floors, Group, RoundScope, RoundTerms, Session
+from secure_fd.secagg.session import Floors, Group, MessageType, RoundScope, RoundTerms, Session
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage
 from tests.secagg_cohort import Cohort
-from tests.vectors.independent import SERVER, read_frame
 
 TERMS: Final = RoundTerms(index=3, length=40, bound=4)
+
+
+def kind_of(message: bytes) -> str:
+    """The name of its type."""
+    return MessageType(int.from_bytes(message[2:4], "big")).name
 
 
 @dataclass
@@ -57,7 +62,7 @@ class Honest:
         """Note one type of message, to be delivered; False where nobody is to get it."""
         self.due, kind = outbound, ""
         for k, data in outbound.items():
-            kind = read_frame(data)[0]
+            kind = kind_of(data)
             self.messages.append((kind, k if sender is None else sender, data))
         return self.stop not in (kind, f"{kind} {'up' if sender is None else 'down'}")
 
@@ -91,7 +96,7 @@ class Honest:
             machine.load(values_of(k))
         up = {k: message for k, machine in self.clients.items() if (message := machine.start())}
         while not self.server.finished:
-            if self.without is not None and read_frame(up[0])[0] == "MASKED":
+            if self.without is not None and kind_of(up[0]) == "MASKED":
                 del up[self.without]
             if not self._pass(up):
                 return

@@ -1,21 +1,22 @@
-"""A target for every state of every machine: it answers, or raises PeerError and is dead.
+"""A target for every state of every machine: a client answers, or raises PeerError and is dead; a
+server takes a message, or raises PeerError, drops its sender and goes on.
 
 A machine cannot be copied, so it is put back by hand after each input.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from secure_fd.crypto.primitives import kem_available
+from secure_fd.crypto.primitives import quantum_safe_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.session import MessageType
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from tests.fuzz.decoders import BrokenPropertyError, Target, outcome_of
-from tests.fuzz.honest import Honest, values_of
-from tests.vectors.independent import TYPES, read_frame
+from tests.fuzz.honest import Honest, kind_of, values_of
 
 Machine = ClientSetup | ClientRound | ServerSetup | ServerRound
 CLIENT = 1
@@ -54,7 +55,8 @@ def client_target(name: str, machine: ClientSetup | ClientRound, seeds: Sequence
     objects: list[object] = [machine, *([held] if held is not None else [])]
     if isinstance(machine, ClientRound):
         channels = machine._enrolment.channels.values()
-        objects += [machine._client, *(channel._outbound for channel in channels)]
+        objects += [machine._client, *channels]
+        objects += [end._outbound for end in channels if end._outbound is not None]
     bench, packed = Bench(objects), plain_words(machine)
 
     def run(data: bytes) -> str:
@@ -67,7 +69,7 @@ def client_target(name: str, machine: ClientSetup | ClientRound, seeds: Sequence
             return outcome_of(error)
         expect(machine.state.name != "ABORTED", "a machine that answered is aborted")
         if reply is not None:
-            expect(read_frame(reply)[0] in TYPES, "a reply is no message")
+            expect(kind_of(reply) in MessageType.__members__, "a reply is no message")
             expect(packed is None or packed not in reply, "a reply has the words in clear")
         return f"accepted, then {machine.state.name}"
 
@@ -88,7 +90,8 @@ def server_target(
 ) -> Target:
     """after: what must hold once the message was taken."""
     shares = getattr(machine, "_shares", None)
-    bench = Bench([machine, *([shares] if shares is not None else [])])
+    enrolled = getattr(machine, "_enrolled", None)
+    bench = Bench([machine, *(o for o in (shares, enrolled) if o is not None)])
 
     def state() -> str:
         return (machine.stage if isinstance(machine, ServerSetup) else machine.state).name
@@ -100,7 +103,8 @@ def server_target(
         try:
             machine.receive(CLIENT, data)
         except PeerError as error:
-            expect(state() == "ABORTED", "a server that failed is not aborted")
+            expect(state() == before, "a bad message moved the server to another stage")
+            expect(CLIENT in dropped(machine), "whoever sent a bad message is not out")
             return outcome_of(error)
         expect(state() == before, "a message moved the server to another stage")
         try:
@@ -110,6 +114,11 @@ def server_target(
         return "accepted"
 
     return Target(name, run, tuple(seeds))
+
+
+def dropped(machine: ServerSetup | ServerRound) -> Collection[int]:
+    """Who is out."""
+    return machine._refused if isinstance(machine, ServerSetup) else machine.refused
 
 
 def expect(holds: bool, otherwise: str) -> None:
@@ -199,6 +208,6 @@ def machines() -> list[Target]:
         (make, stop)
         for make, stops in ((client_state, CLIENT_STATES), (server_state, SERVER_STATES))
         for stop in stops
-        if kem_available() or not stop.hybrid
+        if quantum_safe_available() or not stop.hybrid
     ]
     return [make(stop) for make, stop in reached]

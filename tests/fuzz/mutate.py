@@ -4,12 +4,12 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tests.vectors.independent import HEADER
+from secure_fd.secagg.session import HEADER_BYTES as HEADER
 
 Random = random.Random
 NUMBERS: Final = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF, 0xFFFE, 0xFFFF, 2**31, 2**32 - 2, 2**32 - 1,
                   2**63, 2**64 - 2, 2**64 - 1)  # fmt: skip
-LINES: Final = (8, 16, 32, 64, 68, 80, 96, 112, 1088)
+LINES: Final = (1, 8, 16, 32, 64, 68, 80, 96, 112, 1168, 1248)
 """Lengths of what messages are made of."""
 MOST: Final = 1 << 16
 """Bytes of the longest input."""

@@ -15,7 +15,7 @@ from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.messages import SEALED_BYTES
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import HEADER_BYTES, RoundTerms, encode_set
+from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
 from tests.secagg_cohort import Cohort, Round, random_values, read_input, write_input
 
 SEALER = 1
@@ -147,7 +147,7 @@ def complaining(cohort: Cohort, liars: Collection[int], about: Collection[int]) 
     inputs = current.masked()
     for liar in liars:
         near = cohort.group.neighbours(liar)
-        closed = encode_set([k for k in about if k != liar], near)
+        closed = tuple(k for k in near if k in about)
         masked = replace(read_input(current.clients[liar], inputs[liar]), closed=closed)
         inputs[liar] = write_input(current.clients[liar], masked)
     for k, message in inputs.items():
@@ -198,7 +198,9 @@ def test_a_complaint_about_nobody_costs_its_sender() -> None:
     cohort = Cohort(4)
     current = opened(cohort, 1)
     inputs = current.masked()
-    masked = replace(read_input(current.clients[0], inputs[0]), closed=b"\x08")
+    at = HEADER_BYTES + 8 * current.server.scope.words
+    told = inputs[0][:at] + b"\x08" + inputs[0][at + 1 : -TAG_BYTES]
+    tag = current.clients[0]._enrolment.authenticator.tag(current.server.scope.terms.index, told)
     with pytest.raises(PeerError, match="names a member that does not exist"):
-        current.server.receive(0, write_input(current.clients[0], masked))
+        current.server.receive(0, told + tag)
     assert set(current.server.refused) == {0}

@@ -78,8 +78,9 @@ def test_a_tag_is_of_one_client_round_and_set_up() -> None:
     current, sent = inputs(cohort)
     machine, other = current.clients[HIT], current.clients[HIT + 1]
     masked = read_input(machine, sent[HIT])
-    forged = messages.encode_masked(masked, machine.scope, HIT, other._enrolment.authenticator)
-    with pytest.raises(PeerError, match=f"the tag on client {HIT}'s input is not its sender's"):
+    group, tags = cohort.group, other._enrolment.authenticator
+    forged = messages.encode_masked(masked, machine.scope, HIT, group, tags)
+    with pytest.raises(PeerError, match="the tag on its input is not its sender's"):
         current.server.receive(HIT, forged)
     keys = [current.clients[k]._enrolment.authenticator for k in range(N)]
     cohort.enrol()

@@ -247,13 +247,13 @@ def test_a_count_beside_the_masked_words_is_caught(monkeypatch: pytest.MonkeyPat
         mask(words, client, pairs, own)
 
     def with_count(
-        masked: Masked, scope: RoundScope, client: int, authenticator: Authenticator
+        masked: Masked, scope: RoundScope, client: int, group: Group, tags: Authenticator
     ) -> bytes:
         if client == 0:
             assert masked.following is not None
             vault = counts[-1].to_bytes(8, "big") + masked.following.vault[8:]
             masked = replace(masked, following=replace(masked.following, vault=vault))
-        return encode(masked, scope, client, authenticator)
+        return encode(masked, scope, client, group, tags)
 
     monkeypatch.setattr(round_module, "mask_input", counting)
     monkeypatch.setattr(messages, "encode_masked", with_count)

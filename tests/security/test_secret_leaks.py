@@ -40,7 +40,7 @@ def secrets_of(setups: Iterable[ClientSetup], rounds: Iterable[ClientRound]) -> 
             found.add(private(machine._held.channel_key))
     for each in rounds:
         held, channels = each._held, each._enrolment.channels
-        found.add(each._enrolment.authenticator._key.key)
+        found.add(each._enrolment.authenticator.key)
         found |= {channel._chain for channel in channels.values()}
         found |= {channel.pair_secret(each.scope.terms.index) for channel in channels.values()}
         if held is not None and held.prepared is not None:

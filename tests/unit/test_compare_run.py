@@ -113,6 +113,15 @@ def test_hiding_votes_changes_no_figure_of_a_row(trained: Train, secure: str) ->
     assert hidden.aggregation_seconds > trained(HARD).aggregation_seconds > 0
 
 
+def test_a_row_with_a_liar_is_about_the_honest_clients(trained: Train) -> None:
+    """Two of three; the liar's votes, and with them what all learn, are others."""
+    lied = trained(replace(MASKED, liar=3))
+    assert len(lied.accuracies) == 2
+    assert not lied.transcript.refused
+    assert not same(trained(MASKED), lied)
+    assert "owns a class" in lied.guarantee
+
+
 def test_another_method_does_change_them(trained: Train) -> None:
     assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
 

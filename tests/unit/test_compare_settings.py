@@ -85,6 +85,7 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("releases", "0", "1 or more", ["--releases", "0"]),
         ("releases", "7", "7,680 answers about 1,000 proxies take 8 or more", ["--releases", "7"]),
         ("aggregation", "'he'", "together with --secure-agg", ["--aggregation", "he"]),
+        ("liars", "True", "add --secure-agg", ["--liars"]),
     ],
 )
 def test_a_setting_that_is_not_allowed_gets_one_sentence(
@@ -188,6 +189,23 @@ def test_encryption_has_a_row_beside_the_masked_one() -> None:
         planned("--secure-agg", "--aggregation", "he", "--rows", "selective-fd-hard-he")
     )
     assert (spec.label, spec.secure) == ("Selective-FD hard + HE", "he")
+
+
+def test_liars_have_rows_of_their_own_that_nobody_attacks() -> None:
+    asked = Settings(dataset="digits", secure_agg=True, liars=True, out=Path("unused"))
+    found = {cell.row.key: cell for cell in cells(asked)}
+    at = list(found).index("selective-fd-hard-masks")
+    assert list(found)[at : at + 3] == [
+        "selective-fd-hard-masks",
+        "selective-fd-hard-masks-liar-1",
+        "selective-fd-hard-masks-liar-3",
+    ]
+    assert [bool(cell.attacks.names) for cell in list(found.values())[at:][:3]] == [
+        True,
+        False,
+        False,
+    ]
+    assert found["selective-fd-hard-masks-liar-3"].row.label.endswith("one liar at 3 x bound")
 
 
 def test_as_many_releases_as_the_run_asks_for_are_enough() -> None:

@@ -16,7 +16,7 @@ from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
 from secure_fd.broadcasts import Listener, Teller
 from secure_fd.client import Client
 from secure_fd.cohort import Alone
-from secure_fd.crypto.primitives import SERVER, IdentityKey
+from secure_fd.crypto.primitives import SERVER, AgreementKey, IdentityKey
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.own import clients_of, images_in, images_of
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError, PeerError
@@ -127,12 +127,14 @@ def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them() -> 
     """Every client has its identity and the pinned roster; no object is shared."""
     keys = {k: IdentityKey.generate(os.urandom) for k in range(4)}
     roster = Roster({k: key.public.raw for k, key in keys.items()})
-    session = Session(roster, b"votes", bytes(32), nonce=os.urandom(32))
+    key = AgreementKey.generate(os.urandom)
+    session = Session(roster, b"votes", bytes(32), os.urandom(32), key.public)
     clients = {
         k: Client(k, session.id, KEY.public, Quiet(), MaskedClient(SumParty(k, keys[k], session)))
         for k in keys
     }
-    server = Server(tuple(keys), session.id, KEY, Asking(), MaskedServer(SumServerParty(session)))
+    sums = MaskedServer(SumServerParty(session, key))
+    server = Server(tuple(keys), session.id, KEY, Asking(), sums)
 
     def hand(out: dict[int, list[bytes]]) -> None:
         for k, messages in out.items():
