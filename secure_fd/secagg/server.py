@@ -1,43 +1,36 @@
-"""How the server passes on what clients made for each other: whole arrays, never item by item.
+"""The server in the rounds of a session. Nothing here does input or output: bytes in, bytes out.
 
-The number of sealed shares and of opened ones is clients times neighbours, which for a complete
-graph grows with the square of the clients; so they are gathered by index.
+Rules:
+ 1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
+    the transport vouches for who sent it. Whoever sends something else is out of the round, and
+    the round goes on.
+ 2. A stage that is closed goes on with whoever answered, down to the quorum and, until the inputs
+    are in, the floor of their noise; below, the round ends, nothing is unmasked, and
+    MissingClientError says who was missing.
+ 3. Inputs are added as they come: the memory is one vector, however many clients there are.
+ 4. Every restored secret is checked against what its owner published. A decoded sum must lie in
+    -room .. survivors * bound + room in every lane; otherwise the round is void.
+ 5. A client whose shares do not open at more of its holders than may be corrupt, or than there
+    are to spare, has sealed garbage, and is in no later cohort of the set-up. So is whoever gave
+    wrong shares of more secrets than there may be corrupt dealers, sealed a vault that does not
+    open, or masked for another cohort or other terms.
+ 6. A round's number only grows. A round that ended is over; what clients have prepared for the
+    next one stays.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from functools import lru_cache
-from itertools import combinations, islice
 from typing import Final, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import (
-    PUBLIC_BYTES,
-    AgreementKey,
-    Authenticator,
-    Keystream,
-    SecretHolder,
-)
+from secure_fd.crypto.primitives import AgreementKey, Authenticator, SecretHolder
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import IntArray, UnitArray, WordArray
+from secure_fd.knowledge import UnitArray
 from secure_fd.secagg import messages
-from secure_fd.secagg.masks import (
-    commit_seed,
-    mask_words,
-    open_vault,
-    pair_stream,
-    point_of,
-    round_key,
-    self_stream,
-)
 from secure_fd.secagg.memory import Keep, Memory
-from secure_fd.secagg.messages import SEALED_BYTES, Prepare
+from secure_fd.secagg.routes import OpenedShares, Routes
 from secure_fd.secagg.session import (
     Group,
     MessageType,
@@ -49,323 +42,7 @@ from secure_fd.secagg.session import (
     message_type,
 )
 from secure_fd.secagg.setup import ServerSetup, input_authenticator
-
-Bytes = NDArray[np.uint8]
-_SHARE: Final = shamir.ELEMENT_BYTES
-_ROWS_AT_ONCE: Final = 256
-"""Clients whose mail is gathered at a time, so that only their copy exists beside the original."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Routes:
-    """A group's graph as index arrays; rows and entries are places in the list of members.
-
-    neighbours: [n, k]. back: [n, k], the column at which a neighbour lists the row's member.
-    holders, slots: [n, k + 1], the same for holders. places: by client, its row; members: [n],
-    by row, its client.
-    """
-
-    group: Group
-    neighbours: IntArray = field(init=False, repr=False)
-    back: IntArray = field(init=False, repr=False)
-    holders: IntArray = field(init=False, repr=False)
-    slots: IntArray = field(init=False, repr=False)
-    places: Mapping[int, int] = field(init=False, repr=False)
-    members: IntArray = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        members = self.group.members
-        places = {member: place for place, member in enumerate(members)}
-        near = _rows(places, [self.group.neighbours(member) for member in members])
-        held = _rows(places, [self.group.holders(member) for member in members])
-        for name, value in (
-            ("neighbours", near),
-            ("back", _mirror(near)),
-            ("holders", held),
-            ("slots", _mirror(held)),
-            ("places", places),
-            ("members", np.array(members, dtype=np.int64)),
-        ):
-            object.__setattr__(self, name, value)
-
-    def relay(self, prepared: Mapping[int, Prepare]) -> dict[int, bytes]:
-        """By client of the cohort, its neighbours' round keys and the shares sealed for it."""
-        n, k = self.neighbours.shape
-        packed = np.frombuffer(b"".join(p.key + p.sealed for p in prepared.values()), np.uint8)
-        packed = packed.reshape(len(prepared), -1)
-        keys, sealed = (
-            packed[:, :PUBLIC_BYTES],
-            packed[:, PUBLIC_BYTES:].reshape(-1, k, SEALED_BYTES),
-        )
-        at = np.zeros(n, dtype=np.int64)  # a member that did not prepare is cut out below
-        at[[self.places[client] for client in prepared]] = np.arange(len(prepared))
-        there, complete, relayed = self._mask(prepared), len(prepared) == n, {}
-        for start in range(0, n, _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            peers = self.neighbours[part]
-            packs = at[peers]
-            table = np.concatenate((keys[packs], sealed[packs, self.back[part]]), axis=2)
-            for client, row, near in zip(self.group.members[part], table, peers, strict=True):
-                if complete:
-                    relayed[client] = row.tobytes()
-                elif client in prepared:
-                    relayed[client] = row[there[near]].tobytes()
-        return relayed
-
-    def _mask(self, clients: Mapping[int, object]) -> NDArray[np.bool_]:
-        there = np.zeros(len(self.group.members), dtype=np.bool_)
-        there[[self.places[client] for client in clients]] = True
-        return there
-
-
-class OpenedShares:
-    """The shares that holders gave away in one round, to be looked up by owner.
-
-    closed: by holder, the owners whose shares it could not open, and so has none of.
-    """
-
-    __slots__ = ("_asked", "_closed", "_given", "_owners", "_routes", "_untrue")
-
-    def __init__(
-        self, routes: Routes, cohort: Mapping[int, object], closed: Mapping[int, Collection[int]]
-    ) -> None:
-        self._routes = routes
-        self._owners = routes._mask(cohort)[routes.holders]
-        self._asked: list[int] = self._owners.sum(axis=1).tolist()
-        self._given: dict[int, bytes] = {}
-        self._untrue: set[int] = set()
-        self._closed = {holder: owners for holder, owners in closed.items() if owners}
-
-    def asked_of(self, holder: int) -> int:
-        """How many shares a holder is to give: one for every owner of the cohort."""
-        return self._asked[self._routes.places[holder]]
-
-    def add(self, holder: int, shares: bytes) -> None:
-        """Take a holder's shares, in the order of their owners."""
-        self._given[holder] = shares
-
-    def distrust(self, holder: int) -> None:
-        """Ask this holder for nothing any more: a share of it was wrong."""
-        self._untrue.add(holder)
-
-    def gather(self, owners: Sequence[int], threshold: int) -> tuple[IntArray, Bytes]:
-        """For each owner, `threshold` of the shares of its secret.
-
-        Columns [o, t] among the owner's holders, or [1, t] where they are the same for all;
-        encoded shares [o, t, 32]. MissingClientError where fewer came in.
-        """
-        rows = [self._routes.places[owner] for owner in owners]
-        held, slots = self._routes.holders[rows], self._routes.slots[rows]
-        if self._complete:
-            columns = np.arange(threshold)[None]
-        else:
-            columns = self._columns(owners, self._there()[held, slots], threshold)
-        line = np.arange(len(rows))[:, None]
-        return columns, self._table()[held[line, columns], slots[line, columns]]
-
-    def of(self, owner: int) -> dict[int, tuple[int, int]]:
-        """By holder that gave one, the place of the owner's share among its holders, and it."""
-        row = self._routes.places[owner]
-        held, slots = self._routes.holders[row], self._routes.slots[row]
-        there, table = self._there()[held, slots], self._table()[held, slots]
-        return {
-            self._routes.group.members[held[at]]: (at, int.from_bytes(table[at].tobytes(), "big"))
-            for at in np.flatnonzero(there).tolist()
-        }
-
-    @property
-    def _complete(self) -> bool:
-        everybody = len(self._given) == len(self._routes.members)
-        return everybody and not self._closed and not self._untrue
-
-    def _there(self) -> NDArray[np.bool_]:
-        """[n, k + 1], whether the row's member gave a share of the secret in this slot."""
-        there = self._owners & self._routes._mask(self._given)[:, None]
-        places = self._routes.places
-        for holder, owners in self._closed.items():
-            closed = self._routes._mask(dict.fromkeys(owners))
-            there[places[holder]] &= ~closed[self._routes.holders[places[holder]]]
-        there[[places[holder] for holder in self._untrue]] = False
-        return there
-
-    def _columns(self, owners: Sequence[int], there: NDArray[np.bool_], threshold: int) -> IntArray:
-        """[o, t] the first holders that answered."""
-        for owner, count in zip(owners, there.sum(axis=1).tolist(), strict=True):
-            if count < threshold:
-                raise MissingClientError(
-                    f"{count} shares of client {owner}'s secret came in; {threshold} open it"
-                )
-        return np.argsort(~there, axis=1, kind="stable")[:, :threshold]
-
-    def _table(self) -> Bytes:
-        """[n, k + 1, 32], the share that the row's member gave of each secret it holds."""
-        # Assignment by a mask runs row by row, so the shares must come in the members' order.
-        shares = b"".join(self._given[holder] for holder in sorted(self._given))
-        flat = np.frombuffer(shares, np.uint8)
-        shape = (*self._owners.shape, _SHARE)
-        if flat.size == math.prod(shape):
-            return flat.reshape(shape)
-        table = np.zeros(shape, dtype=np.uint8)
-        given = self._owners & self._routes._mask(self._given)[:, None]
-        table[given] = flat.reshape(-1, _SHARE)
-        return table
-
-
-def _rows(places: Mapping[int, int], lists: Sequence[Sequence[int]]) -> IntArray:
-    return np.array([[places[peer] for peer in row] for row in lists], dtype=np.int64)
-
-
-def _mirror(table: IntArray) -> IntArray:
-    """[n, k] columns: table[table[i, j], mirror[i, j]] == i, for a symmetric, ascending table."""
-    n, k = table.shape
-    source = np.repeat(np.arange(n), k)
-    order = np.lexsort((source, table.reshape(-1)))
-    columns = np.empty(n * k, dtype=np.int64)
-    columns[order] = np.arange(n * k) % k
-    return columns.reshape(n, k)
-
-
-# What the server does with the shares: restore secrets, check them, and take the masks off.
-#
-# A restored secret is checked against what its owner published for the round. Where it is another,
-# the spare shares correct it and name who gave wrong ones; where they do not suffice, the round is
-# void.
-
-
-_STREAMS_AT_ONCE: Final = 512
-"""Ciphers that are open at a time: memory must not grow with the number of pairs."""
-_MOST_SUBSETS: Final = 1000
-"""Sets of holders that are tried for a secret where a code cannot correct its shares."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unmasking:
-    """All that ends a round: what its cohort prepared, who survived, the shares that came in.
-
-    liars: the holders of wrong shares, as they are found.
-    """
-
-    scope: RoundScope
-    group: Group
-    prepared: Mapping[int, Prepare] = field(repr=False)
-    survivors: tuple[int, ...]
-    shares: OpenedShares = field(repr=False)
-    liars: set[int] = field(default_factory=set)
-
-    @property
-    def dropped(self) -> tuple[int, ...]:
-        """The clients of the cohort whose input did not come."""
-        return tuple(sorted(set(self.prepared) - set(self.survivors)))
-
-    def unmask(self, total: WordArray) -> None:
-        """Take every survivor's self mask, and all masks of the dropped, off `total` in place.
-
-        MissingClientError where a secret has too few shares, GarbledSumError where too many are
-        wrong.
-        """
-        secrets = self._restore()
-        for start in range(0, len(self.survivors), _STREAMS_AT_ONCE):
-            part = self.survivors[start : start + _STREAMS_AT_ONCE]
-            mask_words(total, [], [self_stream(self.scope, k, secrets[k]) for k in part])
-        for client in self.dropped:
-            added, subtracted = self._left_behind(client, secrets[client])
-            mask_words(total, added, subtracted)
-
-    def _left_behind(self, client: int, root: int) -> tuple[list[Keystream], list[Keystream]]:
-        """The streams to add and to subtract, so that a dropped client's pairs cancel."""
-        place, sent = self.scope.place, self.prepared[client]
-        alive = set(self.survivors)
-        peers = [peer for peer in self.group.neighbours(client) if peer in alive]
-        key = round_key(place, client, root)
-        secrets = open_vault(self.group, place, client, root, sent.vault)
-        streams = {
-            peer: pair_stream(self.scope, client, peer, key, self.prepared[peer].key, secrets[peer])
-            for peer in peers
-        }
-        # Survivor v added the stream where v < client, and subtracted it where v > client.
-        added = [stream for peer, stream in streams.items() if peer > client]
-        subtracted = [stream for peer, stream in streams.items() if peer < client]
-        return added, subtracted
-
-    def _restore(self) -> dict[int, int]:
-        """By client of the cohort, the one secret of it that its holders opened."""
-        owners, alive = sorted(self.prepared), set(self.survivors)
-        columns, shares = self.shares.gather(owners, self.group.threshold)
-        secrets = {}
-        each = np.broadcast_to(columns, (len(owners), columns.shape[1]))  # may be one row for all
-        for owner, row, opened in zip(owners, each, shares, strict=True):
-            packed = opened.tobytes()
-            starts = range(0, len(packed), _SHARE)
-            elements = [int.from_bytes(packed[at : at + _SHARE], "big") for at in starts]
-            secret = shamir.combine(_weights(row.tobytes()), elements)
-            if not self._fits(owner, secret, owner in alive):
-                secret = self._corrected(owner, owner in alive)
-            secrets[owner] = secret
-        return secrets
-
-    def _fits(self, owner: int, secret: int, alive: bool) -> bool:
-        """Whether it is what the owner published for the round."""
-        place, sent = self.scope.place, self.prepared[owner]
-        if alive:
-            return commit_seed(place, owner, secret) == sent.commitment
-        return round_key(place, owner, secret).public == sent.key
-
-    def _corrected(self, owner: int, alive: bool) -> int:
-        """The owner's secret, from all shares of it; who gave a wrong one is not asked again."""
-        given = self.shares.of(owner)
-        holders = list(given)
-        places = [given[holder][0] for holder in holders]
-        points, values = [point_of(place) for place in places], [given[k][1] for k in holders]
-        least = self.group.threshold
-        if self.liars and len(places) >= least:  # the rest is mostly right, and decoding is slow
-            first = np.array(places[:least], dtype=np.int64).tobytes()
-            secret = shamir.combine(_weights(first), values[:least])
-            if self._fits(owner, secret, alive):
-                return secret
-        found = shamir.correct(points, values, least)
-        if found is not None and self._fits(owner, found[0], alive):
-            for at in found[1]:
-                self.liars.add(holders[at])
-                self.shares.distrust(holders[at])
-            return found[0]
-        for chosen in islice(combinations(range(len(points)), least), _MOST_SUBSETS):
-            weights = shamir.weights_at_zero([points[at] for at in chosen])
-            secret = shamir.combine(weights, [values[at] for at in chosen])
-            if self._fits(owner, secret, alive):
-                return secret
-        raise GarbledSumError(
-            f"the shares of client {owner}'s secret restore another one; more are wrong, or were "
-            f"dealt wrong, than {len(points) - least} spare ones can tell"
-        )
-
-
-@lru_cache(maxsize=256)
-def _weights(columns: bytes) -> tuple[int, ...]:
-    """The weights at zero of some holders, given by their places among all, 64 bits each.
-
-    Public; where nobody is missing the same for every secret of a session.
-    """
-    places = np.frombuffer(columns, dtype=np.int64).tolist()
-    return shamir.weights_at_zero([point_of(place) for place in places])
-
-
-# The server in the rounds of a session. Nothing here does input or output: bytes in, bytes out.
-#
-# Rules:
-#  1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
-#     the transport vouches for who sent it. Whoever sends something else is out of the round, and
-#     the round goes on.
-#  2. A stage that is closed goes on with whoever answered, down to the quorum and, until the inputs
-#     are in, the floor of their noise; below, the round ends, nothing is unmasked, and
-#     MissingClientError says who was missing.
-#  3. Inputs are added as they come: the memory is one vector, however many clients there are.
-#  4. Every restored secret is checked against what its owner published. A decoded sum must lie in
-#     -room .. survivors * bound + room in every lane; otherwise the round is void.
-#  5. A client whose shares do not open at more of its holders than may be corrupt, or than there
-#     are to spare, has sealed garbage, and is in no later cohort of the set-up. So is whoever gave
-#     a wrong share.
-#  6. A round's number only grows. A round that ended is over; what clients have prepared for the
-#     next one stays.
+from secure_fd.secagg.unmasking import Unmasking
 
 
 class ServerState(Enum):
@@ -663,6 +340,8 @@ class ServerRound:
     def _add_masked(self, sender: int, data: bytes) -> None:
         inputs = self._enrolled.inputs[sender]
         masked = messages.decode_masked(data, self._form, sender, self._group, inputs)
+        if not self._prepared.keys() >= set(masked.closed):
+            raise PeerError(f"client {sender} complains of clients that are not in the cohort")
         self._sum += masked.words
         self._cohort_signatures[sender] = masked.cohort
         self._closed[sender] = masked.closed
@@ -710,8 +389,7 @@ class ServerRound:
             # round by silence. One complaint alone is one word against another.
             corrupt, spare = 2 * threshold - len(holders) - 1, len(holders) - threshold
             if accusers > max(1, min(corrupt, spare)):
-                self._enrolled.barred[owner] = f"{accusers} of its holders could not open its seals"
-                self._following.pop(owner, None)
+                self._bar(owner, f"{accusers} of its holders could not open its seals")
             if len(holders.intersection(survivors)) - accusers < threshold:
                 lost.append(owner)
         if lost:
@@ -739,15 +417,35 @@ class ServerRound:
         try:
             unmasking.unmask(self._sum)
             self._total = self._unpacked()
-        except MissingClientError:
-            raise
         except PeerError as error:
+            self._name_others()
             raise GarbledSumError(f"the round is void: {error}") from error
         finally:
-            for liar in sorted(unmasking.liars):
-                self._enrolled.barred[liar] = "it gave a wrong share"
-                self._following.pop(liar, None)
+            for client, what in unmasking.frauds.items():
+                self._bar(client, what)
+            for client in unmasking.liars:
+                self._bar(client, "it gave wrong shares")
         return {}, ServerState.DONE
+
+    def _bar(self, client: int, what: str) -> None:
+        """Leave a client out of all later cohorts of the set-up."""
+        self._enrolled.barred[client] = what
+        self._following.pop(client, None)
+
+    def _name_others(self) -> None:
+        """Bar the survivors that did not sign this cohort under these terms.
+
+        Their signatures are checked only here, where the total shows that something was wrong.
+        """
+        there = encode_set(self._prepared, self._group.members)
+        for client in self.survivors:
+            text = messages.cohort_text(self.scope, client, self._group, there)
+            try:
+                self.scope.session.roster[client].verify(
+                    self._cohort_signatures[client], text, f"client {client}'s cohort"
+                )
+            except PeerError as error:
+                self._bar(client, str(error))
 
     def _unpacked(self) -> UnitArray:
         terms = self.scope.terms
