@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_
 from experiments.rows import RowSpec
 from experiments.study import Store, check_out
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import IMAGE_SETS
+from secure_fd.recipes import IMAGE_SETS, one_lesson
 
 MASKED_ROWS = [
     "fedavg",
@@ -290,3 +291,17 @@ def test_a_method_of_ones_own_that_was_edited_is_run_again(
         [cell] = cells(settings)
         paths.append(Store(tmp_path, STUDY).path(cell))
     assert paths[0] != paths[1]
+
+
+@pytest.mark.parametrize("dataset", ["mnist5k", "digits", "mnist"])
+def test_a_noisy_head_teaches_no_more_images_than_a_row_has_time_for(dataset: str) -> None:
+    """Nor more than the image set's own recipe; without noise the comparison shows heads alone."""
+    row = RowSpec("heads", "hard", "masks", "record")
+    terms = replace(planned("--secure-agg", "--dp-eps", "4").terms, dataset=dataset)
+    taught = terms.run(row, 0).schedule
+    own = one_lesson(IMAGE_SETS[dataset].proxies, image_set=dataset).schedule
+    seen, most = (s.proxy_steps * s.sgd.distillation_batch for s in (taught, own))
+    assert 0 < seen <= min(most, 600 * 64)
+    assert taught.augment == own.augment
+    silent = replace(terms, epsilon=None).run(row, 0)
+    assert silent.schedule.proxy_steps == 0
