@@ -21,7 +21,7 @@ Rules:
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 
@@ -277,18 +277,14 @@ class ServerRound:
         PeerError for any that the stage does not take; whoever sent it is out of the round, but
         for one that it has answered already.
         """
-        due = _INBOUND.get(self._state)
-        if due is None:
+        if self._state not in _INBOUND:
             raise PeerError(f"no message is allowed in state {self._state.name}")
         if sender not in self._asked or sender in self.refused:
             raise PeerError(f"client {sender} was not asked in state {self._state.name}")
         if sender in self._spoke:
             raise PeerError(f"client {sender} sent a second message in one stage")
-        kind, take = due
         try:
-            if data[2:4] != kind:
-                self._refuse(sender, data)
-            take(self, sender, data)
+            self._take(sender, data)
         except PeerError as error:
             self.refused[sender] = str(error)
             self._answered.discard(sender)
@@ -296,10 +292,12 @@ class ServerRound:
         self._answered.add(sender)
         self._spoke.add(sender)
 
-    def _refuse(self, sender: int, data: bytes) -> NoReturn:
-        """A message of another type than the stage's."""
-        kind = message_type(data, self.scope.place, sender)
-        raise PeerError(f"a {kind.name} message is not allowed in state {self._state.name}")
+    def _take(self, sender: int, data: bytes) -> None:
+        kind, take = _INBOUND[self._state]
+        if data[2:4] != kind:
+            named = message_type(data, self.scope.place, sender).name
+            raise PeerError(f"a {named} message is not allowed in state {self._state.name}")
+        take(self, sender, data)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage; what to send to each client, empty once the round is done.

@@ -38,9 +38,10 @@ from secure_fd.secagg import messages
 from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState, _Held
 from secure_fd.secagg.masks import NO_SHARES, RoundSecrets
 from secure_fd.secagg.messages import SEALED_BYTES
-from secure_fd.secagg.server import ServerRound, ServerState, Unmasking
+from secure_fd.secagg.server import ServerRound, ServerState
 from secure_fd.secagg.session import HEADER_BYTES as HEADER
 from secure_fd.secagg.session import MessageType, Place, RoundTerms, encode_set
+from secure_fd.secagg.unmasking import Unmasking
 from tests.secagg_cohort import Cohort, flip, listed, random_values, sign_story
 
 N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from secure_fd.crypto.primitives import TAG_BYTES
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.messages import SEALED_BYTES

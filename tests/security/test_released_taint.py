@@ -39,7 +39,7 @@ from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit
 from secure_fd.protection.record import RecordGuard, RecordRules, RecordUnit
 from secure_fd.recipes import Sizes
 from secure_fd.selection.density import ReferenceSettings
-from tests.small_federation import BRIEF, faults, participants, run
+from tests.small_federation import BRIEF, faults, participants
 
 SMALL = ReferenceSettings(ranks=(20,), n_features=100)
 FAULTS = {0: {1: Stage.INPUT}, 1: {2: Stage.UNMASK}}
@@ -139,7 +139,9 @@ class Case:
             )
             taps = [Tapped(client) for client in made.clients]
             made.clients[:] = taps  # type: ignore[assignment]
-            run(made, 2)
+            refused = [why for report in made.rounds(2) for _, why in report.refused]
+            if refused:
+                raise LocalError(refused[0])
         return [tap.sent for tap in taps], flatten(made.models[0]).numpy()
 
     def both(

@@ -72,7 +72,7 @@ def test_two_that_misbehave_in_different_stages_cost_two() -> None:
     current.clients = {k: current.clients[k] for k in range(8) if k != 0}
     inbound = current.deliver(outbound, without=(0,))
     inputs = current.answer(inbound)
-    with pytest.raises(PeerError, match="the tag on client 1's input"):
+    with pytest.raises(PeerError, match="the tag on its input"):
         current.server.receive(1, flip(inputs[1], -20))
     inbound = current.deliver(inputs, without=(1,))
     while not current.server.finished:

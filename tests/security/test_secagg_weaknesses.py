@@ -28,6 +28,7 @@ from secure_fd.secagg.session import (
     HEADER_BYTES,
     MAX_BOUND,
     Floors,
+    Group,
     MessageType,
     RoundScope,
     RoundTerms,
