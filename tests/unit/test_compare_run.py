@@ -119,7 +119,7 @@ def test_a_row_with_a_liar_is_about_the_honest_clients(trained: Train) -> None:
     assert len(lied.accuracies) == 2
     assert not lied.transcript.refused
     assert not same(trained(MASKED), lied)
-    assert "owns a class" in lied.guarantee
+    assert "speak for a class that it alone holds" in lied.guarantee
 
 
 def test_another_method_does_change_them(trained: Train) -> None:

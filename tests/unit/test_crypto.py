@@ -168,7 +168,7 @@ def test_a_context_is_laid_out_as_documented() -> None:
 
 
 def test_a_purpose_has_a_word_of_its_own_and_parties_are_no_clients() -> None:
-    assert len({purpose.value for purpose in Purpose}) == len(Purpose) == 21
+    assert len({purpose.value for purpose in Purpose}) == len(Purpose) == 22
     assert MAX_CLIENT < SERVER < EVERYONE < 2**32
 
 
