@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types unit evidence evidence-check clean
+# `make test-long` has what is too slow for every change: 200 set-ups of 300 clients, ten minutes of fuzzing.
+.PHONY: demo test test-long lint types unit evidence evidence-check clean
 
 demo: $(STAMP)
 	$(BIN)/python experiments/privacy_compare.py --secure-agg --dp-eps 4
@@ -21,6 +22,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile  # a file's fixtures are made once
+
+test-long: test
+	OMP_NUM_THREADS=1 SECURE_FD_SETUPS=200 $(BIN)/python -m pytest tests/properties/test_setup_success.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 10
 
 evidence: $(STAMP)  # measures stale figures again; interrupt it and go on at any time
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.evidence refresh --workers 2

@@ -438,16 +438,17 @@ class RoundServer:
         self.collector.prepared.pop(client, None)
 
     def _after_unmask(self, _: list[int]) -> tuple[str, dict[int, bytes]]:
-        liars: set[int] = set()
-        secrets = {owner: self._restored(owner, liars) for owner in sorted(self.prepared)}
+        wrong: dict[int, set[int]] = {}
+        secrets = {owner: self._restored(owner, wrong) for owner in sorted(self.prepared)}
         for client, secret in secrets.items():
             if client in self.survivors:
                 key = plain.self_mask_key(self.group.terms.id, self.terms.encoded, client, secret)
                 self._total = added(self._total, -1, plain.stream(key, len(self._total)))
             else:
                 self._remove_pairs(client, secret)
-        for liar in liars:
-            self._bar(liar)
+        for holder, owners in wrong.items():
+            if len(owners) > self.group.foes:
+                self._bar(holder)
         shape, terms = self.terms.shape(self.group), self.terms
         self.sum, outside = plain.lanes_of(self._total, terms.length, *shape)
         require(max(self.sum) <= len(self.survivors) * terms.bound + terms.room, "limit")
@@ -455,12 +456,12 @@ class RoundServer:
         self.stage = "DONE"
         return "UNMASK", {}
 
-    def _restored(self, owner: int, liars: set[int]) -> bytes:
+    def _restored(self, owner: int, wrong: dict[int, set[int]]) -> bytes:
         group, t = self.group, self.group.threshold
         shares = {
             at + 1: int.from_bytes(self._given[holder][owner], "big") % plain.PRIME
             for at, holder in enumerate(group.holders(owner))
-            if holder in self._given and owner not in self.closed[holder] and holder not in liars
+            if holder in self._given and owner not in self.closed[holder]
         }
         require(len(shares) >= t, "too few")
         first = plain.combine({at: shares[at] for at in list(shares)[:t]})
@@ -468,7 +469,8 @@ class RoundServer:
             return plain.element(first)
         found = plain.decoded(shares, t)
         if found is not None and self._fits(owner, found[0]):
-            liars.update(group.holders(owner)[at - 1] for at in found[1])
+            for at in found[1]:
+                wrong.setdefault(group.holders(owner)[at - 1], set()).add(owner)
             return plain.element(found[0])
         for part in combinations(shares, t):
             secret = plain.combine({at: shares[at] for at in part})
