@@ -89,7 +89,7 @@ def test_masks_leave_the_same_guess_for_every_client_and_say_so() -> None:
 
 def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.server.mask_words", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     history = run(MaskedSum(3))
     assert all(record.uploads is None for record in history.distillation)
     result = ATTACK.score(ATTACK.run(server_view(history, public()), 0), HISTOGRAMS, 0)
