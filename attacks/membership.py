@@ -19,6 +19,7 @@ from secure_fd.knowledge import IntArray
 from secure_fd.methods.survey import BOUND
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.training import predict
+from secure_fd.transcript import Float32Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,6 +298,28 @@ def likelihood_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
     return _log_normal(seen, inside, variances[0]) - _log_normal(seen, outside, variances[1])
 
 
+def shrunk_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] the same, a candidate's two means apart by no more than its shadows can tell.
+
+    Between three runs with it and three without, a candidate's own difference is mostly luck. It is
+    drawn to the mean difference of all candidates, by how much of the differences' variance the
+    runs' own explains (empirical Bayes; Efron and Morris 1973).
+
+    >>> inside = np.array([[False], [False], [True], [True]])
+    >>> shadows = Shadows(np.array([[0.0], [1.0], [2.0], [3.0]]), inside)
+    >>> shrunk_ratio(np.array([1.5]), shadows).tolist()
+    [0.0]
+    """
+    inside, outside = shadows.means
+    variances = _variances(shadows)
+    luck = variances[0] / shadows.inside.sum(axis=0) + variances[1] / (~shadows.inside).sum(axis=0)
+    apart, middle = inside - outside, (inside + outside) / 2
+    true = max(0.0, float(apart.var() - luck.mean()))
+    half = (apart.mean() + true / (true + luck) * (apart - apart.mean())) / 2
+    of_members = _log_normal(seen, middle + half, variances[0])
+    return of_members - _log_normal(seen, middle - half, variances[1])
+
+
 def one_sided(seen: FloatArray, shadows: Shadows) -> FloatArray:
     """[N] deviations above the mean of shadows without the candidate; no others are used."""
     _, outside = shadows.means
@@ -341,17 +364,29 @@ class OfflineLiRA(LiRA):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UploadLiRA(LiRA):
-    """On the parameters that a client sent: what a server without masks reads of FedAvg."""
+    """On the parameters that a client sent: what a server without masks reads of FedAvg.
+
+    Of every round that the transcript kept (`Federation(keep_uploads=True)`; else the newest
+    alone), a candidate's mean phi: noise of single rounds averages out, and no round needs a weight
+    that few shadows could teach.
+    """
 
     name = "lira-upload"
     title = "Membership: LiRA on a client's upload"
     needs = (frozenset({Capability.CLIENT_PARAMETERS}),)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
-        """[N] phi of the client's newest upload, which the attacker runs by itself."""
+        """[N] mean phi of the client's uploads, which the attacker runs by itself."""
         view.require_any(*self.needs)
-        parameters = torch.from_numpy(view.client_parameters()[self.owner].copy())
-        sent = network(view.public, parameters)
+        sent = view.uploads_by_round(self.owner)
+        return np.asarray(np.mean([self._phi(view.public, own) for own in sent], axis=0))
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """The likelihood ratio with differences shrunk."""
+        return shrunk_ratio(seen, shadows)
+
+    def _phi(self, public: Public, parameters: Float32Array) -> FloatArray:
+        sent = network(public, torch.from_numpy(parameters.copy()))
         return confidence(predict(sent, self.candidates.images), self.candidates.labels)
 
 

@@ -225,7 +225,9 @@ def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], 
     if row.noise:
         batch = scale.schedule.sgd.local_batch
         optimiser = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
-    runner = Federation(members, None, FedAvg(optimiser, scale.fedavg_steps), seed=own)
+    # Six megabytes a run at full scale: the server keeps what it saw, and so does its attacker.
+    method = FedAvg(optimiser, scale.fedavg_steps)
+    runner = Federation(members, None, method, seed=own, keep_uploads=True)
     runner.fit(scale.private_steps // scale.fedavg_steps)
     final = runner.models[0]
     return Played(runner.transcript, (final,) * scale.clients, accuracy(final, made.test))
