@@ -291,6 +291,12 @@ def confidence(probabilities: Tensor | FloatArray, labels: Tensor) -> FloatArray
     return np.asarray(np.log(np.maximum(p[own], _TINY)) - np.log(np.maximum(rest, _TINY)))
 
 
+_RIDGE = 1e-3
+"""Of the mean variance: signals that always answer alike must not blow up the direction."""
+_LEAST = 1e-12
+"""Variance that counts as none: of rounding alone."""
+
+
 def likelihood_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
     """[N] log N(phi; in) - log N(phi; out), each candidate's own means and one variance a side."""
     inside, outside = shadows.means
@@ -318,6 +324,21 @@ def shrunk_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
     half = (apart.mean() + true / (true + luck) * (apart - apart.mean())) / 2
     of_members = _log_normal(seen, middle + half, variances[0])
     return of_members - _log_normal(seen, middle - half, variances[1])
+
+
+def discriminant(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] signals [N, d] along Fisher's direction, each from the middle of its candidate's means.
+
+    One direction for all candidates: the mean difference between runs with and without them.
+    """
+    inside, outside = shadows.means
+    residuals, spare = np.concatenate(shadows.residuals), sum(shadows.freedom())
+    spread = residuals.T @ residuals / spare
+    ridge = _RIDGE * max(float(np.trace(spread)) / len(spread), _LEAST)
+    direction = solve(
+        spread + ridge * np.eye(len(spread)), (inside - outside).mean(axis=0), assume_a="pos"
+    )
+    return np.asarray((seen - (inside + outside) / 2) @ direction)
 
 
 def one_sided(seen: FloatArray, shadows: Shadows) -> FloatArray:
@@ -465,10 +486,6 @@ class LossThreshold(LiRA):
         return np.asarray(seen - (inside.mean() + outside.mean()) / 2)
 
 
-_RIDGE = 1e-3
-"""Of the mean variance: neighbours that always answer alike must not blow up the direction."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class IndirectMembership(ShadowAttack):
     """Membership from answers about *other* points: no candidate is asked about.
@@ -513,14 +530,7 @@ class IndirectMembership(ShadowAttack):
         A candidate's own difference between 7 runs and 7 is mostly noise; the mean difference over
         all candidates is not, so it weighs the neighbours, and a candidate's own means centre it.
         """
-        inside, outside = shadows.means
-        residuals, spare = np.concatenate(shadows.residuals), sum(shadows.freedom())
-        spread = residuals.T @ residuals / spare
-        ridge = _RIDGE * max(float(np.trace(spread)) / len(spread), np.finfo(np.float64).tiny)
-        direction = solve(
-            spread + ridge * np.eye(len(spread)), (inside - outside).mean(axis=0), assume_a="pos"
-        )
-        return np.asarray((seen - (inside + outside) / 2) @ direction)
+        return discriminant(seen, shadows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,6 +25,7 @@ from attacks.base import (
 )
 from attacks.fit import label_function
 from attacks.label_only import LabelAttack, LabelOnlySettings
+from attacks.label_shadows import ShadowedLabels
 from attacks.membership import (
     RMIA,
     Game,
@@ -320,6 +321,15 @@ class Arena:
             oracles[Capability.QUERY_SCORES] = Oracle(answers[client], most)
         return outsider_view(self.runs[run].transcript, public, oracles)
 
+    def labels(self, run: int, client: int | None) -> View:
+        """Someone who is told the labels alone of the network that is deployed at a client."""
+        networks = self.runs[run].networks
+        oracles: dict[Capability, Oracle] = {}
+        if networks and client is not None:
+            answer = label_function(networks[client])
+            oracles[Capability.QUERY_FINAL_MODEL] = LabelOracle(answer, _UNCAPPED)
+        return outsider_view(self.runs[run].transcript, self.made.public, oracles)
+
     def server(self, run: int, client: int | None) -> View:  # noqa: ARG002 - of all clients
         """The server, honest but curious."""
         return server_view(self.runs[run].transcript, self.made.public)
@@ -479,10 +489,12 @@ def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
         for variant in zip(*prepared.label_only, strict=True)
     }
     uploads = [UploadLiRA(own, k) for k, own in candidates]
+    asked = [ShadowedLabels.prepare(prepared.public, own, k) for k, own in candidates]
     student = StudentLiRA(prepared.game.pool.candidates, training=fit.QUICK)
     return {
         **shadows,
         **labels,
+        ShadowedLabels.name: partial(arena.played_out, asked, arena.labels),
         UploadLiRA.name: partial(arena.played_out, uploads, arena.server),
         IndirectMembership.name: partial(arena.played_out, prepared.indirect, arena.server),
         _BROADCAST.name: partial(arena.played_out, prepared.indirect, arena.client, _BROADCAST),
