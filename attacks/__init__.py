@@ -41,6 +41,7 @@ ATTACKS: Mapping[str, str] = {
     "label-only-noise": "attacks.label_only:LabelOnlyNoise",
     "label-only-boundary": "attacks.label_only:LabelOnlyBoundary",
     "label-only-gap": "attacks.label_only:LabelOnlyGap",
+    "label-only-shadows": "attacks.label_shadows:ShadowedLabels",
     "tracing": "attacks.tracing:Tracing",
     "mean-image": "attacks.class_sums:MeanImage",
     "generator-membership": "attacks.generator:GeneratorMembership",

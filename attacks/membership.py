@@ -19,6 +19,7 @@ from secure_fd.knowledge import IntArray
 from secure_fd.methods.survey import BOUND
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.training import predict
+from secure_fd.transcript import Float32Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,11 +291,54 @@ def confidence(probabilities: Tensor | FloatArray, labels: Tensor) -> FloatArray
     return np.asarray(np.log(np.maximum(p[own], _TINY)) - np.log(np.maximum(rest, _TINY)))
 
 
+_RIDGE = 1e-3
+"""Of the mean variance: signals that always answer alike must not blow up the direction."""
+_LEAST = 1e-12
+"""Variance that counts as none: of rounding alone."""
+
+
 def likelihood_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
     """[N] log N(phi; in) - log N(phi; out), each candidate's own means and one variance a side."""
     inside, outside = shadows.means
     variances = _variances(shadows)
     return _log_normal(seen, inside, variances[0]) - _log_normal(seen, outside, variances[1])
+
+
+def shrunk_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] the same, a candidate's two means apart by no more than its shadows can tell.
+
+    Between three runs with it and three without, a candidate's own difference is mostly luck. It is
+    drawn to the mean difference of all candidates, by how much of the differences' variance the
+    runs' own explains (empirical Bayes; Efron and Morris 1973).
+
+    >>> inside = np.array([[False], [False], [True], [True]])
+    >>> shadows = Shadows(np.array([[0.0], [1.0], [2.0], [3.0]]), inside)
+    >>> shrunk_ratio(np.array([1.5]), shadows).tolist()
+    [0.0]
+    """
+    inside, outside = shadows.means
+    variances = _variances(shadows)
+    luck = variances[0] / shadows.inside.sum(axis=0) + variances[1] / (~shadows.inside).sum(axis=0)
+    apart, middle = inside - outside, (inside + outside) / 2
+    true = max(0.0, float(apart.var() - luck.mean()))
+    half = (apart.mean() + true / (true + luck) * (apart - apart.mean())) / 2
+    of_members = _log_normal(seen, middle + half, variances[0])
+    return of_members - _log_normal(seen, middle - half, variances[1])
+
+
+def discriminant(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] signals [N, d] along Fisher's direction, each from the middle of its candidate's means.
+
+    One direction for all candidates: the mean difference between runs with and without them.
+    """
+    inside, outside = shadows.means
+    residuals, spare = np.concatenate(shadows.residuals), sum(shadows.freedom())
+    spread = residuals.T @ residuals / spare
+    ridge = _RIDGE * max(float(np.trace(spread)) / len(spread), _LEAST)
+    direction = solve(
+        spread + ridge * np.eye(len(spread)), (inside - outside).mean(axis=0), assume_a="pos"
+    )
+    return np.asarray((seen - (inside + outside) / 2) @ direction)
 
 
 def one_sided(seen: FloatArray, shadows: Shadows) -> FloatArray:
@@ -341,17 +385,29 @@ class OfflineLiRA(LiRA):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UploadLiRA(LiRA):
-    """On the parameters that a client sent: what a server without masks reads of FedAvg."""
+    """On the parameters that a client sent: what a server without masks reads of FedAvg.
+
+    Of every round that the transcript kept (`Federation(keep_uploads=True)`; else the newest
+    alone), a candidate's mean phi: noise of single rounds averages out, and no round needs a weight
+    that few shadows could teach.
+    """
 
     name = "lira-upload"
     title = "Membership: LiRA on a client's upload"
     needs = (frozenset({Capability.CLIENT_PARAMETERS}),)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
-        """[N] phi of the client's newest upload, which the attacker runs by itself."""
+        """[N] mean phi of the client's uploads, which the attacker runs by itself."""
         view.require_any(*self.needs)
-        parameters = torch.from_numpy(view.client_parameters()[self.owner].copy())
-        sent = network(view.public, parameters)
+        sent = view.uploads_by_round(self.owner)
+        return np.asarray(np.mean([self._phi(view.public, own) for own in sent], axis=0))
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """The likelihood ratio with differences shrunk."""
+        return shrunk_ratio(seen, shadows)
+
+    def _phi(self, public: Public, parameters: Float32Array) -> FloatArray:
+        sent = network(public, torch.from_numpy(parameters.copy()))
         return confidence(predict(sent, self.candidates.images), self.candidates.labels)
 
 
@@ -430,10 +486,6 @@ class LossThreshold(LiRA):
         return np.asarray(seen - (inside.mean() + outside.mean()) / 2)
 
 
-_RIDGE = 1e-3
-"""Of the mean variance: neighbours that always answer alike must not blow up the direction."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class IndirectMembership(ShadowAttack):
     """Membership from answers about *other* points: no candidate is asked about.
@@ -478,14 +530,7 @@ class IndirectMembership(ShadowAttack):
         A candidate's own difference between 7 runs and 7 is mostly noise; the mean difference over
         all candidates is not, so it weighs the neighbours, and a candidate's own means centre it.
         """
-        inside, outside = shadows.means
-        residuals, spare = np.concatenate(shadows.residuals), sum(shadows.freedom())
-        spread = residuals.T @ residuals / spare
-        ridge = _RIDGE * max(float(np.trace(spread)) / len(spread), np.finfo(np.float64).tiny)
-        direction = solve(
-            spread + ridge * np.eye(len(spread)), (inside - outside).mean(axis=0), assume_a="pos"
-        )
-        return np.asarray((seen - (inside + outside) / 2) @ direction)
+        return discriminant(seen, shadows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

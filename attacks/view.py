@@ -312,6 +312,18 @@ class View:
         self.require(Capability.CLIENT_PARAMETERS)
         return next(seen.uploads for seen in reversed(self.models) if seen.uploads is not None)
 
+    def uploads_by_round(self, client: int) -> tuple[Float32Array, ...]:
+        """What a client shared in each round that was kept readable, oldest first.
+
+        The global parameters that the round gave stand in where the client was away from it.
+        """
+        self.require(Capability.CLIENT_PARAMETERS)
+        return tuple(
+            seen.uploads.get(client, seen.parameters)
+            for seen in self.models
+            if seen.uploads is not None
+        )
+
     def generator_parameters(self) -> Float32Array:
         """Those of the generator that made the newest round's x, flattened."""
         if self.generator is None:

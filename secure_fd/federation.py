@@ -97,7 +97,9 @@ class Federation:
     proxies_bytes: of the images as they are sent, where clients see features of them. seed: of
     training, and of the proxies' draw where clients do not draw them together. schedule: by default
     the recipe of `recipe_of`. on_steps: progress callback of training. train: runs what is due; by
-    default equal networks side by side. serve: makes the server; another one may lie.
+    default equal networks side by side. serve: makes the server; another one may lie. keep_uploads:
+    whether the transcript keeps what the server read of shared parameters in every round, as an
+    attacker there would, and not in the newest alone; see `Transcript.upload_bytes`.
 
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
@@ -125,12 +127,13 @@ class Federation:
         on_steps: OnSteps | None = None,
         train: Train | None = None,
         serve: Callable[..., Server] = Server,
+        keep_uploads: bool = False,
     ) -> None:
         n_classes, n = classes_of(participants), len(participants)
         self.method = exchange_of(method)
         self.aggregation_time = Stopwatch()
         """Inside the secure sum, of all its parties together."""
-        self.transcript = Transcript(n)
+        self.transcript = Transcript(n, keep_uploads)
         self._device = device or default_device()
         self._participants = list(participants)
         self._sum = sum_for(n, aggregation)

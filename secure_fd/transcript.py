@@ -168,7 +168,9 @@ class Transcript:
 
     survivors: clients in the sum of each round that gave one. void_rounds: rounds that gave none.
     missing: rounds in which a client fell silent, by client and stage, void rounds included.
-    refused: by client that sent something bad or refused, why it last was so.
+    refused: by client that sent something bad or refused, why it last was so. keep_uploads: whether
+    every round of shared parameters keeps what the server read of each client, and not the newest
+    alone; see `upload_bytes`.
 
     >>> made = Transcript(2)
     >>> made.broadcast(10)
@@ -177,6 +179,7 @@ class Transcript:
     """
 
     n_clients: int
+    keep_uploads: bool = False
     up: NDArray[np.int64] = field(init=False)
     down: NDArray[np.int64] = field(init=False)
     distillation: list[DistillationRound] = field(default_factory=list, repr=False)
@@ -213,11 +216,29 @@ class Transcript:
         self.down += size
 
     def add_parameters(self, record: ParameterRound) -> None:
-        """Keep a FedAvg round; only the newest keeps its per-client data, which is large."""
+        """Keep a FedAvg round; only the newest keeps its words on the wire, which are large.
+
+        Uploads of older rounds stay where they are asked for.
+        """
         if self.parameters:
             last = self.parameters[-1]
-            self.parameters[-1] = ParameterRound(last.index, None, {}, last.parameters)
+            uploads = last.uploads if self.keep_uploads else None
+            self.parameters[-1] = ParameterRound(last.index, uploads, {}, last.parameters)
         self.parameters.append(record)
+
+    @property
+    def upload_bytes(self) -> int:
+        """Memory of all parameters that clients were read to send: 4 bytes each, client and round.
+
+        >>> ones = np.ones(10, dtype=np.float32)
+        >>> made = Transcript(2, keep_uploads=True)
+        >>> for index in range(3):
+        ...     made.add_parameters(ParameterRound(index, {0: ones, 1: ones}, {}, ones))
+        >>> made.upload_bytes
+        240
+        """
+        read = [kept.uploads for kept in self.parameters if kept.uploads is not None]
+        return sum(own.nbytes for uploads in read for own in uploads.values())
 
 
 def uploads_of(

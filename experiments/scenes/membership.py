@@ -25,6 +25,7 @@ from attacks.base import (
 )
 from attacks.fit import label_function
 from attacks.label_only import LabelAttack, LabelOnlySettings
+from attacks.label_shadows import ShadowedLabels
 from attacks.membership import (
     RMIA,
     Game,
@@ -225,7 +226,9 @@ def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], 
     if row.noise:
         batch = scale.schedule.sgd.local_batch
         optimiser = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
-    runner = Federation(members, None, FedAvg(optimiser, scale.fedavg_steps), seed=own)
+    # Six megabytes a run at full scale: the server keeps what it saw, and so does its attacker.
+    method = FedAvg(optimiser, scale.fedavg_steps)
+    runner = Federation(members, None, method, seed=own, keep_uploads=True)
     runner.fit(scale.private_steps // scale.fedavg_steps)
     final = runner.models[0]
     return Played(runner.transcript, (final,) * scale.clients, accuracy(final, made.test))
@@ -317,6 +320,15 @@ class Arena:
             most = len(self.made.game.pool.of(client)) + len(public.proxies)
             oracles[Capability.QUERY_SCORES] = Oracle(answers[client], most)
         return outsider_view(self.runs[run].transcript, public, oracles)
+
+    def labels(self, run: int, client: int | None) -> View:
+        """Someone who is told the labels alone of the network that is deployed at a client."""
+        networks = self.runs[run].networks
+        oracles: dict[Capability, Oracle] = {}
+        if networks and client is not None:
+            answer = label_function(networks[client])
+            oracles[Capability.QUERY_FINAL_MODEL] = LabelOracle(answer, _UNCAPPED)
+        return outsider_view(self.runs[run].transcript, self.made.public, oracles)
 
     def server(self, run: int, client: int | None) -> View:  # noqa: ARG002 - of all clients
         """The server, honest but curious."""
@@ -477,10 +489,12 @@ def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
         for variant in zip(*prepared.label_only, strict=True)
     }
     uploads = [UploadLiRA(own, k) for k, own in candidates]
+    asked = [ShadowedLabels.prepare(prepared.public, own, k) for k, own in candidates]
     student = StudentLiRA(prepared.game.pool.candidates, training=fit.QUICK)
     return {
         **shadows,
         **labels,
+        ShadowedLabels.name: partial(arena.played_out, asked, arena.labels),
         UploadLiRA.name: partial(arena.played_out, uploads, arena.server),
         IndirectMembership.name: partial(arena.played_out, prepared.indirect, arena.server),
         _BROADCAST.name: partial(arena.played_out, prepared.indirect, arena.client, _BROADCAST),

@@ -24,6 +24,7 @@ from attacks.membership import (
     mean_votes,
     nearest,
     one_sided,
+    shrunk_ratio,
 )
 from attacks.scoring import score_scores
 from attacks.statistics import rank, tpr_at_fpr
@@ -158,6 +159,31 @@ def test_areas_are_those_of_the_optimal_test_on_normals() -> None:
     assert roc_auc_score(truth, offline) == pytest.approx(best, abs=0.02)
     blurred = norm.cdf(1 / np.sqrt(2 * (1 + 4)))
     assert roc_auc_score(truth, baseline) == pytest.approx(blurred, abs=0.03)
+
+
+def test_shrinking_helps_few_shadows_and_leaves_many_alone() -> None:
+    """All candidates gain alike here, so that what their few shadows tell of one is luck."""
+    phi, inside = gaussian(606, 1.0, 2.0)
+
+    def area(shadows: Shadows, shrink: bool) -> float:
+        rule = shrunk_ratio if shrink else likelihood_ratio
+        scores = np.concatenate([rule(seen, shadows) for seen in phi[306:]])
+        return float(roc_auc_score(inside[306:].ravel(), scores))
+
+    few, many = Shadows(phi[:6], inside[:6]), Shadows(phi[6:306], inside[6:306])
+    assert area(few, shrink=True) > area(few, shrink=False) + 0.03
+    assert area(many, shrink=True) == pytest.approx(area(many, shrink=False), abs=0.005)
+
+
+def test_shrinking_keeps_what_differs_beyond_luck() -> None:
+    """Half of the candidates gain, which six shadows tell: drawn to the mean, they would not."""
+    phi, inside = gaussian(206, 0.0, 2.0)
+    phi += inside * np.where(np.arange(100) < 50, 8.0, 0.0)
+    shadows = Shadows(phi[:6], inside[:6])
+    shrunk = np.stack([shrunk_ratio(seen, shadows) for seen in phi[6:]])
+    truth = inside[6:]
+    assert roc_auc_score(truth[:, :50].ravel(), shrunk[:, :50].ravel()) > 0.99
+    assert np.abs(shrunk[:, 50:]).mean() < np.abs(shrunk[:, :50]).mean() / 3
 
 
 def test_shadows_that_cannot_teach_are_refused() -> None:

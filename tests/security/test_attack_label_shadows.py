@@ -1,0 +1,71 @@
+"""Label-only membership by shadow runs: a memoriser is caught, one that saw others is not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from attacks.label_shadows import ProbeSettings, ShadowedLabels
+from attacks.view import Capability, LabelOracle, View, outsider_view
+from secure_fd.errors import BudgetError, ConfigurationError, MissingCapabilityError
+from secure_fd.transcript import Transcript
+from tests.security.test_attack_membership import (
+    CLIENTS,
+    PROXIES,
+    Memoriser,
+    candidates,
+    digits,
+    game,
+    public,
+    scored,
+)
+
+SETTINGS = ProbeSettings(rotation=2, shift=1, samples=1, starts=60)
+
+
+def attack() -> ShadowedLabels:
+    return ShadowedLabels.prepare(public(), candidates(), 0, SETTINGS)
+
+
+def queried(inside: bool, budget: int = 10_000) -> list[View]:
+    """Views of label oracles on memorisers: of the run's own records, or of strangers."""
+    views = []
+    for run in game().runs:
+        own = game().records(run, 0) if inside else digits().take(torch.arange(PROXIES))
+        told = LabelOracle(_first(Memoriser(own, run)), budget)
+        views.append(
+            outsider_view(Transcript(CLIENTS), public(), {Capability.QUERY_FINAL_MODEL: told})
+        )
+    return views
+
+
+def _first(answer: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda images: answer(images).argmax(dim=1)
+
+
+def test_a_memoriser_is_caught_by_labels_alone() -> None:
+    result = scored(attack(), queried(inside=True))
+    assert result.figure > 0.75
+    assert result.details["p_value"] < 0.005
+    assert result.control == pytest.approx(0.5, abs=0.02)
+    assert 0 < result.queries <= attack().queries_needed * len(game().runs)
+
+
+def test_a_target_that_saw_other_records_is_a_coin() -> None:
+    result = scored(attack(), queried(inside=False))
+    assert result.figure == pytest.approx(0.5, abs=0.12)  # four deviations of 400 scores
+
+
+def test_queries_are_capped_and_a_view_without_them_is_refused() -> None:
+    with pytest.raises(BudgetError):
+        attack().observe(queried(inside=True, budget=39)[0], 0)
+    with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
+        attack().observe(outsider_view(Transcript(CLIENTS), public()), 0)
+
+
+def test_no_sigma_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="sigmas"):
+        ProbeSettings(sigmas=())
+    with pytest.raises(ConfigurationError, match="samples"):
+        ProbeSettings(samples=0)

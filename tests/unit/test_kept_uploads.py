@@ -1,0 +1,90 @@
+"""A server that keeps what it reads of shared parameters: all rounds, and their memory."""
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.on_run import public_of
+from attacks.view import client_view, server_view
+from secure_fd.aggregation.base import SecureSum, Stage
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.recipes import SGD
+from secure_fd.transcript import ParameterRound, Transcript
+from tests.small_federation import faults, networks
+
+ROUNDS, PARAMETERS = 3, 7850
+
+
+def shared(
+    data: FederatedData, *, keep: bool, aggregation: SecureSum | None = None, away: bool = False
+) -> Transcript:
+    """Three rounds of FedAvg; client 0 is away from the second one where asked."""
+    made = Federation(
+        participants_of(networks(len(data.clients)), data.clients),
+        None,
+        FedAvg(SGD(0.05, 20), 3),
+        aggregation=aggregation,
+        dropouts=faults({1: {0: Stage.PREPARE}}) if away else None,
+        device=torch.device("cpu"),
+        keep_uploads=keep,
+    )
+    made.fit(ROUNDS)
+    return made.transcript
+
+
+def test_every_rounds_uploads_are_kept_where_they_are_asked_for(digits: FederatedData) -> None:
+    kept = shared(digits, keep=True)
+    records = [len(client.train) for client in digits.clients]
+    for seen in kept.parameters:
+        assert seen.uploads is not None
+        own = np.stack([seen.uploads[k] for k in range(len(records))])
+        # What was kept is of this round: its mean by records is the round's model.
+        assert np.average(own, axis=0, weights=records) == pytest.approx(seen.parameters, abs=1e-5)
+    clients = len(records)
+    assert kept.upload_bytes == 4 * PARAMETERS * clients * ROUNDS
+    assert [bool(seen.payloads) for seen in kept.parameters] == [False, False, True]
+    view = server_view(kept, public_of(digits))
+    said = view.uploads_by_round(0)
+    assert len(said) == ROUNDS
+    assert np.array_equal(said[-1], view.client_parameters()[0])
+    assert not np.array_equal(said[0], said[-1])
+
+
+def test_by_default_the_newest_round_alone_is_kept(digits: FederatedData) -> None:
+    plain = shared(digits, keep=False)
+    assert [seen.uploads is not None for seen in plain.parameters] == [False, False, True]
+    assert plain.upload_bytes == 4 * PARAMETERS * len(digits.clients)
+    for mine, other in zip(
+        plain.parameters, shared(digits, keep=True).parameters, strict=True
+    ):  # keeping changes nothing of the run
+        assert np.array_equal(mine.parameters, other.parameters)
+
+
+def test_masks_leave_nothing_to_keep(digits: FederatedData) -> None:
+    masked = shared(digits, keep=True, aggregation=MaskedSum(len(digits.clients), public_seed=0))
+    assert masked.upload_bytes == 0
+    with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
+        server_view(masked, public_of(digits)).uploads_by_round(0)
+
+
+def test_a_curious_client_sees_none_of_them(digits: FederatedData) -> None:
+    with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
+        client_view(shared(digits, keep=True), public_of(digits)).uploads_by_round(0)
+
+
+def test_the_mean_stands_in_for_a_client_that_was_away(digits: FederatedData) -> None:
+    kept = shared(digits, keep=True, away=True)
+    said = server_view(kept, public_of(digits)).uploads_by_round(0)
+    assert np.array_equal(said[1], kept.parameters[1].parameters)
+    assert not np.array_equal(said[2], kept.parameters[2].parameters)
+
+
+def test_a_round_without_uploads_is_passed_over() -> None:
+    made, model = Transcript(2, keep_uploads=True), np.ones(3, dtype=np.float32)
+    made.add_parameters(ParameterRound(0, None, {}, model))
+    made.add_parameters(ParameterRound(1, {0: model}, {}, model))
+    assert made.upload_bytes == 12
