@@ -193,7 +193,7 @@ def test_masks_that_are_not_applied_are_caught_in_the_words_sent(
 ) -> None:
     """The twin: the transcript still says that nothing was readable."""
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.server.mask_words", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     run = fedavg(Recipe(64), aggregation=MaskedSum(CLIENTS))
     assert run.view.models[-1].uploads is None
     result = attacked(AnalyticInversion, Recipe(64), run)

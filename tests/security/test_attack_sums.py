@@ -85,7 +85,7 @@ def test_masks_leave_the_authors_of_votes_to_chance() -> None:
 
 def test_authors_are_found_where_masks_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.server.mask_words", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     assert right_clients() == K * SESSIONS
 
 
