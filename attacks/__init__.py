@@ -24,6 +24,8 @@ ATTACKS: Mapping[str, str] = {
     "ideal-k2": "attacks.ideal:IdealK2",
     "ideal-k3": "attacks.ideal:IdealK3",
     "update-inversion": "attacks.updates_attack:UpdateInversion",
+    "update-inversion-8": "attacks.updates_attack:UpdateInversionOfEight",
+    "update-inversion-cnn": "attacks.updates_attack:UpdateMatching",
     "gradient-analytic": "attacks.updates_attack:AnalyticInversion",
     "gradient-mean": "attacks.updates_attack:MeanInversion",
     "gradient-optimised": "attacks.updates_attack:OptimisedInversion",
@@ -51,7 +53,10 @@ ATTACKS: Mapping[str, str] = {
 of `OF_GENERATORS`, which have a study of their own; those of `OF_SUMS`, and of a server that tells
 clients different things, in scenes that are named."""
 
-COMPARED = ("label-distribution", "inversion", "label-only", "update-inversion", "tracing")
+OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
+"""Attacks on one update, each with a set-up of its own (`attacks.one_update`)."""
+
+COMPARED = ("label-distribution", *OF_UPDATES, "inversion", "label-only", "tracing")
 """Attacks that the comparison runs on each of its rows, in the order of its columns."""
 
 OF_GENERATORS = ("generator-membership", "generator-inversion")

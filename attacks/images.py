@@ -336,8 +336,10 @@ def _matched(found: Images, truth: Originals, seed: int) -> Comparison:
     others = truth.to_held_out(found)
     gaps = [ours - theirs for ours, theirs in zip(each, others, strict=True)]
     excess = mean(gaps[0] if len(gaps) == 1 else [gap.mean() for gap in gaps], seed)
-    held_out = float(np.mean([decibel.mean() for decibel in others]))
-    return Comparison(a, excess, {"A": a.value, "A_H": held_out, "delta": a.value - held_out})
+    held_out, (low, high) = float(np.mean([d.mean() for d in others])), excess.interval
+    ends = {"delta_low": low, "delta_high": high}
+    gap = {"A": a.value, "A_H": held_out, "delta": a.value - held_out}
+    return Comparison(a, excess, {**gap, **ends})
 
 
 def pictures(named: Mapping[str, Tensor]) -> dict[str, ImageArray]:

@@ -19,14 +19,14 @@ from scipy.optimize import nnls
 from attacks.base import Attack, AttackResult, BoolArray, Distributions, FloatArray
 from attacks.scoring import score_distributions, shares_of
 from attacks.statistics import distribution, distributions, total_variation
-from attacks.updates import CLIENT_UPDATES, Recipe, classes_pulled, client_updates
+from attacks.updates import MEAN_UPDATE, Recipe, classes_pulled, readable_updates
 from attacks.view import Capability, ObservedRound, Public, View
 from attacks.votes import Debias, read_unmasked, summed
-from secure_fd.errors import LocalError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import UnitArray
 from secure_fd.transcript import PrototypeRound
 
-UNREADABLE = "no client's votes were readable: every client gets the same guess, from the totals"
+UNREADABLE = "no client's share was readable: every client gets the same guess, from the totals"
 
 DECLARED = "declared, not attacked: the protection makes {} clients name their classes in public"
 _OF_VOTES = "votes measure what a client predicts, not how many records it holds"
@@ -35,7 +35,7 @@ _UNIFORM = "the uniform guess for every client"
 
 @dataclass(frozen=True, slots=True)
 class LabelDistribution(Attack[Distributions, ArrayLike]):
-    """Class totals of each client's votes over all rounds, or its newest update's last bias.
+    """Class totals of each client's votes over all rounds, or the last bias of its updates.
 
     Payloads are tried too: one that unpacks to possible votes everywhere was not masked, whatever
     the transcript says of it. debias: undoes a noise whose parameters are public; negative totals
@@ -50,7 +50,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         frozenset({Capability.READ_SUMS}),
         frozenset({Capability.READ_GENERATED}),
         frozenset({Capability.HOLD_HEAD}),
-        *CLIENT_UPDATES,
+        MEAN_UPDATE,
     )
 
     debias: Debias | None = None
@@ -111,13 +111,27 @@ def _estimate(
 
 
 def _from_updates(view: View) -> Distributions:
-    """From the last bias of every readable update of the newest round."""
+    """From the last bias of every readable update: summed over rounds, noise cancels.
+
+    Under masks what the cohort's mean update raised is the guess for every client.
+    """
+    if len(view.models) < 2:
+        raise MissingCapabilityError(f"missing two rounds of global parameters ({view.attacker})")
     public = view.public
-    updates = client_updates(view, Recipe(batch=1))  # shares do not hang on rate or batch
     pulled = np.zeros((public.n_clients, public.n_classes))
-    pulled[[client for (client,) in updates.clients]] = classes_pulled(public, updates)
+    of_all = np.zeros(public.n_classes)
+    for newest in range(2, len(view.models) + 1):
+        seen = replace(view, models=view.models[:newest])
+        updates = readable_updates(seen, Recipe(batch=1))  # shares do not hang on rate or batch
+        for clients, moved in zip(updates.clients, classes_pulled(public, updates), strict=True):
+            if len(clients) == 1:
+                pulled[clients] += moved
+            else:
+                of_all += moved
+    hidden = not pulled.any()
     uniform = np.full(public.n_classes, 1.0 / public.n_classes)
-    return _estimate(pulled, uniform, public, from_updates=True)
+    guess = distribution(np.clip(of_all, 0.0, None), uniform) if hidden else uniform
+    return _estimate(pulled, guess, public, from_updates=not hidden)
 
 
 def _from_statistics(view: View) -> Distributions:

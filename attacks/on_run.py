@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from attacks import COMPARED, OF_GENERATORS, OF_SUMS, fit, load
+from attacks import COMPARED, OF_GENERATORS, OF_SUMS, OF_UPDATES, fit, load
 from attacks import generator as generators
 from attacks import inversion as gmi
 from attacks import prior as priors
@@ -28,6 +28,7 @@ from attacks.base import (
     draw_challenge,
     match_classes,
     pooled,
+    seeded,
 )
 from attacks.class_sums import MeanImage, SumNoise, block_means
 from attacks.inversion import (
@@ -39,14 +40,13 @@ from attacks.inversion import (
 )
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
+from attacks.one_update import SET_UPS, one_update
 from attacks.tracing import Blocks, Tracing
-from attacks.updates import Recipe
-from attacks.updates_attack import UpdateInversion
 from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view
 from attacks.votes import undoing
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
-from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
@@ -62,7 +62,8 @@ from secure_fd.transcript import Transcript
 _QUICK_CANDIDATES = 10
 _QUICK_STEPS = 50
 """Of the generator of public records, the control of attacks on generators."""
-_ONE_RECORD = "clients hold one record: not sampled, it takes more noise for ε than a larger set"
+POSITIVE = "positive_control"
+"""The detail of a result that holds what the attack reaches where nothing protects clients."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,14 +175,14 @@ def prepare(
     made: dict[str, Callable[[Run], AttackResult]] = {}
     for name in names:
         if name == "label-distribution":
-            made[name] = _label_distribution
+            made[name] = partial(_label_distribution, _labels_in_clear(data, seed))
         elif name == "inversion":
             made[name] = _inversion(data, seed, quick, progress)
         elif name == "label-only":
             progress(80)
             made[name] = _label_only(data, seed, quick)
-        elif name == "update-inversion":
-            made[name] = _update_inversion
+        elif name in OF_UPDATES:
+            made[name] = _update_inversion(name, data, seed)
         elif name in OF_GENERATORS:
             asked = _who_taught if name == "generator-membership" else _generator_pictures
             made[name] = partial(asked, _QUICK_STEPS if quick else generators.LESSON)
@@ -201,11 +202,30 @@ def _own(name: str) -> type[Attack[Any, Any]]:
     return load(name)
 
 
-def _label_distribution(run: Run) -> AttackResult:
+def _label_distribution(in_clear: float, run: Run) -> AttackResult:
     made = LabelDistribution(undoing(run.response) if run.response else None)
     public = replace(public_of(run.data), declared_classes=run.declared_classes)
     estimate = made.run(server_view(run.transcript, public), run.seed)
-    return made.score(estimate, histograms(run.data), run.seed)
+    return _with_positive(made.score(estimate, histograms(run.data), run.seed), in_clear)
+
+
+def _labels_in_clear(data: FederatedData, seed: int) -> float:
+    """The error of the attack on two rounds of one plain step of a linear model, all in clear."""
+    public = replace(
+        public_of(data),
+        architecture=partial(_linear, data.proxies.pixels[0].numel(), data.n_classes),
+    )
+    networks = [public.architecture(seed) for _ in data.clients]
+    run = Federation(participants_of(networks, data.clients), None, FedAvg(SGD(), 1), seed=seed)
+    run.fit(2)
+    made = LabelDistribution()
+    estimate = made.run(server_view(run.transcript, public), seed)
+    return made.score(estimate, histograms(data), seed).figure
+
+
+def _linear(inputs: int, n_classes: int, seed: int) -> nn.Module:
+    """For records of any form."""
+    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(inputs, n_classes)), seed)
 
 
 def _inversion(
@@ -214,7 +234,7 @@ def _inversion(
     public, lesson = public_of(data), _lesson(quick)
     prior = priors.train_prior(
         public.proxies,
-        priors.QUICK_PRIOR if quick else priors.PriorSettings(),
+        priors.QUICK_PRIOR,  # a finer one takes half a minute, and no row leaves its control
         seed,
         lambda share: progress(int(60 * share)),
     )
@@ -260,15 +280,42 @@ def _by_view(made: Attack[Any, Any], run: Run) -> AttackResult:
     return made.score(made.run(view, run.seed), Truth.of(run.data), run.seed)
 
 
-def _update_inversion(run: Run) -> AttackResult:
-    """One step on one record a client, where the run's own rounds show updates at all."""
+def _update_inversion(name: str, data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
+    """Positive control: the same set-up in clear, which is all there is to a plain FedAvg run."""
+    return partial(_inverted_update, name, _one_inverted(name, data, seed))
+
+
+def _inverted_update(name: str, clear: AttackResult, run: Run) -> AttackResult:
+    """With the protection of the run, whose own rounds must show updates at all."""
     if not run.transcript.parameters:
         raise MissingCapabilityError("missing an update: no parameters cross the boundary (server)")
-    server_view(run.transcript, public_of(run.data)).require_any(*UpdateInversion.needs)
-    made = one_update(run.data, run.optimiser, run.seed)
-    attack = UpdateInversion(made.public)
-    result = attack.score(attack.run(made.view, run.seed), made.records, run.seed)
+    private = run.optimiser if isinstance(run.optimiser, PrivateSGD) else None
+    masks = run.transcript.parameters[-1].uploads is None
+    result = clear
+    if private and SET_UPS[name].batch > 1:
+        raise MissingCapabilityError("noise hides more of many records than of one, which is shown")
+    if private or masks:
+        result = _one_inverted(name, run.data, run.seed, private=private, masks=masks)
+    return _with_positive(result, clear.figure)
+
+
+def _one_inverted(
+    name: str,
+    data: FederatedData,
+    seed: int,
+    *,
+    private: PrivateSGD | None = None,
+    masks: bool = False,
+) -> AttackResult:
+    made = one_update(SET_UPS[name], data, seed, private=private, masks=masks)
+    attack = SET_UPS[name].attack(made.public)
+    result = attack.score(attack.run(made.view, seed), made.records, seed)
     return replace(result, caveats=(*result.caveats, *made.caveats))
+
+
+def _with_positive(result: AttackResult, figure: float) -> AttackResult:
+    """With the figure that the attack reaches where nothing stands before it."""
+    return replace(result, details={**result.details, POSITIVE: figure})
 
 
 def _traced(run: Run) -> AttackResult:
@@ -315,44 +362,6 @@ def _generator_pictures(lesson: int, run: Run) -> AttackResult:
     made = generators.GeneratorInversion.prepare(view.public, adversarial, run.seed, lesson=lesson)
     truth = originals_of(members, held_out)
     return made.score(made.run(view, run.seed), truth, run.seed)
-
-
-_MODEL = "mlp-1024-512-256"
-_CLIENTS = 10
-_ROUNDS = 2
-"""An update is read against the global parameters of the round before."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OneUpdate:
-    """public: with the network that trains here. records: by client, [1, 1, H, W]."""
-
-    public: Public
-    view: View
-    records: Mapping[int, Tensor] = field(repr=False)
-    caveats: tuple[str, ...] = ()
-
-
-def one_update(data: FederatedData, optimiser: SGD | PrivateSGD | None, seed: int) -> OneUpdate:
-    """Train on the first record of each of the first ten clients, by DP-SGD where the run did."""
-    recipe, kept = Recipe(batch=1), torch.arange(1)
-    clients = [
-        ClientData(client.train[kept], client.train[kept[:0]], data.n_classes)
-        for client in data.clients[:_CLIENTS]
-    ]
-    step: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
-    if private := isinstance(optimiser, PrivateSGD):
-        epsilon, delta = optimiser.epsilon, optimiser.delta
-        step = PrivateSGD(epsilon, delta, _ROUNDS, recipe.learning_rate, recipe.batch)
-    architecture = partial(models.build, _MODEL, data.n_classes)
-    networks = [architecture(seed) for _ in clients]
-    people = participants_of(networks, clients)
-    run = Federation(people, None, FedAvg(step, recipe.steps), seed=seed)
-    run.fit(_ROUNDS)
-    public = Public(data.proxies.pixels, len(clients), data.n_classes, architecture)
-    records = {k: client.train.pixels for k, client in enumerate(clients)}
-    caveats = (_ONE_RECORD,) if private else ()
-    return OneUpdate(public, server_view(run.transcript, public), records, caveats)
 
 
 def public_of(data: FederatedData) -> Public:

@@ -277,6 +277,14 @@ def mean_update(view: View, recipe: Recipe) -> Updates:
     return _updates(_before(view), end, (tuple(range(view.public.n_clients)),), recipe)
 
 
+def readable_updates(view: View, recipe: Recipe) -> Updates:
+    """Every client's update where one is readable, else the cohort's mean, which masks leave."""
+    try:
+        return client_updates(view, recipe)
+    except MissingCapabilityError:
+        return mean_update(view, recipe)
+
+
 def _unmasked(view: View, recipe: Recipe) -> dict[int, Float32Array]:
     """By client, the parameters of each payload of the newest round that nothing masks."""
     newest, n_clients = view.models[-1], view.public.n_clients
@@ -332,12 +340,12 @@ def infer_labels(public: Public, updates: Updates, steps: int) -> Tensor:
 
 
 def classes_pulled(public: Public, updates: Updates) -> FloatArray:
-    """[T, C] how much each update raised the bias of each class; 0 where it lowered it.
+    """[T, C] how much each update raised the bias of each class; negative where it lowered it.
 
     Only classes that are among an update's records can be raised by its gradient.
     """
     model = network(public, updates.start)
-    return _pulled(_last_biases(public, model, updates))
+    return np.asarray(-_last_biases(public, model, updates).numpy())
 
 
 def _last_biases(public: Public, model: nn.Module, updates: Updates) -> Tensor:

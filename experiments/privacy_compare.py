@@ -58,9 +58,9 @@ _QUICK_WARMUP = 25
 class Settings:
     """Compare what collaborating costs and leaks, on real images, in one run.
 
-    Rows: FedAvg, independent learning, FedMD, Selective-FD; with --secure-agg the last under
-    masks (with --aggregation he also under homomorphic encryption); with --dp-eps under
-    differential privacy as well, beside FedAvg with DP-SGD.
+    Rows: FedAvg, independent learning, FedMD, Selective-FD; with --secure-agg FedAvg and
+    Selective-FD also under masks (with --aggregation he also under homomorphic encryption); with
+    --dp-eps under differential privacy as well, beside FedAvg with DP-SGD.
     """
 
     dataset: str = "mnist5k"
@@ -223,7 +223,8 @@ def _every_row(plan: Plan) -> list[RowSpec]:
     labels: tuple[Labels, ...] = ("soft", "hard") if wanted == "both" else (wanted,)
     protected = labels[-1]
     secure: Literal["masks"] | None = "masks" if plan.settings.secure_agg else None
-    rows = [RowSpec("fedavg"), RowSpec("independent"), RowSpec("fedmd", labels[0])]
+    rows = [RowSpec("fedavg"), *([RowSpec("fedavg", secure=secure)] if secure else [])]
+    rows += [RowSpec("independent"), RowSpec("fedmd", labels[0])]
     rows += [RowSpec("selective-fd", kind) for kind in labels]
     if secure:
         rows.append(RowSpec("selective-fd", protected, secure))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.attackers import LEGEND, attack_notes, by_attacker, verdict
 from experiments.comparison import (
     BYTES_DOWN,
     INVERSION,
@@ -21,14 +22,13 @@ from experiments.comparison import (
 from experiments.exhibits import (
     attack_parts,
     caveats,
-    control_names,
     curves,
     figure_names,
     marks,
     reading,
     styles,
 )
-from experiments.leakage import BETWEEN, NOT_APPLICABLE, NOT_RUN, Leakage, Measured, Pictures
+from experiments.leakage import BETWEEN, Leakage, Pictures
 from experiments.measures import ACCURACY, BYTES_UP
 from experiments.page import Pairs, Picture, Section, claimed, data_uri, page, png, write_page
 from experiments.page import shown as spelt
@@ -75,11 +75,6 @@ if TYPE_CHECKING:
 
 MEMBERSHIP = "label-only"
 _PICTURES = "reconstructions.npz"
-_LEGEND = (
-    "Under each attack: its figure, and in brackets its control, the same attack without access. "
-    "* tells more than the control, by more than chance explains. "
-    "† is declared by clients in public, so that no attack is needed."
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,30 +118,34 @@ class Shown:
 
 
 def shown(results: Results) -> list[Table | str]:
-    """What a terminal shows: the table, what each row guarantees, and what attacks measure."""
+    """What a terminal shows: the verdict, what rows cost and leak, and what they guarantee."""
     made = Shown.of(results)
-    parts: list[Table | str] = [overview(made)]
+    parts: list[Table | str] = [*_lines(verdict(made.leakage)), overview(made)]
+    parts += [table for table in (by_attacker(made.leakage),) if table]
     parts += [table for table in (promises(made),) if table]
     parts += [f"! {sentence}" for sentence in warnings(made)]
     if made.drop > 0:
         parts.append(sums(made))
     if made.leakage.attacks:
-        parts += ["", _LEGEND, *(f"· {note}" for note in attack_notes(made.leakage))]
+        parts += ["", LEGEND, *(f"· {note}" for note in attack_notes(made.leakage))]
     if made.insecure:
         parts += ["\nInsecure settings of this run", *(f"! {flag}" for flag in made.insecure)]
     return parts
 
 
+def _lines(sentences: Sequence[str]) -> list[str]:
+    """As a list, with a line to spare; nothing of none."""
+    return [*(f"· {sentence}" for sentence in sentences), *([""] if sentences else [])]
+
+
 def overview(made: Shown) -> Table:
-    """Accuracy, bytes, seconds, and the figure of every attack."""
-    attacks = list(made.leakage.attacks)
-    columns = ["method", "accuracy, %", "up", "down", "CPU", *attacks]
+    """Accuracy, bytes and seconds."""
+    columns = ["method", "accuracy, %", "up", "down", "CPU"]
     table = new_table("Accuracy over clients; bytes of a client in the whole run", columns)
     for i, row in enumerate(made.rows, 1):
         moved = (human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
-        figures = (_cell(made.leakage.cell(row.key, name)) for name in attacks)
         seconds = human_seconds(row.seconds)
-        table.add_row(f"{i}. {row.label}", percent(row), *moved, seconds, *figures)
+        table.add_row(f"{i}. {row.label}", percent(row), *moved, seconds)
     return table
 
 
@@ -178,41 +177,6 @@ def warnings(made: Shown) -> list[str]:
 def percent(row: Row) -> str:
     """Accuracy as mean ± deviation over clients, in percent, without the sign."""
     return f"{100 * row.mean(ACCURACY):.1f} ± {100 * row.spread:.1f}"
-
-
-def _cell(found: Measured | str) -> str:
-    if isinstance(found, str):
-        return "n/a" if found.startswith(NOT_APPLICABLE) else "not run"
-    exact = found.first.exact
-    parts = [marked(found), f"({number(found.control)})"]
-    return " ".join(parts if exact is None else [*parts, f"{100 * exact:.0f} % exact"])
-
-
-def marked(found: Measured) -> str:
-    """The figure; † where clients declare it, * where it tells more than its control."""
-    mark = "†" if found.first.declared else "*" if found.leaks else ""
-    return number(found.figure) + mark
-
-
-def attack_notes(leaks: Leakage) -> Iterator[str]:
-    """What each attack's figure and control are, and the rows that have none."""
-    for name in leaks.attacks:
-        parts = [figure_names(leaks, name) or "no figure"]
-        if controls := control_names(leaks, name):
-            parts.append(f"control: {controls}")
-        for why, labels in _without_figure(leaks, name).items():
-            parts.append(f"n/a for {', '.join(labels)}: {why}")
-        yield f"{name}: {'; '.join(parts)}"
-
-
-def _without_figure(leaks: Leakage, attack: str) -> dict[str, list[str]]:
-    """Row labels by the reason that they have no figure."""
-    reasons: dict[str, list[str]] = {}
-    for row, label in leaks.rows.items():
-        if why := leaks.absence(row, attack):
-            short = why.removeprefix(NOT_APPLICABLE).removeprefix(NOT_RUN)
-            reasons.setdefault(short, []).append(label)
-    return reasons
 
 
 def sums(made: Shown) -> Table:
@@ -249,12 +213,12 @@ def diagnostics(made: Shown) -> Table | None:
 
 
 def summary(made: Shown) -> list[str]:
-    """Sentences computed from the figures: ranges, sparse votes, releases, what attacks show."""
+    """Sentences computed from the figures: the verdict, ranges, sparse votes, releases."""
     return [
+        *verdict(made.leakage),
         _ranges(made),
         *_sparse_votes(made.rows),
         _releases(made),
-        *(_attack_sentence(made, name) for name in made.leakage.attacks),
     ]
 
 
@@ -308,23 +272,6 @@ def _releases(made: Shown) -> str:
         f"{sentence}, and clients drop out: sums of two rounds whose cohorts differ by one client "
         f"give away that client's vote on a proxy that both rounds asked about."
     )
-
-
-def _attack_sentence(made: Shown, attack: str) -> str:
-    """In which rows an attack tells more than its control."""
-    measured = made.leakage.measured(attack)
-    attacked = {made.leakage.rows[key]: f for key, f in measured.items() if not f.first.declared}
-    if not attacked:
-        return f"Attack {attack}: no row has a figure to compare."
-    leaking = [label for label, found in attacked.items() if found.leaks]
-    level = [label for label in attacked if label not in leaking]
-    head, every = f"Attack {attack} tells more than its control in", counted(len(attacked), "row")
-    if not leaking or not level:
-        return f"{head} {'all' if leaking else 'none'} of {every}."
-    names = ", ".join(leaking)
-    if len(level) < len(leaking):
-        names = f"all but {', '.join(level)}"
-    return f"{head} {len(leaking)} of {every} ({names})."
 
 
 # Figures.
@@ -515,7 +462,9 @@ def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
 def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
     leaks, seeds = made.leakage, len(made.seeds)
     table = [part for part in (promises(made),) if part]
-    yield Section("Comparison", [_LEGEND, overview(made), *table, *warnings(made), sums(made)])
+    yield Section(
+        "Comparison", [overview(made), *_learnt(leaks), *table, *warnings(made), sums(made)]
+    )
     yield Section("Guarantees", [part for row in made.rows for part in _guarantee(row)])
     yield Section("Figures", [p for p in _embedded(made, drawn) if p.source])
     first = ["The first seed alone is attacked."] if seeds > 1 and leaks.attacks else []
@@ -525,6 +474,12 @@ def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
     known = [f"{caveat} ({where})" for caveat, where in caveats(leaks).items()]
     yield Section("Caveats", [known], 3)
     yield Section("Settings", list(_settings(made)))
+
+
+def _learnt(leaks: Leakage) -> Iterator[str | Table]:
+    """How to read the table by attacker, and the table; nothing without attacks."""
+    if table := by_attacker(leaks):
+        yield from (LEGEND, table)
 
 
 def _guarantee(row: Row) -> Iterator[str | Pairs]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from attacks.base import AttackResult, Labelled, substream
 from attacks.fit import network
 from attacks.on_run import labelled, public_of
+from attacks.one_update import MLP, newest_records
 from attacks.updates import (
     QUICK,
     Recipe,
@@ -17,7 +18,6 @@ from attacks.updates import (
     check_explained,
     client_updates,
     mean_update,
-    newest_draw,
 )
 from attacks.updates_attack import (
     AnalyticInversion,
@@ -46,7 +46,7 @@ from secure_fd.transcript import Transcript
 
 Attack = AnalyticInversion | MeanInversion | OptimisedInversion
 
-_MLP, _CNN = "mlp-1024-512-256", models.SHARED
+_CNN = models.SHARED
 _CLIENTS, _QUICK_CLIENTS, _LATE, _QUICK_LATE = 10, 4, 100, 10
 # Held-out records serve twice: half as references, half in the control's updates.
 _SIZES = {"digits": Sizes(proxies=40, test=0, held_out=60)}
@@ -61,7 +61,7 @@ class _Row:
     """A protocol row. rounds: the last is attacked. search: of gradient matching."""
 
     label: str
-    model: str = _MLP
+    model: str = MLP
     recipe: Recipe = field(default_factory=lambda: Recipe(1))
     rounds: int = 2
     masks: bool = False
@@ -120,7 +120,7 @@ def _meet(row: _Row, turn: Turn[_Set]) -> _Met:
     run = _fedavg(turn.job, row, public, clients, begin, seed)
     run.fit(row.rounds)
     view = server_view(run.transcript, public)
-    drawn = _drawn(row, clients, seed)
+    drawn = newest_records(clients, row.recipe, row.rounds, seed)
     _check_truth(row, view, drawn)
     private = {k: distinct(records) for k, records in drawn.items()}
     held_out = {
@@ -171,15 +171,6 @@ def _limited(row: _Row, records: Images, n_classes: int) -> ClientData:
     """All records; under DP-SGD one batch, so that every record is in every batch."""
     kept = torch.arange(row.recipe.batch if row.private else len(records))
     return ClientData(records[kept], records[kept[:0]], n_classes)
-
-
-def _drawn(row: _Row, clients: Sequence[ClientData], seed: int) -> dict[int, Labelled]:
-    """By client, the records of its newest round in the order of its steps."""
-    drawn = {}
-    for k, client in enumerate(clients):  # seeded as FedAvg seeds its trainers
-        indices = newest_draw(seed * 1000 + k, len(client.train), row.recipe, row.rounds)
-        drawn[k] = labelled(client.train[indices])
-    return drawn
 
 
 def _check_truth(row: _Row, view: View, drawn: Mapping[int, Labelled]) -> None:
@@ -248,7 +239,7 @@ def _attempts(turn: Turn[_Set]) -> Mapping[str, Attempt]:
     ]
     return {
         attack.name: (lambda: _CLOSED_FORM)
-        if row.model == _MLP and isinstance(attack, OptimisedInversion)
+        if row.model == MLP and isinstance(attack, OptimisedInversion)
         else partial(_inverted, attack, met, turn.seed)
         for attack in attacks
     }

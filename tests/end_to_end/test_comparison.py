@@ -19,6 +19,7 @@ from secure_fd.aggregation.base import Stage
 SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_compare.py"
 ROWS = [
     "fedavg",
+    "fedavg-masks",
     "independent",
     "fedmd-hard",
     "selective-fd-hard",
@@ -27,7 +28,7 @@ ROWS = [
     "heads-masks-dp-record",
     "fedavg-dp-sgd",
 ]
-ATTACKS = ["label-distribution", "label-only", "update-inversion"]
+ATTACKS = ["label-distribution", "label-only", "update-inversion", "update-inversion-8"]
 """Inversion takes longest: test_compare_run.py has it."""
 COMMAND = [
     *("--dataset", "digits", "--quick", "--rounds", "2", "--clients", "3", "--workers", "1"),
@@ -92,7 +93,7 @@ def test_masks_cost_no_accuracy(rows: dict[str, Result]) -> None:
 def test_masks_take_label_histograms_from_the_server(rows: dict[str, Result]) -> None:
     attack = "label-distribution"
     assert figure(rows["selective-fd-hard"], attack).figure < 0.05
-    for key in ROWS[4:7]:
+    for key in ("fedavg-masks", *ROWS[5:8]):
         blind = figure(rows[key], attack)
         assert blind.figure == blind.control
         assert blind.figure > 0.4
@@ -105,8 +106,21 @@ def test_updates_tell_labels_and_pictures(rows: dict[str, Result]) -> None:
     private = figure(rows["fedavg-dp-sgd"], "update-inversion")
     assert private.exact == 0.0
     assert private.figure < private.control + 1.0
-    for key in set(ROWS) - {"fedavg", "fedavg-dp-sgd"}:
+    masked = figure(rows["fedavg-masks"], "update-inversion")
+    assert "mean of 3" in masked.title
+    for key in set(ROWS) - {"fedavg", "fedavg-masks", "fedavg-dp-sgd"}:
         assert "no parameters cross" in str(rows[key].attacks["update-inversion"])
+    assert "hides more of many" in str(rows["fedavg-dp-sgd"].attacks["update-inversion-8"])
+
+
+def test_a_protected_row_says_what_the_attack_reaches_without_its_protection(
+    rows: dict[str, Result],
+) -> None:
+    clear = figure(rows["fedavg"], "update-inversion")
+    for key in ("fedavg-masks", "fedavg-dp-sgd"):
+        assert figure(rows[key], "update-inversion").details["positive_control"] == clear.figure
+    votes = figure(rows["selective-fd-hard-masks"], "label-distribution")
+    assert votes.details["positive_control"] < 0.05 < votes.figure
 
 
 def test_every_private_row_says_what_its_epsilon_means(rows: dict[str, Result]) -> None:

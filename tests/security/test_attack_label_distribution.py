@@ -27,7 +27,7 @@ from secure_fd.knowledge import (
 )
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.recipes import SGD
-from secure_fd.transcript import Transcript
+from secure_fd.transcript import ParameterRound, Transcript
 from tests import attack_games as games
 from tests.attack_games import add_round
 from tests.summing import summed
@@ -274,8 +274,50 @@ def test_noise_on_the_last_bias_takes_the_labels_away() -> None:
 
 
 def test_masks_hide_whose_bias_moved() -> None:
-    with pytest.raises(MissingCapabilityError, match="client model parameters"):
-        ATTACK.run(averaged(MaskedSum(3)), 0)
+    """The cohort's mean update gives one guess for all; the twin without masks is read."""
+    estimate = ATTACK.run(averaged(MaskedSum(3)), 0)
+    result = ATTACK.score(estimate, HELD, 0)
+    assert not estimate.read.any()
+    assert (estimate.rows == estimate.guess).all()
+    assert estimate.guess.sum() == pytest.approx(1.0)
+    assert result.figure == result.control
+    assert result.caveats == (UNREADABLE,)
+
+
+def test_masks_on_an_update_that_are_not_applied_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
+    monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
+    seen = averaged(MaskedSum(3))
+    assert seen.models[-1].uploads is None
+    assert ATTACK.score(ATTACK.run(seen, 0), HELD, 0).figure < 0.1
+
+
+def test_updates_of_many_rounds_tell_through_noise_what_one_does_not() -> None:
+    """The same noise on every upload; a server that kept all of them against one with the last."""
+    noise, [before, *_, newest] = np.random.default_rng(0), averaged().models
+    assert newest.uploads is not None
+
+    def noisy() -> ParameterRound:
+        uploads = {k: own.copy() for k, own in newest.uploads.items()}  # type: ignore[union-attr]
+        for own in uploads.values():
+            own[-C:] += noise.normal(0, 0.5, C)
+        return replace(newest, uploads=uploads, parameters=before.parameters)
+
+    def error(rounds: int) -> float:
+        models = (replace(before, uploads=None, payloads={}), *(noisy() for _ in range(rounds)))
+        seen = replace(averaged(), models=models)
+        return ATTACK.score(ATTACK.run(seen, 0), HELD, 0).figure
+
+    one = float(np.mean([error(1) for _ in range(10)]))
+    assert error(200) < 0.35 < one
+
+
+def test_one_model_alone_tells_no_labels() -> None:
+    seen = averaged()
+    with pytest.raises(MissingCapabilityError, match="two rounds"):
+        ATTACK.run(replace(seen, models=seen.models[-1:]), 0)
 
 
 def test_truth_of_another_shape_is_refused() -> None:

@@ -1,5 +1,6 @@
-"""One record behind one update is read off it, and not where noise stands before it."""
+"""A record behind one update is read off it, and not where noise stands before it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -7,68 +8,113 @@ import numpy as np
 import pytest
 
 from attacks.base import AttackResult
-from attacks.on_run import OneUpdate, one_update
-from attacks.updates_attack import UpdateInversion
-from attacks.view import View, client_view
+from attacks.one_update import SET_UPS, OneUpdate, one_update
+from attacks.updates import Search
+from attacks.updates_attack import UpdateInversion, UpdateMatching
+from attacks.view import View, client_view, outsider_view
 from experiments.privacy_compare import Settings, plan
 from experiments.runs import data_of
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.private_training import PrivateSGD
 from secure_fd.transcript import Transcript
 
-PLAN = plan(Settings(dataset="digits", clients=3, quick=True), None).terms
+PLAN = plan(Settings(clients=3, quick=True), None).terms
 PRIVATE = PrivateSGD(4.0, 1e-5, PLAN.rounds)
+ONE, EIGHT, CNN = SET_UPS
 
 
 @cache
-def made(optimiser: PrivateSGD | None = None) -> OneUpdate:
-    return one_update(data_of(PLAN, 0), optimiser, 0)
+def made(name: str = ONE, private: PrivateSGD | None = None, *, masks: bool = False) -> OneUpdate:
+    return one_update(SET_UPS[name], data_of(PLAN, 0), 0, private=private, masks=masks)
 
 
-def scored(view: View, of: OneUpdate) -> AttackResult:
-    attack = UpdateInversion(of.public)
-    return attack.score(attack.run(view, 0), of.records, 0)
+def scored(
+    of: OneUpdate, view: View | None = None, attack: UpdateInversion | None = None
+) -> AttackResult:
+    attack = attack or UpdateInversion(of.public)
+    return attack.score(attack.run(view or of.view, 0), of.records, 0)
 
 
 def test_one_record_is_read_to_the_last_grey() -> None:
-    result = scored(made().view, made())
+    result = scored(made())
     assert result.figure > 90
     assert result.details["share_exact"] == 1.0
+    assert result.details["delta_low"] > 60
     assert result.control < 25
     assert result.n_members == 3
 
 
+def test_most_of_eight_records_are_read_as_well() -> None:
+    of = made(EIGHT)
+    result = scored(of, attack=SET_UPS[EIGHT].attack(of.public))
+    assert result.details["share_exact"] > 0.5
+    assert result.figure > result.control + 20
+    assert result.n_members == sum(len(own) for own in of.records.private.values()) > 15
+
+
+def test_a_convolutional_network_shows_its_record_by_matching() -> None:
+    of = made(CNN)
+    attack = UpdateMatching(of.public, settings=Search(iterations=150, restarts=1))
+    result = scored(of, attack=attack)
+    assert result.figure > result.control + 2
+    assert result.details["delta_low"] > 0
+    hidden = made(CNN, PRIVATE)
+    private = scored(hidden, attack=replace(attack, public=hidden.public))
+    assert private.figure < private.control + 1.0
+
+
 def test_the_records_of_other_clients_are_not_what_was_read() -> None:
-    swapped = {k: made().records[(k + 1) % 3] for k in range(3)}
-    result = scored(made().view, replace(made(), records=swapped))
+    private = made().records.private
+    swapped = replace(
+        made().records, private={k: private[(k + 1) % 3] for k in range(3)}, held_out={}
+    )
+    result = scored(replace(made(), records=swapped))
     assert result.details["share_exact"] == 0.0
     assert result.figure < 25
 
 
+def test_masks_leave_the_mean_whose_records_are_read_without_an_owner() -> None:
+    of = made(masks=True)
+    assert of.view.models[-1].uploads is None
+    result = scored(of)
+    assert result.details["share_exact"] > 0.5
+    assert result.title.endswith("(mean of 3)")
+    with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
+        scored(made(CNN, masks=True), attack=UpdateMatching(made(CNN).public))
+
+
 def test_dp_sgd_leaves_no_more_than_the_control() -> None:
-    result = scored(made(PRIVATE).view, made(PRIVATE))
+    result = scored(made(ONE, PRIVATE))
     assert result.details["share_exact"] == 0.0
     assert result.figure < result.control + 1.0
-    assert made(PRIVATE).caveats
+    assert made(ONE, PRIVATE).caveats
     assert not made().caveats
 
 
-def test_noise_on_the_update_hides_the_record() -> None:
-    newest, noise = made().view.models[-1], np.random.default_rng(0)
+def with_uploads(change: Callable[[np.ndarray], np.ndarray]) -> View:  # type: ignore[type-arg]
+    newest = made().view.models[-1]
     assert newest.uploads is not None
-    uploads = {
-        k: (flat + noise.normal(0, 0.1, len(flat))).astype(np.float32)
-        for k, flat in newest.uploads.items()
-    }
+    uploads = {k: change(flat).astype(np.float32) for k, flat in newest.uploads.items()}
     models = (*made().view.models[:-1], replace(newest, uploads=uploads))
-    result = scored(replace(made().view, models=models), made())
+    return replace(made().view, models=models)
+
+
+def test_noise_on_the_update_hides_the_record() -> None:
+    noise = np.random.default_rng(0)
+    view = with_uploads(lambda flat: flat + noise.normal(0, 0.1, len(flat)))
+    result = scored(made(), view)
     assert result.details["share_exact"] == 0.0
     assert result.figure < result.control + 1.0
 
 
-def test_whoever_reads_no_update_inverts_none() -> None:
+def test_the_twin_without_noise_is_read() -> None:
+    assert scored(made(), with_uploads(lambda flat: flat)).details["share_exact"] == 1.0
+
+
+def test_a_curious_client_reads_the_mean_and_who_sees_one_model_nothing() -> None:
     transcript = Transcript(3)
     for kept in made().view.models:
         transcript.add_parameters(kept)
-    with pytest.raises(MissingCapabilityError, match="client model parameters"):
-        scored(client_view(transcript, made().public), made())
+    assert scored(made(), client_view(transcript, made().public)).details["share_exact"] > 0.5
+    with pytest.raises(MissingCapabilityError):
+        scored(made(), outsider_view(transcript, made().public))

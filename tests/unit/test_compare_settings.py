@@ -18,15 +18,9 @@ from experiments.study import Store, check_out
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS, one_lesson
 
-MASKED_ROWS = [
-    "fedavg",
-    "independent",
-    "fedmd-soft",
-    "selective-fd-soft",
-    "selective-fd-hard",
-    "selective-fd-hard-masks",
-]
-NINE_ROWS = [
+CLEAR_ROWS = ["fedavg", "independent", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"]
+MASKED_ROWS = ["fedavg", "fedavg-masks", *CLEAR_ROWS[1:], "selective-fd-hard-masks"]
+TEN_ROWS = [
     *MASKED_ROWS,
     "selective-fd-hard-masks-dp-label",
     "heads-masks-dp-record",
@@ -166,10 +160,10 @@ def keys(*arguments: str) -> list[str]:
 
 
 def test_the_rows_follow_from_the_flags() -> None:
-    assert keys() == MASKED_ROWS[:5]
+    assert keys() == CLEAR_ROWS
     assert keys("--secure-agg") == MASKED_ROWS
-    assert keys("--secure-agg", "--dp-eps", "4") == NINE_ROWS
-    assert keys("--secure-agg", "--dp-eps", "inf") == NINE_ROWS
+    assert keys("--secure-agg", "--dp-eps", "4") == TEN_ROWS
+    assert keys("--secure-agg", "--dp-eps", "inf") == TEN_ROWS
     assert keys("--labels", "soft", "--dp-eps", "4") == [
         "fedavg",
         "independent",
@@ -184,7 +178,7 @@ def test_the_rows_follow_from_the_flags() -> None:
 
 def test_encryption_has_a_row_beside_the_masked_one() -> None:
     both = keys("--secure-agg", "--aggregation", "he", "--dp-eps", "4")
-    assert both == [*MASKED_ROWS, "selective-fd-hard-he", *NINE_ROWS[6:]]
+    assert both == [*MASKED_ROWS, "selective-fd-hard-he", *TEN_ROWS[7:]]
     assert keys("--secure-agg", "--aggregation", "masks") == MASKED_ROWS
     [spec] = row_specs(
         planned("--secure-agg", "--aggregation", "he", "--rows", "selective-fd-hard-he")

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from pages import HOSTILE, Page, harmless, same, whole
 from report_sample import faulty, figure, sample, with_row
 
-from experiments import report, tables
+from experiments import attackers, report, tables
 from experiments.comparison import BYTES_DOWN
 from experiments.exhibits import styles
 from experiments.measures import BYTES_UP
@@ -67,7 +67,7 @@ def test_a_star_means_more_than_the_control() -> None:
     """An error leaks where it is low; a figure below its control is no leak, however far."""
     made = Shown.of(sample())
     found = {
-        attack: [report.marked(f)[-1] for f in made.leakage.measured(attack).values()]
+        attack: [attackers.marked(f)[-1] for f in made.leakage.measured(attack).values()]
         for attack in made.leakage.attacks
     }
     assert found["label-distribution"] == [*"****00", "†", "*"]

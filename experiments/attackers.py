@@ -1,0 +1,254 @@
+"""What each attacker learns of each protocol: one table, its notes, and a verdict from it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.exhibits import brackets, control_names, figure_names
+from experiments.leakage import ERROR, NOT_APPLICABLE, NOT_RUN, AttackFigure, Leakage, Measured
+from experiments.tables import NONE, Table, new_table, number
+
+LEGEND = (
+    "Under each attack: its figure, its 95 % interval, and in round brackets its control, the same "
+    "attack without access. * tells more than the control, by more than chance explains. "
+    "† is declared by clients in public, so that no attack is needed."
+)
+HEADINGS: Mapping[str, str] = {
+    "label-distribution": "server: a client's labels",
+    "update-inversion": "server: picture behind one update (MLP, 1 record a step)",
+    "update-inversion-8": "server: picture behind one update (MLP, 8 records a step)",
+    "update-inversion-cnn": "server: picture behind one update (CNN, 1 record a step)",
+    "inversion": "server: pictures from models or ensembles",
+    "label-only": "outsider, final model: members",
+    "tracing": "server: members, from class sums",
+}
+"""Who learns what, by attack; in brackets a set-up that is not the row's own."""
+RECOGNISED = 20.0
+"""dB from which a digit is recognised as the same handwriting."""
+_PICTURES, _MEMBERS, _LABELS, _TRACES = "pictures", "members", "labels", "traces of pictures"
+_KINDS = (_PICTURES, _MEMBERS, _LABELS, _TRACES)
+"""What can be learnt, worst first: a record, that it was there, how many of a class; a blur."""
+_EQUAL = 120.0
+_POSITIVE = "positive_control"
+
+
+def by_attacker(leaks: Leakage) -> Table | None:
+    """A row's figure, interval and control under each attacker; None without attacks."""
+    attacks = list(leaks.attacks)
+    if not attacks:
+        return None
+    columns = ["method", *(_heading(leaks, name) for name in attacks)]
+    table = new_table("What each attacker learns", columns)
+    for i, (row, label) in enumerate(leaks.rows.items(), 1):
+        table.add_row(f"{i}. {label}", *(_cell(leaks.cell(row, name)) for name in attacks))
+    return table
+
+
+def _heading(leaks: Leakage, attack: str) -> str:
+    names = figure_names(leaks, attack, " or ")
+    heading = HEADINGS.get(attack, attack)
+    return f"{heading}; {names}" if names else heading
+
+
+def _cell(found: Measured | str) -> str:
+    if isinstance(found, str):
+        return NONE if found.startswith(NOT_APPLICABLE) else "not run"
+    exact, gap = found.first.exact, found.detail("delta")
+    parts = [f"{marked(found)} {brackets(found.interval, number)} ({number(found.control)})"]
+    parts += [] if exact is None else [f"{100 * exact:.0f} % exact"]
+    parts += [f"Δ {number(gap.value)}"] if gap and not _excess(found) else []
+    return " ".join(parts)
+
+
+def _excess(found: Measured) -> bool:
+    return found.first.figure_name.startswith("Δ")
+
+
+def marked(found: Measured) -> str:
+    """The figure; † where clients declare it, * where it tells more than its control."""
+    mark = "†" if found.first.declared else "*" if found.leaks else ""
+    return number(found.figure) + mark
+
+
+def attack_notes(leaks: Leakage) -> Iterator[str]:
+    """What each attack's figure and controls are, and the rows that have none."""
+    for name in leaks.attacks:
+        parts = [figure_names(leaks, name) or "no figure"]
+        if controls := control_names(leaks, name):
+            parts.append(f"control: {controls}")
+        if positive := _positive(leaks, name):
+            parts.append(f"positive control, nothing protected: {positive}")
+        for why, labels in _without_figure(leaks, name).items():
+            parts.append(f"n/a for {', '.join(labels)}: {why}")
+        yield f"{name}: {'; '.join(parts)}"
+
+
+def _positive(leaks: Leakage, attack: str) -> str:
+    every = leaks.measured(attack).values()
+    known = [found.details[_POSITIVE] for found in every if _POSITIVE in found.details]
+    return number(known[0]) if known else ""
+
+
+def _without_figure(leaks: Leakage, attack: str) -> dict[str, list[str]]:
+    """Row labels by the reason that they have no figure."""
+    reasons: dict[str, list[str]] = {}
+    for row, label in leaks.rows.items():
+        if why := leaks.absence(row, attack):
+            short = why.removeprefix(NOT_APPLICABLE).removeprefix(NOT_RUN)
+            reasons.setdefault(short, []).append(label)
+    return reasons
+
+
+# The verdict.
+
+
+@dataclass(frozen=True, slots=True)
+class _Leak:
+    """The strongest figure of one kind in a row. share: of the way from control to knowing all.
+    set_up: what the attack trains in place of the row's own rounds; "" of its own.
+    """
+
+    kind: str
+    set_up: str
+    found: Measured
+    share: float
+
+    @property
+    def reading(self) -> str:
+        """Figure and control, and what else says how much they are."""
+        first, found = self.found.first, self.found
+        name = "error " if self.kind == _LABELS else "AUC " if self.kind == _MEMBERS else ""
+        unit = f" {first.unit}" if first.unit else ""
+        exact = "" if first.exact is None else f", {100 * first.exact:.0f} % exact"
+        public = ", declared" if first.declared else ""
+        excess = "Δ " if _excess(found) else ""
+        set_up = f"; {self.set_up}" if self.set_up else ""
+        figure = f"{excess}{name}{number(found.figure)}{unit}"
+        return f"{figure} (control {number(found.control)}{exact}{public}{set_up})"
+
+
+def verdict(leaks: Leakage) -> list[str]:
+    """Which protocol leaks what, worst first: at most five sentences, made from the figures.
+
+    A row is the worse the graver the kinds of what it leaks, and then the nearer the attacker gets
+    to all of it. What clients declare in public is known.
+    """
+    every = {row: _leaks(leaks, row) for row in leaks.rows if _attacked(leaks, row)}
+    if not every:
+        return []
+    leaking = sorted((row for row in every if every[row]), key=lambda row: _grave(every[row]))
+    if not leaking:
+        return [f"No attack tells more than its control in any of {len(every)} rows."]
+    sentences = [_ranking(leaks, {row: every[row] for row in leaking})]
+    for kind in _KINDS[:3]:
+        sentences += _of_kind(leaks, every, kind)
+    return [*sentences, *_silent(leaks, every)]
+
+
+def _attacked(leaks: Leakage, row: str) -> bool:
+    return any(leaks.figure(row, attack) for attack in leaks.attacks)
+
+
+def _leaks(leaks: Leakage, row: str) -> dict[str, _Leak]:
+    """By kind, the strongest figure that tells more than its control, or is declared."""
+    strongest: dict[str, _Leak] = {}
+    for attack in leaks.attacks:
+        found = leaks.figure(row, attack)
+        if found is None or not (found.leaks or found.first.declared):
+            continue
+        kind = _kind(found)
+        if kind and (kind not in strongest or strongest[kind].share < _share(found)):
+            strongest[kind] = _Leak(kind, _set_up(attack), found, _share(found))
+    if _PICTURES in strongest:
+        strongest.pop(_TRACES, None)
+    return {kind: strongest[kind] for kind in _KINDS if kind in strongest}
+
+
+def _set_up(attack: str) -> str:
+    """What stands in brackets in a heading.
+
+    >>> _set_up("update-inversion-8"), _set_up("inversion")
+    ('MLP, 8 records a step', '')
+    """
+    return HEADINGS.get(attack, "").partition("(")[2].removesuffix(")")
+
+
+def _kind(found: Measured) -> str:
+    """What a figure is about; "" of an attack of one's own that measures something else."""
+    first = found.first
+    if first.unit == "dB":
+        seen = found.details.get("A", found.figure)
+        return _PICTURES if seen >= RECOGNISED else _TRACES
+    return _LABELS if first.figure_name.startswith(ERROR) else _MEMBERS if _ranks(first) else ""
+
+
+def _ranks(first: AttackFigure) -> bool:
+    return first.figure_name.startswith("AUC")
+
+
+def _share(found: Measured) -> float:
+    """Of the way from the control to knowing everything, in [0, 1]."""
+    first = found.first
+    best = _EQUAL if first.unit == "dB" else 0.0 if first.figure_name.startswith(ERROR) else 1.0
+    whole = best - found.control
+    return 0.0 if whole == 0 else min(1.0, max(0.0, (found.figure - found.control) / whole))
+
+
+def _grave(found: Mapping[str, _Leak]) -> tuple[tuple[bool, ...], tuple[float, ...]]:
+    """Sorts the worst first: kinds that are there, then how much of each."""
+    shares = tuple(-found[kind].share if kind in found else 0.0 for kind in _KINDS)
+    return tuple(kind not in found for kind in _KINDS), shares
+
+
+def _ranking(leaks: Leakage, leaking: Mapping[str, Mapping[str, _Leak]]) -> str:
+    """Rows that leak the same kinds, together."""
+    groups: list[tuple[tuple[str, ...], list[str]]] = []
+    for row, found in leaking.items():
+        if not groups or groups[-1][0] != tuple(found):
+            groups.append((tuple(found), []))
+        groups[-1][1].append(leaks.rows[row])
+    parts = [f"{', '.join(labels)}: {_joined(kinds)}" for kinds, labels in groups]
+    return f"What attackers learn, worst first: {'; '.join(parts)}."
+
+
+def _of_kind(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]], kind: str) -> Iterator[str]:
+    """The rows that leak one kind, each with figure and control; traces go with pictures."""
+    names = (kind, _TRACES) if kind == _PICTURES else (kind,)
+    found = [
+        (each[name], leaks.rows[row])
+        for row, each in every.items()
+        for name in names
+        if name in each
+    ]
+    found.sort(key=lambda one: (_KINDS.index(one[0].kind), -one[0].share))
+    if found:
+        readings = [f"{label} {leak.reading}" for leak, label in found]
+        yield f"{kind.capitalize()}: {'; '.join(readings)}."
+
+
+def _silent(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]]) -> Iterator[str]:
+    """Rows, and attacks, that tell nothing."""
+    rows = [leaks.rows[row] for row, found in every.items() if not found]
+    attacks = [
+        name
+        for name in leaks.attacks
+        if (measured := leaks.measured(name).values()) and not _tells(measured)
+    ]
+    parts = [f"no attack tells more than its control of {_joined(rows)}"] if rows else []
+    parts += [f"in no row does {_joined(attacks, 'or')}"] if attacks else []
+    if parts:
+        text = "; ".join(parts)
+        yield f"{text[0].upper()}{text[1:]}."
+
+
+def _tells(measured: Iterable[Measured]) -> bool:
+    return any(found.leaks or found.first.declared for found in measured)
+
+
+def _joined(words: Sequence[str], last: str = "and") -> str:
+    """A list as one says it.
+
+    >>> _joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end

@@ -1,0 +1,121 @@
+"""The verdict follows the figures: swapped, it names the other row; without, it is silent."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from experiments.attackers import attack_notes, by_attacker, verdict
+from experiments.leakage import AttackFigure, Found, Leakage
+
+ROWS = {"a": "Alpha", "b": "Beta", "c": "Gamma"}
+
+
+def measured(
+    value: float, control: float, name: str = "AUC", unit: str = "", **details: float
+) -> AttackFigure:
+    ends = value - 0.01, value + 0.01
+    return AttackFigure(name, value, name, unit, ends, control, "no access", details=details)
+
+
+def picture(decibel: float, exact: float = 1.0) -> AttackFigure:
+    details = {"A": decibel, "delta": decibel - 10, "share_exact": exact}
+    return measured(decibel, 13.0, "PSNR", "dB", **details)
+
+
+def error(value: float, **details: float) -> AttackFigure:
+    return measured(value, 0.9, "TV error (0: known)", **details)
+
+
+FOUND: Mapping[str, Mapping[str, Found]] = {
+    "a": {"update-inversion": picture(120), "label-distribution": error(0.0)},
+    "b": {"label-distribution": error(0.1), "label-only": measured(0.8, 0.5)},
+    "c": {
+        "update-inversion": "not applicable: missing an update",
+        "label-distribution": error(0.9),
+        "label-only": measured(0.505, 0.5),
+    },
+}
+
+
+def leakage(found: Mapping[str, Mapping[str, Found]], **labels: str) -> Leakage:
+    return Leakage({**ROWS, **labels}, {row: [(0, named)] for row, named in found.items()})
+
+
+def swapped(one: str, other: str) -> dict[str, Mapping[str, Found]]:
+    return {**FOUND, one: FOUND[other], other: FOUND[one]}
+
+
+def order(sentence: str) -> list[str]:
+    return sorted((name for name in ROWS.values() if name in sentence), key=sentence.index)
+
+
+def test_the_worst_comes_first_with_figure_and_control() -> None:
+    first, pictures, members, labels, last = verdict(leakage(FOUND))
+    assert order(first) == ["Alpha", "Beta"]
+    assert order(pictures) == ["Alpha"]
+    assert all(part in pictures for part in ("120", "13.0", "100 % exact", "MLP"))
+    assert order(members) == ["Beta"]
+    assert all(part in members for part in ("0.80", "0.50"))
+    assert order(labels) == ["Alpha", "Beta"]
+    assert order(last) == ["Gamma"]
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "b"), ("a", "c"), ("b", "c")])
+def test_with_swapped_figures_it_is_the_same_about_the_other_rows(one: str, other: str) -> None:
+    names = {one: ROWS[other], other: ROWS[one]}
+    twin = verdict(leakage(swapped(one, other), **names))
+    assert sorted(map(sorted, twin)) == sorted(map(sorted, verdict(leakage(FOUND))))
+    assert verdict(leakage(swapped(one, other))) != verdict(leakage(FOUND))
+    assert order(twin[0]) == order(verdict(leakage(FOUND))[0])
+
+
+def test_a_figure_that_falls_to_its_control_leaves_the_verdict() -> None:
+    less = {**FOUND, "a": {**FOUND["a"], "update-inversion": picture(13.0, 0.0)}}
+    first, *rest = verdict(leakage(less))
+    assert order(first) == ["Beta", "Alpha"]  # members are worse than labels
+    assert not any("dB" in sentence for sentence in rest)
+
+
+def test_where_nothing_leaks_one_sentence_says_so() -> None:
+    [only] = verdict(leakage({"c": FOUND["c"]}))
+    assert "any of 1 row" in only
+    assert verdict(leakage({})) == []
+    assert by_attacker(leakage({})) is None
+
+
+def test_what_is_declared_is_known() -> None:
+    """Whatever the attack says, and without one."""
+    silent = {"c": {"label-distribution": error(0.0, declared_clients=10.0)}}
+    assert order(verdict(leakage(silent))[0]) == ["Gamma"]
+    assert any("declared" in sentence for sentence in verdict(leakage(silent)))
+
+
+def test_a_blur_beyond_its_control_is_no_picture() -> None:
+    """Below 20 dB nobody is recognised; a row with only that comes after labels."""
+    faint = {**FOUND, "c": {"inversion": measured(2.0, 0.0, "Δ PSNR", "dB", A=14.0)}}
+    first = verdict(leakage(faint))[0]
+    assert order(first) == ["Alpha", "Beta", "Gamma"]
+    clear = {**FOUND, "c": {"inversion": measured(2.0, 0.0, "Δ PSNR", "dB", A=30.0)}}
+    assert order(verdict(leakage(clear))[0]) == ["Alpha", "Gamma", "Beta"]
+
+
+def test_no_more_than_five_sentences() -> None:
+    faint = measured(2.0, 0.0, "Δ PSNR", "dB", A=14.0)
+    everything = {row: {**FOUND["a"], **FOUND["b"], "inversion": faint} for row in "ab"}
+    nothing = {"c": {**FOUND["c"], "tracing": measured(0.5, 0.5)}}
+    assert len(verdict(leakage({**everything, **nothing}))) <= 5
+
+
+def test_an_attack_of_ones_own_that_measures_something_else_is_not_ranked() -> None:
+    own = {**FOUND, "c": {"own:Attack": measured(9.0, 1.0, "keys found")}}
+    assert order(verdict(leakage(own))[0]) == ["Alpha", "Beta"]
+
+
+def test_a_positive_control_is_named() -> None:
+    known = {
+        **FOUND["a"],
+        "update-inversion": replace(picture(11.0), details={"positive_control": 98.7}),
+    }
+    notes = list(attack_notes(leakage({"a": known})))
+    assert any("98.7" in note for note in notes)
