@@ -42,7 +42,7 @@ STUDIES = tuple(
         *("accuracy_table", "selector_study", "thresholds", "communication"),
         *("heterogeneity", "alpha", "method_ablation"),
         *("dp_utility", "record_ablation", "attack_suite", "dafkd", "dafkd_theory"),
-        *("generator_leakage", "heads", "pooled", "privacy_audit"),
+        *("generator_leakage", "heads", "pooled", "private_rivals", "privacy_audit"),
     )
 )
 """The modules of all studies with committed results."""
