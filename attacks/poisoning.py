@@ -20,6 +20,7 @@ from torch import nn
 from attacks.audit.setting import replaced
 from attacks.base import AttackResult, Words
 from attacks.statistics import mean
+from attacks.told_apart import AroundClient
 from secure_fd.aggregation.base import SecureSum, SumClient
 from secure_fd.errors import ConfigurationError
 from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
@@ -177,23 +178,10 @@ class LenientSum:
         return _Lenient(half) if number == LIAR else half
 
 
-@dataclass(frozen=True, slots=True)
-class _Lenient:
-    inner: SumClient
-
-    @property
-    def gave(self) -> bool:
-        return self.inner.gave
-
-    def start(self) -> list[bytes]:
-        return self.inner.start()
-
+class _Lenient(AroundClient):
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         with replaced(LaneLayout, "pack", _unchecked):
             return self.inner.load(terms, values)
-
-    def receive(self, data: bytes) -> list[bytes]:
-        return self.inner.receive(data)
 
 
 def _unchecked(self: LaneLayout, values: UnitArray) -> WordArray:

@@ -155,24 +155,37 @@ class OverheardSum(MaskedSum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Overheard:
+class AroundClient:
+    """A client's half of a sum that passes everything on; what is around it changes one step."""
+
     inner: SumClient
-    number: int
-    said: dict[tuple[int, int], IntArray] = field(repr=False)
 
     @property
     def gave(self) -> bool:
+        """As the half's."""
         return self.inner.gave
 
     def start(self) -> list[bytes]:
+        """As the half's."""
         return self.inner.start()
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        """As the half's."""
+        return self.inner.load(terms, values)
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """As the half's."""
+        return self.inner.receive(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Overheard(AroundClient):
+    number: int
+    said: dict[tuple[int, int], IntArray] = field(repr=False)
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         self.said[self.number, terms.index] = values.astype(np.int64)
         return self.inner.load(terms, values)
-
-    def receive(self, data: bytes) -> list[bytes]:
-        return self.inner.receive(data)
 
 
 # The split ensemble.

@@ -395,8 +395,7 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
 
 def _with_whom(group: Group) -> str:
     """How many corrupt clients a group stands, and when they may become so."""
-    n, holders = len(group.members), group.degree + 1
-    spare = max(0, 2 * group.threshold - holders - 1)
+    n, spare = len(group.members), group.tolerated
     if group.degree == n - 1:
         corrupt = max(0, min(spare, group.quorum - 2))
         return f"together with up to {corrupt} of the {n} clients, whenever it corrupts them"

@@ -116,9 +116,8 @@ def correct(
     (4, (3,))
     """
     points, n = _canonical(points, prime), len(shares)
-    zero_there, upper = _vanishing(points, prime), _interpolated(points, shares, prime)
-    remainder, cofactor, last = upper, [1], [0]
-    before = zero_there
+    before = _vanishing(points, prime)
+    remainder, cofactor, last = _interpolated(before, points, shares, prime), [1], [0]
     while 2 * (len(remainder) - 1) >= n + threshold:
         quotient, left = _divided(before, remainder, prime)
         before, remainder = remainder, left
@@ -182,9 +181,10 @@ def _vanishing(points: Sequence[int], prime: int) -> list[int]:
     return product
 
 
-def _interpolated(points: Sequence[int], values: Sequence[int], prime: int) -> list[int]:
-    """Lagrange's polynomial through the points."""
-    whole = _vanishing(points, prime)
+def _interpolated(
+    whole: Sequence[int], points: Sequence[int], values: Sequence[int], prime: int
+) -> list[int]:
+    """Lagrange's polynomial through the points. whole: what vanishes at all of them."""
     total = [0] * len(points)
     parts = [_divided(whole, [-point % prime, 1], prime)[0] for point in points]
     at = [_evaluate(part[::-1], point) % prime for part, point in zip(parts, points, strict=True)]

@@ -390,8 +390,8 @@ class ServerRound:
             holders = set(self._group.holders(owner))
             # More than may be corrupt, or than there are spare shares: so many could end every
             # round by silence. One complaint alone is one word against another.
-            corrupt, spare = 2 * threshold - len(holders) - 1, len(holders) - threshold
-            if accusers > max(1, min(corrupt, spare)):
+            spare = len(holders) - threshold
+            if accusers > max(1, min(self._group.tolerated, spare)):
                 self._bar(owner, f"{accusers} of its holders could not open its seals")
             if len(holders.intersection(survivors)) - accusers < threshold:
                 lost.append(owner)

@@ -422,6 +422,11 @@ class Group:
         """Who holds a share of `client`'s secrets: itself and its neighbours, ascending."""
         return tuple(sorted((client, *self._neighbours[client])))
 
+    @property
+    def tolerated(self) -> int:
+        """Holders of a secret that may be corrupt: with one more, both its secrets could open."""
+        return max(0, 2 * self.threshold - self.degree - 2)
+
     def reaches(self, present: Sequence[int]) -> bool:
         """Whether `present` are a quorum, and every one of them has a threshold of its holders
         among them, and so has the committee of its own.

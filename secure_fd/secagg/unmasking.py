@@ -163,7 +163,7 @@ class Unmasking:
     @property
     def liars(self) -> tuple[int, ...]:
         """Holders whose shares of more secrets were wrong than there may be corrupt dealers."""
-        most = max(0, 2 * self.group.threshold - self.group.degree - 2)
+        most = self.group.tolerated
         return tuple(holder for holder, owners in sorted(self.wrong.items()) if len(owners) > most)
 
 
