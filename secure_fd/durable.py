@@ -7,10 +7,13 @@ that were forgotten are not in the file's free pages.
 
 import os
 import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.crypto.primitives import SecretHolder
+from secure_fd.errors import ConfigurationError, LocalError, SecureFDError
 
 _PATIENCE: Final = 5.0
 """Seconds to wait for somebody who reads the file."""
@@ -26,6 +29,111 @@ _SETTINGS: Final = (
     "fullfsync = ON",
     "secure_delete = ON",
 )
+
+
+_MARK_NAMES: Final = ("PRAGMA application_id", "PRAGMA user_version")
+
+
+def marks_of(application: int, version: int) -> tuple[str, ...]:
+    """The statements that mark a file as one of this kind and format."""
+    values = (application, version)
+    return tuple(f"{name} = {value}" for name, value in zip(_MARK_NAMES, values, strict=True))
+
+
+class OwnedDatabase(SecretHolder):
+    """A database of one process. After any failure it takes no more: the disk is unknown then.
+
+    name: in sentences. lock: None in memory.
+
+    >>> OwnedDatabase("in memory", connected(None))
+    <OwnedDatabase: secret>
+    """
+
+    __slots__ = ("_database", "_lock", "_name", "_process", "_usable")
+
+    def __init__(
+        self, name: str, database: sqlite3.Connection, lock: sqlite3.Connection | None = None
+    ) -> None:
+        self._name, self._database, self._lock = name, database, lock
+        self._process, self._usable = os.getpid(), True
+
+    @classmethod
+    def _new(cls, path: Path) -> Self:
+        """Make and lock an empty file, mode 0600. ConfigurationError where there is one."""
+        return cls._locked(path, new=True)
+
+    @classmethod
+    def _found(cls, path: Path, otherwise: str) -> Self:
+        """Lock a file. otherwise: what to do where there is none.
+
+        ConfigurationError there, where others may read it, and where a process has it.
+        """
+        if not path.is_file():
+            raise ConfigurationError("path", str(path), f"there is no such file: {otherwise}")
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise ConfigurationError("path", str(path), "others may open it: use mode 600")
+        return cls._locked(path, new=False)
+
+    @classmethod
+    def _locked(cls, path: Path, *, new: bool) -> Self:
+        lock = lock_of(path)
+        try:
+            if new and not made(path):
+                raise ConfigurationError("path", str(path), "it exists: open it, or name a new one")
+            return cls(str(path), connected(path), lock)
+        except SecureFDError:
+            lock.close()
+            raise
+
+    def close(self) -> None:
+        """Let another process open the file."""
+        self._usable = False
+        if self._process == os.getpid():
+            self._database.close()
+            if self._lock is not None:
+                self._lock.close()
+
+    @contextmanager
+    def _transaction(self, statements: Sequence[str] = ()) -> Iterator[None]:
+        """One transaction: these statements, then what the block writes. All of it or nothing."""
+        # Until the end is reached nobody knows what the disk has, whatever comes in between.
+        self._usable = False
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                self._database.execute(statement)
+            yield
+            self._database.execute("COMMIT")
+        except FAILURES as failure:
+            raise self._fault(f"an entry could not be written: {failure}") from failure
+        self._usable = True
+
+    def _check_format(self, schema: Collection[str], marks: Sequence[str]) -> None:
+        """LocalError unless the file is of this form and SQLite finds no damage."""
+        found = {sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")}
+        if not found:
+            raise self._fault("it was never finished and nothing was released under it: remove it")
+        there = tuple(f"{name} = {self._rows(name)[0][0]}" for name in _MARK_NAMES)
+        if found != set(schema) or there != tuple(marks):
+            raise self._fault("it is no file of this kind and format")
+        if self._rows("PRAGMA integrity_check") != [("ok",)]:
+            raise self._fault("it is damaged")
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What a query finds; LocalError where the file cannot be read."""
+        try:
+            return self._database.execute(query, values).fetchall()
+        except FAILURES as failure:
+            raise self._fault(f"it is damaged or cannot be read: {failure}") from failure
+
+    def _fault(self, what: str) -> LocalError:
+        return LocalError(f"{self._name}: {what}")
+
+    def _check_usable(self) -> None:
+        if self._process != os.getpid():
+            raise self._fault("a forked process has no part in its parent's file: open it there")
+        if not self._usable:
+            raise self._fault("it was closed, or an entry could not be written: open it again")
 
 
 def connected(path: Path | None) -> sqlite3.Connection:

@@ -131,7 +131,7 @@ def killed_before(line: int) -> TraceFunction:
 
     def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction | None:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(("/ledger.py", "/append_log.py")):
+        if not frame.f_code.co_filename.endswith(("/ledger.py", "/append_log.py", "/durable.py")):
             return None
         if event == "line":
             left -= 1

@@ -7,21 +7,19 @@ This finds accidents. Whoever may write the file can put an older copy or anothe
 """
 
 import hashlib
-import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from secure_fd.crypto.primitives import SecretHolder, fields
-from secure_fd.durable import FAILURES, connected, lock_of, made, sync_folder
-from secure_fd.errors import ConfigurationError, LocalError, SecureFDError
+from secure_fd.crypto.primitives import fields
+from secure_fd.durable import OwnedDatabase, connected, marks_of, sync_folder
+from secure_fd.errors import LocalError
 
 _APPLICATION: Final = 0x5EFD1ED6
 _FORMAT: Final = 1
-_MARK_NAMES: Final = ("PRAGMA application_id", "PRAGMA user_version")
-_MARKS: Final = (f"{_MARK_NAMES[0]} = {_APPLICATION}", f"{_MARK_NAMES[1]} = {_FORMAT}")
+_MARKS: Final = marks_of(_APPLICATION, _FORMAT)
 _ONE: Final = "SELECT number, kind, request, body, chain FROM entries WHERE number = ?"
 _LAST: Final = "SELECT seq FROM sqlite_sequence"
 _SCHEMA: Final = (
@@ -54,7 +52,7 @@ class Entry:
         return hashlib.blake2b(before + parts, digest_size=32).digest()
 
 
-class AppendLog(SecretHolder):
+class AppendLog(OwnedDatabase):
     """Entries of one process. After any failure it takes no more: what is on the disk is unknown.
 
     >>> log = AppendLog.in_memory()
@@ -64,14 +62,13 @@ class AppendLog(SecretHolder):
     b'something'
     """
 
-    __slots__ = ("_chain", "_count", "_database", "_lock", "_name", "_process", "_usable")
+    __slots__ = ("_chain", "_count")
 
     def __init__(
         self, name: str, database: sqlite3.Connection, lock: sqlite3.Connection | None = None
     ) -> None:
-        self._name, self._database, self._lock = name, database, lock
-        self._process = os.getpid()
-        self._chain, self._count, self._usable = b"", 0, True
+        super().__init__(name, database, lock)
+        self._chain, self._count = b"", 0
 
     @classmethod
     def in_memory(cls) -> Self:
@@ -83,7 +80,7 @@ class AppendLog(SecretHolder):
     @classmethod
     def create(cls, path: Path, kind: str, body: bytes) -> Self:
         """Start a file, mode 0600, with a first entry. ConfigurationError where there is one."""
-        made = cls._locked(path, new=True)
+        made = cls._new(path)
         try:
             made._write((*_MARKS, *_SCHEMA), Entry(1, kind, b"", body))
             sync_folder(path.parent)
@@ -99,28 +96,13 @@ class AppendLog(SecretHolder):
         Raises ConfigurationError where there is none, others may read it, or a process has it;
         LocalError for a file that is damaged or something else.
         """
-        if not path.is_file():
-            raise ConfigurationError("path", str(path), "there is no such file: create it")
-        if os.name == "posix" and path.stat().st_mode & 0o077:
-            raise ConfigurationError("path", str(path), "others may open it: use mode 600")
-        made = cls._locked(path, new=False)
+        made = cls._found(path, "create it")
         try:
-            made._check_format()
+            made._check_format({*_SCHEMA, _COUNTER}, _MARKS)
         except LocalError:
             made.close()
             raise
         return made
-
-    @classmethod
-    def _locked(cls, path: Path, *, new: bool) -> Self:
-        lock = lock_of(path)
-        try:
-            if new and not made(path):
-                raise ConfigurationError("path", str(path), "it exists: open it, or name a new one")
-            return cls(str(path), connected(path), lock)
-        except SecureFDError:
-            lock.close()
-            raise
 
     def entries(self) -> Iterator[Entry]:
         """All of them, in order; LocalError where one is missing or not as it was written."""
@@ -155,28 +137,11 @@ class AppendLog(SecretHolder):
         self._check_usable()
         return bytes(self._rows(_ONE, number)[0][3])
 
-    def close(self) -> None:
-        """Let another process open the file."""
-        self._usable = False
-        if self._process == os.getpid():
-            self._database.close()
-            if self._lock is not None:
-                self._lock.close()
-
     def _write(self, statements: tuple[str, ...], entry: Entry | None = None) -> None:
         """One transaction, with the entry at its end."""
-        # Until the end is reached nobody knows what the disk has, whatever comes in between.
-        self._usable = False
-        try:
-            self._database.execute("BEGIN IMMEDIATE")
-            for statement in statements:
-                self._database.execute(statement)
+        with self._transaction(statements):
             chain = self._chain if entry is None else self._insert(entry)
-            self._database.execute("COMMIT")
-        except FAILURES as failure:
-            raise self._fault(f"an entry could not be written: {failure}") from failure
         self._chain, self._count = chain, self._count + (entry is not None)
-        self._usable = True
 
     def _insert(self, entry: Entry) -> bytes:
         if self._rows("SELECT coalesce(max(number), 0) FROM entries") != [(self._count,)]:
@@ -187,30 +152,3 @@ class AppendLog(SecretHolder):
             (entry.number, entry.kind, entry.request, entry.body, chain),
         )
         return chain
-
-    def _check_format(self) -> None:
-        """LocalError unless the file is of this format and SQLite finds no damage."""
-        schema = {sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")}
-        if not schema:
-            raise self._fault("it was never finished and nothing was released under it: remove it")
-        marks = tuple(f"{name} = {self._rows(name)[0][0]}" for name in _MARK_NAMES)
-        if schema != {*_SCHEMA, _COUNTER} or marks != _MARKS:
-            raise self._fault(f"it is no file of format {_FORMAT}")
-        if self._rows("PRAGMA integrity_check") != [("ok",)]:
-            raise self._fault("it is damaged")
-
-    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """What a query finds; LocalError where the file cannot be read."""
-        try:
-            return self._database.execute(query, values).fetchall()
-        except FAILURES as failure:
-            raise self._fault(f"it is damaged or cannot be read: {failure}") from failure
-
-    def _fault(self, what: str) -> LocalError:
-        return LocalError(f"{self._name}: {what}")
-
-    def _check_usable(self) -> None:
-        if self._process != os.getpid():
-            raise self._fault("a forked process has no part in its parent's file: open it there")
-        if not self._usable:
-            raise self._fault("it was closed, or an entry could not be written: open it again")
