@@ -159,6 +159,22 @@ def keys(*arguments: str) -> list[str]:
     return [spec.key for spec in row_specs(planned(*arguments))]
 
 
+def test_quick_keeps_five_rows_and_short_lessons_and_all_rows_that_are_asked_for() -> None:
+    asked = ("--secure-agg", "--dp-eps", "4")
+    assert keys("--quick", *asked) == [
+        "fedavg",
+        "fedmd-soft",
+        "selective-fd-hard-masks",
+        "selective-fd-hard-masks-dp-label",
+        "heads-masks-dp-record",
+    ]
+    assert keys("--quick") == ["fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"]
+    assert keys("--quick", *asked, "--rows", "fedavg-masks") == ["fedavg-masks"]
+    pooled = row_specs(planned("--quick", *asked))[-1]
+    short, whole = (planned(*extra, *asked).terms for extra in (["--quick"], []))
+    assert short.run(pooled, 0).schedule.proxy_steps < whole.run(pooled, 0).schedule.proxy_steps
+
+
 def test_the_rows_follow_from_the_flags() -> None:
     assert keys() == CLEAR_ROWS
     assert keys("--secure-agg") == MASKED_ROWS
@@ -257,7 +273,7 @@ def test_cells_wait_for_what_their_rows_share() -> None:
     """The first seed alone is attacked; FedAvg needs no warm-up; other rows share both."""
     made = cells(Settings(dataset="digits", clients=3, seeds=2, attacks="label-only,inversion"))
     shared = {cell: [part.name for part in needs(cell)] for cell in made}
-    assert [cell.seed for cell in made] == [10] * 5 + [11] * 5
+    assert [cell.seed for cell in made] == [20] * 5 + [21] * 5
     assert list(shared.values())[:2] == [
         ["label-only", "inversion"],
         [WARM_UP, "label-only", "inversion"],
