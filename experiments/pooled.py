@@ -98,6 +98,8 @@ class Settings:
     """Of 0.25, 1, 4 and inf, with commas; by default all."""
     seeds: str | None = None
     """Seeds of data and training, with commas; networks take the first alone by default."""
+    trusts: str | None = None
+    """Whom a client trusts to add noise: all, enough, nobody, with commas; by default all three."""
     data_dir: Annotated[
         Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
     ] = None
@@ -124,7 +126,8 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     for name in sets:
         own = seeds or _SEEDS.get(name, _OTHER_SEEDS)
         found += [cell for split in _SPLITS[name] for cell in _at(name, split, epsilons, own)]
-    return tuple(dict.fromkeys(found))
+    trusts = listed("trusts", settings.trusts, tuple(_TRUSTED)) or _TRUSTED
+    return tuple(cell for cell in dict.fromkeys(found) if cell.trust in trusts)
 
 
 def _at(name: str, split: str, epsilons: Sequence[str], seeds: Sequence[int]) -> Iterator[Cell]:

@@ -206,7 +206,7 @@ def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
 
     Raises ConfigurationError where a row is asked for by a key that these settings do not have.
     """
-    rows = [*_every_row(plan), *_own_rows(plan)]
+    rows = [*every_row(plan), *_own_rows(plan)]
     every = {spec.key: spec for spec in rows}
     if len(every) < len(rows):
         keys = [spec.key for spec in rows]
@@ -222,7 +222,8 @@ def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
     return tuple(spec for key, spec in every.items() if key in wanted)
 
 
-def _every_row(plan: Plan) -> list[RowSpec]:
+def every_row(plan: Plan) -> list[RowSpec]:
+    """The rows that these settings have without methods of one's own, whether asked for or not."""
     wanted = plan.settings.labels
     labels: tuple[Labels, ...] = ("soft", "hard") if wanted == "both" else (wanted,)
     protected = labels[-1]

@@ -25,6 +25,7 @@ from attacks.inversion import (
 )
 from attacks.on_run import labelled, public_of
 from attacks.prior import train_prior
+from attacks.update_picture import UpdatePicture
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
@@ -186,6 +187,7 @@ def _attempts(turn: Turn[Ready]) -> Mapping[str, Attempt]:
             RAW_PSNR: target.literal,
             ModelInversion.name: target.read_only,
             IdealK3.name: target.stolen,
+            UpdatePicture.name: target.update_read,
         }
     stolen = _distilled(turn)
     return {
@@ -218,6 +220,12 @@ class _Target:
             published, "GMI, global model", attack.controls, self.ready.truth, self.seed
         )
         return self.with_record(found, search_of(literal), _LITERAL)
+
+    def update_read(self) -> AttackResult:
+        """A picture of every client from its newest update: no prior, no public image."""
+        inversion = self.ready.inversion
+        attack = UpdatePicture(inversion.controls, inversion.settings.per_class)
+        return self.with_record(launched(attack, self.view, self.ready.truth, self.seed), {})
 
     def stolen(self) -> AttackResult:
         """IDEAL, which finds nobody to ask."""
@@ -359,7 +367,8 @@ SCENE = Scene(
     about="Five clients hold one digit each of 5-9; a prior is trained on digits 0-4, as GMI has "
     "it. `raw-psnr` compares as the paper does, GMI against IDEAL by raw PSNR, at sizes that its "
     "caveats state; `inversion` and `ideal-k3` search one prior with one search, so that the "
-    "attack is the same, while methods differ in access and in how they train.",
+    "attack is the same, while methods differ in access and in how they train; `update-picture` "
+    "reads FedAvg's updates without any prior.",
     rows=_rows,
     prepare=_prepare,
     attempts=_attempts,

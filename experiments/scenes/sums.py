@@ -30,7 +30,7 @@ from attacks.votes import (
 from experiments import runs
 from experiments.comparison import run_of
 from experiments.leakage import Attempt
-from experiments.privacy_compare import Plan, Settings, plan, row_specs
+from experiments.privacy_compare import Plan, Settings, every_row, plan
 from experiments.rows import RowSpec, Terms
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
 from experiments.scenes.extraction import injection_oracle
@@ -239,7 +239,7 @@ _LOCAL = RowSpec("selective-fd", "hard", "masks", "record")
 
 
 def _specs(plan: Plan) -> tuple[RowSpec, ...]:
-    return (*row_specs(plan), _LOCAL)
+    return (*every_row(plan), _LOCAL)
 
 
 def _plan(job: Job) -> Plan:
