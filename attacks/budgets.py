@@ -12,12 +12,14 @@ is: parameters of clients, class sums, votes on nearby proxies, the shared model
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Self, TypeAlias
 
 import numpy as np
 import torch
 from scipy.stats import norm
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from attacks.base import AttackResult, FloatArray, Labelled, Scores, substream
 from attacks.membership import (
@@ -36,6 +38,7 @@ from attacks.membership import (
 from attacks.scoring import score_scores
 from attacks.tracing import Tracing
 from attacks.view import OUTSIDER, Capability, Oracle, Public, View, server_view
+from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureFDError
 from secure_fd.federation import Federation
 from secure_fd.training import predict
@@ -43,8 +46,11 @@ from secure_fd.training import predict
 Factory: TypeAlias = Callable[[Sequence[Labelled], int], View | nn.Module]
 """Records of every client, and a seed -> what the attacker sees of a whole run on them."""
 RUNS: Final = 8
+_FEWEST: Final = 6
 FALSE_ALARM: Final = 0.01
 """Of a limit: how often a run that tells nothing may exceed the least that is accepted."""
+_SIDE: Final = 16
+"""Pixels: patches of the selectors' features fit, and cost little."""
 _UNCAPPED: Final = 1_000_000
 
 
@@ -117,6 +123,38 @@ def strongest(view: View, pool: Pool) -> tuple[ShadowAttack, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Digits:
+    """What a game needs that nobody downloads. clients: candidates of each. proxies: others."""
+
+    clients: tuple[Labelled, ...] = field(repr=False)
+    proxies: Labelled = field(repr=False)
+
+
+def bundled_digits(clients: int = 3, candidates: int = 22, proxies: int = 50) -> Digits:
+    """Digits of scikit-learn, enlarged from 8 to 16 pixels, in an order that is always the same.
+
+    candidates: a client's of each class; proxies: of each class. Raises ConfigurationError where
+    there are too few digits.
+
+    >>> made = bundled_digits(clients=2, candidates=10)
+    >>> len(made.clients[1]), len(made.proxies)
+    (100, 500)
+    """
+    pool = load("digits").pool
+    order = torch.from_numpy(np.random.default_rng(0).permutation(len(pool.labels)))
+    small = interpolate(pool.pixels[order], size=_SIDE, mode="bilinear", antialias=True)
+    every = Labelled(small.clamp(0, 1), pool.labels[order])
+    rows = [torch.nonzero(every.labels == label)[:, 0] for label in range(10)]
+    ends = [proxies + k * candidates for k in range(clients + 1)]
+    most = min(map(len, rows))
+    if min(clients, candidates, proxies) < 1 or ends[-1] > most:
+        asked = f"{clients} clients, {candidates} candidates, {proxies} proxies"
+        raise ConfigurationError("digits", asked, f"use {most} of a class in all, and 1 of each")
+    owned = [every.take(torch.cat([own[a:b] for own in rows])) for a, b in pairwise(ends)]
+    return Digits(tuple(owned), every.take(torch.cat([own[:proxies] for own in rows])))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LeakageGame:
     """Whole runs that differ in which half of the candidates took part, each attacked in turn.
 
@@ -139,9 +177,12 @@ class LeakageGame:
         """A game on what each client could hold; half of it, label by label, is in each run.
 
         One record is left out where a client has an odd number of a label. Raises
-        ConfigurationError for fewer than 4 runs or an odd number, or a client without pairs;
+        ConfigurationError for fewer than 6 runs or an odd number, or a client without pairs;
         LocalError where two candidates are the same image.
         """
+        if runs < _FEWEST or runs % 2:
+            allowed = f"use an even number from {_FEWEST} up: fewer have no spread to learn"
+            raise ConfigurationError("runs", runs, allowed)
         even = [_paired(own, k) for k, own in enumerate(clients)]
         n_classes = 1 + max(int(own.labels.max()) for own in even)
         return cls(draw_game(gather(even, 0, n_classes, seed), runs, seed), seed)
@@ -154,6 +195,15 @@ class LeakageGame:
         """
         n = self.game.inside.size // 2
         return float(0.5 + norm.isf(FALSE_ALARM) * np.sqrt((2 * n + 1) / (12 * n * n)))
+
+    def check_limit(self, limit: float) -> None:
+        """Raise ConfigurationError for a limit that chance alone exceeds too often, or above 1."""
+        if not self.least <= limit <= 1:
+            allowed = (
+                f"use {self.least:.3f} to 1: a game of {self.game.inside.shape[1]} candidates and "
+                f"{len(self.game.inside)} runs cannot tell less from nothing"
+            )
+            raise ConfigurationError("members", limit, allowed)
 
     def play(self, factory: Factory) -> AttackResult:
         """Area under the curve, its interval, and control, over all runs and candidates.
@@ -173,7 +223,7 @@ class LeakageGame:
     def _seen(self, factory: Factory, run: int) -> View:
         clients = range(1 + int(self.game.pool.owner.max()))
         records = tuple(self.game.records(run, k) for k in clients)
-        made = factory(records, substream(self.seed, f"run {run}"))
+        made: object = factory(records, substream(self.seed, f"run {run}"))
         if isinstance(made, View):
             return made
         if isinstance(made, nn.Module):
@@ -204,7 +254,7 @@ class _Copies:
 
     network: nn.Module = field(repr=False)
 
-    def __call__(self, seed: int) -> nn.Module:
+    def __call__(self, seed: int) -> nn.Module:  # noqa: ARG002 - its weights are given
         return copy.deepcopy(self.network)
 
 

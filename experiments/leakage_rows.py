@@ -1,7 +1,7 @@
 """Protocol rows of the main table as factories of a leakage game: small federations of digits.
 
-Five clients hold eleven records of each class, half of 22 candidates each, and share 300 proxies:
-small mixed sets are where membership shows. Everything is bundled, and a run takes about a second.
+Three clients hold eleven records of each class, half of 22 candidates each, and share 500 proxies:
+small mixed sets are where membership shows. Digits are scikit-learn's, and a run takes a second.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,18 +9,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
 
-import numpy as np
 import torch
 from torch import nn
 
 from attacks.base import Labelled, seeded, substream
-from attacks.budgets import Factory, LeakageGame, server_sees
-from attacks.on_run import labelled
+from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.view import View
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
 from secure_fd.methods.fedavg import FedAvg
@@ -34,64 +31,49 @@ from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.selection.density import ReferenceSettings
 
-CLIENTS: Final = 5
 CLASSES: Final = 10
-CANDIDATES: Final = 22
-"""A client's of each class, of which half take part in a run."""
-PROXIES: Final = 30
-"""Of each class."""
 EPSILON: Final = 4.0
 DELTA: Final = 1e-5
 FEATURES: Final = ReferenceSettings(n_features=500)
-_ROUNDS: Final = 4
+_ROUNDS: Final = 2
 _FEDAVG_STEPS: Final = 10
 _FEDAVG_ROUNDS: Final = 12
-_SIDE: Final = 28
 _ALONE: Final = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 _SCHEDULE: Final = Schedule(
-    100,
-    5,
-    6,
-    PROXIES * CLASSES,
+    warmup_steps=150,
+    local_steps=3,
+    proxy_steps=3,
+    proxies_per_round=500,
     sgd=SGD(local_batch=32, distillation_batch=32),
 )
+"""Long enough alone that networks know their records by heart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the main table. noise: none, or of the label or the record unit at epsilon.
+    """A row of the main table.
 
-    method: of votes; None of FedAvg and pooled heads, by `kind`.
+    make: plays it. method: of votes. epsilon: of the unit that goes with its kind; None without.
     """
 
     label: str
     make: Callable[["Row", Sequence[Labelled], int], View] = field(repr=False)
-    method: AnyMethod | None = None
+    method: AnyMethod = field(default_factory=SelectiveFD)
     masks: bool = False
     epsilon: float | None = None
 
 
 @cache
-def world() -> tuple[tuple[Labelled, ...], Labelled]:
-    """Candidates of every client, and proxies with their labels: different digits."""
-    pool = load("digits").pool
-    order = torch.from_numpy(np.random.default_rng(0).permutation(len(pool.labels)))
-    shuffled = labelled(pool[order])
-    rows = [torch.nonzero(shuffled.labels == c)[:, 0] for c in range(CLASSES)]
-    bounds = [PROXIES + k * CANDIDATES for k in range(CLIENTS + 1)]
-    proxies = shuffled.take(torch.cat([own[:PROXIES] for own in rows]))
-    clients = tuple(
-        shuffled.take(torch.cat([own[bounds[k] : bounds[k + 1]] for own in rows]))
-        for k in range(CLIENTS)
-    )
-    return clients, proxies
+def digits() -> Digits:
+    """Candidates of every client, and proxies; the same objects, so that features are shared."""
+    return bundled_digits()
 
 
 def network(seed: int) -> nn.Module:
-    """One hidden layer of 32."""
+    """One hidden layer of 64."""
 
     def layers() -> nn.Module:
-        first, last = nn.Linear(_SIDE * _SIDE, 32), nn.Linear(32, CLASSES)
+        first, last = nn.Linear(256, 64), nn.Linear(64, CLASSES)
         return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
 
     return seeded(layers, seed)
@@ -114,7 +96,7 @@ def secure(row: Row, clients: int, seed: int) -> MaskedSum | None:
 
 def votes(row: Row, records: Sequence[Labelled], seed: int) -> View:
     """A method of votes on proxies, all of which every round asks about."""
-    proxies = world()[1]
+    proxies = digits().proxies
     noise: Protection = NoProtection()
     if row.epsilon is not None:
         noise = LabelUnit(row.epsilon, DELTA)
@@ -151,7 +133,7 @@ def parameters(row: Row, records: Sequence[Labelled], seed: int) -> View:
 
 def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> View:
     """Pooled heads: one sum under the pooled record unit, or without noise."""
-    proxies = world()[1]
+    proxies = digits().proxies
     unit: Protection = NoProtection()
     features = FEATURES
     if row.epsilon is not None:
@@ -202,7 +184,7 @@ def factory(row: Row) -> Factory:
 
 def game(seed: int = 0, runs: int = 8) -> LeakageGame:
     """The game that all rows are played in."""
-    return LeakageGame.of(world()[0], runs, seed)
+    return LeakageGame.of(digits().clients, runs, seed)
 
 
 def row_named(name: str) -> Row:
