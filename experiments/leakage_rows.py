@@ -2,6 +2,7 @@
 
 Three clients hold eleven records of each class, half of 22 candidates each, and share 500 proxies:
 small mixed sets are where membership shows. Digits are scikit-learn's, and a run takes a second.
+Noise of the units is seeded as all else is, so that a game gives the same figure again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
@@ -99,7 +101,7 @@ def votes(row: Row, records: Sequence[Labelled], seed: int) -> View:
     proxies = digits().proxies
     noise: Protection = NoProtection()
     if row.epsilon is not None:
-        noise = LabelUnit(row.epsilon, DELTA)
+        noise = LabelUnit(row.epsilon, DELTA, random=SeededRandom(seed))
     run = Federation(
         participants(records, seed),
         proxies.images,
@@ -144,6 +146,7 @@ def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> View:
             n_proxies=len(proxies),
             n_classes=CLASSES,
             features=FEATURES,
+            random=SeededRandom(seed),
         )
         unit, features = pooled, pooled.features
     run = Federation(
@@ -187,11 +190,24 @@ def game(seed: int = 0, runs: int = 8) -> LeakageGame:
     return LeakageGame.of(digits().clients, runs, seed)
 
 
-def row_named(name: str) -> Row:
-    """A row by its key; ConfigurationError for another."""
-    if name not in ROWS:
-        raise ConfigurationError("row", name, f"use one of {', '.join(ROWS)}")
-    return ROWS[name]
+METHODS: Final = ("fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard", "pooled-heads")
+"""What a row can be asked for by, beside masks and epsilon."""
+
+
+def asked(method: str, *, masks: bool, epsilon: float | None) -> Row:
+    """A row that the table may not have: a method, with masks and noise as they are asked for.
+
+    Raises ConfigurationError for an unknown method, and an epsilon that is not above 0.
+    """
+    if method not in METHODS:
+        raise ConfigurationError("method", method, f"use one of {', '.join(METHODS)}")
+    if epsilon is not None and not epsilon > 0:
+        raise ConfigurationError("epsilon", epsilon, "use a number above 0")
+    if epsilon is not None and method == "pooled-heads" and not masks:
+        raise ConfigurationError("epsilon", epsilon, "shares of noise need masks: ask for them too")
+    base = ROWS["pooled-dp-record" if method == "pooled-heads" else method]
+    words = [method, *(["masks"] if masks else []), *([f"ε = {epsilon:g}"] if epsilon else [])]
+    return replace(base, label=" + ".join(words), masks=masks, epsilon=epsilon)
 
 
 def without_noise(row: Row) -> Row:
