@@ -29,6 +29,7 @@ ATTACKS: Mapping[str, str] = {
     "gradient-analytic": "attacks.updates_attack:AnalyticInversion",
     "gradient-mean": "attacks.updates_attack:MeanInversion",
     "gradient-optimised": "attacks.updates_attack:OptimisedInversion",
+    "imprint": "attacks.imprint:Imprint",
     "selector-reconstruction": "attacks.trilateration:Trilateration",
     "selector-membership": "attacks.selector:FlipRadius",
     "selector-informed": "attacks.selector:Informed",
