@@ -132,8 +132,8 @@ def _terminate(_: int, __: FrameType | None) -> NoReturn:
 
 def _typed(error: ConfigurationError) -> ConfigurationError:
     """The same about the option that was typed."""
-    kind, (field, *parts) = error.__reduce__()
-    return kind(flag(field), *parts)
+    _, (field, value, allowed) = error.__reduce__()
+    return ConfigurationError(flag(field), value, allowed)
 
 
 def _reason(error: OSError) -> str:
