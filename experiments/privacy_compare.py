@@ -461,6 +461,7 @@ STUDY = Study(
     report=_report,
     libraries=PRIVACY_LIBRARIES,
     needs=needs,
+    alone=True,
 )
 
 
