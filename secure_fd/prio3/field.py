@@ -158,6 +158,15 @@ def element(value: int) -> np.uint64:
     return np.uint64(value % MODULUS)
 
 
+def from_signed(values: NDArray[np.int64]) -> FieldArray:
+    """Integers modulo p.
+
+    >>> from_signed(np.array([-1])) == MODULUS - 1
+    array([ True])
+    """
+    return values.view(np.uint64) - (values < 0) * _LOW
+
+
 def root(order: int) -> int:
     """The root of unity of an order 2^k.
 
