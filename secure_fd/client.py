@@ -213,7 +213,8 @@ class Client:
 
     def _share(self, share: Share) -> list[bytes]:
         terms = RoundTerms(
-            self._index, len(share.values), share.bound, self._told.digest, self._noise
+            *(self._index, len(share.values), share.bound),
+            *(self._told.digest, self._noise, share.limits),
         )
         self._shared = self._index
         self._remember()

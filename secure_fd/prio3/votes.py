@@ -1,4 +1,4 @@
-"""The circuit of votes: rows of small weights, each with a bound on its total, and a budget for all.
+"""The circuit of votes: rows of small weights with a bound on each total, and a budget for all.
 
 A row is what a client says of one proxy: a weight for each class, none negative, T or less in all.
 The whole message weighs B or less. With the slack of a row s_r = T - sum_c x_rc, and the rest of
@@ -122,8 +122,8 @@ class VoteRows:
         """[1, calls, arity] all digits."""
         size = self.size
         weights = encoded[: size.output].reshape(self.rows, -1)
-        most = np.full((self.rows, 1), mul(np.array([self.most], np.uint64), one[None])[0])
-        slack = sub(most, total(weights)[:, None])
+        most = _shared(self.most, one)
+        slack = sub(np.broadcast_to(most, (self.rows, 1)), total(weights)[:, None])
         numbers = np.concatenate([weights, slack], axis=1).reshape(-1)
         upper = encoded[size.output : size.measurement - self.budget_digits]
         lowest = sub(numbers, self._composed(upper.reshape(self.digits - 1, len(numbers)), 1))
@@ -139,7 +139,7 @@ class VoteRows:
         return total(mul(checked, rho[:, None]))
 
     def _vanishing(self, digits: FieldArray) -> FieldArray:
-        """P of each, in pairs: (y - k)(y - D + 1 + k) = w + k (D - 1 - k) with w = y (y - D + 1)."""
+        """P in pairs: (y - k)(y - D + 1 + k) = w + k (D - 1 - k), with w = y (y - D + 1)."""
         last = self.base - 1
         paired = mul(digits, sub(digits, np.full_like(digits, last)))
         found = paired
@@ -155,13 +155,18 @@ class VoteRows:
         rest = encoded[self.size.measurement - self.budget_digits :]
         spent = total(encoded[: self.size.output])[None]
         told = add(spent, self._composed(rest[:, None], 0))
-        budget = mul(np.array([self.budget], np.uint64), one[None])
-        return np.stack([checked, np.repeat(sub(budget, told), len(joint))], axis=1)
+        off = sub(_shared(self.budget, one), told)
+        return np.stack([checked, np.repeat(off, len(joint))], axis=1)
 
     def _composed(self, digits: FieldArray, first: int) -> FieldArray:
         """[n] sum_i D^(first + i) y_i of digits [k, n]."""
         weights = [self.base ** (first + k) for k in range(len(digits))]
         return total(mul(digits, np.array(weights, np.uint64)[:, None]), axis=0)
+
+
+def _shared(constant: int, one: np.uint64) -> FieldArray:
+    """[1] what a constant is in a share."""
+    return mul(np.array([constant], np.uint64), np.array([one], np.uint64))
 
 
 def _digits(largest: int, base: int) -> int:
