@@ -298,6 +298,29 @@ def proxy_pixels(proxies: "Tensor") -> NDArray[np.uint8]:
     return np.asarray((proxies * 255).round().byte().cpu().numpy())
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client's values may come to, beside the bound of each; a proven sum enforces it.
+
+    row: values in a row, whose total the bound holds for too. budget: most of all values together;
+    None: what the rows allow.
+
+    >>> Limits(row=10, budget=77).row
+    10
+    """
+
+    row: int = 1
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.row < 1:
+            raise ConfigurationError("row", self.row, "use 1 value or more")
+        if self.budget is not None and self.budget < 1:
+            raise ConfigurationError("budget", self.budget, "use 1 or more, or None")
+
+
+NO_LIMITS: Final = Limits()
+
 WORD_BITS: Final = 64
 MODULUS_BITS: Final = 64
 """Words are summed modulo 2**64, by uint64 arithmetic; no message can ask for another modulus."""
