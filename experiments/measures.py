@@ -292,7 +292,7 @@ def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
     last = rounds[-1].ensemble
     kept = last.kept
     found = {"kept proxies": float(kept.mean())}
-    if kept.any():
+    if kept.any() and truth.min() >= 0:
         right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
         found["right labels among kept"] = float(right.mean())
     found[SINGLE] = runner.single_contributors

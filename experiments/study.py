@@ -41,7 +41,7 @@ CELL_SCHEMA = "secure-fd/cell/1"
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
 _DPI = 180
 _PLACES = ("data_dir", "out", "workers")
-_OWN = (*_PLACES, "tuned")
+_OWN = (*_PLACES, "tuned", "images", "proxies")
 """Settings that no figure depends on, or whose choices the cells have in full."""
 Key = TypeVar("Key")
 Progress = Callable[[int], None]
