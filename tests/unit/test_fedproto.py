@@ -247,7 +247,9 @@ def test_prototypes_of_all_classes_teach() -> None:
         data = four_of_all_classes(seed)
         made, alone = (
             Federation(
-                participants_of([models.build("cnn-5-5-50", 10, k) for k in range(4)], data.clients),
+                participants_of(
+                    [models.build("cnn-5-5-50", 10, k) for k in range(4)], data.clients
+                ),
                 None,
                 method,
                 schedule=replace(plan, anneal_over=8),
