@@ -9,8 +9,10 @@ from experiments.leakage_rows import asked
 from secure_fd.errors import ConfigurationError
 
 TOY = """
+import torch
 from torch import nn
 def constant(records, seed):
+    torch.manual_seed(seed)
     return nn.Sequential(nn.Flatten(), nn.Linear(256, 10))
 def broken(records, seed):
     return 0.5
