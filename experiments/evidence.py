@@ -39,10 +39,12 @@ from secure_fd.errors import ConfigurationError
 STUDIES = tuple(
     f"experiments.{script}"
     for script in (
+        *("tuning", "equal_terms"),
         *("accuracy_table", "selector_study", "thresholds", "communication"),
         *("heterogeneity", "alpha", "method_ablation"),
         *("dp_utility", "record_ablation", "attack_suite", "dafkd", "dafkd_theory"),
-        *("generator_leakage", "heads", "pooled", "private_rivals", "privacy_audit"),
+        *("generator_leakage", "heads", "vote_encodings"),
+        *("pooled", "private_rivals", "privacy_audit"),
     )
 )
 """The modules of all studies with committed results."""
