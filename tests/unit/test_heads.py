@@ -380,7 +380,14 @@ def test_a_run_says_that_several_sums_without_noise_tell_more(digits: FederatedD
         said = run(digits, method, method.rounds).guarantee
         assert bool(method.caveat) == (residual_rounds > 0)
         assert said.endswith(method.caveat or "no noise is added.")
-    noisy = simulate(digits, method="heads", secure="masks", unit="record", epsilon=4.0)
+    noisy = simulate(
+        digits,
+        method="heads",
+        secure="masks",
+        unit="record",
+        epsilon=4.0,
+        recipe=Recipe(2, HEADS_ALONE),
+    )
     method = noisy.federation.method  # type: ignore[assignment]
     noisy.federation.fit(2)
     assert method.caveat
