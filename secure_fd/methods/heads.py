@@ -45,6 +45,7 @@ from secure_fd.selection.density import (
     Same,
     SingleArray,
     noisy_solver,
+    proxy_leverage,
     shared_reference,
     whitened,
 )
@@ -198,8 +199,8 @@ class Public:
         classes = list(client.classes)
         own = RatioHead(client.classes, head[:, classes])
         found = OwnRatios.of(client, self.reference, self.solver, own, pooled=records)
-        features = self.reference.proxy_features
-        left_out = own.ratios(features) / (1.0 - self.solver.leverage(features))[:, None]
+        leverage = proxy_leverage(Same(self.reference), Same(self.solver))
+        left_out = own.ratios(self.reference.proxy_features) / (1.0 - leverage)[:, None]
         return Familiar.of(classes, found.knows(left_out), found.telling, self.n_classes)
 
     def scores(self, head: FloatArray) -> FloatArray:

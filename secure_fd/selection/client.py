@@ -23,6 +23,7 @@ from secure_fd.selection.density import (
     class_means,
     class_shares,
     posterior,
+    proxy_leverage,
     shared_reference,
 )
 from secure_fd.selection.kulsif import Kulsif
@@ -232,11 +233,11 @@ class ProxyRatioSelector:
 
     def fit(self, client: ClientData, proxies: Tensor) -> "FittedProxyRatio":
         """Ratios from the training records, thresholds and shares of classes from own records."""
-        reference, _ = shared_reference(Same(proxies), self.reference)
+        reference, solver = shared_reference(Same(proxies), self.reference)
         head = _head(Same(client), Same(proxies), self.reference)
         ratios = head.ratios(reference.proxy_features)
         # H was fitted on the proxies, not on the records: only leave-one-out ratios compare.
-        left_out = ratios / (1.0 - _leverage(Same(proxies), self.reference))[:, None]
+        left_out = ratios / (1.0 - proxy_leverage(Same(reference), Same(solver)))[:, None]
         own = _own(Same(client), Same(proxies), self.reference)
         prior = own.prior(left_out, client.n_classes) if self.prior else 1 / client.n_classes
         weight = (client.n_classes * np.asarray(prior)) ** self.prior
@@ -395,10 +396,3 @@ def _own(client: Same[ClientData], proxies: Same[Tensor], settings: ReferenceSet
     """Ratios at a client's own records, found once."""
     reference, solver = shared_reference(proxies, settings)
     return OwnRatios.of(client.one, reference, solver, _head(client, proxies, settings))
-
-
-@lru_cache(maxsize=4)
-def _leverage(proxies: Same[Tensor], settings: ReferenceSettings) -> FloatArray:
-    """[P] of every proxy, solved once for all clients."""
-    reference, solver = shared_reference(proxies, settings)
-    return solver.leverage(reference.proxy_features)

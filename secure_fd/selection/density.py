@@ -399,6 +399,12 @@ def noisy_solver(reference: Same[ProxyReference], level: float) -> RatioSolver:
     return reference.one.under_noise(level)
 
 
+@lru_cache(maxsize=4)
+def proxy_leverage(reference: Same[ProxyReference], solver: Same[RatioSolver]) -> FloatArray:
+    """[P] `RatioSolver.leverage` of all proxies: solved once for all clients of a process."""
+    return solver.one.leverage(reference.one.proxy_features)
+
+
 @lru_cache(maxsize=64)
 def whitened(reference: Same[ProxyReference], pixels: Same[Tensor]) -> FloatArray:
     """[N, r] of images before Fourier features: mapped once for all who ask, in all rounds."""
