@@ -11,13 +11,12 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import tyro
 
 from experiments.cli import exit_status
+from experiments.rows import own_function
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -59,34 +58,16 @@ def limit_of(condition: str) -> float:
     return float(found[1])
 
 
-def own_factory(place: str) -> "Factory":
-    """The function at module:name, looked for in the working folder too.
-
-    Raises ConfigurationError where there is none.
-    """
-    module, _, name = place.partition(":")
-    if not (module and name):
-        raise ConfigurationError("factory", place, "use module:function")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: Factory = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError("factory", place, f"use one that exists ({error})") from error
-    if not callable(found):
-        raise ConfigurationError("factory", place, "use a function of records and a seed")
-    return found
-
-
 def check(settings: Settings) -> int:
     """Play, say the figure in one line, and give the exit status."""
     limit = limit_of(settings.fail_if)
-    own = own_factory(settings.factory) if settings.factory else None
+    place = settings.factory
+    own = cast("Factory", own_function("factory", place)) if place else None
 
     from attacks.budgets import LeakageBudget, LeakageError
     from experiments import leakage_rows as rows
 
-    name = settings.factory or ""
+    name = place or ""
     if own is None:
         row = rows.asked(settings.method, masks=settings.masks, epsilon=settings.dp_eps)
         own, name = rows.factory(row), row.label

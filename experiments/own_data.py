@@ -3,9 +3,8 @@
 import hashlib
 from dataclasses import replace
 from functools import lru_cache
-from importlib import import_module
 
-from experiments.rows import OwnData, working_folder
+from experiments.rows import OwnData, own_function
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.folders import federation_in
 from secure_fd.data.partition import Split
@@ -40,14 +39,11 @@ def _digest(data: FederatedData) -> str:
 
 def _made(factory: str, seed: int) -> FederatedData:
     """What a function of one's own makes of a seed."""
-    module, _, name = factory.partition(":")
-    working_folder()
+    make = own_function("federation", factory)
     try:
-        made = getattr(import_module(module), name)(seed)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ConfigurationError(
-            "federation", factory, f"use package.module:name of a function of a seed ({error})"
-        ) from error
+        made = make(seed)
+    except TypeError as error:
+        raise ConfigurationError("federation", factory, f"use one of a seed ({error})") from error
     if not isinstance(made, FederatedData):
         kind = type(made).__name__
         raise ConfigurationError("federation", factory, f"it must make a FederatedData, not {kind}")

@@ -4,9 +4,11 @@ Names and numbers only: nothing here imports tensors. `experiments.runs` makes t
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from experiments.codec import NEVER, UNLESS_EMPTY
 from secure_fd.data.partition import Split, check_clients, parse_split
@@ -120,6 +122,23 @@ def working_folder() -> None:
     """Let modules of one's own be imported from the working folder."""
     if "" not in sys.path:
         sys.path.insert(0, "")
+
+
+def own_function(option: str, place: str) -> Callable[..., object]:
+    """The function at package.module:name, in the working folder too.
+
+    option: names the setting in the ConfigurationError that is raised where there is none.
+    """
+    module, _, name = place.partition(":")
+    working_folder()
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        allowed = f"use package.module:name of a function that exists ({error})"
+        raise ConfigurationError(option, place, allowed) from error
+    if not callable(found):
+        raise ConfigurationError(option, place, f"use a function, not {type(found).__name__}")
+    return cast(Callable[..., object], found)
 
 
 @dataclass(frozen=True, slots=True)
