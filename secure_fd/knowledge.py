@@ -108,12 +108,14 @@ class Ensemble:
     """The server's answer for a round's proxies.
 
     indices: [m] into the proxy set. predictions: [m, C], h(x) = S(x) / N(x).
-    kept: [m], True where the server selector lets h(x) teach.
+    kept: [m], True where the server selector lets h(x) teach. of_classes: whether rows are classes,
+    as where there are no proxies: then `indices` are class numbers.
     """
 
     indices: IntArray
     predictions: FloatArray
     kept: NDArray[np.bool_]
+    of_classes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
