@@ -168,7 +168,7 @@ def votes_vector(form: tuple[int, int, int, int]) -> Vector:
     """A report of our own type and its verification, all inputs counted up from zero."""
     prio3, (count, classes, most, budget) = vote_sum(*form), form
     votes = np.zeros((count, classes), dtype=np.uint64)
-    votes[:2, 1] = budget // 2
+    votes[:2, 1] = min(most, budget // 2)
     context, nonce, key = b"a context", bytes(range(16)), bytes(range(32))
     public, inputs = prio3.shard(
         context, votes.reshape(-1), nonce, bytes(n % 256 for n in range(prio3.rand_bytes))
