@@ -12,7 +12,7 @@ right one, `strength` times the bound, and takes `off` times the bound from the 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from torch import nn
@@ -26,6 +26,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
 from secure_fd.knowledge import FloatArray, IntArray, LaneLayout, UnitArray, WordArray
 from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.budget import within
 from secure_fd.methods.votes import Draws
 from secure_fd.prio3.field import FieldArray
 from secure_fd.prio3.votes import VoteRows
@@ -43,9 +44,15 @@ POISONING: Final = Words(
 )
 
 
+Spend = Literal["", "spread", "classes"]
+
+
 @dataclass(frozen=True, slots=True)
 class Lie:
     """What the liar says of every proxy, in bounds; off: taken from the right class.
+
+    spend: where votes have a budget, how it keeps to it: "" not at all, "spread" over the round's
+    proxies as they were drawn, "classes" on one class after the other.
 
     >>> Lie(3, off=1).votes(np.array([0, 1]), n_classes=2, bound=1).view(np.int64).tolist()
     [-1, 3, 3, -1]
@@ -53,18 +60,29 @@ class Lie:
 
     strength: int = 1
     off: int = 0
+    spend: Spend = ""
 
     def __post_init__(self) -> None:
         for name, value, least in (("strength", self.strength, 1), ("off", self.off, 0)):
             if value < least:
                 raise ConfigurationError(name, value, f"use {least} or more times the bound")
 
-    def votes(self, right: IntArray, n_classes: int, bound: int) -> UnitArray:
+    def votes(self, right: IntArray, n_classes: int, bound: int) -> WordArray:
         """[m * C] signed integers about proxies of these classes [m]; their bits are packed."""
         votes, at = np.zeros((len(right), n_classes), dtype=np.int64), np.arange(len(right))
         votes[at, right] -= self.off * bound
         votes[at, (right + 1) % n_classes] += self.strength * bound
         return votes.reshape(-1).view(np.uint64)
+
+    def spent(self, votes: WordArray, right: IntArray, budget: int | None) -> WordArray:
+        """[m * C] of these votes, what it goes on to cast under a budget."""
+        if not self.spend:
+            return votes
+        at = np.argsort(right, kind="stable") if self.spend == "classes" else np.arange(len(right))
+        rows, chosen = votes.reshape(len(right), -1), np.zeros(len(votes), dtype=np.uint64)
+        kept = within(rows[at].reshape(-1), rows.shape[1], budget, place=0.0)
+        chosen.reshape(rows.shape)[at] = kept.reshape(rows.shape)
+        return chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,8 +144,10 @@ class LyingHalf(LearningHalf):
         wanted = _next(partial(next, turn))
         while wanted is not None:
             if isinstance(wanted, Share) and len(wanted.values) == len(indices) * self._classes:
-                votes = self._lie.votes(self._labels[indices], self._classes, wanted.bound)
-                wanted = replace(wanted, values=votes)
+                right = self._labels[indices]
+                votes = self._lie.votes(right, self._classes, wanted.bound)
+                spent = self._lie.spent(votes, right, wanted.limits.budget)
+                wanted = replace(wanted, values=spent)
             try:
                 reply = yield wanted
             except Void as failed:

@@ -42,6 +42,7 @@ from experiments.study import Results, Study, listed
 from experiments.tables import Table
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.methods.budget import check_budget
 from secure_fd.methods.registry import METHODS
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.privacy.units import GROUP_SIZES
@@ -61,8 +62,9 @@ class Settings:
     """Compare what collaborating costs and leaks, on real images, in one run.
 
     Rows: FedAvg, independent learning, FedMD, Selective-FD; with --secure-agg FedAvg and
-    Selective-FD also under masks (with --aggregation he also under homomorphic encryption); with
-    --dp-eps under differential privacy as well, beside FedAvg with DP-SGD.
+    Selective-FD also under masks (with --aggregation he also under homomorphic encryption, with
+    --aggregation prio3 also with votes that prove their range); with --dp-eps under differential
+    privacy as well, beside FedAvg with DP-SGD.
     """
 
     dataset: str = "mnist5k"
@@ -94,13 +96,17 @@ class Settings:
     """Client selector of Selective-FD: the density ratio to the proxies, or the paper's KuLSIF."""
     secure_agg: bool = False
     """Sum under pairwise masks, so that the server sees sums only."""
-    aggregation: Literal["masks", "he"] = "masks"
-    """With --secure-agg: masks alone, or beside them a row under homomorphic encryption."""
+    aggregation: Literal["masks", "he", "prio3"] = "masks"
+    """With --secure-agg: masks alone, or beside them a row under homomorphic encryption, or of
+    votes that prove their range (Prio3) to the server and a helper which do not collude."""
+    vote_budget: float | None = None
+    """With --aggregation prio3: the most that a client's votes of a round may weigh, in its equal
+    shares of the round's proxies; by default no budget."""
     require_pq: bool = False
     """With --secure-agg: refuse to run where channels between clients would lack ML-KEM-768."""
     liars: bool = False
     """With --secure-agg: Selective-FD again, with one client that lies, at the bound of a vote and
-    at three times it; accuracy is that of the honest clients."""
+    at three times it; accuracy is that of the honest clients. With prio3 these rows too."""
     drop: float = 0.0
     """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
     releases: int | None = None
@@ -216,6 +222,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         releases=settings.releases,
         most_taught=_QUICK_TAUGHT if settings.quick else 0,
         own=own,
+        budget=settings.vote_budget,
     )
     attacks = Attacks(_attacks(settings.attacks), settings.quick)
     return Plan(settings, terms, units, _methods(settings.methods), attacks)
@@ -280,8 +287,10 @@ def every_row(plan: Plan) -> list[RowSpec]:
         rows.append(RowSpec("selective-fd", protected, secure))
         lies = (1, 3) if plan.settings.liars else ()
         rows += [RowSpec("selective-fd", protected, secure, liar=lie) for lie in lies]
-    if plan.settings.aggregation == "he":
-        rows.append(RowSpec("selective-fd", protected, "he"))
+    other = plan.settings.aggregation
+    if other != "masks":
+        named = (1, 3) if plan.settings.liars and other == "prio3" else ()
+        rows += [RowSpec("selective-fd", protected, other, liar=lie) for lie in (0, *named)]
     if plan.settings.dp_eps is not None:
         if "label" in plan.units:
             rows.append(RowSpec("selective-fd", protected, secure, "label"))
@@ -332,8 +341,13 @@ def _check_numbers(settings: Settings, known: ImageSet) -> None:
     study.at_least(1, seeds=settings.seeds, rounds=settings.rounds, releases=settings.releases)
     if not 0 <= settings.drop < 1:
         raise ConfigurationError("drop", settings.drop, "use a number from 0 to less than 1")
-    if settings.aggregation == "he" and not settings.secure_agg:
-        raise ConfigurationError("aggregation", "he", "use it together with --secure-agg")
+    if settings.aggregation != "masks" and not settings.secure_agg:
+        chosen = settings.aggregation
+        raise ConfigurationError("aggregation", chosen, "use it together with --secure-agg")
+    if settings.vote_budget is not None:
+        if settings.aggregation != "prio3":
+            raise ConfigurationError("vote_budget", settings.vote_budget, "add --aggregation prio3")
+        check_budget(settings.vote_budget)
     if settings.liars and not settings.secure_agg:
         raise ConfigurationError("liars", True, "they hide in the sum: add --secure-agg")
     asked = settings.proxies_per_round

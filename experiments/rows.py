@@ -19,7 +19,7 @@ from secure_fd.privacy.plans import sums_for
 from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, one_lesson, own_shape
 
 Labels = Literal["soft", "hard"]
-Secure = Literal["masks", "he"]
+Secure = Literal["masks", "he", "prio3"]
 Unit = Literal["label", "record", "client"]
 Selector = Literal["proxy-ratio", "kulsif"]
 
@@ -83,7 +83,7 @@ _ALLOWED = {
         SAMPLED,
     ),
     "class_by": ("both", "network"),
-    "secure": ("", "masks", "he"),
+    "secure": ("", "masks", "he", "prio3"),
 }
 
 
@@ -186,9 +186,10 @@ class Cell:
     and None for the method's own. class_by: who names the class of a weighed vote (see
     `SelectiveFD`). secure: "" sums in clear. drop: chance that a client falls silent in a round; of
     a fleet, the share that is away. releases: how often a client answers one proxy in all; None:
-    once a round. model: FedAvg's architecture, "" for the image set's own. every: rounds between
-    two points of the curve; 0 for a few points. alpha: weight of the local loss, where proxies
-    have fixed labels (Fig. 10).
+    once a round. budget: most that a client's votes of a round may weigh, in its equal shares of
+    the proxies; None: no budget. model: FedAvg's architecture, "" for the image set's own. every:
+    rounds between two points of the curve; 0 for a few points. alpha: weight of the local loss,
+    where proxies have fixed labels (Fig. 10).
     """
 
     image_set: str
@@ -209,6 +210,7 @@ class Cell:
     drop: float = field(default=0.0, metadata=UNLESS_EMPTY)
     releases: int | None = field(default=None, metadata=UNLESS_EMPTY)
     liar: int = field(default=0, metadata=UNLESS_EMPTY)
+    budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
     model: str = ""
     every: int = 0
     alpha: float | None = None
@@ -227,6 +229,8 @@ class Cell:
             raise ConfigurationError("alpha", self.alpha, "it goes with fixed proxy labels alone")
         if self.rounds < 1:
             raise ConfigurationError("rounds", self.rounds, "use 1 or more")
+        if self.budget is not None and self.method != "selective-fd":
+            raise ConfigurationError("budget", self.budget, "it goes with Selective-FD alone")
         if self.liar < 0 or (self.liar and self.method not in ("selective-fd", "fedmd")):
             raise ConfigurationError("liar", self.liar, "use 0 or more, with methods of votes")
         if self.method != FLEET:
@@ -264,6 +268,7 @@ class Cell:
         parts = [self.method, self.labels, self.selector, self.variant, self.model, self.secure]
         numbers = {"tau client": self.quantile, "tau server": self.server_threshold}
         numbers |= {"alpha": self.alpha, "liar at bound x": self.liar or None}
+        numbers |= {"budget": self.budget}
         parts += [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
         if self.privacy is not None:
             epsilon = "inf" if self.privacy.epsilon is None else f"{self.privacy.epsilon:g}"
@@ -341,7 +346,7 @@ class RowSpec:
         """
         parts = [self._method]
         if self.secure is not None:
-            parts.append({"masks": "masks", "he": "HE"}[self.secure])
+            parts.append({"masks": "masks", "he": "HE", "prio3": "Prio3"}[self.secure])
         if self.unit is not None:
             parts.append("DP-SGD" if averages(self.kind) else self._noise)
         if self.liar:
@@ -397,6 +402,7 @@ class Terms:
     epsilon: None where no noise is added. delta: of the record and client units, and of what the
     label unit composes to. releases: how often a client answers one proxy; None: once a round.
     most_taught: steps of a network that a noisy head teaches, at most; 0: those of a full run.
+    budget: of votes that prove their range, in a client's equal shares of a round's proxies.
     """
 
     dataset: str
@@ -414,6 +420,7 @@ class Terms:
     releases: int | None = None
     most_taught: int = field(default=0, metadata=UNLESS_EMPTY)
     own: OwnData | None = field(default=None, metadata=UNLESS_EMPTY)
+    budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
 
     def run(self, spec: RowSpec, seed: int) -> Cell:
         """The run of one row.
@@ -452,6 +459,7 @@ class Terms:
             drop=0.0 if spec.kind == "independent" else self.drop,
             releases=self.releases,
             liar=spec.liar,
+            budget=self.budget if spec.secure == "prio3" and ours else None,
         )
 
     @property

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attacks.class_sums import SumNoise
-from attacks.poisoning import LenientSum, Lie, Poisoned, honest
+from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest
 from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
@@ -90,6 +90,7 @@ from secure_fd.selection.client import (
 from secure_fd.selection.density import Same
 from secure_fd.selection.discriminator import DiscriminatorSelector
 from secure_fd.simulation import (
+    Secure,
     architectures,
     fresh_networks,
     pooled_heads,
@@ -370,6 +371,7 @@ def selective(cell: Cell) -> SelectiveFD:
         changed.setdefault("votes", "counted")
     if cell.server_threshold is not None:
         changed["server_threshold"] = cell.server_threshold
+    changed |= {"budget": cell.budget}
     class_by = cast(ClassBy, "network" if cell.variant == DISCRIMINATOR else cell.class_by)
     return SelectiveFD(cast(Labels, cell.labels), selector_of(cell), class_by=class_by, **changed)
 
@@ -428,7 +430,7 @@ def sum_of(cell: Cell, data: FederatedData) -> SecureSum:
     """
     unforeseen = cell.privacy is not None and cell.privacy.unit == "client"
     seed = None if unforeseen else cell.seed
-    secure = cast(Literal["masks", "he"], cell.secure) if cell.secure else None
+    secure = cast(Secure, cell.secure) if cell.secure else None
     return secure_sum(secure, data, seed, repr(cell).encode())
 
 
@@ -577,7 +579,8 @@ def trained(
     """Run all rounds: accuracies after the last one, and a curve.
 
     some: the images that earlier points are tested on. on_round: called with the rounds done.
-    Raises LocalError where a client refused: such a run is none of the row's.
+    Raises LocalError where a client refused, but for a liar whose votes were: such a run is none of
+    the row's.
     """
     every, points = cell.every or max(1, cell.rounds // _POINTS), []
     accuracies: list[float] = []
@@ -589,6 +592,8 @@ def trained(
             points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
         on_round(done)
     for client, why in runner.transcript.refused.items():
+        if cell.liar and client == LIAR:
+            continue
         raise LocalError(f"client {client} refused, which no row plans for: {why}")
     return tuple(accuracies), tuple(points)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from secure_fd.aggregation.base import Stage as Stage
     from secure_fd.aggregation.homomorphic import HomomorphicSum as HomomorphicSum
     from secure_fd.aggregation.masked import MaskedSum as MaskedSum
+    from secure_fd.aggregation.prio3 import Prio3Sum as Prio3Sum
     from secure_fd.client import Client as Client
     from secure_fd.data.federated import ClientData as ClientData
     from secure_fd.data.federated import FederatedData as FederatedData
@@ -86,6 +87,7 @@ _HOMES = {
     "Stage": "aggregation.base",
     "HomomorphicSum": "aggregation.homomorphic",
     "MaskedSum": "aggregation.masked",
+    "Prio3Sum": "aggregation.prio3",
     "Client": "client",
     "ClientData": "data.federated",
     "FederatedData": "data.federated",

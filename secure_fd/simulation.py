@@ -14,6 +14,7 @@ from torch import nn
 from secure_fd import models, recipes
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
@@ -44,7 +45,7 @@ from secure_fd.recipes import Recipe
 from secure_fd.training import effective_classes
 from secure_fd.transcript import RoundReport, Transcript
 
-Secure = Literal["masks", "he"] | None
+Secure = Literal["masks", "he", "prio3"] | None
 Unit = Literal["label", "record"] | None
 
 
@@ -136,12 +137,13 @@ def simulate(
 
     data: a named image set, divided by split ("strong", "weak", "iid", "dirichlet:0.3"), or data
     that is divided already. method: a name of `methods.registry`, package.module:Name, or a method.
-    labels: what clients share, where the method asks. secure: "masks" or "he"; None sums in clear.
-    unit, epsilon, delta: differential privacy at each label or each record. "record" puts pooled
-    heads in the place of Selective-FD, as its guarantee says: noisy class sums label the proxies
-    for all networks, with one noise inside the sum of all clients under masks, and each client's
-    own in clear. Where clients share parameters (FedAvg, DaFKD), it is DP-SGD for the rounds of the
-    recipe. delta: None for one in 10 times the records of the largest client, 1e-5 at most.
+    labels: what clients share, where the method asks. secure: "masks", "he" or "prio3"; None sums
+    in clear. unit, epsilon, delta: differential privacy at each label or each record. "record" puts
+    pooled heads in the place of Selective-FD, as its guarantee says: noisy class sums label the
+    proxies for all networks, with one noise inside the sum of all clients under masks, and each
+    client's own in clear. Where clients share parameters (FedAvg, DaFKD), it is DP-SGD for the
+    rounds of the recipe. delta: None for one in 10 times the records of the largest client, 1e-5 at
+    most.
     recipe: "ours", "paper", or one of your own.
     drop: chance that a client falls silent in a round.
 
@@ -152,7 +154,7 @@ def simulate(
     [0]
     """
     made = data if isinstance(data, FederatedData) else _named(data, split, clients, seed, data_dir)
-    pools = unit == "record" and secure != "he" and not math.isinf(epsilon)
+    pools = unit == "record" and secure not in ("he", "prio3") and not math.isinf(epsilon)
     pools, local = pools and method in ("selective-fd", "heads"), secure is None
     delta = default_delta(made) if delta is None else delta
     chosen = pooled_heads(epsilon, local=local) if pools else _method(method, labels, unit, epsilon)
@@ -327,7 +329,7 @@ def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:
 def secure_sum(
     secure: Secure, data: FederatedData, seed: int | None, configuration: bytes = b""
 ) -> SecureSum:
-    """How the server sums, under masks or encryption about these proxies, or in clear.
+    """How the server sums, under masks, encryption or proofs about these proxies, or in clear.
 
     seed: of what is public in the masks' set-up; None: nobody foresees it. configuration: what all
     clients agree on besides. Raises ConfigurationError for another name.
@@ -341,8 +343,10 @@ def secure_sum(
     proxies = proxy_commitment(proxy_pixels(data.proxies.pixels))
     if secure == "masks":
         return MaskedSum(count, public_seed=seed, configuration=configuration, proxies=proxies)
+    if secure == "prio3":
+        return Prio3Sum(count, configuration=configuration, proxies=proxies)
     if secure != "he":
-        raise ConfigurationError("secure", secure, "use masks, he, or None")
+        raise ConfigurationError("secure", secure, "use masks, he, prio3, or None")
     from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
 
     return HomomorphicSum(count, configuration=configuration, proxies=proxies)

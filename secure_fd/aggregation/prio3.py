@@ -44,7 +44,7 @@ class ProvenClient(SecretHolder):
 class ProvenServer:
     """The server's half: the leader. helper: takes a message and gives its answer."""
 
-    readable: ClassVar[bool] = False
+    readable = False
 
     def __init__(
         self, session: VoteSession, leader: Leader, helper: Callable[[bytes], bytes]

@@ -26,6 +26,7 @@ from secure_fd.methods.base import (
     filtered,
     levels,
 )
+from secure_fd.methods.budget import check_budget
 from secure_fd.selection.client import ClientSelector, ProxyRatioSelector, Selection, score
 from secure_fd.training import logits
 
@@ -49,6 +50,8 @@ class SelectiveFD:
     better, and told more of single records (`experiments/vote_encodings.py` measures both).
     none_of_mine: with weighed votes, whether a survey comes first, so that proxies that no client
     knows teach nothing (see `survey`). rare: see `Memory`.
+    budget: how much all of a client's votes of a round may weigh, in times its equal share of the
+    proxies (see `methods.budget`); None: as much as it likes.
     own_classes: with counted votes, a client names only classes whose own estimator accepts the
     proxy. Without it, one round of confused networks feeds on its own answers: hard labels fall
     from 99 % right to chance within ten rounds.
@@ -68,12 +71,14 @@ class SelectiveFD:
     none_of_mine: bool = True
     rare: float = 0.5
     own_classes: bool = True
+    budget: float | None = None
 
     revisits: ClassVar[bool] = False
     """Local steps come first (the paper's supplement)."""
 
     def __post_init__(self) -> None:
         check_server_threshold(self.server_threshold)
+        check_budget(self.budget)
         if self.votes not in ("weighed", "counted"):
             raise ConfigurationError("votes", self.votes, "use weighed or counted")
         if self.class_by not in ("both", "network"):

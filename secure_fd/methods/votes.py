@@ -55,6 +55,7 @@ from secure_fd.methods.base import (
     RecordingHalf,
     Setting,
 )
+from secure_fd.methods.budget import units_of, within
 from secure_fd.methods.survey import BOUND, Known, Survey, Surveys
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
@@ -110,6 +111,11 @@ class _Terms:
         """Integers of a vote; the protection may need others than the method."""
         levels = self.setting.protection.levels(self.rule.levels)
         return KnowledgeCodec(self.setting.n_classes, levels)
+
+    def limits(self, proxies: int) -> Limits:
+        """Of one client's votes about so many proxies."""
+        classes, levels = self.setting.n_classes, self.codec.levels
+        return Limits(classes, units_of(self.rule, proxies, self.setting.n_clients, levels))
 
     @property
     def asks_first(self) -> bool:
@@ -238,8 +244,11 @@ class VoteClient(LearningHalf):
         codec, guard = self._terms.codec, self._guard
         if guard is None:
             raise LocalError("this client has not begun")
-        self._units = codec.encode(self._release(guard, indices))
-        return Share(guard.perturb(self._units), codec.levels, Limits(codec.n_classes))
+        limits = self._terms.limits(len(indices))
+        place = self._own.number / self._terms.setting.n_clients
+        said = codec.encode(self._release(guard, indices))
+        self._units = within(said, codec.n_classes, limits.budget, place)
+        return Share(guard.perturb(self._units), codec.levels, limits)
 
     def _release(self, guard: Guard, indices: IntArray) -> Released:
         """What leaves the client; a network-free guard gets no way to the network."""
@@ -294,8 +303,8 @@ class VoteServer(RecordingHalf):
             said = yield Ask(body, survey.length, BOUND)
             self.known = survey.known(said.total, len(said.survivors), self._setting.records)
             body = b""
-        length, limits = len(indices) * codec.n_classes, Limits(codec.n_classes)
-        got = yield Ask(body, length, codec.levels, limits)
+        length = len(indices) * codec.n_classes
+        got = yield Ask(body, length, codec.levels, self._terms.limits(len(indices)))
         ensemble = self._rule.ensemble(indices, self._votes(codec, got.total, got.survivors))
         self.ensemble = self._of_known(ensemble)
         return ensemble_message(self.ensemble, codec, got.total, len(got.survivors))

@@ -1,18 +1,21 @@
 """What one lying client does to sums of votes, with networks of one layer that learn in moments."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest, poisoned
+from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, Spend, honest, poisoned
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import Federation, exchange_of
+from secure_fd.knowledge import UnitArray
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.transcript import RoundReport
@@ -26,6 +29,7 @@ LEARNING = Schedule(
     proxies_per_round=200,
     sgd=SGD(0.05, 16, 16, momentum=0.9),
 )
+SIZES = Sizes(proxies=20, test=20, held_out=1, local=20)
 LIES: Mapping[str, Lie | None] = {
     "nobody": None,
     "bound": Lie(),
@@ -36,8 +40,7 @@ LIES: Mapping[str, Lie | None] = {
 
 @pytest.fixture(scope="module")
 def ten() -> FederatedData:
-    sizes = Sizes(proxies=20, test=20, held_out=1, local=20)
-    return federate(load("digits"), parse_split("iid"), CLIENTS, seed=20, sizes=sizes)
+    return federate(load("digits"), parse_split("iid"), CLIENTS, seed=20, sizes=SIZES)
 
 
 def taught(
@@ -90,6 +93,57 @@ def test_in_clear_a_liar_beyond_the_bound_is_named_and_left_out(ten: FederatedDa
     assert [client for client, _ in report.refused] == [LIAR]
     assert report.survivors == tuple(range(1, CLIENTS))
     assert np.mean(honest(made.accuracies(ten.test))) > 0.6
+
+
+@pytest.mark.parametrize("strength", [3, 10])
+def test_among_proven_votes_a_liar_beyond_the_bound_is_named_and_left_out(
+    ten: FederatedData, strength: int
+) -> None:
+    """As in clear, and nobody sees a vote: the twin is the masked sum, above."""
+    made, [report] = taught(ten, Lie(strength), Prio3Sum(CLIENTS))
+    assert [client for client, _ in report.refused] == [LIAR]
+    assert "votes of client 0 are refused" in report.refused[0][1]
+    assert report.survivors == tuple(range(1, CLIENTS))
+    assert made.transcript.distillation[-1].uploads is None
+    assert np.mean(honest(made.accuracies(ten.test))) > 0.6
+
+
+def cast(spend: Spend, slack: float | None) -> tuple[UnitArray, RoundReport]:
+    """What the liar casts in the strong split under a budget, in clear."""
+    strong = federate(load("digits"), parse_split("strong"), CLIENTS, seed=20, sizes=SIZES)
+    method = Poisoned(
+        exchange_of(SelectiveFD("hard", budget=slack, none_of_mine=False)),
+        strong.proxies.labels.numpy(),
+        Lie(spend=spend),
+    )
+    made = Federation(
+        participants(strong),
+        strong.proxies.pixels,
+        method,
+        aggregation=LenientSum(Prio3Sum(CLIENTS)),
+        schedule=replace(LEARNING, warmup_steps=1, proxy_steps=1),
+        device=CPU,
+    )
+    [report] = made.fit(1)
+    return made.transcript.distillation[-1].total.reshape(-1, 10), report
+
+
+@pytest.mark.parametrize("spend", ["spread", "classes"])
+def test_a_liar_that_keeps_to_its_budget_is_not_named_and_reaches_no_further(spend: Spend) -> None:
+    total, report = cast(spend, slack=1.5)
+    assert report.refused == ()
+    assert int(total.sum()) <= CLIENTS * 30 * 3  # 1.5 of a tenth of 200 proxies, 3 units a vote
+
+
+def test_a_liar_that_claims_all_proxies_is_named_where_there_is_a_budget() -> None:
+    assert [client for client, _ in cast("", slack=1.5)[1].refused] == [LIAR]
+
+
+def test_twin_without_a_budget_it_claims_every_proxy_and_is_not_named() -> None:
+    total, report = cast("", slack=None)
+    assert report.refused == ()
+    assert int(total.sum(axis=1).min()) >= 3
+    assert len(total) == 200
 
 
 def test_a_lenient_sum_without_a_lie_changes_nothing(ten: FederatedData) -> None:

@@ -104,7 +104,7 @@ def same(one: RowRun, other: RowRun) -> bool:
     )
 
 
-@pytest.mark.parametrize("secure", ["masks", "he"])
+@pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
 def test_hiding_votes_changes_no_figure_of_a_row(trained: Train, secure: str) -> None:
     hidden = trained(RowSpec("selective-fd", "hard", secure))  # type: ignore[arg-type]
     assert same(trained(HARD), hidden)

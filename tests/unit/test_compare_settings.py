@@ -80,6 +80,14 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("releases", "0", "1 or more", ["--releases", "0"]),
         ("releases", "7", "7,680 answers about 1,000 proxies take 8 or more", ["--releases", "7"]),
         ("aggregation", "'he'", "together with --secure-agg", ["--aggregation", "he"]),
+        ("aggregation", "'prio3'", "together with --secure-agg", ["--aggregation", "prio3"]),
+        ("vote_budget", "1.5", "add --aggregation prio3", ["--vote-budget", "1.5"]),
+        (
+            "budget",
+            "0.5",
+            "1 or more",
+            ["--secure-agg", "--aggregation", "prio3", "--vote-budget", ".5"],
+        ),
         ("liars", "True", "add --secure-agg", ["--liars"]),
     ],
 )
@@ -200,6 +208,17 @@ def test_encryption_has_a_row_beside_the_masked_one() -> None:
         planned("--secure-agg", "--aggregation", "he", "--rows", "selective-fd-hard-he")
     )
     assert (spec.label, spec.secure) == ("Selective-FD hard + HE", "he")
+
+
+def test_proven_votes_have_a_row_beside_the_masked_one_and_a_budget() -> None:
+    asked = ("--secure-agg", "--aggregation", "prio3")
+    assert keys(*asked) == [*MASKED_ROWS, "selective-fd-hard-prio3"]
+    with_liars = keys(*asked, "--liars", "--rows", "all")
+    assert with_liars[-2:] == ["selective-fd-hard-prio3-liar-1", "selective-fd-hard-prio3-liar-3"]
+    terms = planned(*asked, "--vote-budget", "1.5").terms
+    proven = RowSpec("selective-fd", "hard", "prio3")
+    masked = replace(proven, secure="masks")
+    assert (terms.run(proven, 0).budget, terms.run(masked, 0).budget) == (1.5, None)
 
 
 def test_liars_have_rows_of_their_own_that_nobody_attacks() -> None:

@@ -18,6 +18,7 @@ from secure_fd.prio3.circuits import Count, Sum, SumVec
 from secure_fd.prio3.field import MODULUS, FieldArray, add, decode, encode, mul, sub
 from secure_fd.prio3.flp import Size
 from secure_fd.prio3.vdaf import Prio3, VerifyState
+from secure_fd.prio3.votes import vote_sum
 from secure_fd.prio3.xof import derive_seed
 
 VECTORS: Final = Path(__file__).parent.parent / "vectors" / "vdaf"
@@ -157,6 +158,42 @@ def test_all_shared_types_have_vectors_and_some_that_must_fail() -> None:
     kinds = {name.split("_")[0] for name in NAMES}
     assert kinds == {"Prio3Count", "Prio3Sum", "Prio3SumVecWithMultiproof", "Prio3HigherDegree"}
     assert sum("_bad_" in name for name in NAMES) == 4
+
+
+FORMS: Final = ((3, 4, 1, 2), (4, 2, 3, 9), (2, 3, 4095, 5000))
+"""Rows, classes, most of a row, budget: one, two and many bits a weight."""
+
+
+def votes_vector(form: tuple[int, int, int, int]) -> Vector:
+    """A report of our own type and its verification, all inputs counted up from zero."""
+    prio3, (count, classes, most, budget) = vote_sum(*form), form
+    votes = np.zeros((count, classes), dtype=np.uint64)
+    votes[:2, 1] = min(most, budget // 2)
+    context, nonce, key = b"a context", bytes(range(16)), bytes(range(32))
+    public, inputs = prio3.shard(
+        context, votes.reshape(-1), nonce, bytes(n % 256 for n in range(prio3.rand_bytes))
+    )
+    checks = [prio3.verify_init(key, context, j, nonce, public, inputs[j]) for j in range(2)]
+    message = prio3.verifier_message(context, [verifier for _, verifier in checks])
+    outs = [prio3.verify_next(state, message) for state, _ in checks]
+    assert add(*outs).tolist() == votes.reshape(-1).tolist()
+    return {
+        **dict(zip(("rows", "classes", "most", "budget"), form, strict=True)),
+        "votes": votes.reshape(-1).tolist(),
+        "context": context.hex(),
+        "encoded": encode(prio3.circuit.encode(votes.reshape(-1))).hex(),
+        "public_share": public.hex(),
+        "input_shares": [one.hex() for one in inputs],
+        "verifier_shares": [verifier.hex() for _, verifier in checks],
+        "verifier_message": message.hex(),
+        "out_shares": [encode(out).hex() for out in outs],
+    }
+
+
+def test_our_own_type_gives_the_vectors_on_file() -> None:
+    """docs/validated_votes.md specifies it; write the file anew only where that changes."""
+    on_file = json.loads((VECTORS.parent / "prio3_votes.json").read_text())
+    assert [votes_vector(form) for form in FORMS] == on_file
 
 
 def test_the_xof_gives_the_draft_s_seed() -> None:

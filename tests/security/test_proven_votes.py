@@ -1,0 +1,426 @@
+"""A proven sum against lying clients and aggregators; each defence has a twin without it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from secure_fd.aggregation.base import PlainSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.prio3 import Prio3Sum
+from secure_fd.crypto.primitives import AgreementKey, IdentityKey
+from secure_fd.errors import (
+    ConfigurationError,
+    GarbledSumError,
+    LocalError,
+    MissingClientError,
+    PeerError,
+)
+from secure_fd.exchange import Sum
+from secure_fd.knowledge import IntArray, Limits, UnitArray
+from secure_fd.prio3 import messages as wire
+from secure_fd.prio3 import parties
+from secure_fd.prio3.field import FieldArray, add, encode
+from secure_fd.prio3.flp import ProofSystem
+from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
+from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
+from secure_fd.prio3.vdaf import Prio3
+from secure_fd.secagg.session import NoiseTerms, Roster, RoundCounter, RoundTerms
+from tests.summing import summed
+
+N, ROWS, CLASSES, BOUND, BUDGET = 5, 4, 3, 3, 8
+LIAR = 2
+TERMS = RoundTerms(0, ROWS * CLASSES, BOUND, b"told", limits=Limits(CLASSES, BUDGET))
+
+
+@dataclass
+class Cast:
+    """A session of five clients, and the machines of all parties."""
+
+    def __post_init__(self) -> None:
+        self.identities = {k: IdentityKey.generate(os.urandom) for k in range(N)}
+        self.key = AgreementKey.generate(os.urandom)
+        roster = Roster({k: one.public.raw for k, one in self.identities.items()})
+        self.session = VoteSession(roster, N, self.key.public, os.urandom(32))
+        self.clients = {k: VoteClient(k, self.identities[k], self.session) for k in range(N)}
+        self.leader, self.helper = Leader(self.session), Helper(self.session, self.key)
+
+    def opened(self, terms: RoundTerms = TERMS) -> VoteRound:
+        return VoteRound(self.session, terms)
+
+    def spelled(self, rows: IntArray) -> FieldArray:
+        circuit = self.opened().prio3.circuit
+        return circuit.spell(rows)  # type: ignore[attr-defined, no-any-return]
+
+    def lie(self, rows: IntArray) -> bytes:
+        return self.clients[LIAR].report_encoded(self.opened(), self.spelled(rows))
+
+    def resigned(self, report: wire.Report, **changed: bytes) -> bytes:
+        """The liar's report with other parts of what the helper gets, under its own signature."""
+        about, opened = replace(report.about, **changed), self.opened()
+        signature = self.identities[LIAR].sign(about.signed(opened, LIAR))
+        return wire.encode_report(
+            opened, LIAR, replace(report, about=replace(about, signature=signature))
+        )
+
+    def read(self, report: bytes) -> wire.Report:
+        return wire.decode_report(self.opened(), LIAR, report)
+
+    def run(self, lied: bytes | None, helper: Callable[[bytes], bytes] | None = None) -> Sum:
+        self.leader.open(TERMS)
+        for k, client in self.clients.items():
+            honest = lied is None or k != LIAR
+            self.leader.take(k, client.report(TERMS, votes()[k]) if honest else lied)
+        return joint_sum(self.leader, helper or self.helper.receive)
+
+
+def votes(seed: int = 0) -> dict[int, UnitArray]:
+    rng, found = np.random.default_rng(seed), {}
+    for k in range(N):
+        rows = np.zeros((ROWS, CLASSES), dtype=np.uint64)
+        rows[np.arange(2), rng.integers(CLASSES, size=2)] = rng.integers(1, BOUND + 1, size=2)
+        found[k] = rows.reshape(-1)
+    return found
+
+
+def others() -> list[int]:
+    return np.sum([v for k, v in votes().items() if k != LIAR], axis=0).tolist()
+
+
+def rows(*first: int) -> IntArray:
+    found = np.zeros((ROWS, CLASSES), dtype=np.int64)
+    found[0, : len(first)] = first
+    return found
+
+
+LIES = {
+    "a lane out of range": rows(BOUND + 1),
+    "ten times the bound": rows(10 * BOUND),
+    "a negative lane": rows(-1),
+    "negative lanes that cancel": rows(-1, 1),
+    "a row of two votes": rows(BOUND, BOUND),
+    "a row one too heavy": rows(BOUND, 1),
+    "a budget that is overdrawn": np.full((ROWS, CLASSES), 1),
+}
+
+
+def accept(*_: object) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_vote_out_of_range_is_refused_by_name_and_the_round_goes_on(lie: str) -> None:
+    cast = Cast()
+    result = cast.run(cast.lie(LIES[lie]))
+    assert result.total.tolist() == others()
+    assert LIAR not in result.survivors
+    assert list(cast.leader.refused) == [LIAR]
+    assert f"client {LIAR}" in cast.leader.refused[LIAR]
+
+
+@pytest.mark.parametrize("lie", ["a row of two votes", "a budget that is overdrawn"])
+def test_twin_without_the_proof_the_lie_is_in_the_sum(
+    lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProofSystem, "decide", accept)
+    cast = Cast()
+    monkeypatch.setattr(parties, "_check_sum", accept)
+    result = cast.run(cast.lie(LIES[lie]))
+    assert result.total.tolist() == (np.array(others()) + LIES[lie].reshape(-1)).tolist()
+
+
+def other_vector(cast: Cast) -> bytes:
+    """An honest proof, beside a leader's share that stands for other votes."""
+    report = cast.read(cast.lie(rows(1)))
+    heavier = add(np.frombuffer(report.share[:8], "<u8").astype(np.uint64), np.uint64([BOUND]))
+    return wire.encode_report(
+        cast.opened(), LIAR, replace(report, share=encode(heavier) + report.share[8:])
+    )
+
+
+def wrong_seed(cast: Cast) -> bytes:
+    """Honest shares, under a public share that claims another challenge."""
+    report = cast.read(cast.lie(rows(1)))
+    return cast.resigned(report, public=bytes(len(report.about.public)))
+
+
+def test_a_proof_of_another_vector_and_a_wrong_joint_seed_are_refused() -> None:
+    for made in (other_vector, wrong_seed):
+        cast = Cast()
+        assert cast.run(made(cast)).total.tolist() == others()
+        assert list(cast.leader.refused) == [LIAR]
+
+
+def test_twins_without_the_joint_seed_or_the_proof_they_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ProofSystem, "decide", accept)
+    monkeypatch.setattr(Prio3, "verify_next", lambda _, state, __: state.out)
+    for made in (other_vector, wrong_seed):
+        cast = Cast()
+        assert LIAR in cast.run(made(cast)).survivors
+
+
+def moved(cast: Cast, label: bytes) -> bytes:
+    """The liar's shares and proof, made under another context, signed and sealed for this round."""
+    opened, nonce = cast.opened(), os.urandom(16)
+    rand = os.urandom(opened.prio3.rand_bytes)
+    public, (own, helped) = opened.prio3.shard(label, votes()[LIAR], nonce, rand)
+    sealed = wire.seal(opened, LIAR, helped, os.urandom)
+    return cast.resigned(wire.Report(wire.HelperReport(nonce, public, sealed, b""), own))
+
+
+def contexts(cast: Cast) -> list[bytes]:
+    """Of another round, another federation, another client."""
+    later = cast.opened(replace(TERMS, index=1)).votes_of(LIAR)
+    return [later, Cast().opened().votes_of(LIAR), cast.opened().votes_of(LIAR + 1)]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_proof_of_another_round_federation_or_client_is_refused(which: int) -> None:
+    cast = Cast()
+    assert cast.run(moved(cast, contexts(cast)[which])).total.tolist() == others()
+    assert list(cast.leader.refused) == [LIAR]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_twin_without_the_context_it_passes(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VoteRound, "votes_of", lambda *_: b"")
+    cast = Cast()
+    assert LIAR in cast.run(moved(cast, contexts(cast)[which])).survivors
+
+
+def test_a_replayed_or_copied_report_is_refused_with_its_sender_named() -> None:
+    cast = Cast()
+    first = cast.clients[0].report(TERMS, votes()[0])
+    cast.leader.open(TERMS)
+    cast.leader.take(0, first)
+    for sender in (0, 1):
+        with pytest.raises(PeerError, match=r"client 0|party 1"):
+            cast.leader.take(sender, first)
+    cast.leader.open(replace(TERMS, index=1))
+    with pytest.raises(PeerError, match="0"):
+        cast.leader.take(0, first)
+    with pytest.raises(LocalError, match="spent"):
+        cast.clients[0].report(TERMS, votes()[0])
+
+
+def test_a_report_that_its_sender_did_not_sign_is_refused() -> None:
+    cast = Cast()
+    forged = bytearray(cast.clients[0].report(TERMS, votes()[0]))
+    forged[48 + len(TERMS.subject)] ^= 1  # of the nonce
+    cast.leader.open(TERMS)
+    with pytest.raises(PeerError, match="client 0"):
+        cast.leader.take(0, bytes(forged))
+
+
+def test_a_seal_that_does_not_open_costs_its_sender() -> None:
+    cast = Cast()
+    report = cast.read(cast.lie(rows(1)))
+    lied = cast.resigned(report, sealed=report.about.sealed[:-1] + b"?")
+    assert cast.run(lied).total.tolist() == others()
+    assert "helper cannot open" in cast.leader.refused[LIAR]
+
+
+# Aggregators that lie.
+
+
+def verified(cast: Cast, change: Callable[[wire.Verified], wire.Verified]) -> Sum:
+    """A round whose helper alters its last answer."""
+    everyone = tuple(range(N))
+
+    def helper(data: bytes) -> bytes:
+        answer = cast.helper.receive(data)
+        if data[2:4] != wire.Between.OPENED.to_bytes(2, "big"):
+            return answer
+        told = wire.decode_verified(cast.opened(), everyone, answer)
+        return wire.encode_verified(cast.opened(), everyone, change(told))
+
+    return cast.run(None, helper)
+
+
+def shifted(told: wire.Verified) -> wire.Verified:
+    assert told.total is not None
+    return replace(told, total=add(told.total, np.full_like(told.total, 2**40)))
+
+
+def test_an_aggregator_that_alters_its_sum_share_is_found_out_beyond_what_votes_could_give() -> (
+    None
+):
+    with pytest.raises(GarbledSumError, match="changed its share"):
+        verified(Cast(), shifted)
+
+
+def test_twin_without_the_check_the_wrong_sum_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parties, "_check_sum", accept)
+    assert int(verified(Cast(), shifted).total.min()) >= 2**40
+
+
+def test_an_aggregator_that_alters_a_verifier_share_gets_no_sum() -> None:
+    def changed(told: wire.Verified) -> wire.Verified:
+        return replace(told, verifiers={**told.verifiers, 0: bytes(len(told.verifiers[0]))})
+
+    with pytest.raises(GarbledSumError, match="do not agree"):
+        verified(Cast(), changed)
+
+
+def reports_of(cast: Cast, senders: list[int], index: int = 0) -> bytes:
+    """REPORTS about these clients, from a leader that skips its own floor."""
+    terms, leader = replace(TERMS, index=index), Leader(cast.session)
+    leader.open(terms)
+    for k in senders:
+        leader.take(k, cast.clients[k].report(terms, votes()[k]))
+    held = {k: leader._reports[k] for k in senders}
+    return parties._LeaderRound(leader._open, held, bytes(32), {}).ask()  # type: ignore[arg-type]
+
+
+def test_the_helper_gives_one_sum_a_round_and_none_of_two_clients() -> None:
+    cast = Cast()
+    with pytest.raises(PeerError, match="too few"):
+        cast.helper.receive(reports_of(cast, [0, 1]))
+    asked = reports_of(cast, [0, 1, 2], index=1)
+    cast.helper.receive(asked)
+    with pytest.raises(PeerError):  # where OPENED was due
+        cast.helper.receive(asked)
+    with pytest.raises(PeerError, match="again"):
+        cast.helper.receive(asked)
+
+
+def test_twin_without_the_counter_the_round_is_answered_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cast = Cast()
+    asked = reports_of(cast, [0, 1, 2])
+    monkeypatch.setattr(RoundCounter, "last", -1)
+    monkeypatch.setattr(RoundCounter, "spend", accept)
+    cast.helper.receive(asked)
+    with pytest.raises(PeerError):
+        cast.helper.receive(asked)
+    assert cast.helper.receive(asked)
+
+
+def biased(cast: Cast) -> Sum:
+    """A leader that chooses its part of the verify key after it has seen the helper's."""
+
+    def helper(data: bytes) -> bytes:
+        if data[2:4] == wire.Between.OPENED.to_bytes(2, "big"):
+            data = data[:48] + bytes(32) + data[80:]
+        return cast.helper.receive(data)
+
+    return cast.run(None, helper)
+
+
+def test_a_leader_that_changes_its_part_of_the_verify_key_gets_no_answer() -> None:
+    with pytest.raises(PeerError, match="another part"):
+        biased(Cast())
+
+
+def test_twin_without_the_commitment_the_helper_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VoteRound, "commitment", lambda *_: bytes(32))
+    cast = Cast()
+    answers = []
+    receive = cast.helper.receive
+    monkeypatch.setattr(
+        Helper, "receive", lambda _, data: answers.append(receive(data)) or answers[-1]
+    )
+    with pytest.raises(MissingClientError, match="proofs of 0"):  # this leader kept its first key
+        biased(cast)
+    assert len(answers) == 2  # but the helper verified under the one that came later
+
+
+def test_too_few_reports_give_no_sum() -> None:
+    cast = Cast()
+    cast.leader.open(TERMS)
+    cast.leader.take(0, cast.clients[0].report(TERMS, votes()[0]))
+    with pytest.raises(MissingClientError, match="3 are needed"):
+        cast.leader.close()
+
+
+# Decoders, settings, and the sum behind the common interface.
+
+
+def test_every_decoder_gives_back_what_it_read_or_refuses() -> None:
+    """400 seeded changes of each honest message; a change of none may come back otherwise."""
+    cast, seen = Cast(), dict[str, bytes]()
+
+    def helper(data: bytes) -> bytes:
+        seen["asked" if "asked" not in seen else "opened"] = data
+        answer = cast.helper.receive(data)
+        seen["key" if "key" not in seen else "verified"] = answer
+        return answer
+
+    seen["report"] = cast.lie(rows(1))
+    cast.run(None, helper)
+    opened, all_of_them = cast.opened(), tuple(range(N))
+
+    def again(name: str, data: bytes) -> bytes:
+        match name:
+            case "report":
+                return wire.encode_report(opened, LIAR, wire.decode_report(opened, LIAR, data))
+            case "asked":
+                return wire.encode_reports(*wire.decode_reports(cast.session, data))
+            case "key":
+                part, taken = wire.decode_key(opened, all_of_them, data)
+                return wire.encode_key(opened, part, taken, all_of_them)
+            case "opened":
+                return wire.encode_opened(opened, *wire.decode_opened(opened, all_of_them, data))
+        told = wire.decode_verified(opened, all_of_them, data)
+        return wire.encode_verified(opened, all_of_them, told)
+
+    rng, refused = np.random.default_rng(1), dict.fromkeys(seen, 0)
+    for name, message in seen.items():
+        assert again(name, message) == message
+        for _ in range(400):
+            data = bytearray(message)
+            match rng.integers(3):
+                case 0:
+                    data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+                case 1:
+                    del data[rng.integers(len(data)) :]
+                case _:
+                    data += rng.bytes(int(rng.integers(1, 40)))
+            try:
+                assert again(name, bytes(data)) == bytes(data)
+            except PeerError:
+                refused[name] += 1
+    assert min(refused.values()) > 250
+
+
+def test_sums_are_those_of_the_masked_and_the_plain_sum() -> None:
+    vectors = votes(3)
+    wanted = summed(PlainSum(N), 0, vectors, BOUND).total
+    assert summed(MaskedSum(N), 0, vectors, BOUND).total.tolist() == wanted.tolist()
+    found = summed(Prio3Sum(N), 0, vectors, BOUND)
+    assert found.total.tolist() == wanted.tolist()
+    assert found.survivors == tuple(range(N))
+
+
+def test_a_silent_client_is_absent_and_nothing_is_recovered() -> None:
+    vectors = {k: v for k, v in votes(3).items() if k}
+    sums = Prio3Sum(N)
+    found = summed(sums, 0, vectors, BOUND)
+    assert found.survivors == (1, 2, 3, 4)
+    assert found.total.tolist() == np.sum(list(vectors.values()), axis=0).tolist()
+
+
+def test_settings_that_would_not_hold_are_refused_in_a_sentence() -> None:
+    cast = Cast()
+    with pytest.raises(ConfigurationError, match="casts no vote"):
+        VoteSession(cast.session.roster, 0, cast.key.public, bytes(32))
+    with pytest.raises(ConfigurationError, match="noise"):
+        cast.opened(replace(TERMS, noise=NoiseTerms(room=1)))
+    with pytest.raises(ConfigurationError, match="whole rows"):
+        cast.opened(replace(TERMS, length=ROWS * CLASSES + 1))
+    with pytest.raises(ConfigurationError, match="n_clients"):
+        Prio3Sum(2)
+    with pytest.raises(LocalError, match="budget"):
+        cast.clients[0].report(TERMS, np.tile(np.uint64([BOUND, 0, 0]), ROWS))
+
+
+def test_secrets_do_not_show() -> None:
+    cast = Cast()
+    for holder in (cast.clients[0], cast.leader, cast.helper, Prio3Sum(3)):
+        assert repr(holder).endswith(": secret>")
+    assert VotePurpose.SEAL.value not in repr(cast.read(cast.lie(rows(1))))
