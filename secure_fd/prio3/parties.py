@@ -211,7 +211,6 @@ class Leader(SecretHolder):
     __slots__ = (
         "_helped",
         "_open",
-        "_part",
         "_random",
         "_reports",
         "_session",
