@@ -216,6 +216,29 @@ def test_a_report_that_its_sender_did_not_sign_is_refused() -> None:
         cast.leader.take(0, bytes(forged))
 
 
+def unreadable(cast: Cast) -> bytes:
+    report = cast.read(cast.lie(rows(1)))
+    none = replace(report, share=b"\xff" * len(report.share))
+    return wire.encode_report(cast.opened(), LIAR, none)
+
+
+def test_a_share_that_is_no_field_elements_is_refused_on_arrival() -> None:
+    cast = Cast()
+    cast.leader.open(TERMS)
+    with pytest.raises(PeerError, match=f"share of client {LIAR} cannot be read"):
+        cast.leader.take(LIAR, unreadable(cast))
+    for k in set(cast.clients) - {LIAR}:
+        cast.leader.take(k, cast.clients[k].report(TERMS, votes()[k]))
+    assert joint_sum(cast.leader, cast.helper.receive).total.tolist() == others()
+
+
+def test_twin_without_that_check_the_liar_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prio3, "check_input", accept)
+    cast = Cast()
+    with pytest.raises(PeerError, match="below the modulus"):
+        cast.run(unreadable(cast))
+
+
 def test_a_seal_that_does_not_open_costs_its_sender() -> None:
     cast = Cast()
     report = cast.read(cast.lie(rows(1)))
