@@ -389,6 +389,8 @@ def test_settings_that_would_not_hold_are_refused_in_a_sentence() -> None:
         cast.opened(replace(TERMS, noise=NoiseTerms(room=1)))
     with pytest.raises(ConfigurationError, match="whole rows"):
         cast.opened(replace(TERMS, length=ROWS * CLASSES + 1))
+    with pytest.raises(ConfigurationError, match="larger ones under masks"):
+        cast.opened(replace(TERMS, bound=2**17))
     with pytest.raises(ConfigurationError, match="n_clients"):
         Prio3Sum(2)
     with pytest.raises(LocalError, match="budget"):
