@@ -45,6 +45,11 @@ POISONING: Final = Words(
 
 
 Spend = Literal["", "spread", "classes"]
+SPENT: Final[Mapping[Spend, str]] = {
+    "spread": "that spreads its budget",
+    "classes": "that spends it class by class",
+}
+"""How a liar that keeps to a budget goes about it, in words."""
 
 
 @dataclass(frozen=True, slots=True)

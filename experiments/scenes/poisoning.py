@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from attacks.base import AttackResult
-from attacks.poisoning import LenientSum, Lie, Poisoned, poisoned
+from attacks.poisoning import LIAR, SPENT, LenientSum, Lie, Poisoned, poisoned
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn
 from secure_fd import models
+from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
@@ -44,24 +46,71 @@ _RECIPES: Final[Mapping[str, Recipe]] = {
     ),
 }
 """Of each split: as this package's recipe has it, and short."""
-_LIES: Final[Mapping[str, tuple[str, Lie]]] = {
+_BUDGET: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """How votes are summed: under masks, or with proofs. budget: of each client's votes."""
+
+    proven: bool = False
+    budget: float | None = None
+
+    def sums(self, seed: int) -> SecureSum:
+        """Of a run."""
+        return Prio3Sum(_CLIENTS) if self.proven else MaskedSum(_CLIENTS, public_seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row. words: what the liar does."""
+
+    split: str
+    words: str
+    lie: Lie
+    votes: Votes = Votes()
+
+    @property
+    def label(self) -> str:
+        """Names the row."""
+        how = "proven votes" if self.votes.proven else "masks"
+        return f"Selective-FD hard + {how}, {self.split}, one liar {self.words}"
+
+
+_MASKED: Final[Mapping[str, tuple[str, Lie]]] = {
     "bound": ("at the bound", Lie()),
     "beyond": ("at 3 x the bound", Lie(3)),
     "off": ("at 3 x the bound, and 1 x off the right class", Lie(3, off=1)),
+}
+_CASES: Final[Mapping[str, Case]] = {
+    **{f"{s}-{key}": Case(s, *said) for s in _RECIPES for key, said in _MASKED.items()},
+    **{
+        f"iid-proven-{k}": Case("iid", f"at {k} x the bound", Lie(k), Votes(proven=True))
+        for k in (3, 10)
+    },
+    **{
+        f"strong-budget-{spend}": Case(
+            "strong", words, Lie(spend=spend), Votes(proven=True, budget=_BUDGET)
+        )
+        for spend, words in SPENT.items()
+    },
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """accuracies: by client. void: rounds without a sum."""
+    """accuracies: by client. void: rounds without a sum. named: rounds that refused the liar."""
 
     accuracies: tuple[float, ...]
     void: int
+    named: int
 
 
-def outcome(data: FederatedData, recipe: Recipe, seed: int, lie: Lie | None) -> Outcome:
-    """Selective-FD with hard labels under masks, with a liar or without."""
-    method, sums = exchange_of(SelectiveFD("hard")), MaskedSum(_CLIENTS, public_seed=seed)
+def outcome(
+    data: FederatedData, recipe: Recipe, seed: int, lie: Lie | None, votes: Votes
+) -> Outcome:
+    """Selective-FD with hard labels, with a liar or without."""
+    method, sums = exchange_of(SelectiveFD("hard", budget=votes.budget)), votes.sums(seed)
     networks = [
         models.build(models.SHARED, data.n_classes, 100 * seed + k) for k in range(_CLIENTS)
     ]
@@ -74,37 +123,46 @@ def outcome(data: FederatedData, recipe: Recipe, seed: int, lie: Lie | None) -> 
         seed=seed,
     )
     reports = made.fit(recipe.rounds)
-    return Outcome(tuple(made.accuracies(data.test)), sum(report.void for report in reports))
+    named = sum(LIAR in dict(report.refused) for report in reports)
+    void = sum(report.void for report in reports)
+    return Outcome(tuple(made.accuracies(data.test)), void, named)
 
 
 def _rows(job: Job) -> Mapping[str, str]:  # noqa: ARG001 - the same in every job
-    return {
-        f"{split}-{key}": f"Selective-FD hard + masks, {split}, one liar {words}"
-        for split in _RECIPES
-        for key, (words, _) in _LIES.items()
-    }
+    return {key: case.label for key, case in _CASES.items()}
 
 
-_Prepared = Mapping[str, tuple[FederatedData, Outcome]]
+_Prepared = Mapping[tuple[str, Votes], tuple[FederatedData, Outcome]]
 
 
 def _prepare(job: Job, seed: int, progress: Progress) -> _Prepared:
-    """By split, the data and the run without a liar."""
-    source, made = load(job.dataset, job.data_dir), {}
-    for done, (split, recipe) in enumerate(_RECIPES.items(), start=1):
-        kind = Split("strong") if split == "strong" else Split("iid")
-        data = federate(source, kind, _CLIENTS, seed, _SIZES)
-        made[split] = (data, outcome(data, recipe, seed, None))
-        progress(100 * done // len(_RECIPES))
+    """By split and sum, the data and the run without a liar."""
+    source = load(job.dataset, job.data_dir)
+    data = {
+        split: federate(
+            source, Split("strong" if split == "strong" else "iid"), _CLIENTS, seed, _SIZES
+        )
+        for split in _RECIPES
+    }
+    wanted, made = {(case.split, case.votes) for case in _CASES.values()}, {}
+    for done, (split, votes) in enumerate(sorted(wanted, key=repr), start=1):
+        honest = outcome(data[split], _RECIPES[split], seed, None, votes)
+        made[split, votes] = (data[split], honest)
+        progress(100 * done // len(wanted))
     return made
 
 
 def _attempts(turn: Turn[_Prepared]) -> Mapping[str, Attempt]:
-    split, _, key = turn.row.partition("-")
-    data, honest = turn.made[split]
-    lied = outcome(data, _RECIPES[split], turn.seed, _LIES[key][1])
+    case = _CASES[turn.row]
+    data, honest = turn.made[case.split, case.votes]
+    recipe = _RECIPES[case.split]
+    lied = outcome(data, recipe, turn.seed, case.lie, case.votes)
     turn.progress(100)
-    details = {"void_rounds": float(lied.void), "rounds": float(_RECIPES[split].rounds)}
+    details = {
+        "void_rounds": float(lied.void),
+        "rounds": float(recipe.rounds),
+        "named_rounds": float(lied.named),
+    }
     found: AttackResult = poisoned(lied.accuracies, honest.accuracies, turn.seed, details)
     return {found.name: lambda: found}
 
@@ -112,7 +170,8 @@ def _attempts(turn: Turn[_Prepared]) -> Mapping[str, Attempt]:
 SCENE = Scene(
     name="poisoning",
     title="One client of ten lies",
-    about="Votes under masks, of which only the sum is checked. Client 0 names the class after the "
+    about="Votes under masks, of which only the sum is checked, and votes that prove their range "
+    "and, in the strong split, their budget. Client 0 names the class after the "
     "right one for every proxy. The figure is the accuracy of the nine honest clients; a void "
     "round teaches nobody.",
     rows=_rows,

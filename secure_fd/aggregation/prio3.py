@@ -105,7 +105,7 @@ class Prio3Sum(SecretHolder):
         "more about any one vote than they give away, and so does the helper, as long as the two "
         "do not collude; together they read everybody. Every client proves that its values keep "
         "to their range, its rows to one vote each and all of them to the budget: one that does "
-        "not is left out and named, by error with a probability below 2^-100 after 2^55 tries. "
+        "not is left out and named, by error with a probability below 2^-85 after 2^55 tries. "
         "Keys are agreed with X25519, which a later quantum computer would open. Not covered: "
         "lying votes in range, an aggregator that changes its share of the sum and stays in what "
         "honest votes could give, and state after a restart."

@@ -128,7 +128,10 @@ def encode_report(opened: VoteRound, sender: int, report: Report) -> bytes:
 
 
 def decode_report(opened: VoteRound, sender: int, data: bytes) -> Report:
-    """A client's report, its signature checked; PeerError, naming the client, for anything else."""
+    """A client's report, its signature checked; PeerError, naming the client, for anything else.
+
+    Its share is read here, where one that is none costs its sender alone.
+    """
     told, about = len(opened.terms.subject), helper_report_bytes(opened)
     size = told + about + opened.prio3.input_bytes(LEADER_SHARE)
     body = _body(opened, sender, Kind.REPORT, data, size)
@@ -136,6 +139,10 @@ def decode_report(opened: VoteRound, sender: int, data: bytes) -> Report:
         raise PeerError(f"client {sender} was told something else")
     report = Report(_helper_report(opened, body[told : told + about]), body[told + about :])
     report.about.check(opened, sender)
+    try:
+        opened.prio3.check_input(report.share)
+    except PeerError as error:
+        raise PeerError(f"the share of client {sender} cannot be read: {error}") from None
     return report
 
 

@@ -211,7 +211,6 @@ class Leader(SecretHolder):
     __slots__ = (
         "_helped",
         "_open",
-        "_part",
         "_random",
         "_reports",
         "_session",
@@ -295,7 +294,7 @@ class _LeaderRound(SecretHolder):
         )
 
     def open(self, data: bytes) -> bytes:
-        """OPENED, in answer to KEY. A share that cannot be read is refused."""
+        """OPENED, in answer to KEY."""
         theirs, taken = wire.decode_key(self._opened, tuple(self._reports), data)
         key, self.keyed = self._opened.verify_key(self._part, theirs), True
         for k in set(self._reports) - set(taken):

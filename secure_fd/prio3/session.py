@@ -21,7 +21,7 @@ from secure_fd.crypto.primitives import (
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import UnitArray
 from secure_fd.prio3.vdaf import DRAFT, Prio3
-from secure_fd.prio3.votes import MAX_LANES, vote_sum
+from secure_fd.prio3.votes import MAX_LANES, MAX_WEIGHT, vote_sum
 from secure_fd.secagg.session import NO_NOISE, Roster, RoundTerms
 
 MIN_VOTES: Final = 3
@@ -98,6 +98,9 @@ class VoteRound:
         if terms.length % limits.row or terms.length > MAX_LANES:
             allowed = f"use whole rows of {limits.row}, up to {MAX_LANES} values"
             raise ConfigurationError("length", terms.length, allowed)
+        if terms.bound > MAX_WEIGHT:
+            allowed = f"values prove a range up to {MAX_WEIGHT}; sum larger ones under masks"
+            raise ConfigurationError("bound", terms.bound, allowed)
         rows = terms.length // limits.row
         form = (rows, limits.row, terms.bound, min(self.budget, rows * terms.bound))
         object.__setattr__(self, "prio3", vote_sum(*form))

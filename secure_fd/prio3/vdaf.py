@@ -146,6 +146,10 @@ class Prio3(Generic[Measured]):
         helpers = [seed + blind for seed, blind in zip(seeds, blinds[1:], strict=True)]
         return b"".join(parts), [own, *helpers]
 
+    def check_input(self, share: bytes) -> None:
+        """PeerError for bytes that are no input share of the leader, whatever they prove."""
+        self._read(b"", 0, share)
+
     def verify_init(
         self,
         key: bytes,

@@ -7,8 +7,9 @@ Any other exception is a finding.
 
 from tests.fuzz.decoders import Target, decoders
 from tests.fuzz.machines import machines
+from tests.fuzz.proven import aggregators, proven_decoders
 
 
 def targets() -> list[Target]:
     """Made anew: machines have a state."""
-    return [*decoders(), *machines()]
+    return [*decoders(), *machines(), *proven_decoders(), *aggregators()]
