@@ -90,7 +90,7 @@ def one_update(
     """
     recipe = set_up.recipe
     clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
-    architecture = partial(models.build, set_up.model, data.n_classes)
+    architecture = partial(models.build, models.fitted(set_up.model, data.name), data.n_classes)
     step: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
     if private:
         spent = private.epsilon, private.delta

@@ -445,7 +445,7 @@ def _observed(
         or any(m.payloads for m in models),
         Capability.COLLUDE: any(r.colluders is not None for r in rounds),
         Capability.READ_SUMS: any(r.total is not None for r in rounds),
-        Capability.READ_ENSEMBLES: bool(rounds),
+        Capability.READ_ENSEMBLES: any(not r.ensemble.of_classes for r in rounds),
         Capability.GLOBAL_PARAMETERS: bool(models),
         Capability.CLIENT_PARAMETERS: any(m.uploads is not None for m in models),
     }
