@@ -23,6 +23,7 @@ ATTACKS: Mapping[str, str] = {
     "ideal-k1": "attacks.ideal:IdealK1",
     "ideal-k2": "attacks.ideal:IdealK2",
     "ideal-k3": "attacks.ideal:IdealK3",
+    "update-picture": "attacks.update_picture:UpdatePicture",
     "update-inversion": "attacks.updates_attack:UpdateInversion",
     "update-inversion-8": "attacks.updates_attack:UpdateInversionOfEight",
     "update-inversion-cnn": "attacks.updates_attack:UpdateMatching",
@@ -44,6 +45,7 @@ ATTACKS: Mapping[str, str] = {
     "coop-lira": "attacks.peers:CoopLiRA",
     "distillation-lira": "attacks.peers:DistillationLiRA",
     "fedmia": "attacks.fedmia:FedMIA",
+    "server-members": "attacks.server_members:ServerMembers",
     "label-only": "attacks.label_only:LabelOnly",
     "label-only-noise": "attacks.label_only:LabelOnlyNoise",
     "label-only-boundary": "attacks.label_only:LabelOnlyBoundary",
@@ -61,8 +63,9 @@ clients different things, in scenes that are named."""
 OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
 """Attacks on one update, each with a set-up of its own (`attacks.one_update`)."""
 
-COMPARED = ("label-distribution", *OF_UPDATES, "inversion", "label-only", "tracing")
-"""Attacks that the comparison runs on each of its rows, in the order of its columns."""
+COMPARED = ("label-distribution", *OF_UPDATES, "inversion", "label-only", "server-members")
+"""Attacks that the comparison runs on each of its rows, in the order of its columns. The last is
+`tracing` where a row shares class sums."""
 
 OF_GENERATORS = ("generator-membership", "generator-inversion")
 """Attacks that a run can be asked for where its method has a generator."""

@@ -21,11 +21,11 @@ from attacks.base import FloatArray, Labelled
 from attacks.fit import network
 from attacks.peers import PeerAttack, Signals
 from attacks.view import Capability, Public, View
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.transcript import Float32Array, ParameterRound
 
-_CHUNK = 64
-"""Candidates whose gradients are held at once: each is as large as the network."""
+_HELD = 20_000_000
+"""Numbers in the gradients that are held at once: each is as large as the network."""
 _LEAST_CLIENTS = 3
 """In a round: the client, and two peers."""
 
@@ -64,9 +64,7 @@ class FedMIA(PeerAttack):
             for before, seen in pairs
             if seen.uploads and self.client in seen.uploads and len(seen.uploads) >= _LEAST_CLIENTS
         ]
-        most = len(found) if self.most_rounds is None else min(self.most_rounds, len(found))
-        chosen = np.linspace(len(found) - 1, 0, most).round().astype(int)[::-1]
-        return [found[i] for i in chosen]
+        return [found[i] for i in evenly(len(found), self.most_rounds)]
 
     def _cosines(self, public: Public, start: Float32Array, seen: ParameterRound) -> Signals:
         uploads = seen.uploads or {}
@@ -77,6 +75,34 @@ class FedMIA(PeerAttack):
         return along[own], np.delete(along, own, axis=0)
 
 
+def along_means(view: View, candidates: Labelled, most_rounds: int | None = None) -> FloatArray:
+    """[N] cosines with the mean update of all clients, which masks show too; means over rounds.
+
+    MissingCapabilityError where fewer than two rounds of global parameters were sent.
+    """
+    view.require(Capability.GLOBAL_PARAMETERS)
+    pairs = list(zip(view.models[:-1], view.models[1:], strict=True))
+    if not pairs:
+        raise MissingCapabilityError(f"missing two rounds of global parameters ({view.attacker})")
+    found = []
+    for before, seen in (pairs[i] for i in evenly(len(pairs), most_rounds)):
+        moved = torch.from_numpy(before.parameters - seen.parameters)[None]
+        found.append(
+            _alignment(view.public, before.parameters, candidates, normalize(moved, dim=1))
+        )
+    return np.asarray(np.concatenate(found).mean(axis=0))
+
+
+def evenly(rounds: int, most: int | None) -> list[int]:
+    """At most so many of the rounds 0 to `rounds` - 1, evenly spaced and the newest among them.
+
+    >>> evenly(10, 4), evenly(2, None)
+    ([0, 3, 6, 9], [0, 1])
+    """
+    chosen = np.linspace(rounds - 1, 0, rounds if most is None else min(most, rounds))
+    return [int(i) for i in chosen.round()[::-1]]
+
+
 def _alignment(
     public: Public, start: Float32Array, candidates: Labelled, directions: Tensor
 ) -> FloatArray:
@@ -85,7 +111,8 @@ def _alignment(
     by_record = vmap(grad(_loss_of(model)), in_dims=(None, 0, 0))
     weights = {name: p.detach() for name, p in model.named_parameters()}
     parts = []
-    for chunk in torch.split(torch.arange(len(candidates)), _CHUNK):
+    at_once = max(1, _HELD // len(start))
+    for chunk in torch.split(torch.arange(len(candidates)), at_once):
         some = candidates.take(chunk)
         found = by_record(weights, some.images, some.labels)
         flat = torch.cat([g.flatten(1) for g in found.values()], dim=1)

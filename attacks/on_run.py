@@ -9,20 +9,21 @@ are named package.module:Name, see the server's view, and are scored with a `Tru
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import nn
 
-from attacks import COMPARED, OF_GENERATORS, OF_SUMS, OF_UPDATES, fit, load
+from attacks import COMPARED, OF_GENERATORS, OF_SUMS, OF_UPDATES, fit, load, overfitted
 from attacks import generator as generators
 from attacks import inversion as gmi
 from attacks import prior as priors
 from attacks.base import (
     Attack,
     AttackResult,
+    BoolArray,
     Challenge,
     Labelled,
     draw_challenge,
@@ -41,6 +42,8 @@ from attacks.inversion import (
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
 from attacks.one_update import SET_UPS, one_update
+from attacks.scoring import score_scores
+from attacks.server_members import CLASS_SUMS, TWIN, UPDATES, ServerMembers
 from attacks.tracing import Blocks, Tracing
 from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view
 from attacks.votes import undoing
@@ -57,9 +60,12 @@ from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import SGD, own_shape
+from secure_fd.selection.density import Same
 from secure_fd.transcript import Transcript
 
 _QUICK_CANDIDATES = 10
+_MEMBERS, _QUICK_MEMBERS = 40, 20
+"""Of a client, where its own messages are asked about."""
 _QUICK_STEPS = 50
 """Of the generator of public records, the control of attacks on generators."""
 POSITIVE = "positive_control"
@@ -186,6 +192,9 @@ def prepare(
         elif name in OF_GENERATORS:
             asked = _who_taught if name == "generator-membership" else _generator_pictures
             made[name] = partial(asked, _QUICK_STEPS if quick else generators.LESSON)
+        elif name == ServerMembers.name:
+            progress(90)
+            made[name] = _server_members(data, seed, quick)
         elif name in OF_SUMS:
             made[name] = _traced if name == "tracing" else _mean_images
         else:
@@ -328,6 +337,51 @@ def _traced(run: Run) -> AttackResult:
     made = Tracing(challenge.candidates, run.noise)
     truth = Blocks(challenge.is_member, histograms(run.data))
     return made.score(made.run(view, run.seed), truth, run.seed)
+
+
+def _server_members(data: FederatedData, seed: int, quick: bool) -> Callable[[Run], AttackResult]:
+    """Each client's own records among held-out ones, about as many of each client."""
+    challenges = _few_of_each(data, seed, _QUICK_MEMBERS if quick else _MEMBERS)
+    candidates = {k: challenge.candidates for k, challenge in challenges.items()}
+    made = ServerMembers.prepare(public_of(data), candidates)
+    return partial(_members_read, made, [each.is_member for each in challenges.values()])
+
+
+def _few_of_each(data: FederatedData, seed: int, members: int) -> dict[int, Challenge]:
+    """So many members of a client in all, at most; one a class at least."""
+    most = max(1, members // max(len(client.classes) for client in data.clients))
+    return challenges_of(data, seed, most)
+
+
+def _members_read(made: ServerMembers, inside: Sequence[BoolArray], run: Run) -> AttackResult:
+    """Class sums are traced, all records of all clients; else see `ServerMembers`."""
+    view = server_view(run.transcript, public_of(run.data))
+    if Tracing.needs[0] <= view.capabilities:
+        read, traced = CLASS_SUMS, _traced(run)
+        found = replace(traced, name=made.name, title=f"{made.title} ({read})")
+    else:
+        estimate = made.run(view, run.seed)
+        read = TWIN.get(estimate.target, estimate.target)
+        found = made.score(estimate, np.concatenate(inside), run.seed)
+    return _with_positive(found, _found_by_heart(Same(run.data), run.seed, read))
+
+
+@lru_cache(maxsize=8)
+def _found_by_heart(data: Same[FederatedData], seed: int, read: str) -> float:
+    """The AUC of the same attack on clients that know their records by heart, all in clear."""
+    public = public_of(data.one)
+    members = labelled(concatenate([client.train for client in data.one.clients]))
+    posed = overfitted.posed(members, labelled(data.one.held_out), seed)
+    inside = np.concatenate([each.is_member for each in posed.values()])
+    if read == CLASS_SUMS:
+        every = [each.candidates for each in posed.values()]
+        images, labels = ([getattr(own, side) for own in every] for side in ("images", "labels"))
+        traced = Tracing(Labelled(torch.cat(images), torch.cat(labels)))
+        found = traced.run(overfitted.class_sums(public, posed, seed), seed)
+        return score_scores(traced, found, inside, seed).figure
+    made = ServerMembers.prepare(public, {k: each.candidates for k, each in posed.items()})
+    shown = overfitted.updates if read == UPDATES else overfitted.votes
+    return made.score(made.run(shown(public, posed, seed), seed), inside, seed).figure
 
 
 def _mean_images(run: Run) -> AttackResult:

@@ -16,10 +16,12 @@ that where it can put images among the proxies, which `Capability.INJECT_PROXIES
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from attacks.base import (
     Attack,
@@ -38,7 +40,7 @@ from attacks.scoring import score_scores
 from attacks.view import Capability, Public, View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import IntArray
-from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
+from secure_fd.selection.density import Map, ReferenceSettings, Same
 from secure_fd.training import predict
 
 Signals = tuple[FloatArray, FloatArray]
@@ -123,10 +125,7 @@ class CoopVotes(PeerAttack):
     @classmethod
     def prepare(cls, public: Public, candidates: Labelled, client: int, k: int = 10) -> Self:
         """The attack by the k nearest proxies, in the features of the protocol's own selectors."""
-        public.pixels()
-        reference, _ = shared_reference(Same(public.proxies), ReferenceSettings())
-        near = nearest(reference.public(public.proxies), reference.public(candidates.images), k)
-        return cls(candidates, client, neighbours=near)
+        return cls(candidates, client, neighbours=neighbours(public, candidates, k))
 
     def signals(self, view: View, seed: int) -> Sequence[Signals]:  # noqa: ARG002 - nothing is drawn
         """Mean share of votes for the candidate's label at its nearest proxies, by client."""
@@ -134,6 +133,24 @@ class CoopVotes(PeerAttack):
         clients = range(view.public.n_clients)
         said = [mean_votes(view, k)[at].mean(axis=1) for k in clients]
         return [self.beside_peers(np.stack(said))]
+
+
+def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
+    """[N, k] each candidate's nearest proxies, in the map of the protocol's own selectors.
+
+    Records that are feature vectors are compared as they are.
+    """
+    proxies, asked = public.proxies, candidates.images
+    if proxies.ndim == 4:
+        mapped = _map(Same(proxies))
+        return nearest(mapped(proxies), mapped(asked), k)
+    return nearest(proxies.double().numpy(), asked.double().numpy(), k)
+
+
+@lru_cache(maxsize=2)
+def _map(proxies: Same[Tensor]) -> Map:
+    """That of `ProxyReference`, whose Fourier features nobody needs here."""
+    return ReferenceSettings().fit(proxies.one)
 
 
 _INJECTED = frozenset(

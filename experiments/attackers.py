@@ -19,6 +19,7 @@ HEADINGS: Mapping[str, str] = {
     "update-inversion-cnn": "server: picture behind one update (CNN, 1 record a step)",
     "inversion": "server: pictures from models or ensembles",
     "label-only": "outsider, final model: members",
+    "server-members": "server: members",
     "tracing": "server: members, from class sums",
 }
 """Who learns what, by attack; in brackets a set-up that is not the row's own."""
@@ -83,9 +84,16 @@ def attack_notes(leaks: Leakage) -> Iterator[str]:
 
 
 def _positive(leaks: Leakage, attack: str) -> str:
-    every = leaks.measured(attack).values()
-    known = [found.details[_POSITIVE] for found in every if _POSITIVE in found.details]
-    return number(known[0]) if known else ""
+    """One number, or several where rows are read in ways that have a control each."""
+    every = leaks.measured(attack).items()
+    controls: dict[str, list[str]] = {}
+    for row, found in every:
+        if _POSITIVE in found.details:
+            known = number(found.details[_POSITIVE])
+            controls.setdefault(known, []).append(leaks.rows[row])
+    if len(controls) < 2:
+        return "".join(controls)
+    return ", ".join(f"{known} ({', '.join(rows)})" for known, rows in controls.items())
 
 
 def _without_figure(leaks: Leakage, attack: str) -> dict[str, list[str]]:

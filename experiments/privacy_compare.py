@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attacks import COMPARED, load
+from attacks import COMPARED, OF_SUMS, load
 from experiments import study
 from experiments.cli import data_folder
 from experiments.comparison import Cell, measured, needs, prepared
@@ -406,8 +406,8 @@ def _attacks(text: str) -> tuple[str, ...]:
         if ":" in name:
             working_folder()
             load(name, "attacks")
-        elif name not in COMPARED:
-            known = ", ".join(COMPARED)
+        elif name not in (*COMPARED, *OF_SUMS):
+            known = ", ".join((*COMPARED, *OF_SUMS))
             allowed = f"use all, none, or one or more of {known}, or package.module:Name"
             raise ConfigurationError("attacks", name, allowed)
     return chosen

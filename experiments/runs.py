@@ -7,7 +7,7 @@ row = run_row(terms, RowSpec("selective-fd"), seed, warm, progress)  # for a tab
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -115,6 +115,8 @@ _TAUGHT, _LEAST_TAUGHT = 2500, 50
 """Steps of DaFKD's server in a run, and in one round."""
 _POINTS = 6
 """Points of a curve where a cell does not say how many rounds lie between them."""
+_KEPT = 4
+"""Rounds of a row whose updates stay readable."""
 _MOST_TESTED = 2000
 """Test images of a point before the last one: enough for a curve, at a fifth of the time."""
 
@@ -221,10 +223,12 @@ def federation(
     made: Prepared,
     on_steps: OnSteps | None = None,
     protection: Protection | None = None,
+    kept: Collection[int] = (),
 ) -> Federation:
     """The run of a cell, which goes on from the warm-up; methods that average start from one model.
 
-    protection: in the place of the cell's own.
+    protection: in the place of the cell's own. kept: rounds whose uploads of parameters the
+    transcript keeps beside the newest.
     """
     data, method = made.data, method_of(cell, made.data)
     average = isinstance(method, SharesParameters)
@@ -245,6 +249,7 @@ def federation(
         proxies_bytes=data.proxy_message_bytes,
         seed=cell.seed,
         on_steps=on_steps,
+        keep_uploads=kept,
     )
 
 
@@ -680,7 +685,10 @@ def run_row(
     if averages(spec.kind):
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
-    test, runner = made.data.test, federation(cell, made, protection=chosen)
+    test, runner = (
+        made.data.test,
+        federation(cell, made, protection=chosen, kept=_kept(cell.rounds)),
+    )
     accuracies, curve = trained(runner, cell, test, test, progress)
     alone, unit = spec.kind == "independent", runner.protection
     claim = None if alone else runner.guarantee()
@@ -703,6 +711,16 @@ def run_row(
         declared_classes=unit.declared_classes,
         noise=SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
     )
+
+
+def _kept(rounds: int) -> set[int]:
+    """Of the updates that a server reads, those that attacks on members are shown: large models
+    every round fill the memory. The first has no round before it that the parameters were sent in.
+
+    >>> sorted(_kept(13)), sorted(_kept(1))
+    ([1, 5, 8, 12], [])
+    """
+    return {round(i) for i in np.linspace(1, rounds - 1, _KEPT)} if rounds > 1 else set()
 
 
 _NOTHING = "Nothing of a client crosses the boundary."

@@ -5,7 +5,7 @@ a network. A client that refuses is silent to it for the rest of the round.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
@@ -99,7 +99,8 @@ class Federation:
     the recipe of `recipe_of`. on_steps: progress callback of training. train: runs what is due; by
     default equal networks side by side. serve: makes the server; another one may lie. keep_uploads:
     whether the transcript keeps what the server read of shared parameters in every round, as an
-    attacker there would, and not in the newest alone; see `Transcript.upload_bytes`.
+    attacker there would, and not in the newest alone; or in which rounds beside that one. See
+    `Transcript.upload_bytes`.
 
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
@@ -127,7 +128,7 @@ class Federation:
         on_steps: OnSteps | None = None,
         train: Train | None = None,
         serve: Callable[..., Server] = Server,
-        keep_uploads: bool = False,
+        keep_uploads: bool | Collection[int] = False,
     ) -> None:
         n_classes, n = classes_of(participants), len(participants)
         self.method = exchange_of(method)

@@ -5,7 +5,7 @@ An attack may be built from the transcript alone.
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -170,7 +170,7 @@ class Transcript:
     missing: rounds in which a client fell silent, by client and stage, void rounds included.
     refused: by client that sent something bad or refused, why it last was so. keep_uploads: whether
     every round of shared parameters keeps what the server read of each client, and not the newest
-    alone; see `upload_bytes`.
+    alone, or which rounds do beside it; see `upload_bytes`.
 
     >>> made = Transcript(2)
     >>> made.broadcast(10)
@@ -179,7 +179,7 @@ class Transcript:
     """
 
     n_clients: int
-    keep_uploads: bool = False
+    keep_uploads: bool | Collection[int] = False
     up: NDArray[np.int64] = field(init=False)
     down: NDArray[np.int64] = field(init=False)
     distillation: list[DistillationRound] = field(default_factory=list, repr=False)
@@ -222,9 +222,13 @@ class Transcript:
         """
         if self.parameters:
             last = self.parameters[-1]
-            uploads = last.uploads if self.keep_uploads else None
+            uploads = last.uploads if self._keeps(last.index) else None
             self.parameters[-1] = ParameterRound(last.index, uploads, {}, last.parameters)
         self.parameters.append(record)
+
+    def _keeps(self, index: int) -> bool:
+        keep = self.keep_uploads
+        return keep if isinstance(keep, bool) else index in keep
 
     @property
     def upload_bytes(self) -> int:

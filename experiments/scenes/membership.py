@@ -41,6 +41,7 @@ from attacks.membership import (
     play_all,
 )
 from attacks.on_run import labelled, public_of
+from attacks.peers import PeerAttack
 from attacks.scoring import score_scores
 from attacks.statistics import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
 from attacks.view import (
@@ -191,7 +192,7 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     networks = [
         made.public.architecture(substream(own, f"network {k}")) for k in range(made.scale.clients)
     ]
-    members = participants_of(networks, _clients(made, run))
+    members = participants_of(networks, clients_of(made, run))
     if row.labels is None:
         return _fedavg(made, row, job, members, own)
     protection: Protection = NoProtection()
@@ -234,8 +235,8 @@ def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], 
     return Played(runner.transcript, (final,) * scale.clients, accuracy(final, made.test))
 
 
-def _clients(made: Prepared, run: int) -> list[ClientData]:
-    """All records train: none is held back, so that every member is one."""
+def clients_of(made: Prepared, run: int) -> list[ClientData]:
+    """Who holds what in a run. All of it trains: nothing is held back, so that members are."""
     clients = []
     for k in range(made.scale.clients):
         records = made.game.records(run, k)
@@ -356,6 +357,23 @@ class Arena:
             queries += estimate.queries
         estimate = Scores(scores, queries=queries)
         return self._reported(words, estimate, game.inside, game.pool.mislabelled)
+
+    def beside_peers(
+        self, attacks: Sequence[PeerAttack], view: Callable[[int, int | None], View]
+    ) -> tuple[AttackResult, ...]:
+        """One attack that needs no shadows, in a part a client, on every run."""
+        game, first = self.made.game, attacks[0]
+        scores, queries = np.empty(game.inside.shape), 0
+        for attack in attacks:
+            own = game.pool.of(attack.client)
+            for run in game.runs:
+                chance = substream(self.seed, f"{first.name} {run} {attack.client}")
+                estimate = attack.run(view(run, attack.client), chance)
+                scores[run, own] = estimate.values
+                queries += estimate.queries
+        words = Words(first.name, first.title, LiRA.figure_name, LiRA.control_name)
+        found = Scores(scores, queries=queries)
+        return self._reported(words, found, game.inside, game.pool.mislabelled)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -119,3 +119,6 @@ def test_a_positive_control_is_named() -> None:
     }
     notes = list(attack_notes(leakage({"a": known})))
     assert any("98.7" in note for note in notes)
+    other = replace(known["update-inversion"], details={"positive_control": 12.3})
+    [note] = attack_notes(leakage({"a": {"x": known["update-inversion"]}, "b": {"x": other}}))
+    assert "98.7 (Alpha), 12.3 (Beta)" in note

@@ -20,7 +20,11 @@ ROUNDS, PARAMETERS = 3, 7850
 
 
 def shared(
-    data: FederatedData, *, keep: bool, aggregation: SecureSum | None = None, away: bool = False
+    data: FederatedData,
+    *,
+    keep: bool | set[int],
+    aggregation: SecureSum | None = None,
+    away: bool = False,
 ) -> Transcript:
     """Three rounds of FedAvg; client 0 is away from the second one where asked."""
     made = Federation(
@@ -81,6 +85,13 @@ def test_the_mean_stands_in_for_a_client_that_was_away(digits: FederatedData) ->
     said = server_view(kept, public_of(digits)).uploads_by_round(0)
     assert np.array_equal(said[1], kept.parameters[1].parameters)
     assert not np.array_equal(said[2], kept.parameters[2].parameters)
+
+
+def test_of_the_rounds_that_are_named_uploads_are_kept_and_of_the_newest() -> None:
+    made, model = Transcript(2, keep_uploads={1}), np.ones(3, dtype=np.float32)
+    for index in range(4):
+        made.add_parameters(ParameterRound(index, {0: model}, {}, model))
+    assert [seen.uploads is not None for seen in made.parameters] == [False, True, False, True]
 
 
 def test_a_round_without_uploads_is_passed_over() -> None:

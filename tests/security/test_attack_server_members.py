@@ -1,0 +1,166 @@
+"""Members by what a server reads: found in clear, not under masks or noise, nor where none are.
+
+The federations are those of the positive control: 120 members of four clients and as many digits
+of nobody, whose area has a deviation of .037 if there is nothing to tell. Four of it are passed
+once in 15,000, two-sided. All is seeded but DP-SGD's noise, which has its bound.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from attacks import overfitted
+from attacks.base import AttackResult, Challenge
+from attacks.on_run import POSITIVE, Run, attack
+from attacks.server_members import SUMMED_UPDATES, SUMMED_VOTES, UPDATES, VOTES, ServerMembers
+from attacks.statistics import auc_bound
+from attacks.view import Public, View
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.federation import AnyMethod, Federation, participants_of
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.private_training import PrivateSGD
+from secure_fd.protection.label import LabelUnit
+from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.simulation import fresh_networks
+from secure_fd.transcript import ParameterRound, Transcript
+from tests.attack_games import digits, perceptron
+
+CHANCE = 4 * 0.037
+EPSILON, DELTA = 0.1, 1e-5
+PROXIES = 300
+Seen = Callable[..., View]
+
+
+@cache
+def public() -> Public:
+    shared = digits(8).take(torch.arange(PROXIES))
+    return Public(shared.images, 4, 10, lambda seed: perceptron(64, 64, 10, seed), shared.labels)
+
+
+@cache
+def posed() -> dict[int, Challenge]:
+    members, others = (digits(8).take(torch.arange(at, at + 400)) for at in (PROXIES, 800))
+    return overfitted.posed(members, others, 0)
+
+
+@cache
+def updates(*, masks: bool = False) -> View:
+    return overfitted.updates(public(), posed(), 0, masks=masks)
+
+
+@cache
+def votes(*, masks: bool = False) -> View:
+    return overfitted.votes(public(), posed(), 0, masks=masks)
+
+
+def asked(view: View, challenges: Mapping[int, Challenge] | None = None) -> AttackResult:
+    given = posed() if challenges is None else challenges
+    made = ServerMembers.prepare(public(), {k: each.candidates for k, each in given.items()})
+    inside = np.concatenate([each.is_member for each in given.values()])
+    return made.score(made.run(view, 0), inside, 0)
+
+
+def strangers() -> dict[int, Challenge]:
+    """Candidates that nobody trained on, half of them called members."""
+    members, others = (digits(8).take(torch.arange(at, at + 300)) for at in (1200, 1497))
+    return overfitted.posed(members, others, 0)
+
+
+@pytest.mark.parametrize(("view", "read"), [(updates, UPDATES), (votes, VOTES)])
+def test_members_are_found_in_clear_and_strangers_are_not(view: Seen, read: str) -> None:
+    caught = asked(view())
+    assert read in caught.title
+    assert caught.figure > 0.65
+    assert caught.details["p_value"] < 0.001
+    assert asked(view(), strangers()).figure == pytest.approx(0.5, abs=CHANCE)
+
+
+@pytest.mark.parametrize(("view", "read"), [(updates, SUMMED_UPDATES), (votes, SUMMED_VOTES)])
+def test_under_masks_the_sum_tells_less(view: Seen, read: str) -> None:
+    """Of few clients it tells something; the twin in clear is caught above."""
+    hidden = asked(view(masks=True))
+    assert read in hidden.title
+    assert "no peer" in hidden.caveats[0]
+    assert hidden.figure < asked(view()).figure - 0.1
+
+
+def test_votes_of_a_sum_are_a_coin() -> None:
+    assert asked(votes(masks=True)).figure == pytest.approx(0.5, abs=CHANCE)
+
+
+def test_noise_hides_members() -> None:
+    """The label unit at epsilon .01, whose votes are all but uniform, and DP-SGD to its bound."""
+    unit = LabelUnit(0.01, DELTA, random=np.random.default_rng(0).bytes)
+    noisy = asked(overfitted.votes(public(), posed(), 0, protection=unit))
+    assert noisy.figure == pytest.approx(0.5, abs=CHANCE)
+    steps = overfitted.STEPS * overfitted.ROUNDS
+    private = PrivateSGD(EPSILON, DELTA, steps, learning_rate=0.1, batch=16)
+    hidden = asked(overfitted.updates(public(), posed(), 0, optimiser=private))
+    assert hidden.figure < auc_bound(EPSILON, DELTA) + CHANCE
+
+
+def test_two_clients_are_no_peers_of_each_other() -> None:
+    """And one that was away whenever something was read is guessed."""
+    two = replace(votes(), public=replace(public(), n_clients=2))
+    assert SUMMED_VOTES in asked(two, {k: posed()[k] for k in (0, 1)}).title
+    away = replace(updates(), models=tuple(map(without_first, updates().models)))
+    made = ServerMembers({k: each.candidates for k, each in posed().items()}, {})
+    scores = np.split(made.run(away, 0).values, 4)
+    assert not scores[0].any()
+    assert all(own.any() for own in scores[1:])
+
+
+def without_first(seen: ParameterRound) -> ParameterRound:
+    return replace(seen, uploads={k: own for k, own in (seen.uploads or {}).items() if k})
+
+
+@cache
+def data() -> FederatedData:
+    sizes = Sizes(proxies=60, test=1, held_out=40, local=20)
+    return federate(load("digits"), parse_split("iid"), 4, 0, sizes)
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds", "words"),
+    [
+        (FedAvg(SGD(0.1, 10), 2), 3, UPDATES),
+        (FedMD("soft"), 1, VOTES),
+        (PooledHeads(0, leave="network", none_of_mine=False), 1, "class sums"),
+    ],
+)
+def test_a_run_is_asked_as_its_server_can(method: AnyMethod, rounds: int, words: str) -> None:
+    """Beside what the same attack finds among clients that know their records by heart."""
+    networks = fresh_networks(data(), 0, shared=isinstance(method, FedAvg))
+    made = Federation(
+        participants_of(networks, data().clients),
+        data().proxies.pixels,
+        method,
+        schedule=Schedule(warmup_steps=5, local_steps=1, proxy_steps=1, proxies_per_round=60),
+        keep_uploads=True,
+    )
+    made.fit(rounds)
+    found = attack("server-members", Run.of(data(), made, 0))
+    assert found.name == "server-members"
+    assert found.title == f"{ServerMembers.title} ({words})"
+    assert found.control == 0.5
+    assert found.details[POSITIVE] > 0.6
+
+
+def test_what_shares_nothing_tells_nothing() -> None:
+    silent = Run(data(), Transcript(4), [], 0)
+    with pytest.raises(MissingCapabilityError, match="missing"):
+        attack("server-members", silent)
+    one_round = replace(updates(), models=updates().models[:1])
+    with pytest.raises(MissingCapabilityError, match="round"):
+        asked(one_round)
+    with pytest.raises(MissingCapabilityError, match="two rounds"):
+        asked(replace(updates(masks=True), models=updates().models[:1]))
