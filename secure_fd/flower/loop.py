@@ -139,7 +139,9 @@ class Rounds:
         sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
         half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
-        return replay(self.party, sums, self._file)
+        done = replay(self.party, sums, self._file)
+        self._push({k: self._next(PushKind.BEGIN) for k in self._here})
+        return done
 
     def _set_up(self) -> None:
         for _ in range(_MOST_SETUPS):
