@@ -56,7 +56,7 @@ from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
-from secure_fd.recipes import SGD
+from secure_fd.recipes import SGD, own_shape
 from secure_fd.transcript import Transcript
 
 _QUICK_CANDIDATES = 10
@@ -366,12 +366,15 @@ def _generator_pictures(lesson: int, run: Run) -> AttackResult:
 
 def public_of(data: FederatedData) -> Public:
     """What every attacker knows: proxies, numbers of clients and classes, the shared network."""
+    own = own_shape(data.name) is not None
+    shared = models.architectures(data.name)[0] if own else models.SHARED
+    unlabelled = bool((data.proxies.labels < 0).any())
     return Public(
         labelled(data.proxies).images,
         len(data.clients),
         data.n_classes,
-        partial(models.build, models.SHARED, data.n_classes),
-        data.proxies.labels,
+        partial(models.build, shared, data.n_classes),
+        None if unlabelled else data.proxies.labels,
     )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from attacks.base import Labelled, substream
+from attacks.told_apart import Lie, OneStory
 from attacks.updates import Recipe, check_explained, newest_draw, readable_updates
 from attacks.updates_attack import (
     Behind,
@@ -29,6 +30,7 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import SGD
+from secure_fd.server import Server
 
 MLP = "mlp-1024-512-256"
 _CLIENTS = 10
@@ -78,15 +80,17 @@ def one_update(
     *,
     private: PrivateSGD | None = None,
     masks: bool = False,
+    lie: Lie | None = None,
 ) -> OneUpdate:
     """Train two rounds of one step; the newest is what the server inverts.
 
     private: the run's own DP-SGD, whose ε and δ these rounds keep: every client then holds one
-    batch, so that every record is in every batch. masks: the server sees the sum alone.
+    batch, so that every record is in every batch. masks: the server sees the sum alone. lie: what
+    clients are told in place of the model that the newest round should begin from.
     """
     recipe = set_up.recipe
     clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
-    architecture = partial(models.build, set_up.model, data.n_classes)
+    architecture = partial(models.build, models.fitted(set_up.model, data.name), data.n_classes)
     step: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
     if private:
         spent = private.epsilon, private.delta
@@ -97,14 +101,17 @@ def one_update(
         FedAvg(step, recipe.steps),
         aggregation=MaskedSum(len(clients)) if masks else None,
         seed=seed,
+        serve=partial(OneStory, at=_ROUNDS - 2, lie=lie) if lie else Server,
     )
     run.fit(_ROUNDS)
     public = Public(
         data.proxies.pixels, len(clients), data.n_classes, architecture, data.proxies.labels
     )
-    view = server_view(run.transcript, public)
+    view = server_view(run.transcript, public, told_its_own=lie is not None)
     drawn = newest_records(clients, recipe, _ROUNDS, seed)
-    if not private:  # noise hides what was drawn, but a client with one batch has nothing else
+    if not (
+        private or lie
+    ):  # noise hides what was drawn, but a client with one batch has nothing else
         check_explained(public, readable_updates(view, recipe), recipe, drawn)
     return OneUpdate(public, view, _behind(drawn, data, seed), (_ONE_BATCH,) if private else ())
 

@@ -10,7 +10,7 @@ right one, `strength` times the bound, and takes `off` times the bound from the 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,8 @@ from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
 from secure_fd.knowledge import FloatArray, IntArray, LaneLayout, UnitArray, WordArray
 from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.votes import Draws
+from secure_fd.prio3.field import FieldArray
+from secure_fd.prio3.votes import VoteRows
 from secure_fd.privacy.units import Guarantee
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.training import Steps
@@ -125,7 +127,7 @@ class LyingHalf(LearningHalf):
         while wanted is not None:
             if isinstance(wanted, Share) and len(wanted.values) == len(indices) * self._classes:
                 votes = self._lie.votes(self._labels[indices], self._classes, wanted.bound)
-                wanted = Share(votes, wanted.bound)
+                wanted = replace(wanted, values=votes)
             try:
                 reply = yield wanted
             except Void as failed:
@@ -180,13 +182,21 @@ class LenientSum:
 
 class _Lenient(AroundClient):
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
-        with replaced(LaneLayout, "pack", _unchecked):
+        with (
+            replaced(LaneLayout, "pack", _unchecked),
+            replaced(VoteRows, "encode", _unproven),
+        ):
             return self.inner.load(terms, values)
 
 
 def _unchecked(self: LaneLayout, values: UnitArray) -> WordArray:
     """Any values modulo 2^64: negative ones borrow from the next lane, until the sum is made."""
     return self._spread(values.view(np.uint64))
+
+
+def _unproven(self: VoteRows, values: UnitArray) -> FieldArray:
+    """Any values as field elements: what a proof of them is worth, the aggregators find out."""
+    return self.spell(values.view(np.int64).reshape(self.rows, -1))
 
 
 def honest(accuracies: Sequence[float]) -> list[float]:

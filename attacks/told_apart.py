@@ -68,6 +68,28 @@ class _Story:
         return self.lie(message)
 
 
+class OneStory(Server):
+    """A server that tells all clients the same lie in one round: no hash tells it from the truth.
+
+    at: the round, from 0. lie: of its last message.
+
+    >>> from functools import partial
+    >>> serve = partial(OneStory, at=0, lie=lambda truth: truth)
+    """
+
+    def __init__(
+        self,
+        clients: tuple[int, ...],
+        session: bytes,
+        key: IdentityKey,
+        half: ServerHalf,
+        *rest: Any,  # noqa: ANN401 - as the server's
+        at: int,
+        lie: Lie,
+    ) -> None:
+        super().__init__(clients, session, key, _Story(half, at, lie), *rest)
+
+
 class TwoStories(Server):
     """A server that tells all but one client a lie in one round, and keeps both stories up.
 

@@ -134,8 +134,17 @@ def invert_first_layer(layer: FirstLayer, gradient: Tensor, records: int, *, gri
     grid: the records are known to have 8-bit pixels.
     """
     rows = layer.rows(gradient)
-    single = records == 1
-    pixels = _one_record(layer, rows) if single else _plausible(layer, _denoised(rows, records))
+    if records == 1:
+        return _found(layer, _one_record(layer, rows), records, grid=grid)
+    return invert_rows(layer, _denoised(rows, records), records, grid=grid)
+
+
+def invert_rows(layer: FirstLayer, rows: Tensor, records: int, *, grid: bool) -> Found:
+    """Images behind rows [n, P + 1] of gradients, each of one record or a mixture."""
+    return _found(layer, _plausible(layer, rows), records, grid=grid)
+
+
+def _found(layer: FirstLayer, pixels: Tensor, records: int, *, grid: bool) -> Found:
     certain, rest = _read_off(pixels) if grid else (pixels[:0], pixels)
     certain = certain[:records]
     mixtures = _extreme_points(certain, rest, records - len(certain))
@@ -267,14 +276,17 @@ def client_updates(view: View, recipe: Recipe) -> Updates:
     return _updates(start, ends, tuple((k,) for k in clients), recipe)
 
 
-def mean_update(view: View, recipe: Recipe) -> Updates:
+def mean_update(view: View, recipe: Recipe, told: Float32Array | None = None) -> Updates:
     """The cohort's mean update of the newest round: one update of as many times the records.
 
-    Exact where clients hold equally many records; else a weighted mean, treated as a plain one.
+    told: [m] what clients began from, where that was not the mean of the round before. Exact where
+    clients hold equally many records; else a weighted mean, treated as a plain one.
     """
     view.require(*MEAN_UPDATE)
     end = view.models[-1].parameters[None]
-    return _updates(_before(view), end, (tuple(range(view.public.n_clients)),), recipe)
+    return _updates(
+        _before(view) if told is None else told, end, (tuple(range(view.public.n_clients)),), recipe
+    )
 
 
 def readable_updates(view: View, recipe: Recipe) -> Updates:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from attacks.updates import (
     CLIENT_UPDATES,
     GREYS,
     MEAN_UPDATE,
+    FirstLayer,
     Found,
     Recipe,
     Search,
@@ -31,6 +32,14 @@ from attacks.updates import (
 )
 from attacks.view import Capability, Public, View
 from secure_fd.errors import LocalError
+
+
+class Inverse(Protocol):
+    """What reads images off one flat gradient [m] of so many records."""
+
+    def __call__(self, layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Found:
+        """Images, the certain ones first."""
+
 
 EVERYONE = -1
 """In place of a client: the update is the mean over all of them."""
@@ -234,7 +243,7 @@ class AnalyticInversion(_Inversion):
     def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
         """One image a record. MissingCapabilityError where the first layer is no linear one."""
         view.require_any(*self.needs)
-        return _closed_form(self.public, client_updates(view, self.recipe))
+        return closed_form(self.public, client_updates(view, self.recipe))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,7 +261,7 @@ class MeanInversion(_Inversion):
     def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
         """One image a record of the cohort; whose it is, stays unknown."""
         view.require_any(*self.needs)
-        return _closed_form(self.public, mean_update(view, self.recipe))
+        return closed_form(self.public, mean_update(view, self.recipe))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -304,7 +313,7 @@ class UpdateInversion(Attack[Images, Behind]):
         """One image a record. MissingCapabilityError where the view has no update at all."""
         view.require_any(*self.needs)
         updates = readable_updates(view, self.recipe)
-        found = _closed_form(self.public, updates)
+        found = closed_form(self.public, updates)
         [cohort, *others] = updates.clients
         if others or len(cohort) == 1:
             return found
@@ -362,12 +371,10 @@ def _groups(updates: Updates) -> Tensor:
     return torch.tensor(owners).repeat_interleave(updates.records)
 
 
-def _closed_form(public: Public, updates: Updates) -> Images:
+def closed_form(public: Public, updates: Updates, invert: Inverse = invert_first_layer) -> Images:
+    """An image for each record behind the updates; where none was read, the public mean."""
     layer, grid = first_layer(public), on_grid(public.proxies)
-    found = [
-        invert_first_layer(layer, gradient, updates.records, grid=grid)
-        for gradient in updates.gradients
-    ]
+    found = [invert(layer, gradient, updates.records, grid=grid) for gradient in updates.gradients]
     average, places = public.proxies.mean(dim=0), torch.arange(updates.records)
     return Images(
         torch.cat([_padded(each, average, updates.records) for each in found]),

@@ -46,6 +46,7 @@ class Capability(Enum):
     INJECT_PROXIES = "injection of proxy images"
     SPLIT_VIEWS = "different proxies to different clients"
     SPLIT_BROADCASTS = "different ensembles or models to different clients"
+    OWN_BROADCAST = "a model of the server's own for all clients"
     COLLUDE = "uploads of colluding clients"
 
 
@@ -94,6 +95,7 @@ _DEVIATIONS = frozenset(
         Capability.INJECT_PROXIES,
         Capability.SPLIT_VIEWS,
         Capability.SPLIT_BROADCASTS,
+        Capability.OWN_BROADCAST,
         Capability.COLLUDE,
     }
 )
@@ -347,13 +349,14 @@ def server_view(
     colluders: Sequence[Mapping[int, UnitArray]] | None = None,
     *,
     told_apart: bool = False,
+    told_its_own: bool = False,
 ) -> View:
     """The server: everything that crossed the boundary, uploads only where it could read them.
 
     Honest but curious as long as it only reads; one that acts on the protocol through an oracle,
     or has clients on its side, is malicious. colluders: for every distillation round, the uploads
     of the clients that tell it theirs. told_apart: whether the server of this run told clients
-    different things.
+    different things. told_its_own: whether it told all of them a model that is no mean of theirs.
     """
     own: Sequence[Mapping[int, UnitArray] | None]
     own = colluders or [None] * len(transcript.distillation)
@@ -361,12 +364,14 @@ def server_view(
         _at_server(r, told) for r, told in zip(transcript.distillation, own, strict=True)
     )
     generated = tuple(_at_server(r) for r in transcript.generated)
-    acts = told_apart or colluders is not None or not SERVER.most.issuperset(oracles or {})
+    deviates = {Capability.SPLIT_BROADCASTS: told_apart, Capability.OWN_BROADCAST: told_its_own}
+    does = {capability for capability, done in deviates.items() if done}
+    acts = does or colluders is not None or not SERVER.most.issuperset(oracles or {})
     attacker = MALICIOUS_SERVER if acts else SERVER
     models = tuple(transcript.parameters)
     held, heads = transcript.generator, tuple(transcript.heads)
     seen = _view(attacker, public, rounds, models, oracles, held, generated, heads)
-    can = seen.capabilities | ({Capability.SPLIT_BROADCASTS} if told_apart else set())
+    can = seen.capabilities | does
     return replace(seen, survey=transcript.survey, features=transcript.features, capabilities=can)
 
 
@@ -440,7 +445,7 @@ def _observed(
         or any(m.payloads for m in models),
         Capability.COLLUDE: any(r.colluders is not None for r in rounds),
         Capability.READ_SUMS: any(r.total is not None for r in rounds),
-        Capability.READ_ENSEMBLES: bool(rounds),
+        Capability.READ_ENSEMBLES: any(not r.ensemble.of_classes for r in rounds),
         Capability.GLOBAL_PARAMETERS: bool(models),
         Capability.CLIENT_PARAMETERS: any(m.uploads is not None for m in models),
     }

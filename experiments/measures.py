@@ -283,15 +283,16 @@ def _warm_predictions(made: "Same[Prepared]") -> "IntArray":
 def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
     """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any.
 
-    Nothing where no round gave an ensemble.
+    Nothing where no round gave an ensemble of proxies.
     """
-    if not runner.transcript.distillation:
+    rounds = runner.transcript.distillation
+    if not rounds or rounds[-1].ensemble.of_classes:
         return {}
     truth = data.proxies.labels.numpy()
-    last = runner.transcript.distillation[-1].ensemble
+    last = rounds[-1].ensemble
     kept = last.kept
     found = {"kept proxies": float(kept.mean())}
-    if kept.any():
+    if kept.any() and truth.min() >= 0:
         right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
         found["right labels among kept"] = float(right.mean())
     found[SINGLE] = runner.single_contributors

@@ -31,6 +31,7 @@ from experiments.rows import (
     REPORTED_SEED,
     Attacks,
     Labels,
+    OwnData,
     RowSpec,
     Terms,
     averages,
@@ -39,12 +40,12 @@ from experiments.rows import (
 )
 from experiments.study import Results, Study, listed
 from experiments.tables import Table
-from secure_fd.data.partition import check_clients, parse_split
+from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.registry import METHODS
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.privacy.units import GROUP_SIZES
-from secure_fd.recipes import ImageSet, image_set, schedule
+from secure_fd.recipes import ImageSet, image_set, own_shape, schedule
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
@@ -70,6 +71,15 @@ class Settings:
         Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
     ] = None
     """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
+    images: Path | None = None
+    """Images of one's own instead: a folder a client that holds a folder a class, or a folder a
+    class, which --split and --clients divide."""
+    proxies: Path | None = None
+    """With --images: a folder of public images; by default a fifth of the images."""
+    image_size: int = 32
+    """With --images: pixels a side, to which every image is scaled."""
+    federation: str = ""
+    """Data of one's own instead, package.module:name of a function: seed -> FederatedData."""
     split: str = "strong"
     """Strong (one class a client), weak (two), iid, or dirichlet:BETA."""
     clients: int = 10
@@ -124,6 +134,10 @@ class Settings:
     """A look in a minute or two: five rows, few rounds, small attacks; --rows adds others.
     Figures are not comparable with a full run."""
 
+    def __post_init__(self) -> None:
+        if (self.images or self.federation) and own_shape(self.dataset) is None:
+            object.__setattr__(self, "dataset", "own")  # the results say so too
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -160,8 +174,13 @@ def _check_quantum_safe(settings: Settings) -> None:
 
 def plan(settings: Settings, environment_dir: str | None) -> Plan:
     """Check every setting. Raises ConfigurationError, one sentence, at the first that fails."""
-    known = _image_set(settings.dataset)
-    split = parse_split(settings.split)
+    split, own = parse_split(settings.split), None
+    if split.kind == "own":
+        raise ConfigurationError("split", "own", "folders of clients need no --split")
+    _check_own(settings)
+    if settings.dataset == "own":
+        settings, own, split = _with_own(settings, split)
+    known = image_set(settings.dataset) if own else _image_set(settings.dataset)
     check_clients(split, settings.clients, known.n_classes)
     if settings.secure_agg and settings.clients < 3:
         raise ConfigurationError(
@@ -196,9 +215,35 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         drop=settings.drop,
         releases=settings.releases,
         most_taught=_QUICK_TAUGHT if settings.quick else 0,
+        own=own,
     )
     attacks = Attacks(_attacks(settings.attacks), settings.quick)
     return Plan(settings, terms, units, _methods(settings.methods), attacks)
+
+
+def _check_own(settings: Settings) -> None:
+    if settings.images is None and settings.proxies is not None:
+        raise ConfigurationError("proxies", str(settings.proxies), "it goes with --images")
+    if settings.images is not None and settings.federation:
+        raise ConfigurationError("federation", settings.federation, "use it or --images")
+    if not 16 <= settings.image_size <= 256:
+        raise ConfigurationError("image_size", settings.image_size, "use 16 to 256")
+
+
+def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Split]:
+    """The settings that follow from data of one's own, which is read for it."""
+    from experiments.own_data import described  # loads tensors
+    from secure_fd.data.folders import client_folders
+
+    images = None if settings.images is None else settings.images.absolute()
+    proxies = None if settings.proxies is None else settings.proxies.absolute()
+    if settings.federation or (images is not None and client_folders(images)):
+        if settings.split != "strong":
+            raise ConfigurationError("split", settings.split, "the data is divided already")
+        split = Split("own")
+    asked = OwnData("", settings.image_size, settings.federation, images, proxies)
+    own, data = described(asked, split, settings.clients, REPORTED_SEED)
+    return replace(settings, dataset=data.name, clients=len(data.clients)), own, split
 
 
 def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
@@ -455,12 +500,13 @@ STUDY = Study(
     measure=measured,
     roots=roots,
     shown=_shown,
-    image_set=lambda cell: cell.terms.dataset,
+    image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
     cost=lambda cell: 200 if cell.row.unit == "record" else 100,
     out=lambda settings: settings.out or _default_out(settings),
     report=_report,
     libraries=PRIVACY_LIBRARIES,
     needs=needs,
+    alone=True,
 )
 
 

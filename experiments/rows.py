@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.codec import UNLESS_EMPTY
+from experiments.codec import NEVER, UNLESS_EMPTY
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.plans import sums_for
-from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, one_lesson
+from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, one_lesson, own_shape
 
 Labels = Literal["soft", "hard"]
 Secure = Literal["masks", "he"]
@@ -196,7 +196,8 @@ class Cell:
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():
-            _check(name, getattr(self, name), allowed)
+            if name != "image_set" or own_shape(self.image_set) is None:
+                _check(name, getattr(self, name), allowed)
         if ":" not in self.method:
             _check("method", self.method, (*METHODS, *PROXY_LABELS, FLEET))
         if (self.labels == "") != unlabelled(self.method):
@@ -210,7 +211,7 @@ class Cell:
         if self.liar < 0 or (self.liar and self.method not in ("selective-fd", "fedmd")):
             raise ConfigurationError("liar", self.liar, "use 0 or more, with methods of votes")
         if self.method != FLEET:
-            classes = IMAGE_SETS[self.image_set].n_classes
+            classes = image_set(self.image_set).n_classes
             check_clients(parse_split(self.split), self.clients, classes)
 
     @property
@@ -231,7 +232,7 @@ class Cell:
     @property
     def place(self) -> str:
         """Image set and split, as a reader names them."""
-        return f"{IMAGE_SETS[self.image_set].title}, {self.split}"
+        return f"{image_set(self.image_set).title}, {self.split}"
 
     @property
     def steps(self) -> int:
@@ -356,6 +357,21 @@ def title(spec: RowSpec, epsilon: float | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnData:
+    """Data of one's own. digest: of all pixels and labels under the first seed.
+
+    images, proxies: folders, which stay on this machine. size: pixels a side. factory:
+    package.module:name, which makes `FederatedData` of a seed.
+    """
+
+    digest: str
+    size: int
+    factory: str = ""
+    images: Path | None = field(default=None, compare=False, metadata=NEVER)
+    proxies: Path | None = field(default=None, compare=False, metadata=NEVER)
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """What all rows of one table share: data, steps, the selector, privacy and faults.
 
@@ -378,6 +394,7 @@ class Terms:
     drop: float = 0.0
     releases: int | None = None
     most_taught: int = field(default=0, metadata=UNLESS_EMPTY)
+    own: OwnData | None = field(default=None, metadata=UNLESS_EMPTY)
 
     def run(self, spec: RowSpec, seed: int) -> Cell:
         """The run of one row.
@@ -424,7 +441,7 @@ class Terms:
 
         Twice the recipe's steps at half its batch, or as many as that allows.
         """
-        proxies = IMAGE_SETS[self.dataset].proxies
+        proxies = image_set(self.dataset).proxies
         known = one_lesson(proxies, image_set=self.dataset).schedule
         sgd = replace(known.sgd, distillation_batch=_TAUGHT_BATCH, smoothing=_TAUGHT_SMOOTHING)
         steps = min(2 * known.proxy_steps, self.most_taught or _MOST_TAUGHT)

@@ -24,6 +24,7 @@ from attacks.poisoning import LenientSum, Lie, Poisoned, honest
 from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
+from experiments.own_data import own_federation
 from experiments.rows import (
     ALL_RECORDS,
     BY_NETWORK,
@@ -130,6 +131,8 @@ def federated_data(
 
 def data_of(terms: Terms, seed: int) -> FederatedData:
     """The data of one seed."""
+    if terms.own is not None:
+        return own_federation(terms.own, terms.split, terms.clients, seed)
     return federated_data(terms.dataset, terms.data_dir, terms.split, terms.clients, seed)
 
 

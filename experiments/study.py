@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ import tyro
 from experiments import definitions, provenance, tables
 from experiments.cli import command, data_folder, exit_status
 from experiments.codec import NEVER, UNLESS_EMPTY, decode, encode
+from experiments.config import RUN, differences, expanded, flag, written
 from experiments.leakage import Found, Pictures, check_found, picture_names
 from experiments.measures import ACCURACY
 from experiments.plots import Line
@@ -39,7 +40,8 @@ SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/1"
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
 _DPI = 180
-_OWN = ("data_dir", "out", "workers", "tuned")
+_PLACES = ("data_dir", "out", "workers")
+_OWN = (*_PLACES, "tuned", "images", "proxies")
 """Settings that no figure depends on, or whose choices the cells have in full."""
 Key = TypeVar("Key")
 Progress = Callable[[int], None]
@@ -144,7 +146,7 @@ class Study:
     image_set: that must be on disk for a cell. cost: of a cell, in a unit of the study.
     out: the folder of settings without one. report: writes further files of a finished run into
     its folder. libraries: besides the common ones, those that figures come from. status: exit
-    status of a finished run.
+    status of a finished run. alone: a folder holds one run; otherwise runs share their cells.
     """
 
     name: str
@@ -166,6 +168,7 @@ class Study:
     libraries: tuple[str, ...] = ("scikit-learn",)
     status: Callable[[Results], int] = lambda _: 0
     needs: Callable[[Any], Sequence[Hashable]] | None = None
+    alone: bool = False
 
     @property
     def module(self) -> str:
@@ -354,11 +357,20 @@ def missing(study: Study, cells: Iterable[Any], store: Store) -> Mapping[Hashabl
 
 
 def run_missing(
-    study: Study, cells: Sequence[Any], store: Store, data_dir: Path | None, workers: int | None
+    study: Study,
+    cells: Sequence[Any],
+    store: Store,
+    data_dir: Path | None,
+    workers: int | None,
+    claim: Callable[[], object] = lambda: None,
 ) -> None:
-    """Measure the cells that the store lacks. An interrupt loses those that are running."""
+    """Measure the cells that the store lacks. An interrupt loses those that are running.
+
+    claim: called when all was checked, before any work.
+    """
     groups = missing(study, cells, store)
     _check_data(study, groups, data_dir)
+    claim()
     if not groups:
         return
     keys = {tuple(study.roots(cell)): study.key(cell) for cell in cells}
@@ -455,10 +467,20 @@ def main(module: str, arguments: Sequence[str] | None = None, prog: str = "") ->
     """Parse the options of a script, run what is missing, save, show; returns the exit status."""
     study = load(module)
     given = sys.argv[1:] if arguments is None else arguments
-    settings: Any = tyro.cli(
-        study.settings, prog=prog or study.script, description=study.about, args=given
-    )
-    return exit_status(lambda: run(study, settings, given), interrupted=KEPT)
+
+    def work() -> int:
+        options = expanded(given)
+        settings: Any = tyro.cli(
+            study.settings, prog=prog or study.script, description=_help(study), args=options
+        )
+        return run(study, settings, options)
+
+    names = {setting.name for setting in fields(study.settings)}
+    return exit_status(work, interrupted=KEPT, options=names)
+
+
+def _help(study: Study) -> str:
+    return f"{study.about}\n\n--config FILE.toml holds options, of which what is typed wins."
 
 
 def run(study: Study, settings: Any, given: Sequence[str]) -> int:
@@ -470,9 +492,13 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     cells = study.cells(settings)
     data_dir, out = _data_dir(settings), study.out(settings)
     check_out(out)
+    own = written(settings, _PLACES)
+    if study.alone:
+        check_same(out, study, own)
     store = Store(out / "cells", study)
     print(f"{len(cells)} cells, into {out}", file=sys.stderr)
-    run_missing(study, cells, store, data_dir, settings.workers)
+    claim = partial(write_settings, out, own)
+    run_missing(study, cells, store, data_dir, settings.workers, claim)
     found = [result for cell in cells if (result := store.find(cell)) is not None]
     results = gathered(study, found, settings, given)
     path = out / f"{study.name}.json"
@@ -491,6 +517,37 @@ def check_out(out: Path) -> None:
     nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise ConfigurationError("out", str(out), "it must be a folder, or one that can be made")
+
+
+def check_same(out: Path, study: Study, own: str) -> None:
+    """Raise ConfigurationError where a folder holds results of another run, or of other code.
+
+    own: the settings of this one. Results without settings may be of any run.
+    """
+    held, made = out / RUN, out / f"{study.name}.json"
+    if held.is_file():
+        differing = differences(held, own)
+        if differing:
+            named = ", ".join(map(flag, differing))
+            raise ConfigurationError(
+                "out", str(out), f"it holds a run of other settings ({named}): use another folder"
+            )
+    elif made.exists() or (out / "cells").exists():
+        raise ConfigurationError(
+            "out", str(out), f"it holds results without their {RUN}: use another folder"
+        )
+    if made.exists() and any(
+        found.evidence != study.key(found.cell) for found in read_results(study, made).cells
+    ):
+        raise ConfigurationError(
+            "out", str(out), "it holds results of another version of the code: use another folder"
+        )
+
+
+def write_settings(out: Path, own: str) -> None:
+    """Keep a run's settings beside what it will find; OSError where nothing can be written."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / RUN, lambda file: file.write(own.encode()))
 
 
 def _data_dir(settings: Any) -> Path | None:

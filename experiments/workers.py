@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
+from multiprocessing.managers import SyncManager
 from typing import Any
 
 from experiments.progress import ProgressBoard
@@ -52,7 +53,9 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
     """
     context = multiprocessing.get_context("spawn")
     with undisturbed():
-        events = context.Manager().Queue()
+        manager = SyncManager(ctx=context)
+        manager.start(_watch_parent)
+        events = manager.Queue()
     count = workers or os.cpu_count() or 1
     with (
         ProgressBoard(events, expected),
@@ -69,7 +72,7 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
 def undisturbed() -> Iterator[None]:
     """Start processes that ignore Ctrl-C, or import what must not be interrupted.
 
-    A Ctrl-C that arrives in this block is raised at its end.
+    A Ctrl-C or SIGTERM that arrives in this block takes effect at its end.
 
     It reaches every process of the terminal, and the parent alone decides what it means. A child
     inherits the mask, so it is blocked while the child still imports. An exception between the
@@ -79,14 +82,18 @@ def undisturbed() -> Iterator[None]:
         yield
         return
     caught: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    before = {
+        ending: signal.signal(ending, lambda number, _: caught.append(number))
+        for ending in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         with _masked():
             yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if caught:
-        raise KeyboardInterrupt
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
+    for number in caught:
+        signal.raise_signal(number)
 
 
 @contextmanager
@@ -106,7 +113,7 @@ def _start_worker(events: Any) -> None:
     global _events  # noqa: PLW0603 - a worker process has one queue for its life
     _events = events
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there is no mask to inherit
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _watch_parent()
     import scipy.linalg  # noqa: F401 - its own BLAS must be loaded before it can be limited
     import torch
     from threadpoolctl import threadpool_limits
@@ -116,8 +123,12 @@ def _start_worker(events: Any) -> None:
     threadpool_limits(1)
 
 
+def _watch_parent() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
 def _end_with_parent() -> None:
-    """End this worker with its parent, even where the parent is killed."""
+    """End this process with its parent, even where the parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -160,7 +160,7 @@ class Client:
 
     def _take(self, data: bytes) -> list[bytes]:
         kind, _, body = read_header(data, self._session, SERVER)
-        if kind < Kind.INPUT or kind == Kind.CIPHER:
+        if kind < Kind.INPUT or kind in (Kind.CIPHER, Kind.REPORT):
             with self._watch:
                 return self._sum.receive(data)
         if kind == Kind.MISSED:
@@ -223,7 +223,8 @@ class Client:
 
     def _share(self, share: Share) -> list[bytes]:
         terms = RoundTerms(
-            self._index, len(share.values), share.bound, self._told.digest, self._noise
+            *(self._index, len(share.values), share.bound),
+            *(self._told.digest, self._noise, share.limits),
         )
         self._shared = self._index
         self._remember()

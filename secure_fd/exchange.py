@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from secure_fd.crypto.primitives import VERSION
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.knowledge import NO_LIMITS, Limits, UnitArray, WordArray
 from secure_fd.secagg.session import HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Kind(IntEnum):
     """Server, to one: an earlier broadcast that did not reach it."""
     CIPHER = 37
     """A message of the encrypted sum."""
+    REPORT = 38
+    """Client: votes in shares, with a proof."""
 
 
 OPENED: Final = b"\1"
@@ -62,7 +64,7 @@ class Void(Exception):  # noqa: N818 - thrown into both halves as an event, not 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Integers [m] in [0, bound] that a client hands to the sum.
+    """Integers [m] in [0, bound], within the limits, that a client hands to the sum.
 
     >>> import numpy as np
     >>> Share(np.array([1, 0], dtype=np.uint64), bound=1).bound
@@ -71,13 +73,15 @@ class Share:
 
     values: UnitArray = field(repr=False)
     bound: int
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What goes to all clients, and the form of the sum that the server expects.
 
-    body: bytes of the subject. length: integers in a vector. bound: the largest of them.
+    body: bytes of the subject. length: integers in a vector. bound: the largest of them. limits:
+    what else holds for those of one client.
 
     >>> Ask(b"round 0", length=10, bound=63).length
     10
@@ -86,6 +90,7 @@ class Ask:
     body: bytes = field(repr=False)
     length: int
     bound: int
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,12 +108,14 @@ class Ensemble:
     """The server's answer for a round's proxies.
 
     indices: [m] into the proxy set. predictions: [m, C], h(x) = S(x) / N(x).
-    kept: [m], True where the server selector lets h(x) teach.
+    kept: [m], True where the server selector lets h(x) teach. of_classes: whether rows are classes,
+    as where there are no proxies: then `indices` are class numbers.
     """
 
     indices: IntArray
     predictions: FloatArray
     kept: NDArray[np.bool_]
+    of_classes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,29 @@ def proxy_pixels(proxies: "Tensor") -> NDArray[np.uint8]:
     """[P, ...] 8-bit pixels as they are sent, from floats in [0, 1]."""
     return np.asarray((proxies * 255).round().byte().cpu().numpy())
 
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client's values may come to, beside the bound of each; a proven sum enforces it.
+
+    row: values in a row, whose total the bound holds for too. budget: most of all values together;
+    None: what the rows allow.
+
+    >>> Limits(row=10, budget=77).row
+    10
+    """
+
+    row: int = 1
+    budget: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.row < 1:
+            raise ConfigurationError("row", self.row, "use 1 value or more")
+        if self.budget is not None and self.budget < 1:
+            raise ConfigurationError("budget", self.budget, "use 1 or more, or None")
+
+
+NO_LIMITS: Final = Limits()
 
 WORD_BITS: Final = 64
 MODULUS_BITS: Final = 64

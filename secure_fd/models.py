@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.recipes import own_shape
 from secure_fd.vision import torchvision
 
 # Of ImageNet, by channel, as the published weights expect.
@@ -188,11 +189,34 @@ def names() -> tuple[str, ...]:
 
 def build(name: str, n_classes: int, seed: int) -> nn.Module:
     """A freshly initialised model; the same seed gives the same weights."""
-    if name not in _REGISTRY:
+    base, _, shape = name.partition("@")
+    made = _for_own(base, shape) if shape else _REGISTRY.get(name)
+    if made is None:
         raise ConfigurationError("model", name, f"use one of {', '.join(_REGISTRY)}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _REGISTRY[name](n_classes)
+        return made(n_classes)
+
+
+_SMALLEST = 16
+"""Pixels a side that two convolutions of 5 x 5, each halved, leave something of."""
+
+
+def _for_own(base: str, shape: str) -> "_Factory | None":
+    """An architecture of Table 3 for images of another shape; a narrow one for features."""
+    channels, height, width = (int(size) for size in shape.split("x"))
+    given = _Given(channels, height, 0.5, 0.25)
+    if height != width or 1 < height < _SMALLEST:
+        allowed = f"use square images of {_SMALLEST} pixels a side or more, or features [D, 1, 1]"
+        raise ConfigurationError("images", (channels, height, width), allowed)
+    return {
+        "cnn-5-5-50": _cnn(given, (5, 5), (0, 0), 50),
+        "cnn-3-3-128": _cnn(given, (3, 3), (1, 1), 128),
+        "cnn-5-3-64": _cnn(given, (5, 3), (0, 1), 64),
+        "mlp-1024-512-256": _mlp(given, 1024, 512, 256),
+        "mlp-1024-1024": _mlp(given, 1024, 1024),
+        "mlp-128": _mlp(given, 128),
+    }.get(base)
 
 
 def architectures(image_set: str) -> tuple[str, ...]:
@@ -201,9 +225,22 @@ def architectures(image_set: str) -> tuple[str, ...]:
     Where there are more clients they repeat; methods that average parameters take the first.
     Raises ConfigurationError for an unknown image set.
     """
+    if (shape := own_shape(image_set)) is not None:
+        known = ("mlp-128",) if shape[1] == 1 else HETEROGENEOUS
+        return tuple(fitted(name, image_set) for name in known)
     if image_set not in _ARCHITECTURES:
         raise ConfigurationError("dataset", image_set, f"use one of {', '.join(_ARCHITECTURES)}")
     return _ARCHITECTURES[image_set]
+
+
+def fitted(name: str, image_set: str) -> str:
+    """An architecture for an image set: that of 28 x 28 images at the shape of one's own.
+
+    >>> fitted("cnn-5-5-50", "mnist"), fitted("cnn-5-5-50", "own-3x32x32-4-200")
+    ('cnn-5-5-50', 'cnn-5-5-50@3x32x32')
+    """
+    shape = own_shape(image_set)
+    return name if shape is None else f"{name}@{'x'.join(map(str, shape))}"
 
 
 def heterogeneous(client: int) -> str:

@@ -5,6 +5,7 @@ how many proxies there are; not from the name of a split.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -139,11 +140,12 @@ class ImageSet:
     rounds: int
     proxies_per_round: int
     distillation_batch: int
+    brought: int = 0
 
     @property
     def proxies(self) -> int:
-        """Number of proxies in all."""
-        return self.sizes.proxies * self.n_classes
+        """Number of proxies in all; brought: where they were not drawn class by class."""
+        return self.brought or self.sizes.proxies * self.n_classes
 
 
 # The paper's Table 5 takes a tenth of the training images as proxies, and 512 of them a round; the
@@ -168,9 +170,35 @@ IMAGE_SETS: Mapping[str, ImageSet] = {
 
 def image_set(name: str) -> ImageSet:
     """What is known of a set. Raises ConfigurationError for an unknown name."""
+    if (own := _OWN.fullmatch(name)) is not None:
+        n_classes, proxies = int(own[4]), int(own[5])
+        asked = min(256, proxies)
+        return ImageSet("Own images", n_classes, Sizes(0, 0, 0), 30, asked, 64, proxies)
     if name not in IMAGE_SETS:
         raise ConfigurationError("dataset", name, f"use one of {', '.join(IMAGE_SETS)}")
     return IMAGE_SETS[name]
+
+
+_OWN = re.compile(r"own-(\d+)x(\d+)x(\d+)-(\d+)-(\d+)", re.ASCII)
+
+
+def own_name(shape: tuple[int, ...], n_classes: int, n_proxies: int) -> str:
+    """Names data of one's own by all that `image_set` says of it.
+
+    >>> image_set(own_name((3, 32, 32), 4, 200)).proxies
+    200
+    """
+    return f"own-{'x'.join(map(str, shape))}-{n_classes}-{n_proxies}"
+
+
+def own_shape(name: str) -> tuple[int, int, int] | None:
+    """Channels, height and width in the name of data of one's own; None for a named set.
+
+    >>> own_shape("own-3x32x32-4-200")
+    (3, 32, 32)
+    """
+    found = _OWN.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
 def schedule(name: str, split_kind: str) -> Schedule:

@@ -136,12 +136,19 @@ class Server:
             with self._watch:
                 relayed = self.sums.advance()
         except PeerError as error:  # too few answered, or what they sent does not add up
+            self._note_accused()
             return self._fail(self._turn, str(error))
+        self._note_accused()
         if self.sums.busy or self.sums.result is None:
             return {k: [data] for k, data in relayed.items() if k not in self.refused}
         self.last = self.sums.result
         self.seen += (Seen(self.last, dict(self.sums.payloads), self.sums.readable),)
         return self._go(partial(self._turn.send, self.last), Kind.TELL)
+
+    def _note_accused(self) -> None:
+        """Leave out whose input turned out bad when the stage closed."""
+        self.refused |= self.sums.accused
+        self._away |= set(self.sums.accused)
 
     def _fail(self, turn: ServerTurn, why: str) -> Outbound:
         """End the sum as void."""
@@ -163,7 +170,8 @@ class Server:
             return self._broadcast(Kind.VOID, OPENED)
         index, self._exchange = self._exchange, self._exchange + 1
         out = self._broadcast(kind, ask.body, index)
-        terms = RoundTerms(index, ask.length, ask.bound, self._told.digest, self._noise)
+        told, noise = self._told.digest, self._noise
+        terms = RoundTerms(index, ask.length, ask.bound, told, noise, ask.limits)
         with self._watch:
             opening = self.sums.open(terms)
         for k, data in opening.items():

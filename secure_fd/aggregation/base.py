@@ -63,6 +63,7 @@ class SumServer(Protocol):
     result: the newest sum, once it is there. payloads: by client, the words of its input as they
     were read, where a record is kept. readable: whether these are values in clear. missing: by
     client, the first stage of this sum that it did not answer, where a later stage showed it.
+    accused: by client whose input turned out bad when a stage closed, what was wrong with it.
     """
 
     busy: bool
@@ -71,6 +72,7 @@ class SumServer(Protocol):
     payloads: dict[int, WordArray]
     readable: bool
     missing: dict[int, Stage]
+    accused: dict[int, str]
 
     @property
     def opened(self) -> bool:
@@ -181,6 +183,7 @@ class PlainServer:
         self.result: Sum | None = None
         self.payloads: dict[int, WordArray] = {}
         self.missing: dict[int, Stage] = {}
+        self.accused: dict[int, str] = {}
         self._terms: RoundTerms | None = None
 
     @property

@@ -227,6 +227,7 @@ class EncryptedServer:
         self.waiting: set[int] = set()
         self.payloads: dict[int, WordArray] = {}
         self.missing: dict[int, Stage] = {}
+        self.accused: dict[int, str] = {}
         self._survivors: tuple[int, ...] = ()
 
     @property

@@ -145,6 +145,7 @@ class MaskedServer:
         self.result: Sum | None = None
         self.payloads: dict[int, WordArray] = {}
         self.missing: dict[int, Stage] = {}
+        self.accused: dict[int, str] = {}
 
     @property
     def waiting(self) -> set[int]:

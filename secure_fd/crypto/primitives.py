@@ -88,9 +88,10 @@ def fields(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def context(purpose: Purpose, *, session: bytes, terms: bytes, sender: int, receiver: int) -> bytes:
+def context(purpose: StrEnum, *, session: bytes, terms: bytes, sender: int, receiver: int) -> bytes:
     """Domain separation by protocol version, session, round, purpose, sender and receiver.
 
+    purpose: a `Purpose`, or a word of another protocol that no `Purpose` has.
     terms: what the parties agreed for the round, its number first (RoundTerms.encode); its number
     alone for what is made before the rest is known; empty in the set-up.
     """
@@ -98,7 +99,7 @@ def context(purpose: Purpose, *, session: bytes, terms: bytes, sender: int, rece
 
 
 @lru_cache(maxsize=256)
-def _prefix(purpose: Purpose, session: bytes, terms: bytes) -> bytes:
+def _prefix(purpose: StrEnum, session: bytes, terms: bytes) -> bytes:
     """What all pairs of parties have in common; a round asks for it thousands of times."""
     return fields(_LABEL, VERSION.to_bytes(2, "big"), session, terms, purpose.value.encode())
 

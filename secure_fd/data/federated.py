@@ -150,17 +150,17 @@ def seen_through(data: FederatedData, view: Callable[[Tensor], Tensor]) -> Feder
 
 def _single_copies(source: Source) -> IntArray:
     """Indices of pool images that neither the test set nor an earlier index holds, ascending."""
-    seen = set() if source.test is None else {_content(image) for image in source.test.pixels}
+    seen = set() if source.test is None else {content_of(image) for image in source.test.pixels}
     first = []
     for index, image in enumerate(source.pool.pixels):
-        content = _content(image)
+        content = content_of(image)
         if content not in seen:
             seen.add(content)
             first.append(index)
     return np.asarray(first, dtype=np.int64)
 
 
-def _content(image: torch.Tensor) -> bytes:
+def content_of(image: torch.Tensor) -> bytes:
     """A hash, so that a set of them does not hold every image a second time."""
     return hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest()
 

@@ -12,7 +12,8 @@ from secure_fd.data.federated import VALIDATION_SHARE, ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 
-_SUFFIXES: Final = {".png", ".jpg", ".jpeg", ".bmp"}
+SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
+"""Of files that are images."""
 _MODES: Final = {1: "L", 3: "RGB"}
 
 
@@ -35,10 +36,20 @@ def images_of(dataset: Iterable[Any]) -> Images:
     return Images(torch.stack([image for image, _ in pairs]), labels)
 
 
-def images_in(folder: Path | str, size: int, *, channels: int = 3) -> tuple[Images, list[str]]:
+def images_in(
+    folder: Path | str,
+    size: int,
+    *,
+    channels: int = 3,
+    classes: Sequence[str] | None = None,
+    folders: Sequence[Path] | None = None,
+) -> tuple[Images, list[str]]:
     """Images of a folder that holds one folder a class, and the classes' names in order.
 
     size: pixels a side, to which every image is scaled. channels: 1 for grey, 3 for colour.
+    classes: their names, where other folders hold some of them. folders: in the place of the
+    classes' own, one a class.
+
     Raises ConfigurationError for a folder that is missing or holds no such image, and for a file
     that cannot be read.
 
@@ -51,11 +62,12 @@ def images_in(folder: Path | str, size: int, *, channels: int = 3) -> tuple[Imag
     root = Path(folder)
     if channels not in _MODES:
         raise ConfigurationError("channels", channels, "use 1 or 3")
-    classes = sorted(p.name for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
+    inside = sorted(p.name for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
+    names = inside if classes is None else list(classes)
     pairs = []
-    for label, name in enumerate(classes):
-        for path in sorted((root / name).iterdir()):
-            if path.suffix.lower() in _SUFFIXES:
+    for label, place in enumerate(folders or [root / name for name in names]):
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            if path.suffix.lower() in SUFFIXES:
                 try:
                     with Image.open(path) as opened:
                         made = opened.convert(_MODES[channels]).resize((size, size))
@@ -65,7 +77,21 @@ def images_in(folder: Path | str, size: int, *, channels: int = 3) -> tuple[Imag
                 pairs.append((pixels[None] if channels == 1 else pixels.permute(2, 0, 1), label))
     if not pairs:
         raise ConfigurationError("folder", str(root), "it must hold a folder of images a class")
-    return images_of(pairs), classes
+    return images_of(pairs), names
+
+
+def size_of(path: Path) -> tuple[tuple[int, int], int]:
+    """Width and height of an image file, and its channels: 1 for grey, 3 for colour.
+
+    Raises ConfigurationError for a file that is no image.
+    """
+    from PIL import Image, UnidentifiedImageError  # slow to import
+
+    try:
+        with Image.open(path) as opened:
+            return opened.size, 1 if opened.mode in ("1", "L", "I", "I;16", "F", "LA") else 3
+    except (OSError, UnidentifiedImageError) as error:
+        raise ConfigurationError("folder", str(path), "it is no image") from error
 
 
 def clients_of(

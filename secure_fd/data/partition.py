@@ -8,7 +8,7 @@ import numpy as np
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import IntArray
 
-Kind = Literal["strong", "weak", "hospitals", "iid", "dirichlet"]
+Kind = Literal["strong", "weak", "hospitals", "iid", "dirichlet", "own"]
 _FLOOR = 20
 """Records below which a Dirichlet client could not train; it is topped up from the richest."""
 _MOST_BETA = 1e6  # IID to every digit; far above it floating point loses the shares
@@ -21,6 +21,8 @@ _ALLOWED = (
 @dataclass(frozen=True, slots=True)
 class Split:
     """Strong: one class a client. Weak: two. IID. Dirichlet(beta) over clients, class by class.
+
+    Own: as the data came, divided already.
 
     Hospitals: one class a client, and one client more that shares the first two classes with their
     holders. For three classes that is four clients of one or two classes, as in the paper's
@@ -46,7 +48,7 @@ def parse_split(text: str) -> Split:
     >>> parse_split("dirichlet:0.5").beta
     0.5
     """
-    if text in ("strong", "weak", "hospitals", "iid"):
+    if text in ("strong", "weak", "hospitals", "iid", "own"):
         return Split(text)  # type: ignore[arg-type]  # narrowed by the line above
     kind, _, beta = text.partition(":")
     try:

@@ -158,7 +158,8 @@ class ClassMeansServer(RecordingHalf):
         got = yield Ask(_INDEX.pack(index), codec.n_classes**2, codec.levels)
         sums = codec.decode(got.total, len(got.survivors))
         rows = np.arange(codec.n_classes)
-        self.ensemble = Ensemble(rows, ensemble_predictions(sums), sums.count > 0)
+        predictions, named = ensemble_predictions(sums), sums.count > 0
+        self.ensemble = Ensemble(rows, predictions, named, of_classes=True)
         return sum_message(np.asarray(got.total, dtype=np.uint64), len(got.survivors), codec)
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:

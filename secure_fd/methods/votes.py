@@ -39,6 +39,7 @@ from secure_fd.knowledge import (
     FloatArray,
     IntArray,
     KnowledgeCodec,
+    Limits,
     Released,
     Sums,
     UnitArray,
@@ -238,7 +239,7 @@ class VoteClient(LearningHalf):
         if guard is None:
             raise LocalError("this client has not begun")
         self._units = codec.encode(self._release(guard, indices))
-        return Share(guard.perturb(self._units), codec.levels)
+        return Share(guard.perturb(self._units), codec.levels, Limits(codec.n_classes))
 
     def _release(self, guard: Guard, indices: IntArray) -> Released:
         """What leaves the client; a network-free guard gets no way to the network."""
@@ -293,7 +294,8 @@ class VoteServer(RecordingHalf):
             said = yield Ask(body, survey.length, BOUND)
             self.known = survey.known(said.total, len(said.survivors), self._setting.records)
             body = b""
-        got = yield Ask(body, len(indices) * codec.n_classes, codec.levels)
+        length, limits = len(indices) * codec.n_classes, Limits(codec.n_classes)
+        got = yield Ask(body, length, codec.levels, limits)
         ensemble = self._rule.ensemble(indices, self._votes(codec, got.total, got.survivors))
         self.ensemble = self._of_known(ensemble)
         return ensemble_message(self.ensemble, codec, got.total, len(got.survivors))

@@ -27,7 +27,7 @@ from secure_fd.crypto.primitives import (
     low_order,
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import MODULUS_BITS, LaneLayout
+from secure_fd.knowledge import MODULUS_BITS, NO_LIMITS, LaneLayout, Limits
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import default_degree, threshold
 from secure_fd.secagg.graph import threshold as least_threshold
@@ -205,7 +205,8 @@ class RoundTerms:
 
     index: the round, never repeated in a session. length: values of a vector. bound: the
     largest value. subject: a hash of what the values are about (the round's proxy indices).
-    noise: what is added to the values, and how many inputs it takes.
+    noise: what is added to the values, and how many inputs it takes. limits: what else holds for
+    the values of a client; masks cannot tell, and bind nothing of it.
     """
 
     index: int
@@ -213,6 +214,7 @@ class RoundTerms:
     bound: int
     subject: bytes = b""
     noise: NoiseTerms = NO_NOISE
+    limits: Limits = NO_LIMITS
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < 2**63:

@@ -8,6 +8,8 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,11 +54,11 @@ def idx(path: Path, shape: tuple[int, ...], *, cut: int = 0) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--dataset", "mnits"], "dataset: 'mnits' is not allowed; use one of mnist5k, digits"),
-        (["--workers", "0"], "workers: 0 is not allowed; use 1 or more"),
+        (["--dataset", "mnits"], "--dataset: 'mnits' is not allowed; use one of mnist5k, digits"),
+        (["--workers", "0"], "--workers: 0 is not allowed; use 1 or more"),
         (
             ["--dataset", "mnist", "--data-dir", "."],
-            "data_dir: '.' is not allowed; the folder mnist/ must be in it",
+            "--data-dir: '.' is not allowed; the folder mnist/ must be in it",
         ),
     ],
 )
@@ -78,7 +80,9 @@ def test_a_truncated_image_file_is_named(tmp_path: Path) -> None:
     made = cli(tmp_path, "--dataset", "mnist", "--data-dir", ".", "--out", "results")
     assert made.returncode == 2
     sentence = made.stderr.splitlines()[-1]
-    assert sentence.startswith("error: data_dir: 'mnist/train-images-idx3-ubyte.gz' is not allowed")
+    assert sentence.startswith(
+        "error: --data-dir: 'mnist/train-images-idx3-ubyte.gz' is not allowed"
+    )
     assert "truncated" in sentence
     assert not (tmp_path / "results").exists()
 
@@ -92,7 +96,56 @@ def test_an_argument_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert all(word in made.stderr for word in words)
 
 
+FULL = (
+    "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
+    "from experiments.privacy_compare import main; sys.exit(main(sys.argv[1:]))"
+)
+"""Files may hold nothing: every write fails, as on a full disk."""
+
+
+def test_a_disk_that_takes_nothing_ends_a_run_before_it_works(tmp_path: Path) -> None:
+    options = ["--dataset", "digits", "--attacks", "none", "--out", "results"]
+    made = subprocess.run(  # noqa: S603 - our own script
+        [sys.executable, "-c", FULL, *options],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert made.returncode == 3
+    assert made.stderr.splitlines()[-1].startswith("error: file too large; finished cells are kept")
+    assert "Traceback" not in made.stderr
+    assert kept(tmp_path) == []
+
+
 # Help.
+
+
+@pytest.mark.parametrize("asked", [["--help"], ["study", "--help"]])
+def test_the_list_of_commands_imports_no_library(tmp_path: Path, asked: list[str]) -> None:
+    made = subprocess.run(  # noqa: S603 - our own package
+        [sys.executable, "-X", "importtime", "-m", "secure_fd", *asked],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert made.returncode == 0
+    assert made.stdout.startswith("usage: secure-fd")
+    assert imported(made.stderr) & {"tyro", "numpy", *HEAVY} == set()
+
+
+def imported(log: str) -> set[str]:
+    """Top packages in a log of -X importtime."""
+    return {
+        line.rpartition("|")[2].strip().partition(".")[0]
+        for line in log.splitlines()
+        if line.startswith("import time:")
+    }
 
 
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
@@ -108,16 +161,11 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
         "--releases",
     ):
         assert flag in made.stdout
-    imported = {
-        line.rpartition("|")[2].strip().partition(".")[0]
-        for line in made.stderr.splitlines()
-        if line.startswith("import time:")
-    }
-    assert {"tyro", "secure_fd", "experiments"} <= imported
-    assert imported & HEAVY == set()
+    assert {"tyro", "secure_fd", "experiments"} <= imported(made.stderr)
+    assert imported(made.stderr) & HEAVY == set()
 
 
-# Ctrl-C.
+# How a run is ended.
 
 
 def alive(group: int) -> list[int]:
@@ -156,37 +204,72 @@ def wait_until_gone(group: int, seconds: float) -> list[int]:
     return left
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks processes up in /proc")
-@pytest.mark.parametrize("moment", ["workers import", "workers work"])
-def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path: Path, moment: str) -> None:
+@contextmanager
+def run_until(moment: str, folder: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
+    """A run with two workers that has come so far, and its log; nothing of it is left behind."""
     command = [sys.executable, str(SCRIPT), "--dataset", "digits", "--attacks", "none"]
-    log = tmp_path / "log"
+    log = folder / "log"
     with log.open("w") as stream:
         started = subprocess.Popen(  # noqa: S603 - our own script
             [*command, "--workers", "2", "--out", "results"],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment(),
             stdout=stream,
             stderr=stream,
             start_new_session=True,
         )
     try:
-        end = time.monotonic() + 90
+        end = time.monotonic() + 240
         while not reached(moment, started.pid, log.read_text()):
             assert time.monotonic() < end, log.read_text()
             assert started.poll() is None, log.read_text()
             time.sleep(0.1)
-        children = [pid for pid in alive(started.pid) if pid != started.pid]
-        assert len(children) >= 3
-        assert [pid for pid in children if hears_interrupts(pid)] == []
-        os.killpg(started.pid, signal.SIGINT)
-        assert started.wait(timeout=30) == 130
-        assert wait_until_gone(started.pid, 10) == []
+        yield started, log
     finally:
         if alive(started.pid):
             os.killpg(started.pid, signal.SIGKILL)
         started.wait(timeout=30)
+
+
+def kept(folder: Path) -> list[str]:
+    """Files of a run that was ended, and whether any is half-written."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+in_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="it looks processes up in /proc"
+)
+
+
+@in_proc
+@pytest.mark.parametrize("moment", ["workers import", "workers work"])
+def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path: Path, moment: str) -> None:
+    with run_until(moment, tmp_path) as (started, log):
+        children = [pid for pid in alive(started.pid) if pid != started.pid]
+        assert len(children) >= 3
+        assert [pid for pid in children if hears_interrupts(pid)] == []
+        os.killpg(started.pid, signal.SIGINT)
+        assert started.wait(timeout=120) == 130
+        assert wait_until_gone(started.pid, 60) == []
     said = log.read_text()
     assert "interrupted: finished cells are kept" in said
     assert "Traceback" not in said
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert kept(tmp_path) == ["log", "results/run.toml"]
+
+
+@in_proc
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_run_that_is_ended_from_outside_leaves_no_process(
+    tmp_path: Path, number: int, status: int
+) -> None:
+    """The signal reaches the parent alone, as that of a service manager does."""
+    with run_until("workers work", tmp_path) as (started, log):
+        os.kill(started.pid, number)
+        assert started.wait(timeout=60) == status
+        assert wait_until_gone(started.pid, 60) == []
+    said = log.read_text()
+    assert ("terminated: finished cells are kept" in said) == (number == signal.SIGTERM)
+    assert "Traceback" not in said
+    assert kept(tmp_path) == ["log", "results/run.toml"]

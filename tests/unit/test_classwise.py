@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from attacks.view import Capability, Public, server_view
+from experiments.measures import diagnose
 from secure_fd.aggregation.base import SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import BROADCAST_BYTES
@@ -158,6 +160,16 @@ def test_a_report_says_how_much_was_taught(digits: FederatedData, mixed: Federat
     for data, wanted in ((digits, 0.0), (mixed, 1.0)):
         made = federated(data, FKD())
         assert [report.kept for report in made.rounds(2)] == [wanted] * 2
+
+
+def test_rows_of_classes_are_no_answers_about_proxies(mixed: FederatedData) -> None:
+    """A student distilled from them would learn one proxy for each class number."""
+    made = federated(mixed, FKD())
+    made.fit(1)
+    assert made.transcript.distillation[-1].ensemble.of_classes
+    known = Public(mixed.proxies.pixels, 4, 10, network)
+    assert Capability.READ_ENSEMBLES not in server_view(made.transcript, known).capabilities
+    assert diagnose(made, mixed) == {}
 
 
 # The steps.

@@ -64,7 +64,7 @@ def test_the_command_lists_its_parts_and_runs_them(
         assert "compare" in (error if status else out)
     monkeypatch.setattr(sys, "argv", ["secure-fd", "compare", "--clients", "1"])
     assert cli.main() == cli.USAGE_ERROR
-    assert capsys.readouterr().err.startswith("error: clients: 1 is not allowed")
+    assert capsys.readouterr().err.startswith("error: --clients: 1 is not allowed")
 
 
 def test_the_console_script_is_this_command() -> None:

@@ -234,13 +234,13 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--image-sets", "mnits"), "error: image_sets: 'mnits' is not allowed; use one or more"),
-        (("--workers", "0"), "error: workers: 0 is not allowed; use 1 or more"),
-        (("--data-dir", "missing"), "error: data_dir: 'missing' is not allowed; it must be"),
-        (("--out", __file__), "error: out: "),
+        (("--image-sets", "mnits"), "error: --image-sets: 'mnits' is not allowed; use one or more"),
+        (("--workers", "0"), "error: --workers: 0 is not allowed; use 1 or more"),
+        (("--data-dir", "missing"), "error: --data-dir: 'missing' is not allowed; it must be"),
+        (("--out", __file__), "error: --out: "),
         (
             ("--image-sets", "mnist", "--splits", "weak", "--data-dir", "."),
-            "error: data_dir: '.' is not allowed; the folder mnist/ must be in it",
+            "error: --data-dir: '.' is not allowed; the folder mnist/ must be in it",
         ),
     ],
 )
@@ -306,7 +306,7 @@ def test_ctrl_c_at_any_moment_is_no_error(tmp_path: Path, wait: float) -> None:
     assert running.stderr.readline().startswith("25 cells, into")
     time.sleep(wait)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: every process gets it
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=180)
     assert running.returncode == 130
     assert "interrupted: finished cells are kept" in errors
     assert "Traceback" not in errors

@@ -1,0 +1,116 @@
+"""Does a federation tell more of its members than it may? Exit status 0 no, 1 yes, 2 cannot tell.
+
+python experiments/check.py --method selective-fd-hard --masks --fail-if "members>0.62"
+python experiments/check.py --factory my_module:my_factory --fail-if "members>0.65"
+
+Eight small federations of scikit-learn's digits differ in which half of the candidates took part,
+and each is attacked with the others as shadows: see docs/leakage_tests.md.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from experiments.cli import exit_status
+from secure_fd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from attacks.budgets import Factory
+
+_CONDITION = re.compile(r"members\s*>\s*(0?\.\d{1,6}|1(?:\.0{1,6})?)")
+EXCEEDED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Play a membership game of eight runs and compare its figure with a limit."""
+
+    fail_if: str
+    """The condition of exit status 1, such as "members>0.65": an AUC of membership."""
+    method: str = "selective-fd-hard"
+    """fedavg, fedmd-soft, selective-fd-soft, selective-fd-hard or pooled-heads."""
+    masks: bool = False
+    """Sum under masks."""
+    dp_eps: float | None = None
+    """Epsilon of the method's unit: label, record, or every step of FedAvg."""
+    factory: str | None = None
+    """Module:function of one's own federation, in place of a method."""
+    seed: int = 0
+    """Of coins, training and noise."""
+    runs: int = 8
+    """Whole federations, an even number from 6 up."""
+
+
+def limit_of(condition: str) -> float:
+    """The largest AUC that a condition lets pass; ConfigurationError for another condition.
+
+    >>> limit_of("members>0.65")
+    0.65
+    """
+    found = _CONDITION.fullmatch(condition.strip())
+    if found is None:
+        raise ConfigurationError("fail_if", condition, 'use "members>NUMBER", such as members>0.65')
+    return float(found[1])
+
+
+def own_factory(place: str) -> "Factory":
+    """The function at module:name, looked for in the working folder too.
+
+    Raises ConfigurationError where there is none.
+    """
+    module, _, name = place.partition(":")
+    if not (module and name):
+        raise ConfigurationError("factory", place, "use module:function")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Factory = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError("factory", place, f"use one that exists ({error})") from error
+    if not callable(found):
+        raise ConfigurationError("factory", place, "use a function of records and a seed")
+    return found
+
+
+def check(settings: Settings) -> int:
+    """Play, say the figure in one line, and give the exit status."""
+    limit = limit_of(settings.fail_if)
+    own = own_factory(settings.factory) if settings.factory else None
+
+    from attacks.budgets import LeakageBudget, LeakageError
+    from experiments import leakage_rows as rows
+
+    name = settings.factory or ""
+    if own is None:
+        row = rows.asked(settings.method, masks=settings.masks, epsilon=settings.dp_eps)
+        own, name = rows.factory(row), row.label
+    game = rows.game(settings.seed, settings.runs)
+    game.check_limit(limit)
+    found = game.play(own)
+    try:
+        LeakageBudget(name, limit).check(found)
+    except LeakageError as exceeded:
+        print(exceeded)
+        return EXCEEDED
+    low, high = found.interval
+    print(
+        f"{name}: members are told with AUC {found.figure:.3f} [{low:.3f}, {high:.3f}] by "
+        f"{found.name}; {limit:.3f} is allowed"
+    )
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "check.py") -> int:
+    """Parse and check; returns the exit status."""
+    settings = tyro.cli(Settings, args=arguments, prog=prog)
+    return exit_status(lambda: check(settings), interrupted="nothing was decided")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Protocol rows of the main table as factories of a leakage game: small federations of digits.
+
+Three clients hold eleven records of each class, half of 22 candidates each, and share 500 proxies:
+small mixed sets are where membership shows. Digits are scikit-learn's, and a run takes a second.
+Noise of the units is seeded as all else is, so that a game gives the same figure again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Final
+
+import torch
+from torch import nn
+
+from attacks.base import Labelled, seeded, substream
+from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
+from attacks.view import View
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
+from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.private_training import PrivateSGD
+from secure_fd.protection.base import NoProtection, Protection
+from secure_fd.protection.label import LabelUnit
+from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.recipes import SGD, Schedule
+from secure_fd.selection.density import ReferenceSettings
+
+CLASSES: Final = 10
+EPSILON: Final = 4.0
+DELTA: Final = 1e-5
+FEATURES: Final = ReferenceSettings(n_features=500)
+_ROUNDS: Final = 2
+_FEDAVG_STEPS: Final = 10
+_FEDAVG_ROUNDS: Final = 12
+_ALONE: Final = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+_SCHEDULE: Final = Schedule(
+    warmup_steps=150,
+    local_steps=3,
+    proxy_steps=3,
+    proxies_per_round=500,
+    sgd=SGD(local_batch=32, distillation_batch=32),
+)
+"""Long enough alone that networks know their records by heart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the main table.
+
+    make: plays it. method: of votes. epsilon: of the unit that goes with its kind; None without.
+    """
+
+    label: str
+    make: Callable[["Row", Sequence[Labelled], int], View] = field(repr=False)
+    method: AnyMethod = field(default_factory=SelectiveFD)
+    masks: bool = False
+    epsilon: float | None = None
+
+
+@cache
+def digits() -> Digits:
+    """Candidates of every client, and proxies; the same objects, so that features are shared."""
+    return bundled_digits()
+
+
+def network(seed: int) -> nn.Module:
+    """One hidden layer of 64."""
+
+    def layers() -> nn.Module:
+        first, last = nn.Linear(256, 64), nn.Linear(64, CLASSES)
+        return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
+
+    return seeded(layers, seed)
+
+
+def participants(records: Sequence[Labelled], seed: int) -> list[Participant]:
+    """One a client, all of whose records train."""
+    networks = [network(substream(seed, f"network {k}")) for k in range(len(records))]
+    data = []
+    for own in records:
+        train = Images(own.images, own.labels)
+        data.append(ClientData(train, train[torch.zeros(0, dtype=torch.int64)], CLASSES))
+    return participants_of(networks, data)
+
+
+def secure(row: Row, clients: int, seed: int) -> MaskedSum | None:
+    """Masks, where the row has them."""
+    return MaskedSum(clients, public_seed=seed) if row.masks else None
+
+
+def votes(row: Row, records: Sequence[Labelled], seed: int) -> View:
+    """A method of votes on proxies, all of which every round asks about."""
+    proxies = digits().proxies
+    noise: Protection = NoProtection()
+    if row.epsilon is not None:
+        noise = LabelUnit(row.epsilon, DELTA, random=SeededRandom(seed))
+    run = Federation(
+        participants(records, seed),
+        proxies.images,
+        row.method,
+        aggregation=secure(row, len(records), seed),
+        protection=noise,
+        schedule=_SCHEDULE,
+        seed=seed,
+    )
+    run.fit(_ROUNDS)
+    return server_sees(run, proxies, CLASSES)
+
+
+def parameters(row: Row, records: Sequence[Labelled], seed: int) -> View:
+    """FedAvg, whose server keeps every upload that it reads."""
+    optimiser: SGD | PrivateSGD = _SCHEDULE.sgd
+    if row.epsilon is not None:
+        steps = _FEDAVG_STEPS * _FEDAVG_ROUNDS
+        optimiser = PrivateSGD(row.epsilon, DELTA, steps, batch=_SCHEDULE.sgd.local_batch)
+    run = Federation(
+        participants(records, seed),
+        None,
+        FedAvg(optimiser, _FEDAVG_STEPS),
+        aggregation=secure(row, len(records), seed),
+        seed=seed,
+        keep_uploads=True,
+    )
+    run.fit(_FEDAVG_ROUNDS)
+    return server_sees(run, None, CLASSES)
+
+
+def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> View:
+    """Pooled heads: one sum under the pooled record unit, or without noise."""
+    proxies = digits().proxies
+    unit: Protection = NoProtection()
+    features = FEATURES
+    if row.epsilon is not None:
+        pooled = PooledRecordUnit(
+            row.epsilon,
+            DELTA,
+            records=[len(own) for own in records],
+            n_proxies=len(proxies),
+            n_classes=CLASSES,
+            features=FEATURES,
+            random=SeededRandom(seed),
+        )
+        unit, features = pooled, pooled.features
+    run = Federation(
+        participants(records, seed),
+        proxies.images,
+        PooledHeads(residual_rounds=0, leave="network", features=features, none_of_mine=False),
+        aggregation=secure(row, len(records), seed),
+        protection=unit,
+        schedule=_ALONE,
+        seed=seed,
+    )
+    run.fit(1)
+    return server_sees(run, proxies, CLASSES)
+
+
+ROWS: Final[Mapping[str, Row]] = {
+    "fedavg": Row("FedAvg", parameters),
+    "fedavg-masks": Row("FedAvg + masks", parameters, masks=True),
+    "fedavg-dp-sgd": Row("FedAvg + DP-SGD", parameters, epsilon=EPSILON),
+    "fedmd-soft": Row("FedMD soft", votes, FedMD("soft")),
+    "selective-fd-soft": Row("Selective-FD soft", votes, SelectiveFD("soft")),
+    "selective-fd-hard": Row("Selective-FD hard", votes, SelectiveFD("hard")),
+    "selective-fd-hard-masks": Row(
+        "Selective-FD hard + masks", votes, SelectiveFD("hard"), masks=True
+    ),
+    "selective-fd-hard-dp-label": Row(
+        "Selective-FD hard + DP label unit", votes, SelectiveFD("hard"), epsilon=EPSILON
+    ),
+    "pooled-dp-record": Row("Pooled heads, record unit", class_sums, masks=True, epsilon=EPSILON),
+}
+"""By key, as the command line names them."""
+
+
+def factory(row: Row) -> Factory:
+    """What plays a row."""
+    return partial(row.make, row)
+
+
+def game(seed: int = 0, runs: int = 8) -> LeakageGame:
+    """The game that all rows are played in."""
+    return LeakageGame.of(digits().clients, runs, seed)
+
+
+METHODS: Final = ("fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard", "pooled-heads")
+"""What a row can be asked for by, beside masks and epsilon."""
+
+
+def asked(method: str, *, masks: bool, epsilon: float | None) -> Row:
+    """A row that the table may not have: a method, with masks and noise as they are asked for.
+
+    Raises ConfigurationError for an unknown method, and an epsilon that is not above 0.
+    """
+    if method not in METHODS:
+        raise ConfigurationError("method", method, f"use one of {', '.join(METHODS)}")
+    if epsilon is not None and not epsilon > 0:
+        raise ConfigurationError("epsilon", epsilon, "use a number above 0")
+    if epsilon is not None and method == "pooled-heads" and not masks:
+        raise ConfigurationError("epsilon", epsilon, "shares of noise need masks: ask for them too")
+    base = ROWS["pooled-dp-record" if method == "pooled-heads" else method]
+    words = [method, *(["masks"] if masks else []), *([f"ε = {epsilon:g}"] if epsilon else [])]
+    return replace(base, label=" + ".join(words), masks=masks, epsilon=epsilon)
+
+
+def without_noise(row: Row) -> Row:
+    """The same row, its protection's noise left out."""
+    return replace(row, epsilon=None)

@@ -1,0 +1,187 @@
+"""The circuit of votes: rows of small weights with a bound on each total, and a budget for all.
+
+A row is what a client says of one proxy: a weight for each class, none negative, T or less in all.
+The whole message weighs B or less. With the slack of a row s_r = T - sum_c x_rc, and the rest of
+the budget b = B - sum x, that is the case where every x_rc, every s_r and b are small numbers that
+are not negative. Such a number is written in digits 0 to D - 1, and the circuit checks
+
+    every digit y:   P(y) = y (y - 1) ... (y - D + 1) = 0
+    the budget:      B - sum x - sum_i D^i b_i = 0
+
+Slacks are linear in the weights and are not sent. Nor are the lowest digits of weights and slacks,
+which are what is left of the number: with one digit, weights are sent as they are.
+
+The gadget sums P over a call's digits under powers of a random rho, and the calls' results under
+random factors sigma. Wires do not depend on rho, so that they are transformed once for all proofs:
+the draft multiplies its powers into the wires.
+"""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import UnitArray
+from secure_fd.prio3.field import FieldArray, add, from_signed, mul, powers, sub, total
+from secure_fd.prio3.flp import Size
+from secure_fd.prio3.vdaf import Prio3
+
+ALGORITHM: Final = 0xFFFF5FD1
+"""Of the draft's numbers for private use."""
+PROOFS: Final = 3
+"""Of each message. One errs with probability 2^-55, and a liar may try 2^55 challenges at home."""
+MAX_LANES: Final = 2**24
+MAX_WEIGHT: Final = 2**16 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRows:
+    """rows of `classes` weights, each row `most` or less in all, and all rows `budget` or less.
+
+    >>> VoteRows(rows=1, classes=2, most=1, budget=1).encode(np.array([0, 1], np.uint64)).tolist()
+    [0, 1, 0]
+    """
+
+    rows: int
+    classes: int
+    most: int
+    budget: int
+    base: int = field(init=False)
+    digits: int = field(init=False)
+    budget_digits: int = field(init=False)
+    size: Size = field(init=False)
+
+    def __post_init__(self) -> None:
+        lanes, most = self.rows * self.classes, self.most
+        if self.rows < 1 or self.classes < 1 or lanes > MAX_LANES:
+            raise ConfigurationError("lanes", lanes, f"use 1 to {MAX_LANES} in rows of 1 or more")
+        if not 1 <= most <= MAX_WEIGHT:
+            raise ConfigurationError("most", most, f"use 1 to {MAX_WEIGHT}")
+        if not 1 <= self.budget <= self.rows * most:
+            raise ConfigurationError("budget", self.budget, f"use 1 to rows * {most}")
+        base = next(base for base in (2, 4, 16) if base == 16 or most < base)
+        for name, value in (
+            ("base", base),
+            ("digits", _digits(most, base)),
+            ("budget_digits", _digits(self.budget, base)),
+        ):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "size", self._size())
+
+    def _size(self) -> Size:
+        numbers = self.rows * (self.classes + 1)
+        sent = self.rows * self.classes + numbers * (self.digits - 1) + self.budget_digits
+        checked = numbers * self.digits + self.budget_digits
+        calls = min((2**k - 1 for k in range(1, 12)), key=lambda n: self._proof(checked, n))
+        arity = -(-checked // calls)
+        return Size(
+            measurement=sent,
+            output=self.rows * self.classes,
+            joint_rand=1 + calls,
+            outputs=2,
+            arity=arity,
+            degree=self.base,
+            calls=calls,
+        )
+
+    def _proof(self, checked: int, calls: int) -> int:
+        """Elements of a proof with so many calls of the gadget."""
+        return -(-checked // calls) + self.base * calls
+
+    def encode(self, measurement: UnitArray) -> FieldArray:
+        """[size.measurement] of weights [rows * classes]; LocalError beyond a bound."""
+        rows = measurement.reshape(self.rows, -1).astype(np.int64)
+        if rows.shape[1] != self.classes:
+            raise LocalError(f"a vote has {self.rows} rows of {self.classes}, not {rows.size}")
+        if int(rows.min()) < 0 or int(rows.sum(axis=1).max()) > self.most:
+            raise LocalError(f"a row of votes is not of weights from 0 to {self.most} in all")
+        if int(rows.sum()) > self.budget:
+            raise LocalError(f"votes weigh {rows.sum()}, beyond the budget of {self.budget}")
+        return self.spell(rows)
+
+    def spell(self, rows: UnitArray) -> FieldArray:
+        """The same of signed weights [rows, classes] that nobody has checked."""
+        signed = rows.astype(np.int64)
+        slack = self.most - signed.sum(axis=1, keepdims=True)
+        numbers = np.concatenate([signed, slack], axis=1).reshape(-1)
+        rest = np.array([self.budget - signed.sum()])
+        parts = [
+            signed.reshape(-1),
+            *(numbers // self.base**k % self.base for k in range(1, self.digits)),
+            *(rest // self.base**k % self.base for k in range(self.budget_digits)),
+        ]
+        return from_signed(np.concatenate(parts))
+
+    def truncate(self, encoded: FieldArray) -> FieldArray:
+        """[rows * classes] the weights."""
+        return encoded[: self.size.output]
+
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:  # noqa: ARG002 - Circuit's
+        """[1, calls, arity] all digits."""
+        size = self.size
+        weights = encoded[: size.output].reshape(self.rows, -1)
+        most = _shared(self.most, one)
+        slack = sub(np.broadcast_to(most, (self.rows, 1)), total(weights)[:, None])
+        numbers = np.concatenate([weights, slack], axis=1).reshape(-1)
+        upper = encoded[size.output : size.measurement - self.budget_digits]
+        lowest = sub(numbers, self._composed(upper.reshape(self.digits - 1, len(numbers)), 1))
+        padded = np.zeros(size.calls * size.arity, dtype=np.uint64)
+        found = np.concatenate([lowest, upper, encoded[size.measurement - self.budget_digits :]])
+        padded[: len(found)] = found
+        return padded.reshape(1, size.calls, size.arity)
+
+    def gadget(self, inputs: FieldArray, joint: FieldArray) -> FieldArray:
+        """sum_j rho^j P(y_j), j from 0."""
+        checked = self._vanishing(inputs)
+        rho = powers(joint[:, 0], self.size.arity)
+        return total(mul(checked, rho[:, None]))
+
+    def _vanishing(self, digits: FieldArray) -> FieldArray:
+        """P in pairs: (y - k)(y - D + 1 + k) = w + k (D - 1 - k), with w = y (y - D + 1)."""
+        last = self.base - 1
+        paired = mul(digits, sub(digits, np.full_like(digits, last)))
+        found = paired
+        for k in range(1, self.base // 2):
+            found = mul(found, add(paired, np.full_like(paired, k * (last - k))))
+        return found
+
+    def outputs(
+        self, encoded: FieldArray, called: FieldArray, joint: FieldArray, one: np.uint64
+    ) -> FieldArray:
+        """[Q, 2] the gadget's results under sigma, and what the budget is off by."""
+        checked = total(mul(called, joint[:, 1:]))
+        rest = encoded[self.size.measurement - self.budget_digits :]
+        spent = total(encoded[: self.size.output])[None]
+        told = add(spent, self._composed(rest[:, None], 0))
+        off = sub(_shared(self.budget, one), told)
+        return np.stack([checked, np.repeat(off, len(joint))], axis=1)
+
+    def _composed(self, digits: FieldArray, first: int) -> FieldArray:
+        """[n] sum_i D^(first + i) y_i of digits [k, n]."""
+        weights = [self.base ** (first + k) for k in range(len(digits))]
+        return total(mul(digits, np.array(weights, np.uint64)[:, None]), axis=0)
+
+
+def _shared(constant: int, one: np.uint64) -> FieldArray:
+    """[1] what a constant is in a share."""
+    return mul(np.array([constant], np.uint64), np.array([one], np.uint64))
+
+
+def _digits(largest: int, base: int) -> int:
+    """Digits of a number of 0 to `largest`."""
+    count = 1
+    while base**count <= largest:
+        count += 1
+    return count
+
+
+@lru_cache(maxsize=16)
+def vote_sum(rows: int, classes: int, most: int, budget: int) -> Prio3[UnitArray]:
+    """Prio3 of votes between two aggregators; made once for rounds of one form.
+
+    >>> vote_sum(512, 10, 3, 512 * 3).circuit.size.proof
+    307
+    """
+    return Prio3(VoteRows(rows, classes, most, budget), ALGORITHM, PROOFS)

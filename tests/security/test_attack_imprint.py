@@ -1,0 +1,101 @@
+"""A server's own model reads records off the masked sum; an honest one and DP-SGD show none."""
+
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attacks.base import AttackResult
+from attacks.imprint import Imprint, imprinted, lying
+from attacks.on_run import public_of
+from attacks.one_update import MLP, OneUpdate, SetUp, one_update
+from attacks.updates_attack import UpdateInversion
+from attacks.view import Capability, Public
+from secure_fd import models
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import load
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.models import flatten
+from secure_fd.private_training import PrivateSGD
+from secure_fd.recipes import Sizes
+
+SEED, BATCH = 20, 8
+
+
+@cache
+def ten() -> FederatedData:
+    sizes = Sizes(proxies=60, test=1, held_out=40, local=60)
+    return federate(load("mnist5k"), Split("iid"), 10, SEED, sizes)
+
+
+def public() -> Public:
+    data = ten()
+    architecture = partial(models.build, MLP, data.n_classes)
+    return Public(
+        data.proxies.pixels, len(data.clients), data.n_classes, architecture, data.proxies.labels
+    )
+
+
+@cache
+def lied_to(*, private: bool = False) -> OneUpdate:
+    """Ten clients under masks whose newest step, on eight records, starts from an imprint."""
+    dp = PrivateSGD(4.0, 1e-5, 2) if private else None
+    set_up = SetUp(Imprint, batch=BATCH)
+    return one_update(set_up, ten(), SEED, private=dp, masks=True, lie=lying(public()))
+
+
+def read(met: OneUpdate) -> AttackResult:
+    attack = Imprint(met.public, SetUp(batch=BATCH).recipe)
+    return attack.score(attack.run(met.view, SEED), met.records, SEED)
+
+
+def test_a_masked_sum_of_eighty_records_is_read_image_by_image() -> None:
+    found = read(lied_to())
+    assert found.figure > 50
+    assert found.interval[0] > 40
+    assert found.details["share_exact"] > 0.3
+    assert found.control < 20
+    assert len(lied_to().view.models) == 2  # no client refused, and no round was void
+    assert Capability.CLIENT_PARAMETERS not in lied_to().view.capabilities
+
+
+def test_the_mean_that_an_honest_server_sends_shows_no_image() -> None:
+    """The same clients, records and masks; the closed form reads the newest mean update."""
+    set_up = SetUp(batch=BATCH)
+    met = one_update(set_up, ten(), SEED, masks=True)
+    attack = UpdateInversion(met.public, set_up.recipe)
+    found = attack.score(attack.run(met.view, SEED), met.records, SEED)
+    assert found.figure < found.control + 5
+    assert found.details["share_exact"] == 0.0
+    with pytest.raises(MissingCapabilityError, match="model of the server's own"):
+        read(met)
+
+
+def test_dp_sgds_noise_hides_the_bins() -> None:
+    """The twin without noise is read above. What noise leaves is no better than a blank guess."""
+    found = read(lied_to(private=True))
+    assert found.figure < found.control + 3
+    assert found.details["share_exact"] == 0.0
+
+
+def test_an_imprint_bins_public_images_evenly() -> None:
+    """Its first layer is one functional with rising thresholds; the first passes everybody."""
+    known = public()
+    start = flatten(known.architecture(0)).numpy()
+    model = nn.Sequential(*known.architecture(0).children())
+    models.load_flat(model, torch.from_numpy(imprinted(known, start)))
+    with torch.no_grad():
+        driven = (model[:3](known.proxies) > 0).double()
+    assert driven[:, 0].all()
+    assert (driven.diff(dim=1) <= 0).all()
+    shares = driven.mean(dim=0).numpy()
+    assert shares == pytest.approx(1 - np.arange(len(shares)) / len(shares), abs=0.02)
+
+
+def test_a_convolution_cannot_be_imprinted() -> None:
+    known = public_of(ten())
+    with pytest.raises(MissingCapabilityError, match="fully connected first layer"):
+        imprinted(known, flatten(known.architecture(0)).numpy())

@@ -1,0 +1,105 @@
+"""What each protocol row may tell of its members, and changes that must not pass unnoticed.
+
+A figure is the mean AUC of games with seeds 1 to 5; the tests play seed 0. `SPREAD` is the standard
+deviation of a game's AUC between seeds, pooled over rows (28 degrees of freedom). A game misses the
+mean of five others by Student's t with that spread times sqrt(1 + 1/5), so `TOLERANCE` takes the
+quantile at which all rows together, each on both sides, raise a false alarm in fewer than 1 % of
+reseedings; on one machine the seed is fixed and nothing is left to chance. Each twin lies further
+above its limit than the tolerance: it is caught at nearly every seed (power over 99 %).
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from attacks.base import AttackResult
+from attacks.budgets import LeakageBudget, LeakageError
+from experiments.leakage_rows import ROWS, Row, factory, game, without_noise
+from secure_fd.methods.selective_fd import SelectiveFD
+
+FIGURES = {
+    "fedavg": 0.593,
+    "fedmd-soft": 0.623,
+    "selective-fd-soft": 0.756,
+    "selective-fd-hard": 0.677,
+    "selective-fd-hard-masks": 0.580,
+    "selective-fd-hard-dp-label": 0.543,
+    "pooled-dp-record": 0.527,
+}
+CALIBRATED = 5
+SPREAD = 0.0073
+FALSE_ALARMS = 0.01
+_TAILS = 2 * len(FIGURES)
+TOLERANCE = float(
+    student.isf(FALSE_ALARMS / _TAILS, len(FIGURES) * (CALIBRATED - 1))
+    * SPREAD
+    * np.sqrt(1 + 1 / CALIBRATED)
+)
+BUDGETS = {
+    name: LeakageBudget(ROWS[name].label, figure, TOLERANCE) for name, figure in FIGURES.items()
+}
+ATTACKS = {
+    "fedavg": "lira-upload",
+    "pooled-dp-record": "lira-traced",
+}
+"""By row, what its server's view is attacked by; all others by votes on nearby proxies."""
+
+
+@cache
+def _played(row: Row) -> AttackResult:
+    return game().play(factory(row))
+
+
+def played(row: Row) -> AttackResult:
+    """Eight runs; a twin that is another row, but for its label, shares them."""
+    return _played(replace(row, label=""))
+
+
+def caught(declared: str, twin: Row) -> None:
+    """Assert that what was sent in place of the declared row does not pass its budget."""
+    found = played(twin)
+    with pytest.raises(LeakageError, match=ROWS[declared].label.split()[0]):
+        BUDGETS[declared].check(found)
+    assert found.figure > BUDGETS[declared].limit + TOLERANCE
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_row_tells_no_more_than_its_budget(name: str) -> None:
+    found = played(ROWS[name])
+    BUDGETS[name].check(found)
+    assert found.name == ATTACKS.get(name, "indirect")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_attack_on_a_row_sees_as_well_as_it_did(name: str) -> None:
+    # A row that really tells less gets a new figure; otherwise the attack has gone blind.
+    assert not BUDGETS[name].outgrown(played(ROWS[name]))
+
+
+def test_rows_in_clear_are_above_chance_so_that_the_game_has_power() -> None:
+    for name in ("fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"):
+        assert played(ROWS[name]).interval[0] > game().least
+
+
+def test_confidence_in_clear_is_caught_where_hard_votes_of_two_bits_are_declared() -> None:
+    caught("selective-fd-hard", ROWS["selective-fd-soft"])
+
+
+def test_weights_of_six_bits_are_caught_where_two_are_declared() -> None:
+    finer = replace(ROWS["selective-fd-hard"], method=SelectiveFD("hard", bits=6))
+    caught("selective-fd-hard", finer)
+
+
+def test_votes_without_masks_are_caught_where_masks_are_declared() -> None:
+    caught("selective-fd-hard-masks", replace(ROWS["selective-fd-hard-masks"], masks=False))
+
+
+def test_votes_without_noise_are_caught_where_the_label_unit_is_declared() -> None:
+    caught("selective-fd-hard-dp-label", without_noise(ROWS["selective-fd-hard-dp-label"]))
+
+
+def test_sums_without_noise_are_caught_where_the_record_unit_is_declared() -> None:
+    caught("pooled-dp-record", without_noise(ROWS["pooled-dp-record"]))

@@ -1,0 +1,132 @@
+"""Options in a TOML file, the settings that a run leaves, and folders that hold one run."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tyro
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments import cli, study
+from experiments.config import RUN, expanded, written
+from experiments.privacy_compare import STUDY, Settings, main
+from experiments.study import check_same, write_settings
+from secure_fd.errors import ConfigurationError
+
+TINY = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--attacks", "none"]
+
+
+def settings(*arguments: str) -> Settings:
+    return tyro.cli(Settings, args=expanded(arguments))
+
+
+def test_a_file_holds_options_of_which_what_is_typed_wins(tmp_path: Path) -> None:
+    path = tmp_path / "any.toml"
+    path.write_text('dp-eps = 2\nsecure_agg = true\nrows = ["fedavg", "fedmd-soft"]\nseeds = 3\n')
+    found = settings("--seeds", "2", "--config", str(path))
+    assert (found.dp_eps, found.secure_agg, found.rows) == (2.0, True, "fedavg,fedmd-soft")
+    assert found.seeds == 2
+    assert not settings(f"--config={path}", "--no-secure-agg").secure_agg
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"dp-eps = ", "it must be TOML"),
+        (b"\xff", "it must be TOML"),
+        (b"x = 1\n" * 20_000, "at most 65,536 bytes"),
+        (b"[terms]\ndp-eps = 1", "terms: use a number, a text, or true or false"),
+        (b"seeds = [[1]]", "seeds: use a number"),
+        (b"begun = 2026-01-01", "begun: use a number"),
+        (b'config = "other.toml"', "'config' is no option"),
+        (b'"--seeds" = 2', "'--seeds' is no option"),
+    ],
+)
+def test_a_file_of_anything_else_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"^--config: ") as caught:
+        expanded(["--config", str(path)])
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("typed", [["--config"], ["--config="], ["--config", "missing.toml"]])
+def test_a_file_that_is_not_there_is_named(typed: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="a file that can be read"):
+        expanded(typed)
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
+@given(texts, st.floats(allow_nan=False), st.booleans())
+def test_what_a_run_leaves_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, text: str, number: float, truth: bool
+) -> None:
+    path = tmp_path_factory.mktemp("run") / RUN
+    made = replace(settings(), split=text, drop=number, secure_agg=truth, dp_eps=math.inf)
+    path.write_text(written(made), encoding="utf-8", newline="")
+    assert settings("--config", str(path)) == made
+
+
+def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path: Path) -> None:
+    own = written(settings("--dp-eps", "4"))
+    check_same(tmp_path, STUDY, own)
+    write_settings(tmp_path, own)
+    check_same(tmp_path, STUDY, own)
+    with pytest.raises(ConfigurationError, match=r"other settings \(--dp-eps, --quick\)"):
+        check_same(tmp_path, STUDY, written(settings("--dp-eps", "2", "--quick")))
+
+
+@pytest.mark.parametrize("name", ["cells/", "privacy_compare.json"])
+def test_results_that_nobody_can_place_are_left_alone(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.mkdir() if name.endswith("/") else path.write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"results without their run\.toml"):
+        check_same(tmp_path, STUDY, written(settings()))
+
+
+def test_the_command_refuses_another_run_before_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> None:
+        pytest.fail("it began to work")
+
+    monkeypatch.setattr(study, "run_missing", run)
+    write_settings(tmp_path, written(settings(*TINY)))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main([*TINY, "--seeds", "2", "--out", str(tmp_path)]) == cli.USAGE_ERROR
+    assert "(--seeds)" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_every_command_and_study_is_there() -> None:
+    from experiments.studies import STUDIES
+
+    assert {"compare", "audit", "suite", "study"} <= set(cli.COMMANDS)
+    for name in STUDIES:
+        assert study.load(f"experiments.{name}").module == f"experiments.{name}"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (OSError(28, "No space left on device"), cli.FAILED, "error: the disk is full; kept"),
+        (PermissionError(13, "Permission denied", "x"), cli.FAILED, "error: x: permission denied"),
+        (MemoryError(), cli.FAILED, "use fewer --workers; kept"),
+        (KeyboardInterrupt(), cli.INTERRUPTED, "interrupted: kept"),
+        (ConfigurationError("dp_eps", 0, "x"), cli.USAGE_ERROR, "error: --dp-eps: 0 is not"),
+        (ConfigurationError("shape", 0, "x"), cli.USAGE_ERROR, "error: shape: 0 is not"),
+    ],
+)
+def test_what_ends_a_run_early_gets_one_sentence(
+    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        raise error
+
+    assert cli.exit_status(work, interrupted="kept", options={"dp_eps"}) == status
+    [sentence] = capsys.readouterr().err.splitlines()
+    assert said in sentence

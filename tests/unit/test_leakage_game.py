@@ -1,0 +1,174 @@
+"""The game behind budgets of leakage: what it refuses, its false alarms, and its power."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attacks.base import AttackResult, Labelled
+from attacks.budgets import (
+    Factory,
+    LeakageBudget,
+    LeakageError,
+    LeakageGame,
+    bundled_digits,
+    server_sees,
+)
+from attacks.view import Capability, View
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.methods.fedavg import FedAvg
+from tests import small_federation
+from tests.small_federation import federation
+
+GAMES = 40
+
+
+class Remembers(nn.Module):
+    """Answers by its nearest record, so much surer the nearer that is, and with noise."""
+
+    def __init__(self, records: Labelled, seed: int, surer: float) -> None:
+        super().__init__()
+        self.records, self.seed, self.surer = records, seed, surer
+
+    def forward(self, images: Tensor) -> Tensor:
+        apart = torch.cdist(images.flatten(1), self.records.images.flatten(1)).min(dim=1)
+        chance = torch.Generator().manual_seed(self.seed)
+        logits = torch.randn(len(images), 2, generator=chance)
+        labels = self.records.labels[apart.indices]
+        logits[torch.arange(len(images)), labels] += self.surer * (apart.values < 1e-3)
+        return logits
+
+
+def remembering(surer: float) -> Factory:
+    def factory(records: Sequence[Labelled], seed: int) -> nn.Module:
+        return Remembers(records[0], seed, surer)
+
+    return factory
+
+
+def some_records(count: int, seed: int) -> Labelled:
+    chance = torch.Generator().manual_seed(seed)
+    return Labelled(torch.rand(count, 1, 4, 4, generator=chance), torch.arange(count) % 2)
+
+
+def game(seed: int, count: int = 60) -> LeakageGame:
+    return LeakageGame.of([some_records(count, seed)], seed=seed)
+
+
+def test_chance_exceeds_the_least_limit_about_as_often_as_stated() -> None:
+    # At 1 % a game, more than 3 of 40 has probability 7e-4; the seeds are fixed.
+    found = [game(seed).play(remembering(0.0)).figure for seed in range(GAMES)]
+    assert sum(figure > game(0).least for figure in found) <= 3
+    assert sum(found) / GAMES == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_network_that_remembers_its_records_is_caught() -> None:
+    # One logit of two deviations tells members with an AUC near .76: caught in every game.
+    found = [game(seed).play(remembering(2.0)) for seed in range(5)]
+    assert all(result.interval[0] > game(0).least for result in found)
+
+
+def test_the_same_seed_gives_the_same_figure_and_another_does_not() -> None:
+    first, again, other = (game(s).play(remembering(1.0)).figure for s in (3, 3, 4))
+    assert first == again != other
+
+
+def test_half_of_each_clients_records_of_each_label_take_part() -> None:
+    seen: list[Sequence[Labelled]] = []
+
+    def factory(records: Sequence[Labelled], seed: int) -> nn.Module:
+        seen.append(records)
+        return Remembers(records[0], seed, 1.0)
+
+    LeakageGame.of([some_records(41, 0), some_records(12, 1)]).play(factory)
+    assert len(seen) == 8
+    assert {tuple(map(len, run)) for run in seen} == {(20, 6)}  # an odd record is left out
+    assert all(int(run[0].labels.sum()) == 10 for run in seen)
+
+
+def result(figure: float) -> AttackResult:
+    return replace(game(0).play(remembering(0.0)), figure=figure)
+
+
+def test_a_budget_is_exceeded_above_its_limit_alone() -> None:
+    budget = LeakageBudget("mine", 0.6, 0.05)
+    budget.check(result(0.65))
+    with pytest.raises(LeakageError, match=r"mine: .*0\.651.*0\.650.*look at"):
+        budget.check(result(0.651))
+
+
+def test_a_figure_far_below_is_told_from_one_within_the_tolerance() -> None:
+    budget = LeakageBudget("mine", 0.6, 0.05)
+    assert budget.outgrown(result(0.54))
+    assert not budget.outgrown(result(0.56))
+
+
+@pytest.mark.parametrize("given", [(0.4, 0.0), (1.1, 0.0), (0.6, -0.1), (float("nan"), 0.0)])
+def test_budgets_that_mean_nothing_are_refused(given: tuple[float, float]) -> None:
+    with pytest.raises(ConfigurationError):
+        LeakageBudget("mine", *given)
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.01, float("nan")])
+def test_limits_that_chance_exceeds_or_nothing_can_are_refused(limit: float) -> None:
+    with pytest.raises(ConfigurationError, match="members"):
+        game(0).check_limit(limit)
+
+
+def test_the_least_limit_falls_with_the_number_of_candidates() -> None:
+    assert 0.5 < game(0, 120).least < game(0, 60).least < 0.6
+
+
+def test_a_run_that_shows_nothing_is_refused_and_not_passed(digits: FederatedData) -> None:
+    def blind(records: Sequence[Labelled], seed: int) -> View:  # noqa: ARG001 - it never runs
+        return server_sees(federation(digits), None)
+
+    with pytest.raises(MissingCapabilityError, match="members"):
+        game(0).play(blind)
+
+
+def test_what_is_neither_a_view_nor_a_network_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="factory"):
+        game(0).play(lambda _records, _seed: 0.5)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("runs", [4, 7])
+def test_games_too_short_to_learn_from_are_refused(runs: int) -> None:
+    with pytest.raises(ConfigurationError, match="runs"):
+        LeakageGame.of([some_records(8, 0)], runs=runs)
+
+
+def test_an_image_that_is_a_candidate_twice_is_refused() -> None:
+    with pytest.raises(LocalError, match="twice"):
+        LeakageGame.of([some_records(8, 0), some_records(8, 0)])
+
+
+def test_a_client_without_a_pair_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="client 0"):
+        LeakageGame.of([some_records(2, 0).take(torch.tensor([0, 1]))])
+
+
+def test_candidates_and_proxies_of_the_bundled_digits_are_different_images() -> None:
+    made = bundled_digits(clients=2, candidates=20, proxies=20)
+    every = [*made.clients, made.proxies]
+    images = {image.numpy().tobytes() for own in every for image in own.images}
+    assert len(images) == sum(map(len, every)) == 600
+
+
+def test_more_digits_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="digits"):
+        bundled_digits(clients=9)
+
+
+def test_a_servers_view_holds_what_its_federation_let_it_read(digits: FederatedData) -> None:
+    made = federation(digits, FedAvg())
+    made.fit(1)
+    view = server_sees(made, None)
+    assert Capability.CLIENT_PARAMETERS in view.capabilities
+    assert Capability.READ_ENSEMBLES not in view.capabilities
+    voted = server_sees(small_federation.run(federation(digits)), digits.proxies.pixels)
+    assert Capability.READ_UPLOADS in voted.capabilities
+    assert Capability.LABELLED_PUBLIC not in voted.capabilities

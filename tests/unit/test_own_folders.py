@@ -1,0 +1,190 @@
+"""Folders of one's own images as a federation, and what the comparison makes of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+from PIL import Image
+
+from attacks.on_run import public_of
+from experiments.codec import encode
+from experiments.privacy_compare import STUDY, Settings, cells, plan
+from experiments.rows import RowSpec
+from experiments.runs import data_of, run_row
+from secure_fd import models
+from secure_fd.data.federated import FederatedData, content_of
+from secure_fd.data.folders import federation_in
+from secure_fd.data.images import Images
+from secure_fd.data.partition import Split, parse_split
+from secure_fd.errors import ConfigurationError
+
+EACH = 22
+
+
+def fill(folder: Path, mode: str, seed: int, count: int = EACH) -> None:
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    for index in range(count):
+        shape = (18, 20) if mode == "L" else (18, 20, 3)
+        pixels = rng.integers(0, 256, shape).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three clients; one of them lacks a class, another is grey."""
+    root = tmp_path_factory.mktemp("data") / "hospitals"
+    for seed, (client, kind) in enumerate(
+        [("a", "ill"), ("a", "well"), ("b", "ill"), ("c", "ill"), ("c", "well")]
+    ):
+        fill(root / client / kind, "L" if client == "b" else "RGB", seed)
+    return root
+
+
+def everything(data: FederatedData) -> list[bytes]:
+    held = [part for client in data.clients for part in (client.train, client.validation)]
+    parts: list[Images] = [*held, data.proxies, data.test, data.held_out]
+    return [content_of(image) for part in parts for image in part.pixels]
+
+
+def settings(*arguments: str) -> Settings:
+    return tyro.cli(Settings, args=list(arguments))
+
+
+def test_a_folder_a_client_becomes_a_federation(hospitals: Path) -> None:
+    data = federation_in(hospitals, None, Split("own"), 3, 16, seed=1)
+    assert [client.classes for client in data.clients] == [(0, 1), (0,), (0, 1)]
+    assert data.proxies.pixels.shape[1:] == (3, 16, 16)
+    assert all(len(client.validation) for client in data.clients)
+    found = everything(data)
+    assert len(set(found)) == len(found) == 5 * EACH
+    other = federation_in(hospitals, None, Split("own"), 3, 16, seed=2)
+    assert torch.equal(other.test.pixels, data.test.pixels)
+    assert not torch.equal(other.proxies.pixels, data.proxies.pixels)
+
+
+def test_a_folder_a_class_is_divided(tmp_path: Path) -> None:
+    for seed in range(3):
+        fill(tmp_path / f"class {seed}", "L", seed)
+    data = federation_in(tmp_path, None, parse_split("strong"), 3, 16, seed=0)
+    assert [client.classes for client in data.clients] == [(0,), (1,), (2,)]
+    assert data.proxies.pixels.shape[1:] == (1, 16, 16)
+
+
+def test_proxies_come_from_a_folder_and_are_no_record(hospitals: Path, tmp_path: Path) -> None:
+    fill(tmp_path / "public", "RGB", 99, count=12)
+    private = hospitals / "a" / "ill" / "0.png"
+    (tmp_path / "public" / "copy.png").write_bytes(private.read_bytes())
+    data = federation_in(hospitals, tmp_path / "public", Split("own"), 3, 16, seed=0)
+    assert len(data.proxies) == 12
+    assert public_of(data).labels is None
+    assert len(set(everything(data))) == 5 * EACH + 12
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({}, "it must hold a folder a class, or two folders of clients"),
+        ({"one/ill": EACH}, "two folders of clients"),
+        ({"ill": EACH, "well": 3}, "a class needs 20 images or more"),
+        ({"a/ill": EACH, "b/ill": 3}, "it needs 20 images or more"),
+    ],
+)
+def test_too_little_is_refused(tmp_path: Path, made: dict[str, int], said: str) -> None:
+    for seed, (name, count) in enumerate(made.items()):
+        fill(tmp_path / name, "L", seed, count)
+    with pytest.raises(ConfigurationError, match=f"^images: .*{said}"):
+        federation_in(tmp_path, None, parse_split("iid"), 2, 16, seed=0)
+
+
+def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
+    fill(tmp_path / "ill", "L", 0)
+    (tmp_path / "ill" / "zero.png").write_bytes(b"no image")
+    with pytest.raises(ConfigurationError, match=r"zero\.png.*it is no image"):
+        federation_in(tmp_path, None, parse_split("iid"), 2, 16, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--proxies", "."], "proxies"),
+        (["--image-size", "4", "--images", "."], "image_size"),
+        (["--images", ".", "--federation", "a:b"], "federation"),
+        (["--split", "own"], "split"),
+        (["--federation", "no_such_module:make"], "federation"),
+        (["--federation", "json"], "federation"),
+        (["--images", "no such folder"], "images"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(arguments: list[str], field: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plan(settings(*arguments), None)
+    assert caught.value.field == field
+
+
+def test_cells_name_the_data_and_no_folder(hospitals: Path) -> None:
+    made = cells(settings("--images", str(hospitals), "--image-size", "16"))
+    assert {cell.terms.clients for cell in made} == {3}
+    content = encode(made[0], "cell")
+    assert str(hospitals) not in str(content)
+    assert STUDY.image_set(made[0]) is None
+    digests = {cell.terms.own.digest for cell in made if cell.terms.own}
+    assert len(digests) == 1
+    smaller = cells(settings("--images", str(hospitals), "--image-size", "20"))
+    assert smaller[0] != made[0]
+
+
+def test_a_split_of_what_is_divided_is_refused(hospitals: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the data is divided already"):
+        plan(settings("--images", str(hospitals), "--split", "iid"), None)
+
+
+def test_a_row_runs_on_colour_images(hospitals: Path) -> None:
+    given = ["--images", str(hospitals), "--image-size", "16", "--rounds", "1", "--quick"]
+    made = plan(settings(*given), None)
+    row = run_row(made.terms, RowSpec("fedavg"), 20, None, lambda _: None)
+    assert len(row.accuracies) == 3
+    names = [name for name, _ in row.networks]
+    assert names == ["cnn-5-5-50@3x16x16"] * 3
+
+
+def test_a_federation_of_one_s_own(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_images.py").write_text(
+        "from pathlib import Path\nfrom secure_fd.data.folders import federation_in\n"
+        "from secure_fd.data.partition import Split\n\ndef make(seed):\n"
+        f"    return federation_in(Path({str(hospitals)!r}), None, Split('own'), 3, 16, seed)\n"
+        "\ndef wrong(seed):\n    return seed\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    made = plan(settings("--federation", "my_images:make"), None)
+    assert len(data_of(made.terms, 20).clients) == made.terms.clients == 3
+    with pytest.raises(ConfigurationError, match="it must make a FederatedData, not int"):
+        plan(settings("--federation", "my_images:wrong"), None)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (3, 32, 16)])
+def test_shapes_that_no_network_takes_are_refused(shape: tuple[int, int, int]) -> None:
+    name = f"mlp-1024-1024@{'x'.join(map(str, shape))}"
+    with pytest.raises(ConfigurationError, match="use square images of 16 pixels"):
+        models.build(name, 3, 0)
+
+
+def test_every_architecture_takes_the_shape_of_the_data() -> None:
+    for shape in ((1, 16, 16), (3, 40, 40), (12, 1, 1)):
+        name = f"own-{'x'.join(map(str, shape))}-4-10"
+        for architecture in models.architectures(name):
+            assert models.build(architecture, 4, 0)(torch.zeros(2, *shape)).shape == (2, 4)
+
+
+def test_a_row_without_its_folder_says_so(hospitals: Path) -> None:
+    made = plan(settings("--images", str(hospitals), "--image-size", "16"), None)
+    assert made.terms.own is not None
+    # Another digest: equal data is remembered, wherever it came from.
+    lost = replace(made.terms.own, digest="0", images=None)
+    with pytest.raises(ConfigurationError, match="the folder is known to the run alone"):
+        data_of(replace(made.terms, own=lost), 20)

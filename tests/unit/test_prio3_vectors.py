@@ -1,0 +1,166 @@
+"""Prio3 gives the VDAF draft's own test vectors, byte for byte, and refuses what they refuse.
+
+tests/vectors/vdaf holds the vectors of the types over Field64, from the draft's repository,
+test_vec/ (github.com/cfrg/draft-irtf-cfrg-vdaf, commit 5203892, of 24 June 2026).
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from secure_fd.errors import PeerError
+from secure_fd.prio3.circuits import Count, Sum, SumVec
+from secure_fd.prio3.field import MODULUS, FieldArray, add, decode, encode, mul, sub
+from secure_fd.prio3.flp import Size
+from secure_fd.prio3.vdaf import Prio3, VerifyState
+from secure_fd.prio3.xof import derive_seed
+
+VECTORS: Final = Path(__file__).parent.parent / "vectors" / "vdaf"
+PRIVATE: Final = 0xFFFFFFFF
+Vector = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HigherDegree:
+    """The draft's test circuit with a gadget of degree 3: x (x - 1) (x - 2) = 0."""
+
+    @property
+    def size(self) -> Size:
+        return Size(1, 1, joint_rand=0, outputs=1, arity=1, degree=3, calls=1)
+
+    def encode(self, measurement: int) -> FieldArray:
+        return np.array([measurement], dtype=np.uint64)
+
+    def truncate(self, encoded: FieldArray) -> FieldArray:
+        return encoded
+
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:  # noqa: ARG002 - Circuit's
+        return encoded[None, None]
+
+    def gadget(self, inputs: FieldArray, joint: FieldArray) -> FieldArray:  # noqa: ARG002 - Circuit's
+        x = inputs[..., 0]
+        one, two = np.full_like(x, 1), np.full_like(x, 2)
+        return mul(x, mul(sub(x, one), sub(x, two)))
+
+    def outputs(
+        self,
+        encoded: FieldArray,  # noqa: ARG002 - Circuit's
+        called: FieldArray,
+        joint: FieldArray,  # noqa: ARG002 - Circuit's
+        one: np.uint64,  # noqa: ARG002 - Circuit's
+    ) -> FieldArray:
+        return called
+
+
+def prio3_of(name: str, vector: Vector) -> Prio3[Any]:
+    kind, shares = name.split("_", 1)[0], vector["shares"]
+    match kind:
+        case "Prio3Count":
+            return Prio3(Count(), algorithm=1, shares=shares)
+        case "Prio3Sum":
+            return Prio3(Sum(vector["max_measurement"]), algorithm=2, shares=shares)
+        case "Prio3SumVecWithMultiproof":
+            sizes = (vector["length"], vector["max_measurement"], vector["chunk_length"])
+            return Prio3(SumVec(*sizes), algorithm=PRIVATE, proofs=3, shares=shares)
+    return Prio3(HigherDegree(), algorithm=PRIVATE, shares=shares)
+
+
+def hexes(values: Iterable[str]) -> list[bytes]:
+    return [bytes.fromhex(value) for value in values]
+
+
+@dataclass
+class Replay:
+    """Runs a vector's operations one by one, and compares what each gives."""
+
+    prio3: Prio3[Any]
+    vector: Vector
+
+    def __post_init__(self) -> None:
+        self.key = bytes.fromhex(self.vector["verify_key"])
+        self.context = bytes.fromhex(self.vector["ctx"])
+        self.states: dict[tuple[int, int], VerifyState] = {}
+        self.outs: dict[tuple[int, int], FieldArray] = {}
+
+    def run(self, operation: Mapping[str, Any]) -> None:
+        getattr(self, operation["operation"])(
+            **{k: v for k, v in operation.items() if k not in {"operation", "success", "round"}}
+        )
+
+    def shard(self, report_index: int) -> None:
+        report = self.vector["reports"][report_index]
+        nonce, rand = hexes((report["nonce"], report["rand"]))
+        public, inputs = self.prio3.shard(self.context, report["measurement"], nonce, rand)
+        assert (public.hex(), [one.hex() for one in inputs]) == (
+            report["public_share"],
+            report["input_shares"],
+        )
+
+    def verify_init(self, report_index: int, aggregator_id: int) -> None:
+        report = self.vector["reports"][report_index]
+        nonce, public, share = hexes(
+            (report["nonce"], report["public_share"], report["input_shares"][aggregator_id])
+        )
+        self.states[report_index, aggregator_id], verifier = self.prio3.verify_init(
+            self.key, self.context, aggregator_id, nonce, public, share
+        )
+        assert verifier.hex() == report["verifier_shares"][0][aggregator_id]
+
+    def verifier_shares_to_message(self, report_index: int) -> None:
+        report = self.vector["reports"][report_index]
+        message = self.prio3.verifier_message(self.context, hexes(report["verifier_shares"][0]))
+        assert message.hex() == report["verifier_messages"][0]
+
+    def verify_next(self, report_index: int, aggregator_id: int) -> None:
+        report = self.vector["reports"][report_index]
+        at, message = (report_index, aggregator_id), bytes.fromhex(report["verifier_messages"][0])
+        self.outs[at] = self.prio3.verify_next(self.states[at], message)
+        wanted = "".join(report["out_shares"][aggregator_id])
+        assert encode(self.outs[at]).hex() == wanted
+
+    def aggregate(self, aggregator_id: int) -> None:
+        share = np.zeros(self.prio3.circuit.size.output, dtype=np.uint64)
+        for (_, aggregator), out in self.outs.items():
+            if aggregator == aggregator_id:
+                share = add(share, out)
+        assert encode(share).hex() == self.vector["agg_shares"][aggregator_id]
+
+    def unshard(self) -> None:
+        size = self.prio3.circuit.size.output
+        total = np.zeros(size, dtype=np.uint64)
+        for share in hexes(self.vector["agg_shares"]):
+            total = add(total, decode(share, size))
+        assert total.tolist() == np.atleast_1d(self.vector["agg_result"]).tolist()
+
+
+NAMES: Final = sorted(path.stem for path in VECTORS.glob("Prio3*.json"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operation_of_a_vector_gives_its_bytes_or_fails_as_it_says(name: str) -> None:
+    vector = json.loads((VECTORS / f"{name}.json").read_text())
+    replay = Replay(prio3_of(name, vector), vector)
+    for operation in vector["operations"]:
+        if operation["success"]:
+            replay.run(operation)
+        else:
+            with pytest.raises(PeerError):
+                replay.run(operation)
+
+
+def test_all_shared_types_have_vectors_and_some_that_must_fail() -> None:
+    kinds = {name.split("_")[0] for name in NAMES}
+    assert kinds == {"Prio3Count", "Prio3Sum", "Prio3SumVecWithMultiproof", "Prio3HigherDegree"}
+    assert sum("_bad_" in name for name in NAMES) == 4
+
+
+def test_the_xof_gives_the_draft_s_seed() -> None:
+    vector = json.loads((VECTORS / "XofTurboShake128.json").read_text())
+    seed, tag, binder = hexes((vector["seed"], vector["dst"], vector["binder"]))
+    assert derive_seed(seed, tag, binder).hex() == vector["derived_seed"]
+    assert MODULUS == 18446744069414584321  # section 6.1.2
