@@ -108,7 +108,7 @@ class Courier:
     def nodes(self) -> Sequence[int]:
         return [k for k in self.world.sites if k not in self.away]
 
-    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
+    def push(self, messages: Mapping[int, bytes], _: float) -> Iterable[Arrived]:
         self.pushes += bool(messages)
         for k, data in messages.items():
             if k not in self.away:

@@ -110,9 +110,7 @@ class Answer:
         _, state, at, process, position, computing = _ANSWER.unpack_from(data)
         if state not in tuple(AnswerState) or not 0 <= computing < 1e9:
             raise PeerError("an answer has no such state, or no time that it took")
-        return cls(
-            AnswerState(state), at, process, position, computing, _parts(data, _ANSWER.size)
-        )
+        return cls(AnswerState(state), at, process, position, computing, _parts(data, _ANSWER.size))
 
 
 def _check(data: bytes, head: int, magic: bytes) -> None:

@@ -13,11 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.exchange import Sum
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.server import Server
 from secure_fd.state import StateFile
@@ -37,19 +35,14 @@ class JournaledSum:
     def __init__(self, inner: MaskedServer, file: StateFile) -> None:
         self._inner, self._file = inner, file
         self._index = -1
-        self.replaying = False
-        self.result: Sum | None = None
-        self._opened = self._busy = False
+        self.replaying = self.busy = self._opened = False
+        self._follow()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a stage is open."""
-        return self._busy if self.replaying else self._inner.busy
-
-    @property
-    def stage(self) -> Stage:
-        """The one that is open, or was last."""
-        return self._inner.stage
+    def _follow(self) -> None:
+        """Stand as the inner sum does."""
+        inner = self._inner
+        self.busy, self.stage, self.result = inner.busy, inner.stage, inner.result
+        self.payloads, self.missing, self.accused = inner.payloads, inner.missing, inner.accused
 
     @property
     def opened(self) -> bool:
@@ -61,23 +54,15 @@ class JournaledSum:
         """Clients whose message of this stage has not come; nobody in a replay."""
         return set() if self.replaying else self._inner.waiting
 
-    @property
-    def payloads(self) -> dict[int, WordArray]:
-        """Words of inputs, where the inner sum keeps them."""
-        return {} if self.replaying else self._inner.payloads
-
-    @property
-    def missing(self) -> dict[int, Stage]:
-        """By client, the first stage that it did not answer."""
-        return {} if self.replaying else self._inner.missing
-
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Begin a sum."""
-        self._index, self.result = terms.index, None
+        self._index = terms.index
         if self.replaying:
-            self._busy = True
+            self.busy, self.result = True, None
             return {}
-        return self._inner.open(terms)
+        relayed = self._inner.open(terms)
+        self._follow()
+        return relayed
 
     def receive(self, sender: int, data: bytes) -> None:
         """Take a message."""
@@ -92,13 +77,14 @@ class JournaledSum:
         except PeerError as error:
             self._write(None, str(error))
             raise
-        self.result = self._inner.result
-        if not self._inner.busy and self.result is not None:
+        finally:
+            self._follow()
+        if not self.busy and self.result is not None:
             self._write(self.result, "")
         return relayed
 
     def _again(self) -> Mapping[int, bytes]:
-        self._busy = False
+        self.busy = False
         kept = self._file.read(f"sum {self._index}")
         if kept is None:
             self._opened = True
@@ -130,9 +116,8 @@ def _decode(data: bytes) -> tuple[Sum | None, bool, str]:
     if len(rest) != 4 * survivors + 8 * length:
         raise LocalError("a sum on disk is damaged")
     who = np.frombuffer(rest, "<u4", survivors).tolist()
-    kind, native = ("<i8", np.int64) if there == 2 else ("<u8", np.uint64)
-    total = np.frombuffer(rest, kind, length, 4 * survivors).astype(native)
-    return Sum(total, tuple(who)), bool(opened), ""
+    words = np.frombuffer(rest, "<u8", length, 4 * survivors).astype(np.uint64)
+    return Sum(words.view(np.int64) if there == 2 else words, tuple(who)), bool(opened), ""
 
 
 def begun(file: StateFile) -> int:

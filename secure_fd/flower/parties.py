@@ -1,4 +1,4 @@
-"""`Client` and `Server` as a roster has them: networks, method, unit and sum, the same in all places.
+"""`Client` and `Server` as a roster has them: networks, method, unit and sum, everywhere the same.
 
 Nothing here knows a transport. What `simulate` builds for one process is built here for one party.
 """
@@ -18,8 +18,14 @@ from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import exchange_of
 from secure_fd.flower.roster import Roster
-from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
-from secure_fd.methods.base import SharesParameters
+from secure_fd.methods.base import (
+    Exchange,
+    LearningHalf,
+    Own,
+    RecordingHalf,
+    Setting,
+    SharesParameters,
+)
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.ledger import BudgetLedger

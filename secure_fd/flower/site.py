@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -98,9 +99,7 @@ class Site:
             log.warning("refused", extra={"reason": str(error), "push": push.kind.name})
         return self._say(state, push, arrived, sent)
 
-    def _say(
-        self, state: AnswerState, push: Push, arrived: float, parts: Sequence[bytes]
-    ) -> bytes:
+    def _say(self, state: AnswerState, push: Push, arrived: float, parts: Sequence[bytes]) -> bytes:
         self.progress.position = self._position
         taken = time.monotonic() - arrived
         position, process = self._position, self._process
@@ -175,7 +174,7 @@ class Site:
                 sent.extend(self._sums.receive(data))
             else:
                 client = self._client
-                self._go(lambda client=client, data=data: client.receive(data), sent)
+                self._go(partial(client.receive, data), sent)
 
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Let the client go on, and run the training that is due."""
