@@ -42,6 +42,7 @@ class World:
         self.roster = Roster(
             name="test",
             address="127.0.0.1:0",
+            certificate="",
             terms=self.terms,
             classes=tuple(str(c) for c in range(self.data.n_classes)),
             shape=tuple(self.data.proxies.pixels.shape[1:]),

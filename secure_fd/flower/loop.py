@@ -26,6 +26,8 @@ from secure_fd.state import StateFile
 
 log = logging.getLogger(__name__)
 _MOST_SETUPS = 8
+_PATIENCE = 10
+"""Stages' deadlines that a round waits for enough sites to come back."""
 _GREETING = 5.0
 """Seconds to wait for a site that was away, so that one that is gone holds nobody up."""
 
@@ -123,6 +125,11 @@ class Rounds:
         self._silent: set[int] = set()
         self.party: Server | None = None
 
+    @property
+    def planned(self) -> int:
+        """Rounds in all, as the roster has them."""
+        return self._agreement.rounds
+
     # Set-up
 
     def open(self) -> int:
@@ -130,7 +137,8 @@ class Rounds:
 
         Returns the rounds that have begun. MissingClientError where no set-up comes about.
         """
-        if not self._member.enrolled:
+        back = self._member.enrolled
+        if not back:
             self._set_up()
         seed = self._file.read("seed")
         if seed is None:
@@ -140,6 +148,9 @@ class Rounds:
         half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
         done = replay(self.party, sums, self._file)
+        if back:
+            self._gather()
+            return done
         self._push({k: self._next(PushKind.BEGIN) for k in self._here})
         return done
 
@@ -186,7 +197,7 @@ class Rounds:
         for index in range(done, rounds):
             yield self._round(index)
         self._clock = Clock()
-        self._greet()
+        self._gather()
         party = self._open_party()
         owed = {k: self._owed[k] if k in self._owed else party.owed(k) for k in self._here}
         self._push({k: self._next(PushKind.END, parts) for k, parts in owed.items()})
@@ -195,6 +206,7 @@ class Rounds:
         self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()
         party = self._open_party()
         self._greet()
+        self._wait_for_enough()
         note_begun(self._file, index + 1)
         begun = time.monotonic()
         out = party.begin()
@@ -209,6 +221,18 @@ class Rounds:
             self._clock.server += time.monotonic() - begun
         self._owed = out
         return self._outcome(index)
+
+    def _wait_for_enough(self) -> None:
+        """Begin no round that must be void: MissingClientError where too few sites are back."""
+        least, deadline = self._member.group.quorum, self._agreement.roster.terms.deadline
+        until = time.monotonic() + _PATIENCE * deadline
+        while len(self._here) < least:
+            if time.monotonic() > until:
+                raise MissingClientError(
+                    f"{len(self._here)} sites are there and a sum needs {least}: begin again later"
+                )
+            time.sleep(0.2)
+            self._greet()
 
     def _stage(self, out: Outbound) -> None:
         party = self._open_party()

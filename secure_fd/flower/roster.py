@@ -5,22 +5,24 @@ other. Sites check each other by the identities in it; a server cannot bring in 
 """
 
 import hashlib
+import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from secure_fd.crypto.primitives import IdentityPublic, proxy_commitment
 from secure_fd.errors import ConfigurationError
 from secure_fd.secagg.session import Roster as Identities
 from secure_fd.secagg.session import Session
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT: Final = 1
 MOST_BYTES: Final = 1 << 22
@@ -76,12 +78,14 @@ class Terms:
 class Roster:
     """A file's content. `session` and `number_of` follow from it.
 
+    address: host and port. certificate: PEM of the authority that signed the server's certificate.
     classes: their names, in the order of labels. identity, agreement: the server's public keys
     (Ed25519: signs what all are told; X25519: inputs are authenticated to it).
     """
 
     name: str
     address: str
+    certificate: str = field(repr=False)
     terms: Terms
     classes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -118,10 +122,12 @@ class Roster:
                 return number
         raise ConfigurationError("roster", self.name, "this site's identity is not on it")
 
-    def check_proxies(self, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> Tensor:
+    def check_proxies(self, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> "Tensor":
         """Public images [P, ...] as floats; ConfigurationError unless these are the agreed ones."""
         if proxy_commitment(pixels) != self.proxies:
             raise ConfigurationError("proxies", len(pixels), "these are not what was agreed on")
+        import torch  # not needed to read a roster
+
         return torch.from_numpy(pixels).float() / 255
 
 
@@ -141,8 +147,8 @@ def parse(data: bytes) -> Roster:
         raise ConfigurationError("roster", "this file", f"it is no TOML ({error})") from error
     if top.get("format") != FORMAT:
         raise ConfigurationError("format", top.get("format"), f"use {FORMAT}")
-    known = {"format", "name", "address", "classes", "shape", "proxies", "nonce", "hybrid"}
-    _only(top, known | {"server", "sites", "terms"}, "roster")
+    known = {"format", "name", "address", "certificate", "classes", "shape", "proxies", "nonce"}
+    _only(top, known | {"hybrid", "server", "sites", "terms"}, "roster")
     server = _table(top, "server", {"identity", "agreement"})
     sites = top.get("sites")
     if not isinstance(sites, list) or len(sites) < 3:
@@ -150,6 +156,7 @@ def parse(data: bytes) -> Roster:
     return Roster(
         name=_typed(top, "name", str),
         address=_typed(top, "address", str),
+        certificate=_typed(top, "certificate", str),
         terms=_terms(_table(top, "terms", set(Terms.__dataclass_fields__))),
         classes=tuple(_typed(top, "classes", list)),
         shape=tuple(int(size) for size in _typed(top, "shape", list)),
@@ -158,12 +165,47 @@ def parse(data: bytes) -> Roster:
         hybrid=_typed(top, "hybrid", bool),
         identity=_hex(server, "identity"),
         agreement=_hex(server, "agreement"),
-        sites=tuple(_site(entry) for entry in sites),
+        sites=tuple(site_entry(entry) for entry in sites),
         digest=hashlib.sha256(data).digest(),
     )
 
 
-def _site(entry: Any) -> SiteEntry:  # noqa: ANN401 - whatever a file holds
+def render(roster: Roster) -> str:
+    """The file of a roster. Its digest is of these bytes, whatever `roster.digest` is.
+
+    Raises ConfigurationError for what `parse` would refuse.
+    """
+    top = {
+        **{"format": FORMAT, "name": roster.name, "address": roster.address},
+        **{"certificate": roster.certificate, "classes": list(roster.classes)},
+        **{"shape": list(roster.shape), "proxies": roster.proxies.hex()},
+        **{"nonce": roster.nonce.hex(), "hybrid": roster.hybrid},
+    }
+    server = {"identity": roster.identity.hex(), "agreement": roster.agreement.hex()}
+    lines = [
+        _lines(top),
+        "[server]\n" + _lines(server),
+        "[terms]\n" + _lines(asdict(roster.terms)),
+        *("[[sites]]\n" + render_site(site) for site in roster.sites),
+    ]
+    text = "\n".join(lines)
+    parse(text.encode())
+    return text
+
+
+def render_site(site: SiteEntry) -> str:
+    """The lines of one site, which are all of its card."""
+    return _lines({**asdict(site), "identity": site.identity.hex()})
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    # JSON's strings, integers, lists and truth values are TOML's too; infinity is not.
+    plain = {name: str(v) if isinstance(v, float) else json.dumps(v) for name, v in table.items()}
+    return "".join(f"{name} = {value}\n" for name, value in plain.items())
+
+
+def site_entry(entry: Any) -> SiteEntry:  # noqa: ANN401 - whatever a file holds
+    """One site of a file; ConfigurationError for anything else."""
     if not isinstance(entry, dict):
         raise ConfigurationError("sites", entry, "use a table for each")
     _only(entry, {"name", "identity", "records"}, "sites")
