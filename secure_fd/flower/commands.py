@@ -31,12 +31,12 @@ _SHOWN: Final = ("reason", "push", "site", "node")
 class Init:
     """Make a site's keys; its card, card.toml in the home, is for the roster and has no secret."""
 
-    home: Path
-    """A new folder, for this site alone."""
     data: Path
     """The records: one folder of images a class."""
     name: str
     """What the others call this site."""
+    home: Path | None = None
+    """A new folder, for this site alone; by default home beside the records."""
 
     def __call__(self) -> int:
         """Write keys and card."""
@@ -45,9 +45,11 @@ class Init:
         from secure_fd.flower.roster import SiteEntry, render_site
 
         records = count_records(self.data)
-        entry = SiteEntry(self.name, keys.create_site(self.home), records)
-        (self.home / "card.toml").write_text(render_site(entry))
-        print(f"{self.home / 'card.toml'}: {records} training records; give it to the server")
+        home = _home(self.home, self.data)
+        entry = SiteEntry(self.name, keys.create_site(home), records)
+        card = home / "card.toml"
+        card.write_text(render_site(entry))
+        print(f"{card}: {records} training records; give it to the server")
         return 0
 
 
@@ -124,10 +126,10 @@ class MakeRoster:
 class Serve:
     """Run the rounds of a roster; a line for each goes to rounds.jsonl in the home."""
 
-    home: Path
-    """The server's folder."""
     roster: Path
     """The file that everybody holds."""
+    home: Path | None = None
+    """The server's folder; by default server beside the roster."""
     proxies: Path | None = None
     """The public images, by default the folder proxies beside the roster."""
     listen: str = "127.0.0.1"
@@ -138,7 +140,8 @@ class Serve:
         from secure_fd.flower.serve import Place, serve
 
         roster = self.roster.resolve()
-        place = Place(self.home.resolve(), roster, _beside(roster, self.proxies), self.listen)
+        home = (self.home or roster.parent / "server").resolve()
+        place = Place(home, roster, _beside(roster, self.proxies), self.listen)
         return 0 if serve(place, _tell) else FAILED
 
 
@@ -150,8 +153,8 @@ class Join:
     """The records: one folder of images a class. They stay here."""
     roster: Path
     """The file that everybody holds."""
-    home: Path
-    """This site's folder, which `secure-fd site init` made."""
+    home: Path | None = None
+    """This site's folder, which `secure-fd site init` made; by default home beside the records."""
     proxies: Path | None = None
     """The public images, by default the folder proxies beside the roster."""
     patience: float = 3600.0
@@ -162,7 +165,7 @@ class Join:
         _program_of_flower()
         from secure_fd.flower.join import Desk, join
 
-        roster, home = self.roster.resolve(), self.home.resolve()
+        roster, home = self.roster.resolve(), _home(self.home, self.data)
         proxies = _beside(roster, self.proxies)
         site = join(Desk(home, self.data, roster, proxies, self.patience))
         done = site.progress
@@ -207,6 +210,10 @@ def _ended(work: Callable[[], int]) -> int:
 
 def _terminate(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)
+
+
+def _home(home: Path | None, data: Path) -> Path:
+    return home.resolve() if home else data.resolve().parent / "home"
 
 
 def _beside(roster: Path, proxies: Path | None) -> Path:
