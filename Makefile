@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# `make test-long` has what is too slow for every change: 200 set-ups of 300 clients, ten minutes of fuzzing.
+# `make test-long` has what is too slow for every change: 200 set-ups of 300 clients, ten minutes of fuzzing,
+# sites and servers that die in mid-run.
 .PHONY: demo test test-long lint types unit evidence evidence-check clean
 
 demo: $(STAMP)
@@ -26,6 +27,7 @@ unit: $(STAMP)
 test-long: test
 	OMP_NUM_THREADS=1 SECURE_FD_SETUPS=200 $(BIN)/python -m pytest tests/properties/test_setup_success.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 10
+	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/security/test_flower_faults.py
 
 evidence: $(STAMP)  # measures stale figures again; interrupt it and go on at any time
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.evidence refresh --workers 2
@@ -37,7 +39,7 @@ evidence-check: $(STAMP)
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --editable ".[test,flower]"
 	touch $@
 
 clean:

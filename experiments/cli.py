@@ -34,6 +34,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "suite": ("experiments.attack_suite", "every attack against every protocol"),
     "study": ("experiments.studies", "a table or figure: study --help lists them"),
     "check": ("experiments.check", "leakage against limits, or against a stored baseline"),
+    "site": ("secure_fd.flower.commands", "keys of a site, and the roster of a federation"),
+    "serve": ("secure_fd.flower.commands", "the server of a roster, over Flower"),
+    "join": ("secure_fd.flower.commands", "take part with the records of this machine"),
 }
 """Command -> module whose `main(arguments, prog)` runs it, and a line of help.
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from secure_fd.aggregation.base import SumClient
-from secure_fd.broadcasts import Listener, SignedDigest, position_of
+from secure_fd.broadcasts import BROADCAST_BYTES, Listener, SignedDigest, position_of
 from secure_fd.crypto.primitives import SERVER, IdentityPublic
 from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.exchange import (
@@ -46,7 +46,8 @@ class Client:
     sum. noise: public terms of noise in the values. watch: entered around everything that the sum
     does. file: what must outlive this process, written before anything that hangs on it leaves;
     what an earlier process wrote is taken up: what it was told, asked, and has released. Network
-    and open round are not in it: the client comes back as one that was away.
+    and open round are not in it: the client comes back as one that was away, and takes in what it
+    was told as such a one does.
 
     >>> from secure_fd import simulate
     >>> simulate("digits", clients=3).federation.clients[2].number
@@ -91,18 +92,30 @@ class Client:
         if session != self._session:
             raise LocalError("a state file belongs to another session")
         self._told.recall(digest, count)
-        self._subject = file.read("subject")
         if half is not None and isinstance(self.half, Remembers):
             self.half.recall(half)
+        for position in range(count):
+            kept = file.read(f"broadcast {position}")
+            if kept is None:
+                raise LocalError(f"a state file lacks broadcast {position}")
+            kind, _, _ = read_header(kept, self._session, SERVER)
+            self._learn_of(Kind(kind), kept[BROADCAST_BYTES:])
 
-    def _remember(self) -> None:
+    def _learn_of(self, kind: Kind, payload: bytes) -> None:
+        """Take in a broadcast that came, or was read, when this client was not in the round."""
+        if kind is Kind.SUBJECT:
+            self._subject = payload
+        elif self._subject is not None:
+            self.half.missed(self._subject, payload if kind is Kind.TELL else None)
+
+    def _remember(self, broadcast: bytes | None = None) -> None:
         """Write what was told, asked and released; it returns once it is on the disk."""
         if self._file is None:
             return
         known = (self._told.digest, self._told.count, self._index, self._shared)
         values = {"told": _TOLD.pack(self._session, *known)}
-        if self._subject is not None:
-            values["subject"] = self._subject
+        if broadcast is not None:
+            values[f"broadcast {self._told.count - 1}"] = broadcast
         if isinstance(self.half, Remembers):
             values["half"] = self.half.memory()
         self._file.write(values)
@@ -170,7 +183,7 @@ class Client:
         if index not in (self._index, self._index + 1):
             raise PeerError(f"sum {index} does not follow sum {self._index}")
         self._index = index
-        self._remember()
+        self._remember(broadcast)
         return kind, payload
 
     def _catch_up(self, broadcast: bytes) -> None:
@@ -179,12 +192,9 @@ class Client:
             return
         kind, payload = self._read(broadcast)
         self._turn = None
-        if kind is Kind.SUBJECT:
-            self._subject = payload
-        elif self._subject is not None:
-            self.half.missed(self._subject, payload if kind is Kind.TELL else None)
-            if kind is Kind.VOID:
-                self._note_void(payload)
+        self._learn_of(kind, payload)
+        if kind is Kind.VOID:
+            self._note_void(payload)
 
     def _note_void(self, payload: bytes) -> None:
         """PeerError where it is called unopened after this client helped to open it."""

@@ -28,7 +28,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import ProxyVotes
 from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
-from secure_fd.recipes import Recipe, Schedule, ours
+from secure_fd.recipes import Recipe, Schedule, ours, plain
 from secure_fd.server import Outbound, Server
 from secure_fd.training import Steps, default_device, effective_classes
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
@@ -37,7 +37,6 @@ __all__ = ["Federation", "Participant"]
 
 AnyMethod = Exchange | Method | ClasswiseMethod
 Train = Callable[[Sequence[Steps]], None]
-_ROUNDS = 30
 _REFUSALS = (PeerError, LocalError, BudgetError)
 """What a client raises where it does not go on, whoever is to blame."""
 
@@ -444,7 +443,7 @@ def recipe_of(
     Other methods take the paper's plain schedule.
     """
     if proxies is None or not isinstance(method, SelectiveFD):
-        return Recipe(_ROUNDS, Schedule())
+        return plain()
     held = [effective_classes(p.data.train) for p in participants]
     return ours(participants[0].data.n_classes, len(proxies), float(np.mean(held)))
 

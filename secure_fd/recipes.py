@@ -340,6 +340,15 @@ def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
 _FEW, _MANY = 900, 5000
 
 
+def plain() -> Recipe:
+    """For methods without a recipe of their own.
+
+    >>> plain().rounds
+    30
+    """
+    return Recipe(30, Schedule())
+
+
 def paper(n_classes: int, n_proxies: int, held: float, *, rounds: int = 500) -> Recipe:
     """The steps and the rate of Shao, Wu and Zhang (2023), supplement.
 

@@ -116,6 +116,12 @@ class Server:
         """A client came back that has read so many broadcasts: it is owed the others."""
         self._has[client] = min(position, len(self._log))
 
+    def owed(self, client: int) -> list[bytes]:
+        """The earlier broadcasts that a client has not been handed, to be handed to it now."""
+        place, had = Place(self._session, max(self._exchange - 1, 0)), self._has[client]
+        self._had[client], self._has[client] = had, len(self._log)
+        return [frame(Kind.MISSED, place, SERVER, old) for old in self._log[had:]]
+
     def unreached(self, client: int) -> None:
         """The transport could not hand over the last broadcast: send it again when it is back."""
         self._has[client] = self._had[client]
@@ -179,9 +185,8 @@ class Server:
         out: Outbound = {}
         for k in self._clients:
             if k not in self._away:
-                place = Place(self._session, max(at, 0))
-                owed = self._log[self._has[k] :]
-                out[k] = [frame(Kind.MISSED, place, SERVER, old) for old in owed] + [data]
-                self._had[k], self._has[k] = self._has[k], len(self._log) + 1
+                had = self._has[k]
+                out[k] = [*self.owed(k), data]
+                self._had[k], self._has[k] = had, len(self._log) + 1
         self._log.append(data)
         return out

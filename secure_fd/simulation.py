@@ -26,7 +26,6 @@ from secure_fd.federation import (
     Federation,
     Participant,
     participants_of,
-    recipe_of,
 )
 from secure_fd.knowledge import proxy_pixels
 from secure_fd.methods.afl import AFL
@@ -247,20 +246,33 @@ def _recipe(
     if isinstance(recipe, Recipe):
         return recipe
     held = float(np.mean([effective_classes(person.data.train) for person in people]))
-    proxies = len(data.proxies)
+    return named_recipe(recipe, method, data.n_classes, len(data.proxies), held, data.name)
+
+
+def named_recipe(
+    recipe: str, method: AnyMethod, n_classes: int, n_proxies: int, held: float, image_set: str
+) -> Recipe:
+    """The recipe of that name for a method, from what every party knows.
+
+    held: classes that a client holds, as if evenly, mean over clients. Raises ConfigurationError
+    for another name than ours and paper.
+
+    >>> named_recipe("ours", pooled_heads(4.0), 10, 1000, 1.0, "mnist5k").rounds
+    2
+    """
     if recipe == "paper":
-        return recipes.paper(data.n_classes, proxies, held)
+        return recipes.paper(n_classes, n_proxies, held)
     if recipe != "ours":
         raise ConfigurationError("recipe", recipe, "use ours, paper, or a Recipe")
     if isinstance(method, SelectiveFD):
-        return recipes.ours(data.n_classes, proxies, held, image_set=data.name)
+        return recipes.ours(n_classes, n_proxies, held, image_set=image_set)
     if isinstance(method, DaFKD):
         return recipes.few_rounds()
     if isinstance(method, PooledHeads | AFL):
-        return recipes.one_lesson(proxies, image_set=data.name, sums=method.rounds)
-    plain = recipe_of(method, people, data.proxies.pixels)
-    most = min(plain.schedule.proxies_per_round, proxies)
-    return recipes.Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))
+        return recipes.one_lesson(n_proxies, image_set=image_set, sums=method.rounds)
+    plain = recipes.plain()
+    most = min(plain.schedule.proxies_per_round, n_proxies)
+    return Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))
 
 
 def default_delta(data: FederatedData) -> float:

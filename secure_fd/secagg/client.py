@@ -46,6 +46,7 @@ from secure_fd.secagg.memory import Keep, Memory
 from secure_fd.secagg.messages import Prepare
 from secure_fd.secagg.session import (
     Floors,
+    Group,
     MessageType,
     Place,
     RoundCounter,
@@ -447,6 +448,13 @@ class Client(SecretHolder):
     def enrolled(self) -> bool:
         """Whether a set-up is in use."""
         return self._enrolment is not None
+
+    @property
+    def group(self) -> Group:
+        """Of the set-up in use; LocalError before one."""
+        if self._enrolment is None:
+            raise LocalError(f"client {self.number} has no set-up")
+        return self._enrolment.group
 
     def serves(self, index: int) -> bool:
         """Whether the set-up in use is that of the round's epoch."""

@@ -143,6 +143,13 @@ class Server(SecretHolder):
         """Whether a set-up is in use."""
         return self._enrolled is not None
 
+    @property
+    def group(self) -> Group:
+        """Of the set-up in use; LocalError before one."""
+        if self._enrolled is None:
+            raise LocalError("there is no set-up")
+        return self._enrolled.routes.group
+
     def serves(self, index: int) -> bool:
         """Whether the set-up in use is that of the round's epoch."""
         epoch = index // self.session.epoch

@@ -1,0 +1,73 @@
+"""Three or four hospitals on this machine: records, keys, TLS and the roster that all of them hold.
+
+    python examples/hospitals/prepare.py /tmp/hospitals
+
+The records are scikit-learn's digits, each hospital with its own share, as folders of images; in
+earnest every site runs `secure-fd site init` on its own machine, with its own records.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from secure_fd import federate, load, parse_split
+from secure_fd.data.images import Images
+from secure_fd.flower.commands import main as secure_fd
+from secure_fd.knowledge import proxy_pixels
+from secure_fd.recipes import Sizes
+
+SITES = ("north", "south", "west", "east")
+
+
+def write(images: Images, folder: Path, *, by_class: bool) -> None:
+    """Images as files; by_class: in one folder a class."""
+    pixels = proxy_pixels(images.pixels)[:, 0]
+    for index, (pixel, label) in enumerate(zip(pixels, images.labels.tolist(), strict=True)):
+        place = folder / str(label) if by_class else folder
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.asarray(pixel)).save(place / f"{index:05d}.png")
+
+
+def prepare(
+    folder: Path, sites: tuple[str, ...], address: str, sizes: Sizes, more: tuple[str, ...]
+) -> None:
+    """Records, keys and roster below a new folder. more: options of the roster."""
+    data = federate(load("digits"), parse_split("iid"), len(sites), seed=0, sizes=sizes)
+    write(data.proxies, folder / "proxies", by_class=False)
+    write(data.test, folder / "test", by_class=True)
+    for site, client in zip(sites, data.clients, strict=True):
+        records = folder / site / "records"
+        write(client.train, records, by_class=True)
+        home = folder / site / "home"
+        step = ["init", "--home", str(home), "--data", str(records), "--name", site]
+        if secure_fd(step, "secure-fd site"):
+            sys.exit(2)
+    cards = [str(folder / site / "home" / "card.toml") for site in sites]
+    classes = [str(c) for c in range(data.n_classes)]
+    step = [
+        *("roster", "--home", str(folder / "server"), "--cards", *cards),
+        *("--proxies", str(folder / "proxies"), "--classes", *classes),
+        *("--image-set", "digits"),
+        *("--address", address, "--out", str(folder / "roster.toml"), *more),
+    ]
+    if secure_fd(step, "secure-fd site"):
+        sys.exit(2)
+
+
+def main() -> None:
+    """Prepare the folder that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--address", default="127.0.0.1:9443", help="of the server, HOST:PORT")
+    parser.add_argument("--small", action="store_true", help="few records, for a test")
+    parser.add_argument("--sites", type=int, default=3, choices=(3, 4))
+    known, more = parser.parse_known_args()
+    sizes = Sizes(20, 20, 4, local=24) if known.small else Sizes(40, 30, 5)
+    prepare(known.folder, SITES[: known.sites], known.address, sizes, tuple(more))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What Flower ships to its processes: two names of the installed package."""

@@ -1,0 +1,72 @@
+"""A site's process: its keys, records and budget, and the connection to the server."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.flower import keys
+from secure_fd.flower.parties import Agreement
+from secure_fd.flower.records import proxies_in, records_in
+from secure_fd.flower.roster import Roster, Terms, read
+from secure_fd.flower.site import Site
+from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.state import StateFile
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where a site takes part from. patience: seconds without a server until it gives up."""
+
+    home: Path
+    data: Path
+    roster: Path
+    proxies: Path
+    patience: float
+
+
+def join(desk: Desk) -> Site:
+    """Take part until the run is over; the site, whose network is in its home.
+
+    Raises ConfigurationError where the roster, the records or the proxies are not what was agreed
+    on; LocalError where the server cannot be reached.
+    """
+    from secure_fd.flower.node import attend
+
+    agreed = read(desk.roster)
+    file = keys.open_state(desk.home)
+    try:
+        site = site_of(desk, agreed, file)
+        authority = desk.home / "authority.pem"
+        authority.write_text(agreed.certificate)
+        attend(agreed.address, authority, site.answer, lambda: site.done, desk.patience)
+    finally:
+        file.close()
+    return site
+
+
+def site_of(desk: Desk, agreed: Roster, file: StateFile) -> Site:
+    """The participant, as its files have it."""
+    identity = keys.identity_in(file)
+    number = agreed.number_of(identity.public.raw)
+    public = agreed.check_proxies(proxies_in(desk.proxies, agreed.shape[-1], agreed.shape[0]))
+    records = records_in(desk.data, agreed, number)
+    budget = _ledger(desk.home, agreed.terms, agreed.sites[number].name, file)
+    agreement = Agreement.of(agreed, public, None if budget is None else (number, budget))
+    return Site(agreement, number, identity, records, file, desk.home)
+
+
+def _ledger(home: Path, terms: Terms, name: str, file: StateFile) -> BudgetLedger | None:
+    """The budget of this site's records, where the roster spends any.
+
+    A ledger that was made and is gone is not made again: nobody knows what was released under it.
+    """
+    if terms.unit == "none" or math.isinf(terms.epsilon):
+        return None
+    path = home / "ledger"
+    if not path.exists():
+        if file.read("ledger") is not None:
+            raise ConfigurationError("ledger", str(path), "it is gone: enrol anew")
+        file.write({"ledger": b"made"})
+        BudgetLedger.create(path, name, epsilon=terms.epsilon, delta=terms.delta).close()
+    return BudgetLedger.open(path, name, epsilon=terms.epsilon, delta=terms.delta)

@@ -1,0 +1,142 @@
+"""A server's sums on disk, and how it comes back: it does again what it did, from the sums alone.
+
+A server's half is a function of the sums that it was sent, and signatures of Ed25519 are the same
+each time. So every sum is written before anything that follows from it leaves, and a server that
+starts again runs its rounds once more without any site: it then holds every broadcast, byte for
+byte, and the method stands where it stood. A sum that was open when its process ended is void; it
+may have been read, so it is told as opened.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from secure_fd.aggregation.masked import MaskedServer
+from secure_fd.errors import LocalError, PeerError
+from secure_fd.exchange import Sum
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.server import Server
+from secure_fd.state import StateFile
+
+_HEAD: Final = struct.Struct(">BBII")
+"""Whether a sum is there; whether it may have been read; survivors; integers."""
+
+
+class JournaledSum:
+    """A `SumServer`: the masked sum, each of whose results is on disk before it is used.
+
+    replaying: whether sums come from the file; one that is not there is void.
+    """
+
+    readable = False
+
+    def __init__(self, inner: MaskedServer, file: StateFile) -> None:
+        self._inner, self._file = inner, file
+        self._index = -1
+        self.replaying = self.busy = self._opened = False
+        self._follow()
+
+    def _follow(self) -> None:
+        """Stand as the inner sum does."""
+        inner = self._inner
+        self.busy, self.stage, self.result = inner.busy, inner.stage, inner.result
+        self.payloads, self.missing, self.accused = inner.payloads, inner.missing, inner.accused
+
+    @property
+    def opened(self) -> bool:
+        """Whether the newest sum may have been read."""
+        return self._opened if self.replaying else self._inner.opened
+
+    @property
+    def waiting(self) -> set[int]:
+        """Clients whose message of this stage has not come; nobody in a replay."""
+        return set() if self.replaying else self._inner.waiting
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Begin a sum."""
+        self._index = terms.index
+        if self.replaying:
+            self.busy, self.result = True, None
+            return {}
+        relayed = self._inner.open(terms)
+        self._follow()
+        return relayed
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take a message."""
+        self._inner.receive(sender, data)
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Close a stage; a result, or that there is none, is written before this returns."""
+        if self.replaying:
+            return self._again()
+        try:
+            relayed = self._inner.advance()
+        except PeerError as error:
+            self._write(None, str(error))
+            raise
+        finally:
+            self._follow()
+        if not self.busy and self.result is not None:
+            self._write(self.result, "")
+        return relayed
+
+    def _again(self) -> Mapping[int, bytes]:
+        self.busy = False
+        kept = self._file.read(f"sum {self._index}")
+        if kept is None:
+            self._opened = True
+            raise PeerError("the server's process ended while this sum was open")
+        found, self._opened, why = _decode(kept)
+        if found is None:
+            raise PeerError(why)
+        self.result = found
+        return {}
+
+    def _write(self, result: Sum | None, why: str) -> None:
+        self._file.write({f"sum {self._index}": _encode(result, why, opened=self._inner.opened)})
+
+
+def _encode(result: Sum | None, why: str, *, opened: bool) -> bytes:
+    if result is None:
+        return _HEAD.pack(0, opened, 0, 0) + why.encode()
+    signed = result.total.dtype == np.int64
+    head = _HEAD.pack(2 if signed else 1, opened, len(result.survivors), len(result.total))
+    survivors = np.asarray(result.survivors, "<u4").tobytes()
+    return head + survivors + result.total.astype("<i8" if signed else "<u8").tobytes()
+
+
+def _decode(data: bytes) -> tuple[Sum | None, bool, str]:
+    there, opened, survivors, length = _HEAD.unpack_from(data)
+    rest = data[_HEAD.size :]
+    if not there:
+        return None, bool(opened), rest.decode()
+    if len(rest) != 4 * survivors + 8 * length:
+        raise LocalError("a sum on disk is damaged")
+    who = np.frombuffer(rest, "<u4", survivors).tolist()
+    words = np.frombuffer(rest, "<u8", length, 4 * survivors).astype(np.uint64)
+    return Sum(words.view(np.int64) if there == 2 else words, tuple(who)), bool(opened), ""
+
+
+def begun(file: StateFile) -> int:
+    """Rounds that a server began, in all of its lives."""
+    return int.from_bytes(file.read("begun") or b"", "big")
+
+
+def note_begun(file: StateFile, count: int) -> None:
+    """Write that so many rounds have begun, before anything of the newest leaves."""
+    file.write({"begun": count.to_bytes(8, "big")})
+
+
+def replay(server: Server, sums: JournaledSum, file: StateFile) -> int:
+    """Run a new server through the rounds of its earlier lives; how many there were."""
+    sums.replaying = True
+    rounds = begun(file)
+    for _ in range(rounds):
+        server.begin()
+        while server.busy:
+            server.advance()
+    sums.replaying = False
+    return rounds

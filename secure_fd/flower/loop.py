@@ -1,0 +1,358 @@
+"""The server's rounds over any courier: push a stage, read answers, close it, go on.
+
+In steady state a round is two pushes: what became of the last sum goes out with the next subject. A
+site that does not answer in time, or refuses, is silent for the rest of the round. Before the next
+one it is greeted: it proves who it is and says what it has read, and is owed the rest.
+"""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from secure_fd.aggregation.masked import MaskedServer
+from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
+from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.flower.journal import JournaledSum, note_begun, replay
+from secure_fd.flower.parties import Agreement
+from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
+from secure_fd.secagg.server import Server as SumServerMember
+from secure_fd.server import Outbound, Server
+from secure_fd.state import StateFile
+
+log = logging.getLogger(__name__)
+_MOST_SETUPS = 8
+_PATIENCE = 10
+"""Stages' deadlines that a round waits for enough sites to come back."""
+_GREETING = 5.0
+"""Seconds to wait for a site that was away, so that one that is gone holds nobody up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """An answer as bytes, and when it came, in seconds after its push."""
+
+    node: int
+    data: bytes = field(repr=False)
+    after: float
+
+
+class Courier(Protocol):
+    """Hands pushes to nodes. A node is whatever the transport calls a site's process."""
+
+    def nodes(self) -> Sequence[int]:
+        """Those that can be reached now."""
+
+    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
+        """Hand over one message a node; the answers that came by the deadline, as they come.
+
+        An answer twice, or from a node that was not asked, is not given.
+        """
+
+
+@dataclass(slots=True)
+class Clock:
+    """Wall seconds of a round: where the slowest site, or the deadline, spent them.
+
+    computing: in the slowest site. moving: on the way there and back, polls included. waiting: for
+    sites that did not answer. server: in the server's own party.
+    """
+
+    computing: float = 0.0
+    moving: float = 0.0
+    waiting: float = 0.0
+    server: float = 0.0
+    stages: int = 0
+
+    def stage(self, whole: float, computing: float, last: float) -> None:
+        """Add a stage. last: when the last answer came; computing: of that site."""
+        self.stages += 1
+        self.computing += computing
+        self.moving += max(0.0, last - computing)
+        self.waiting += max(0.0, whole - last)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOutcome:
+    """One round as the server knows it; nothing of any sum is in it but a hash.
+
+    void: whether it gave no sum, and why. survivors: by sum. sums: their SHA-256, by sum. refused:
+    by site, what was wrong with what it sent. silent: sites that did not answer some stage.
+    bytes_up, bytes_down: of all sites, messages and envelopes.
+    """
+
+    index: int
+    void: bool
+    why: str
+    survivors: tuple[tuple[int, ...], ...]
+    sums: tuple[str, ...]
+    refused: Mapping[int, str]
+    silent: tuple[int, ...]
+    bytes_up: int
+    bytes_down: int
+    clock: Clock
+
+
+class Rounds:
+    """The server of a roster over a courier, from the set-up to the end.
+
+    file: what must outlive this process. key: the server's identity. member: its half of the masked
+    sum, which keeps its own memory in `file`.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        courier: Courier,
+        key: IdentityKey,
+        member: SumServerMember,
+        file: StateFile,
+    ) -> None:
+        self._agreement, self._courier, self._key = agreement, courier, key
+        self._member, self._file = member, file
+        self._numbers: dict[int, int] = {}  # by node
+        self._processes: dict[int, bytes] = {}  # by site that was greeted and began
+        self._lost: set[int] = set()
+        self._life = 1 + int.from_bytes(file.read("life") or b"", "big")
+        file.write({"life": self._life.to_bytes(8, "big")})
+        self._pushes = 0
+        self._owed: Outbound = {}
+        self._clock, self._up, self._down = Clock(), 0, 0
+        self._silent: set[int] = set()
+        self.party: Server | None = None
+
+    @property
+    def planned(self) -> int:
+        """Rounds in all, as the roster has them."""
+        return self._agreement.rounds
+
+    # Set-up
+
+    def open(self) -> int:
+        """Make the set-up where there is none, and come back to where an earlier life stood.
+
+        Returns the rounds that have begun. MissingClientError where no set-up comes about.
+        """
+        back = self._member.enrolled
+        if not back:
+            self._set_up()
+        seed = self._file.read("seed")
+        if seed is None:
+            seed = self._member.group.seed
+            self._file.write({"seed": seed})
+        sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
+        half = self._agreement.server_half(seed)
+        self.party = self._agreement.server(half, sums, self._key)
+        done = replay(self.party, sums, self._file)
+        if back:
+            self._gather()
+            return done
+        self._push({k: self._next(PushKind.BEGIN) for k in self._here})
+        return done
+
+    def _set_up(self) -> None:
+        for _ in range(_MOST_SETUPS):
+            try:
+                self._one_set_up()
+            except MissingClientError as error:
+                log.warning("set-up failed", extra={"reason": str(error)})
+                self._forget(self._processes)
+                continue
+            return
+        raise MissingClientError(f"no set-up came about in {_MOST_SETUPS} tries")
+
+    def _one_set_up(self) -> None:
+        """All sites of the roster that are there; the protocol says how few are too few."""
+        sums = MaskedServer(self._member)
+        self._gather()
+        pushes = {k: self._next(PushKind.JOIN) for k in self._here}
+        while pushes:
+            for k, answer in self._push(pushes).items():
+                for part in answer.parts:
+                    _take(sums, k, part)
+            relayed = sums.advance()
+            pushes = {k: self._next(PushKind.CARRY, [data]) for k, data in relayed.items()}
+            if not sums.busy:
+                self._push(pushes)
+                return
+
+    def _gather(self) -> None:
+        """Wait for the whole roster, up to a stage's deadline; then go on with who is there."""
+        deadline = time.monotonic() + self._agreement.roster.terms.deadline
+        while len(self._here) < len(self._agreement.roster.sites):
+            self._greet()
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.1)
+
+    # Rounds
+
+    def run(self, rounds: int) -> Iterable[RoundOutcome]:
+        """Go on up to so many rounds in all; then tell everybody what is still due."""
+        done = self.open()
+        for index in range(done, rounds):
+            yield self._round(index)
+        self._clock = Clock()
+        self._gather()
+        party = self._open_party()
+        owed = {k: self._owed[k] if k in self._owed else party.owed(k) for k in self._here}
+        self._push({k: self._next(PushKind.END, parts) for k, parts in owed.items()})
+
+    def _round(self, index: int) -> RoundOutcome:
+        self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()
+        party = self._open_party()
+        self._greet()
+        self._wait_for_enough()
+        note_begun(self._file, index + 1)
+        begun = time.monotonic()
+        out = party.begin()
+        self._clock.server += time.monotonic() - begun
+        if not out:
+            self._push({k: self._next(PushKind.ALONE) for k in self._here})
+        out = {k: self._owed.get(k, []) + parts for k, parts in out.items()}
+        while party.busy:
+            self._stage(out)
+            begun = time.monotonic()
+            out = party.advance()
+            self._clock.server += time.monotonic() - begun
+        self._owed = out
+        return self._outcome(index)
+
+    def _wait_for_enough(self) -> None:
+        """Begin no round that must be void: MissingClientError where too few sites are back."""
+        least, deadline = self._member.group.quorum, self._agreement.roster.terms.deadline
+        until = time.monotonic() + _PATIENCE * deadline
+        while len(self._here) < least:
+            if time.monotonic() > until:
+                raise MissingClientError(
+                    f"{len(self._here)} sites are there and a sum needs {least}: begin again later"
+                )
+            time.sleep(0.2)
+            self._greet()
+
+    def _stage(self, out: Outbound) -> None:
+        party = self._open_party()
+        there = {k: parts for k, parts in out.items() if k in self._here and k not in self._silent}
+        pushes = {k: self._next(PushKind.CARRY, parts) for k, parts in there.items()}
+        for k, answer in self._push(pushes).items():
+            for part in answer.parts:
+                party.receive(k, part)
+
+    def _outcome(self, index: int) -> RoundOutcome:
+        party = self._open_party()
+        seen = [one.result for one in party.seen]
+        return RoundOutcome(
+            index=index,
+            void=party.void,
+            why=party.why,
+            survivors=tuple(result.survivors for result in seen),
+            sums=tuple(_digest(result.total.tobytes()) for result in seen),
+            refused=dict(party.refused),
+            silent=tuple(sorted(self._silent)),
+            bytes_up=self._up,
+            bytes_down=self._down,
+            clock=self._clock,
+        )
+
+    def _open_party(self) -> Server:
+        if self.party is None:
+            raise LocalError("the rounds were not opened")
+        return self.party
+
+    # Sites
+
+    @property
+    def _here(self) -> set[int]:
+        """Sites that were greeted and have answered since."""
+        return set(self._processes) - self._lost
+
+    def _forget(self, sites: Iterable[int]) -> None:
+        self._lost |= set(sites)
+
+    def _next(self, kind: PushKind, parts: Sequence[bytes] = ()) -> bytes:
+        """A push with the next number of this life."""
+        self._pushes += 1
+        return Push(kind, self._life << 32 | self._pushes, tuple(parts)).encode()
+
+    def _greet(self) -> None:
+        """Ask nodes that are new, or whose site was lost, who they are; begin with those."""
+        reachable = set(self._courier.nodes())
+        for node, k in list(self._numbers.items()):
+            if node not in reachable:
+                self._lost.add(k)
+        fresh = [n for n in reachable if self._numbers.get(n, -1) not in self._here]
+        challenges = {node: os.urandom(CHALLENGE_BYTES) for node in fresh}
+        pushes = {n: self._next(PushKind.HELLO, [challenge]) for n, challenge in challenges.items()}
+        new: list[int] = []
+        for arrived in self._courier.push(pushes, _GREETING):
+            try:
+                new += self._welcome(arrived, challenges[arrived.node])
+            except PeerError as error:
+                log.warning("not greeted", extra={"reason": str(error)})
+        if self.party is not None and new:
+            self._push({k: self._next(PushKind.BEGIN) for k in new})
+
+    def _welcome(self, arrived: Arrived, challenge: bytes) -> list[int]:
+        """The site at a node, once it has proved who it is. PeerError where it has not.
+
+        Returned where it has to begin: its process is another one than before.
+        """
+        answer, roster = Answer.decode(arrived.data), self._agreement.roster
+        if answer.state is not AnswerState.DONE or len(answer.parts) != 3:
+            raise PeerError("a greeting was refused")
+        number, enrolled, signature = answer.parts
+        k = int.from_bytes(number, "big")
+        if k not in range(len(roster.sites)) or len(signature) != SIGNATURE_BYTES:
+            raise PeerError(f"a greeting names site {k}, which the roster has not")
+        text = hello_text(roster.session.id, challenge, answer.process)
+        roster.session.roster[k].verify(signature, text, f"the greeting of site {k}")
+        if self._member.enrolled and enrolled != b"\1":
+            raise PeerError(f"site {k} has lost its state: enrol it anew, in a new roster")
+        again = self._processes.get(k) != answer.process
+        self._numbers = {n: j for n, j in self._numbers.items() if j != k} | {arrived.node: k}
+        self._processes[k] = answer.process
+        self._lost.discard(k)
+        if self.party is not None:
+            self.party.returned(k, answer.position)
+            self._owed.pop(k, None)
+        return [k] if again else []
+
+    def _push(self, pushes: Mapping[int, bytes]) -> dict[int, Answer]:
+        """One stage: the answers by site. Who gives none, or refuses, is lost until greeted."""
+        nodes = {k: node for node, k in self._numbers.items()}
+        sent = {nodes[k]: data for k, data in pushes.items() if k in nodes}
+        self._down += sum(map(len, sent.values()))
+        begun, answers, last = time.monotonic(), {}, (0.0, 0.0)
+        for arrived in self._courier.push(sent, self._agreement.roster.terms.deadline):
+            k = self._numbers[arrived.node]
+            self._up += len(arrived.data)
+            try:
+                answer = Answer.decode(arrived.data)
+            except PeerError:
+                continue
+            if answer.at != Push.decode(pushes[k]).at or answer.state is AnswerState.STALE:
+                continue
+            answers[k] = answer
+            last = max(last, (arrived.after, answer.computing))
+        refused = {k for k, answer in answers.items() if answer.state is AnswerState.REFUSED}
+        absent = (set(pushes) - set(answers)) | refused
+        self._forget(absent)
+        self._silent |= absent
+        self._clock.stage(time.monotonic() - begun, last[1], last[0])
+        return answers
+
+
+def _take(sums: MaskedServer, sender: int, data: bytes) -> None:
+    """A set-up's message; a bad one costs its sender the set-up."""
+    try:
+        sums.receive(sender, data)
+    except PeerError as error:
+        log.warning("set-up", extra={"site": sender, "reason": str(error)})
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,154 @@
+"""`Client` and `Server` as a roster has them: networks, method, unit and sum, everywhere the same.
+
+Nothing here knows a transport. What `simulate` builds for one process is built here for one party.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from secure_fd import models
+from secure_fd.aggregation.base import SumClient, SumServer
+from secure_fd.client import Client
+from secure_fd.crypto.primitives import IdentityKey
+from secure_fd.data.federated import ClientData
+from secure_fd.errors import ConfigurationError
+from secure_fd.federation import exchange_of
+from secure_fd.flower.roster import Roster
+from secure_fd.methods.base import (
+    Exchange,
+    LearningHalf,
+    Own,
+    RecordingHalf,
+    Setting,
+    SharesParameters,
+)
+from secure_fd.methods.registry import METHODS
+from secure_fd.methods.registry import load as load_method
+from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.plans import sums_for
+from secure_fd.protection.base import NoProtection, Protection, Public
+from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.recipes import Recipe
+from secure_fd.server import Server
+from secure_fd.simulation import architectures, named_recipe, pooled_heads
+from secure_fd.state import StateFile
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Agreement:
+    """What follows from a roster and its proxies, for all parties alike.
+
+    rounds: of the run.
+    """
+
+    roster: Roster
+    method: Exchange
+    protection: Protection
+    recipe: Recipe
+    rounds: int
+    _proxies: Tensor = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, roster: Roster, proxies: Tensor, ledger: tuple[int, BudgetLedger] | None = None
+    ) -> "Agreement":
+        """ledger: a site's number, and the budget of its records."""
+        method = _method(roster)
+        exchange = exchange_of(method)
+        protection = _protection(roster, len(proxies), ledger)
+        terms, classes = roster.terms, len(roster.classes)
+        recipe = named_recipe(
+            terms.recipe, method, classes, len(proxies), terms.held, terms.image_set
+        )
+        protection.agree(Public(proxies, classes, ((),) * len(roster.sites)))
+        return cls(roster, exchange, protection, recipe, terms.rounds or recipe.rounds, proxies)
+
+    def network(self, number: int) -> nn.Module:
+        """A site's network before training."""
+        roster = self.roster
+        shared = isinstance(self.method, SharesParameters)
+        names = architectures(roster.terms.image_set, len(roster.sites), shared=shared)
+        seed = 100 * roster.terms.seed + number
+        return models.build(names[number], len(roster.classes), seed)
+
+    def setting(self, seed: bytes) -> Setting:
+        """The public terms of the halves. seed: of joint draws, from the set-up."""
+        roster = self.roster
+        return Setting(
+            n_clients=len(roster.sites),
+            n_classes=len(roster.classes),
+            shape=roster.shape,
+            proxies=self._proxies if self.method.needs_proxies else None,
+            schedule=self.recipe.schedule,
+            records=roster.records,
+            seed=seed,
+            releases=None,
+            protection=self.protection,
+        )
+
+    def half(self, number: int, data: ClientData, seed: bytes) -> LearningHalf:
+        """A site's half of the method."""
+        own = Own(number, self.network(number), data, 1000 * self.roster.terms.seed + number, _CPU)
+        setting = self.setting(seed)
+        self.method.check(setting, [own.model])
+        return self.method.client(setting, own)
+
+    def server_half(self, seed: bytes) -> RecordingHalf:
+        """The server's half of the method."""
+        setting, initial = self.setting(seed), self.network(0)
+        self.method.check(setting, [initial])
+        return self.method.server(setting, initial)
+
+    def client(
+        self, number: int, half: LearningHalf, sums: SumClient, file: StateFile | None
+    ) -> Client:
+        """A site's party."""
+        roster, noise = self.roster, self.protection.noise_terms
+        return Client(number, roster.session.id, roster.server, half, sums, noise, None, file)
+
+    def server(self, half: RecordingHalf, sums: SumServer, key: IdentityKey) -> Server:
+        """The server's party. key: ConfigurationError where the roster pins another."""
+        roster = self.roster
+        if key.public.raw != roster.identity:
+            raise ConfigurationError("identity", roster.name, "the roster pins another server")
+        numbers, noise = tuple(range(len(roster.sites))), self.protection.noise_terms
+        return Server(numbers, roster.session.id, key, half, sums, noise)
+
+
+def _method(roster: Roster) -> Any:  # noqa: ANN401 - any method
+    """Pooled heads in the place of Selective-FD under the record unit, as `simulate` does."""
+    terms = roster.terms
+    if terms.unit == "record":
+        if terms.method not in ("selective-fd", "heads"):
+            raise ConfigurationError("unit", terms.unit, "use it with heads")
+        if not math.isinf(terms.epsilon):
+            return pooled_heads(terms.epsilon)
+    kind = load_method(terms.method)
+    known = METHODS.get(terms.method)
+    return kind(terms.labels) if known is not None and known.labels else kind()
+
+
+def _protection(
+    roster: Roster, n_proxies: int, ledger: tuple[int, BudgetLedger] | None
+) -> Protection:
+    terms = roster.terms
+    if terms.unit == "none" or math.isinf(terms.epsilon):
+        return NoProtection()
+    unit = PooledRecordUnit(
+        terms.epsilon,
+        terms.delta,
+        records=roster.records,
+        n_proxies=n_proxies,
+        n_classes=len(roster.classes),
+        sums=sums_for(terms.epsilon),
+        ledgers=None if ledger is None else dict([ledger]),
+        session=roster.session.id,
+    )
+    unit.masked = True  # parties of a roster have masked sums, and no others
+    return unit

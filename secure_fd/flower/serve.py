@@ -1,0 +1,240 @@
+"""The server as processes of Flower: a SuperLink, and the ServerApp that `flwr run` starts in it.
+
+Nothing is installed at run time and nothing is reported to anybody. What Flower keeps is in a
+folder of this run alone, removed at the end; what the party must not forget is in its home.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.flower import keys
+from secure_fd.flower.roster import Roster, read
+
+APP: Final = Path(__file__).parent / "app"
+"""What `flwr run` takes."""
+JOURNAL: Final = "rounds.jsonl"
+"""In the server's home: what the ServerApp says of each round."""
+_START: Final = 120.0
+"""Seconds in which the SuperLink, then the ServerApp, must have begun."""
+_LOOK: Final = 0.2
+_LEAVE: Final = 5.0
+"""Seconds in which a process that was asked to end does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server runs: its home, its roster, the proxies, and the address it listens at."""
+
+    home: Path
+    roster: Path
+    proxies: Path
+    listen: str = "127.0.0.1"
+
+    @property
+    def scratch(self) -> Path:
+        """Flower's own folder."""
+        return self.home / "flower"
+
+    @property
+    def log(self) -> Path:
+        """What Flower's processes print."""
+        return self.home / "flower.log"
+
+
+def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
+    """Run what is left of a roster's rounds; whether they ended. tell: takes the journal's lines.
+
+    Raises ConfigurationError for a home or a roster that cannot be read, and a port that is taken;
+    LocalError where Flower does not start.
+    """
+    agreed = read(place.roster)
+    port = _port(agreed)
+    _check_free(place.listen, port)
+    seen = len(_lines(place.home))
+    shutil.rmtree(place.scratch, ignore_errors=True)
+    place.scratch.mkdir(mode=0o700)
+    try:
+        with _superlink(place, port):
+            _flwr_run(place, port)
+            for line in _journal(place.home, seen):
+                tell(line)
+                if line["event"] in ("ended", "failed"):
+                    return bool(line["event"] == "ended")
+        return False
+    finally:
+        for line in _lines(place.home)[seen:]:
+            if line["event"] == "begun":
+                _end_app(int(line["pid"]))
+        shutil.rmtree(place.scratch, ignore_errors=True)
+
+
+def _port(roster: Roster) -> int:
+    try:
+        return int(roster.address.rpartition(":")[2])
+    except ValueError as error:
+        raise ConfigurationError("address", roster.address, "use HOST:PORT") from error
+
+
+def _check_free(host: str, port: int) -> None:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except OSError as error:
+            raise ConfigurationError("address", f"{host}:{port}", "it is taken") from error
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """Of Flower's processes: no telemetry, no look for updates, no installation."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR")}
+    own = str(Path(sys.executable).parent)
+    return kept | {
+        "PATH": own + os.pathsep + os.environ.get("PATH", ""),
+        "FLWR_HOME": str(scratch),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    }
+
+
+def _program(name: str) -> str:
+    found = Path(sys.executable).parent / name
+    if not found.is_file():
+        allowed = 'install the extra: pip install "secure-fd[flower]"'
+        raise ConfigurationError("flwr", name, allowed)
+    return str(found)
+
+
+@contextmanager
+def _superlink(place: Place, port: int) -> Iterator[None]:
+    authority, certificate, key = keys.tls_files(place.home)
+    command = [
+        *(_program("flower-superlink"), "--host", place.listen, "--port", str(port)),
+        *("--isolation", "subprocess", "--disable-runtime-dependency-installation"),
+        *("--ssl-ca-certfile", str(authority), "--ssl-certfile", str(certificate)),
+        *("--ssl-keyfile", str(key)),
+    ]
+    with place.log.open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - Flower's program beside this Python
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment(place.scratch),
+            cwd=place.scratch,
+            process_group=0,
+        )
+    try:
+        _wait(process, port)
+        yield
+    finally:
+        _end(process)
+
+
+def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
+    until = time.monotonic() + _START
+    while time.monotonic() < until and process.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(_LOOK)
+    raise LocalError("Flower's SuperLink did not start: its log is flower.log in the home")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the SuperLink and what it started: all that is in its group."""
+    for number, patience in ((signal.SIGTERM, _LEAVE), (signal.SIGKILL, _LEAVE)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+        if not _group_lives(process.pid):
+            return
+
+
+def _end_app(pid: int) -> None:
+    """End the ServerApp, which Flower gives a session of its own. Its file stands any end."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not _lives(pid):
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        until = time.monotonic() + _LEAVE
+        while _lives(pid) and time.monotonic() < until:
+            time.sleep(_LOOK)
+
+
+def _group_lives(group: int) -> bool:
+    until = time.monotonic() + 2.0
+    while time.monotonic() < until:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _flwr_run(place: Place, port: int) -> None:
+    """What a user of Flower types, `flwr run APP`, against this SuperLink."""
+    authority = keys.tls_files(place.home)[0].resolve()
+    connection = f'address = "127.0.0.1:{port}"\nroot-certificates = {json.dumps(str(authority))}\n'
+    config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
+    (place.scratch / "config.toml").write_text(config)
+    paths = {"home": place.home, "roster": place.roster, "proxies": place.proxies}
+    given = " ".join(f"{name}={json.dumps(str(path.resolve()))}" for name, path in paths.items())
+    app = place.scratch / "app"
+    shutil.copytree(APP, app, ignore=shutil.ignore_patterns("__pycache__"))
+    with place.log.open("ab") as log:
+        ended = subprocess.run(  # noqa: S603 - Flower's program beside this Python
+            [_program("flwr"), "run", str(app), "here", "--run-config", given],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment(place.scratch),
+            cwd=place.scratch,
+            timeout=_START,
+            check=False,
+        )
+    if ended.returncode:
+        raise LocalError("flwr run failed: its log is flower.log in the home")
+
+
+def _lines(home: Path) -> list[dict[str, Any]]:
+    path = home / JOURNAL
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _journal(home: Path, seen: int) -> Iterator[dict[str, Any]]:
+    """New lines, until the process that writes them has ended."""
+    pid, until = 0, time.monotonic() + _START
+    while True:
+        alive = _lives(pid) if pid else time.monotonic() < until
+        for line in _lines(home)[seen:]:
+            seen += 1
+            pid = line.get("pid", pid)
+            yield line
+        if not alive:
+            return
+        time.sleep(_LOOK)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""The server's process over any courier: its files, its rounds, and a line in a journal for each.
+
+The journal is for operators: it has hashes of sums, and no sum, key or message.
+"""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from secure_fd.errors import ConfigurationError, SecureFDError
+from secure_fd.flower import keys
+from secure_fd.flower.loop import Courier, RoundOutcome, Rounds
+from secure_fd.flower.parties import Agreement
+from secure_fd.flower.records import proxies_in
+from secure_fd.flower.roster import Roster, read
+from secure_fd.flower.serve import JOURNAL
+from secure_fd.secagg.server import Server as SumServerMember
+from secure_fd.state import StateFile
+
+
+def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> None:
+    """Run what is left of a roster's rounds.
+
+    Raises ConfigurationError where the roster is not of this server, or the proxies are others.
+    """
+    note(home, {"event": "begun", "pid": os.getpid()})
+    try:
+        agreed = read(roster)
+        public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+        file = keys.open_state(home)
+        try:
+            rounds = rounds_of(Agreement.of(agreed, public), courier, file)
+            for outcome in rounds.run(rounds.planned):
+                note(home, {"event": "round"} | described(outcome))
+        finally:
+            file.close()
+    except SecureFDError as error:
+        note(home, {"event": "failed", "reason": str(error)})
+        raise
+    except BaseException as error:
+        note(home, {"event": "failed", "reason": type(error).__name__})
+        raise
+    note(home, {"event": "ended"})
+
+
+def rounds_of(agreement: Agreement, courier: Courier, file: StateFile) -> Rounds:
+    """The server's rounds over the files that its last process left."""
+    roster: Roster = agreement.roster
+    key = keys.identity_in(file)
+    if key.public.raw != roster.identity:
+        raise ConfigurationError("roster", roster.name, "it pins another server")
+    member = SumServerMember(
+        roster.session,
+        keys.agreement_in(file),
+        keep=lambda memory: file.write({"memory": memory}),
+        memory=file.read("memory"),
+    )
+    return Rounds(agreement, courier, key, member, file)
+
+
+def note(home: Path, line: dict[str, Any]) -> None:
+    """Add a line to the journal."""
+    with (home / JOURNAL).open("a") as out:
+        out.write(json.dumps(line) + "\n")
+
+
+def described(outcome: RoundOutcome) -> dict[str, Any]:
+    """A round as a line; seconds to the millisecond."""
+    clock = {k: round(v, 3) for k, v in asdict(outcome.clock).items()}
+    return asdict(outcome) | {"clock": clock}

@@ -1,0 +1,215 @@
+"""A participant across pushes, in one process: set-up first, then the client's rounds.
+
+A site reads bytes and gives bytes; which transport brought them it does not know. Everything that a
+later process of it must not forget is in its state file before an answer leaves. Round secrets,
+records and network are in this process alone; the network is saved after each push that trained it.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from secure_fd.aggregation.masked import MaskedClient
+from secure_fd.client import Client
+from secure_fd.cohort import Alone
+from secure_fd.crypto.primitives import IdentityKey, fields
+from secure_fd.data.federated import ClientData
+from secure_fd.errors import BudgetError, LocalError, PeerError
+from secure_fd.flower.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind
+from secure_fd.flower.parties import Agreement
+from secure_fd.methods.base import LearningHalf
+from secure_fd.secagg.client import Client as SumMember
+from secure_fd.state import StateFile
+
+log = logging.getLogger(__name__)
+_REFUSALS = (PeerError, LocalError, BudgetError)
+_HELLO = b"secure-fd site"
+CHALLENGE_BYTES = 32
+
+
+def hello_text(session: bytes, challenge: bytes, process: bytes) -> bytes:
+    """What a site signs to say which of the roster it is, to whoever asked with this challenge."""
+    return fields(_HELLO, session, challenge, process)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a site says of itself to its operator: nothing of records, keys or values."""
+
+    pushes: int = 0
+    refusals: int = 0
+    position: int = 0
+    training: float = 0.0
+    last: str = field(default="", repr=False)
+
+
+class Site:
+    """One participant.
+
+    folder: of its own files, where its network is saved; None saves none. Raises LocalError for a
+    state file of another session.
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        number: int,
+        identity: IdentityKey,
+        data: ClientData,
+        file: StateFile,
+        folder: Path | None = None,
+    ) -> None:
+        self.agreement, self.number, self.progress = agreement, number, Progress()
+        self._identity, self._data, self._file, self._folder = identity, data, file, folder
+        self._member = SumMember(
+            number,
+            identity,
+            agreement.roster.session,
+            keep=lambda memory: file.write({"memory": memory}),
+            memory=file.read("memory"),
+        )
+        self._sums = MaskedClient(self._member)
+        self._half: LearningHalf | None = None
+        self._client: Client | None = None
+        self._process = os.urandom(PROCESS_BYTES)
+        self._at = -1
+        self._train, self._begun, self.done = Alone(), False, False
+
+    def answer(self, data: bytes) -> bytes:
+        """Carry out one push. PeerError for bytes that are none; nothing is done then."""
+        arrived, push = time.monotonic(), Push.decode(data)
+        if push.at <= self._at:
+            return self._say(AnswerState.STALE, push, arrived, [])
+        self._at = push.at
+        self.progress.pushes += 1
+        sent: list[bytes] = []
+        state = AnswerState.DONE
+        try:
+            self._carry_out(push, sent)
+        except _REFUSALS as error:
+            state = AnswerState.REFUSED
+            self.progress.refusals += 1
+            self.progress.last = str(error)
+            log.warning("refused", extra={"reason": str(error), "push": push.kind.name})
+        return self._say(state, push, arrived, sent)
+
+    def _say(self, state: AnswerState, push: Push, arrived: float, parts: Sequence[bytes]) -> bytes:
+        self.progress.position = self._position
+        taken = time.monotonic() - arrived
+        position, process = self._position, self._process
+        return Answer(state, push.at, process, position, taken, tuple(parts)).encode()
+
+    @property
+    def _position(self) -> int:
+        return 0 if self._client is None else self._client.position
+
+    def _carry_out(self, push: Push, sent: list[bytes]) -> None:
+        """Answers are put into `sent` as they are made, so that a refusal leaves earlier ones."""
+        match push.kind:
+            case PushKind.HELLO:
+                sent.extend(self._hello(push.parts))
+            case PushKind.JOIN:
+                self._join(sent)
+            case PushKind.BEGIN:
+                self._begin(sent)
+            case PushKind.ALONE:
+                self._go(self._party().alone, sent)
+            case PushKind.CARRY | PushKind.END:
+                self._carry(push.parts, sent)
+                self.done = push.kind is PushKind.END
+
+    def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
+        """Number, whether it is enrolled, broadcasts that it has read, and a signature."""
+        if len(parts) != 1 or len(parts[0]) != CHALLENGE_BYTES:
+            raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
+        if self._client is None and self._member.enrolled:
+            self._open()
+        session = self.agreement.roster.session.id
+        signed = self._identity.sign(hello_text(session, parts[0], self._process))
+        number, enrolled = self.number.to_bytes(4, "big"), bytes([self._member.enrolled])
+        return [number, enrolled, signed]
+
+    def _join(self, sent: list[bytes]) -> None:
+        if self._member.enrolled:
+            raise PeerError("the server asks for a set-up that was made")
+        self._sums = MaskedClient(self._member)
+        sent.extend(self._sums.start())
+
+    def _open(self) -> Client:
+        """The client and its half, once the set-up has agreed on a seed."""
+        seed = self._file.read("seed")
+        if seed is None:
+            seed = self._member.group.seed
+            self._file.write({"seed": seed})
+        self._half = self.agreement.half(self.number, self._data, seed)
+        self._client = self.agreement.client(self.number, self._half, self._sums, self._file)
+        return self._client
+
+    def _begin(self, sent: list[bytes]) -> None:
+        """Learn alone; then take over the network that an earlier process saved."""
+        if not self._member.enrolled:
+            raise PeerError("the server begins before a set-up was made")
+        client = self._client or self._open()
+        if self._begun:  # it is another life of the server that asks
+            return
+        self._begun = True
+        self._go(client.start, sent)
+        if self._network_file is not None and self._network_file.exists():
+            self._model.load_state_dict(torch.load(self._network_file, weights_only=True))
+
+    def _party(self) -> Client:
+        if self._client is None:
+            raise PeerError("a message came before the session began")
+        return self._client
+
+    def _carry(self, parts: Sequence[bytes], sent: list[bytes]) -> None:
+        for data in parts:
+            if self._client is None:
+                sent.extend(self._sums.receive(data))
+            else:
+                client = self._client
+                self._go(partial(client.receive, data), sent)
+
+    def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
+        """Let the client go on, and run the training that is due."""
+        client = self._party()
+        sent.extend(step())
+        trained = client.work is not None
+        while client.work is not None:
+            begun = time.monotonic()
+            self._train([client.work])
+            self.progress.training += time.monotonic() - begun
+            sent.extend(client.resume())
+        if trained:
+            self._save()
+
+    @property
+    def _model(self) -> torch.nn.Module:
+        if self._half is None:
+            raise LocalError("there is no network before the session began")
+        return self._half.learner.model
+
+    @property
+    def _network_file(self) -> Path | None:
+        return None if self._folder is None else self._folder / "network.pt"
+
+    def _save(self) -> None:
+        """Replace the saved network whole, so that a crash leaves the old one or the new one."""
+        path = self._network_file
+        if path is not None:
+            new = path.with_suffix(".new")
+            torch.save(self._model.state_dict(), new)
+            new.replace(path)
+
+    @property
+    def half(self) -> LearningHalf:
+        """The method's half; LocalError before the session began."""
+        if self._half is None:
+            raise LocalError("there is no half before the session began")
+        return self._half

@@ -1,0 +1,51 @@
+"""Three sites and a server of Flower as processes on loopback: `flwr run`, two commands a site."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.flower_processes import SITES, Federation, federation
+
+pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """A federation whose two rounds are over."""
+    with federation(tmp_path_factory.mktemp("run") / "f", "--rounds", "2") as made:
+        for name in (*SITES, "server"):
+            made.start(name)
+        assert made.wait("server") == 0, made.log("server")
+        assert [made.wait(name, 60) for name in SITES] == [0, 0, 0]
+    return made
+
+
+def test_every_round_has_the_sums_of_all_sites(ended: Federation) -> None:
+    rounds = ended.rounds()
+    assert [one["index"] for one in rounds] == [0, 1]
+    assert [one["why"] for one in rounds] == ["", ""], rounds
+    assert all(survivors == [0, 1, 2] for one in rounds for survivors in one["survivors"])
+    assert rounds[1]["clock"]["stages"] == 2  # in steady state
+    assert ended.journal()[-1] == {"event": "ended"}
+
+
+def test_each_site_has_a_network_of_its_own(ended: Federation) -> None:
+    networks = {(ended.folder / name / "home" / "network.pt").read_bytes() for name in SITES}
+    assert len(networks) == len(SITES)
+
+
+def test_nothing_of_flower_is_left(ended: Federation) -> None:
+    assert not (ended.folder / "server" / "flower").exists()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes()
+        except OSError:
+            continue
+        assert str(ended.folder).encode() not in line, line
+
+
+def test_logs_are_lines_of_named_fields(ended: Federation) -> None:
+    """No bytes of a message, and nothing as long as a key in hexadecimal, are in a site's log."""
+    for name in SITES:
+        assert not re.search(r"[0-9a-f]{32}", ended.log(name))

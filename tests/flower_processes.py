@@ -1,0 +1,103 @@
+"""Real processes of a federation on loopback, all of them ended by whoever started them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SITES = ("north", "south", "west")
+
+
+def free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+def environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FLWR")}
+    return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+class Federation:
+    """The example's three sites and their server below a folder."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder, self.port = folder, free_port()
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        script = ROOT / "examples" / "hospitals" / "prepare.py"
+        address = ("--small", "--address", f"127.0.0.1:{self.port}")
+        subprocess.run(  # noqa: S603 - our own script
+            [sys.executable, str(script), str(folder), *address, *options],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=120,
+        )
+
+    def start(self, name: str) -> None:
+        """The server, or a site by its name."""
+        place = self.folder / name
+        roster = ("--roster", str(self.folder / "roster.toml"))
+        if name == "server":
+            command = ["serve", *roster, "--home", str(place)]
+        else:
+            own = ("--home", str(place / "home"), "--data", str(place / "records"))
+            command = ["join", *roster, *own]
+        with (place / "log").open("ab") as log:
+            self.running[name] = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-m", "secure_fd", *command],
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def wait(self, name: str, seconds: float = 240) -> int:
+        return self.running[name].wait(seconds)
+
+    def journal(self) -> list[dict[str, Any]]:
+        path = self.folder / "server" / "rounds.jsonl"
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def rounds(self) -> list[dict[str, Any]]:
+        return [line for line in self.journal() if line["event"] == "round"]
+
+    def until(self, found: Callable[[], bool], seconds: float = 240) -> None:
+        end = time.monotonic() + seconds
+        while not found():
+            assert time.monotonic() < end, self.log("server")
+            time.sleep(0.1)
+
+    def log(self, name: str) -> str:
+        return (self.folder / name / "log").read_text()
+
+    def end(self) -> None:
+        """First as a user does, then for good; the server takes its own processes with it."""
+        for number in (signal.SIGCONT, signal.SIGTERM):
+            for process in self.running.values():
+                if process.poll() is None:
+                    process.send_signal(number)
+        for process in self.running.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextmanager
+def federation(folder: Path, *options: str) -> Iterator[Federation]:
+    made = Federation(folder, *options)
+    try:
+        yield made
+    finally:
+        made.end()

@@ -1,0 +1,104 @@
+"""Processes that die, sleep and come back, in one federation of four sites on loopback.
+
+It takes minutes: `make test-long` runs it.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from secure_fd.flower import keys
+from tests.flower_processes import Federation, federation
+
+pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
+pytestmark = pytest.mark.skipif(
+    "SECURE_FD_PROCESSES" not in os.environ, reason="takes minutes: make test-long"
+)
+
+SITES = ("north", "south", "west", "east")
+ROUNDS = 9
+
+
+def _wait(made: Federation, rounds: int) -> dict[str, Any]:
+    """The newest of so many rounds."""
+    made.until(lambda: len(made.rounds()) >= rounds)
+    return made.rounds()[-1]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A run in which each thing goes wrong once."""
+    options = ("--sites", "4", "--rounds", str(ROUNDS), "--deadline", "40")
+    folder = tmp_path_factory.mktemp("faults") / "f"
+    with federation(folder, *options) as made:
+        for name in (*SITES, "server"):
+            made.start(name)
+        _wait(made, 1)
+        made.running["north"].send_signal(signal.SIGKILL)
+        made.wait("north")
+        made.start("north")
+        _wait(made, 3)
+        made.running["south"].send_signal(signal.SIGSTOP)
+        seen = len(made.rounds())
+        made.until(lambda: any(1 in one["silent"] for one in made.rounds()[seen:]))
+        made.running["south"].send_signal(signal.SIGCONT)
+        seen = len(made.rounds())
+        _wait(made, seen + 1)
+        made.running["server"].send_signal(signal.SIGTERM)
+        made.wait("server")
+        made.start("server")
+        assert made.wait("server", 400) == 0, made.log("server")
+        assert [made.wait(name, 120) for name in SITES] == [0] * len(SITES)
+        yield made
+
+
+def test_all_rounds_are_accounted_for(story: Federation) -> None:
+    """Each begins once; one that was open when the server ended has no line and is void."""
+    indices = [one["index"] for one in story.rounds()]
+    assert indices == sorted(set(indices))
+    assert indices[-1] == ROUNDS - 1
+    assert len(indices) >= ROUNDS - 1
+    assert all(one["void"] or one["survivors"] for one in story.rounds())
+
+
+def test_sums_are_of_those_who_were_there(story: Federation) -> None:
+    everyone = [0, 1, 2, 3]
+    full = [one for one in story.rounds() if all(s == everyone for s in one["survivors"])]
+    assert len([one for one in full if not one["void"]]) >= 3
+    for one in story.rounds():
+        for survivors in one["survivors"]:
+            assert set(survivors) <= set(everyone)
+            assert len(survivors) >= 3
+
+
+def test_sites_that_were_away_came_back(story: Federation) -> None:
+    last = story.rounds()[-1]
+    assert not last["void"]
+    assert last["survivors"][-1] == [0, 1, 2, 3]
+
+
+def test_the_network_of_a_killed_site_is_not_lost(story: Federation) -> None:
+    assert (story.folder / "north" / "home" / "network.pt").stat().st_size > 1000
+
+
+def test_no_secret_is_in_a_file_or_log_but_its_own(story: Federation) -> None:
+    """The canaries are the parties' real keys; the twin is the file that must have each."""
+    files = [path for path in story.folder.rglob("*") if path.is_file()]
+    for home in (story.folder / "server", *(story.folder / name / "home" for name in SITES)):
+        state = keys.open_state(home)
+        secret = state.read("identity")
+        state.close()
+        assert secret is not None
+        holders = {path for path in files if _holds(path, secret)}
+        assert holders <= {home / "state", home / "state-wal"}
+        assert holders
+
+
+def _holds(path: Path, secret: bytes) -> bool:
+    data = path.read_bytes()
+    return secret in data or re.search(secret.hex().encode(), data, re.IGNORECASE) is not None

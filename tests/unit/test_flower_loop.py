@@ -1,0 +1,85 @@
+"""The parties over a courier of pushes: rounds, a site that is away, a new process, a tamperer."""
+
+from pathlib import Path
+
+import pytest
+
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.flower.roster import Terms
+from secure_fd.recipes import Sizes
+from tests.flower_federation import Courier, World
+
+ROUNDS = 2
+EVERYONE = (0, 1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def data() -> FederatedData:
+    sizes = Sizes(proxies=40, test=10, held_out=4, local=24)
+    return federate(load("digits"), parse_split("iid"), len(EVERYONE), seed=0, sizes=sizes)
+
+
+@pytest.fixture
+def world(data: FederatedData, tmp_path: Path) -> World:
+    return World(data, tmp_path, Terms(image_set="digits", rounds=ROUNDS, deadline=5))
+
+
+def test_rounds_end_with_the_sums_of_all_sites(world: World) -> None:
+    outcomes = list(world.serve(Courier(world)).run(ROUNDS))
+    assert [one.index for one in outcomes] == list(range(ROUNDS))
+    assert not any(one.void or one.refused or one.silent for one in outcomes)
+    assert all(set(one.survivors) == {EVERYONE} for one in outcomes)
+    assert outcomes[1].clock.stages == 2  # in steady state
+    assert outcomes[0].sums != outcomes[1].sums
+    assert all(site.done for site in world.sites.values())
+
+
+def test_a_site_that_is_away_is_silent_and_comes_back(world: World) -> None:
+    courier = Courier(world)
+    rounds = world.serve(courier)
+    played = rounds.run(3)
+    first = next(played)
+    courier.away = {3}
+    second = next(played)
+    courier.away = set()
+    third = next(played)
+    assert [set(one.survivors) for one in (first, second, third)] == [
+        {EVERYONE},
+        {EVERYONE[:3]},
+        {EVERYONE},
+    ]
+
+
+def test_a_new_process_of_a_site_goes_on_from_its_file(world: World) -> None:
+    played = world.serve(Courier(world)).run(ROUNDS)
+    next(played)
+    before = world.sites[1]
+    after = world.start(1)
+    second = next(played)
+    assert after is not before
+    assert not second.void
+
+
+class Tampering(Courier):
+    """A relay that flips a bit of what one site answers to a round's stages."""
+
+    begun = False
+
+    def carried(self, k: int, data: bytes) -> bytes:
+        answer = super().carried(k, data)
+        if not (self.begun and k == 2 and len(answer) > 1000):
+            return answer
+        return answer[:-40] + bytes([answer[-40] ^ 1]) + answer[-39:]
+
+
+def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(world: World) -> None:
+    courier = Tampering(world)
+    played = world.serve(courier).run(3)
+    twin = next(played)
+    courier.begun = True
+    changed = next(played)
+    assert 2 not in twin.refused
+    assert 2 in changed.refused
+    assert changed.void or set(changed.survivors) == {(0, 1, 3)}
