@@ -239,10 +239,13 @@ def test_twin_without_that_check_the_liar_ends_the_round(monkeypatch: pytest.Mon
         cast.run(unreadable(cast))
 
 
-def test_a_seal_that_does_not_open_costs_its_sender() -> None:
+@pytest.mark.parametrize("public", [None, bytes(32)], ids=["altered", "low order"])
+def test_a_seal_that_does_not_open_costs_its_sender(public: bytes | None) -> None:
     cast = Cast()
     report = cast.read(cast.lie(rows(1)))
-    lied = cast.resigned(report, sealed=report.about.sealed[:-1] + b"?")
+    sealed = report.about.sealed
+    changed = sealed[:-1] + bytes([sealed[-1] ^ 1]) if public is None else public + sealed[32:]
+    lied = cast.resigned(report, sealed=changed)
     assert cast.run(lied).total.tolist() == others()
     assert "helper cannot open" in cast.leader.refused[LIAR]
 

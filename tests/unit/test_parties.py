@@ -13,6 +13,7 @@ from examples.own_method import Majority
 from secure_fd.aggregation.base import PlainSum
 from secure_fd.aggregation.homomorphic import HomomorphicSum
 from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
+from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.broadcasts import Listener, Teller
 from secure_fd.client import Client
 from secure_fd.cohort import Alone
@@ -158,9 +159,9 @@ def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them() -> 
     assert all(client.half.heard == b"\x04" for client in clients.values())  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("kind", [PlainSum, MaskedSum, HomomorphicSum])
+@pytest.mark.parametrize("kind", [PlainSum, MaskedSum, HomomorphicSum, Prio3Sum])
 def test_every_sum_carries_every_kind_of_method(
-    digits: FederatedData, kind: type[PlainSum | MaskedSum | HomomorphicSum]
+    digits: FederatedData, kind: type[PlainSum | MaskedSum | HomomorphicSum | Prio3Sum]
 ) -> None:
     clear = run(federation(digits), rounds=2)
     made = run(federation(digits, aggregation=kind(4)), rounds=2)
