@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, normalize
 
 from attacks.base import FloatArray, Labelled
-from attacks.fit import network
+from attacks.fit import network, on_device
 from attacks.peers import PeerAttack, Signals
 from attacks.view import Capability, Public, View
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
@@ -108,16 +108,22 @@ def _alignment(
 ) -> FloatArray:
     """[K, N] cosines of each candidate's gradient at `start` with directions [K, m]."""
     model = network(public, torch.from_numpy(start.copy()))
+    with on_device(model) as on:
+        return _along(model, candidates, directions.to(on), max(1, _HELD // len(start)))
+
+
+def _along(model: nn.Module, candidates: Labelled, directions: Tensor, at_once: int) -> FloatArray:
+    """Where model and directions are, so many candidates at once."""
     by_record = vmap(grad(_loss_of(model)), in_dims=(None, 0, 0))
     weights = {name: p.detach() for name, p in model.named_parameters()}
     parts = []
-    at_once = max(1, _HELD // len(start))
     for chunk in torch.split(torch.arange(len(candidates)), at_once):
         some = candidates.take(chunk)
-        found = by_record(weights, some.images, some.labels)
+        images, labels = (side.to(directions.device) for side in (some.images, some.labels))
+        found = by_record(weights, images, labels)
         flat = torch.cat([g.flatten(1) for g in found.values()], dim=1)
         parts.append(directions @ normalize(flat, dim=1).T)
-    return np.asarray(torch.cat(parts, dim=1).double().numpy())
+    return np.asarray(torch.cat(parts, dim=1).double().cpu().numpy())
 
 
 def _loss_of(model: nn.Module) -> Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]:

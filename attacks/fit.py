@@ -1,6 +1,7 @@
 """Networks as an attacker trains them: hard or soft targets, students, evaluators; seeded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from attacks.base import substream
 from attacks.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.models import flatten, load_flat
+from secure_fd.training import default_device
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""
@@ -29,25 +31,62 @@ class Fit:
 QUICK = Fit(epochs=8)
 
 
-def fit(factory: Factory, images: Tensor, targets: Tensor, settings: Fit, seed: int) -> nn.Module:
-    """A fresh network trained by cross-entropy, in evaluation mode.
+@contextmanager
+def on_device(*models: nn.Module, device: torch.device | None = None) -> Iterator[torch.device]:
+    """Inside, models are on a device, by default a GPU where there is one; after, where they were.
 
-    images: [N, 1, H, W]. targets: class ids [N], or distributions [N, C].
+    >>> layer = nn.Linear(1, 1)
+    >>> with on_device(layer, device=torch.device("cpu")) as chosen:
+    ...     str(chosen)
+    'cpu'
+    """
+    chosen = default_device() if device is None else device
+    homes = [device_of(model) for model in models]
+    for model in models:
+        model.to(chosen)
+    try:
+        yield chosen
+    finally:
+        for model, home in zip(models, homes, strict=True):
+            model.to(home)
+
+
+def _forked(device: torch.device) -> AbstractContextManager[None]:
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model's parameters are; the CPU for one without any."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def fit(
+    factory: Factory,
+    images: Tensor,
+    targets: Tensor,
+    settings: Fit,
+    seed: int,
+    device: torch.device | None = None,
+) -> nn.Module:
+    """A fresh network trained by cross-entropy, in evaluation mode and on the CPU.
+
+    images: [N, 1, H, W]. targets: class ids [N], or distributions [N, C]. device: where it trains,
+    by default a GPU where there is one.
     """
     if len(images) != len(targets) or len(images) == 0:
         raise LocalError(f"training needs a target an image, not {len(targets)} for {len(images)}")
     model = factory(substream(seed, "initial weights"))
     optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate)
     shuffle = torch.Generator().manual_seed(substream(seed, "batches"))
-    # Dropout draws from the global generator: fork it, so that callers keep theirs.
-    with torch.random.fork_rng(devices=[]):
+    # Dropout draws from the global generators: fork them, so that callers keep theirs.
+    with on_device(model, device=device) as on, _forked(on):
         torch.manual_seed(substream(seed, "dropout"))
         model.train()
         for _ in range(settings.epochs):
             order = torch.randperm(len(images), generator=shuffle)
             for batch in torch.split(order, settings.batch):
                 optimizer.zero_grad()
-                loss = cross_entropy(model(images[batch]), targets[batch])
+                loss = cross_entropy(model(images[batch].to(on)), targets[batch].to(on))
                 torch.autograd.backward(loss)
                 optimizer.step()
     return model.eval()
@@ -70,9 +109,10 @@ def network(public: Public, parameters: Tensor) -> nn.Module:
 
 @torch.no_grad()
 def predict(model: nn.Module, images: Tensor) -> Tensor:
-    """Logits [N, C] of images [N, 1, H, W], in evaluation mode."""
+    """Logits [N, C] of images [N, 1, H, W], in evaluation mode, by the model where it is."""
     model.eval()
-    return torch.cat([model(batch) for batch in torch.split(images, 1024)])
+    on = device_of(model)
+    return torch.cat([model(batch.to(on)).cpu() for batch in torch.split(images, 1024)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +179,7 @@ class HiddenFeatures:
             predict(self.model, images)
         finally:
             hook.remove()
-        return torch.cat(seen)
+        return torch.cat(seen).cpu()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

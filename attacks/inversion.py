@@ -27,7 +27,16 @@ from attacks.base import (
     require_disjoint,
     substream,
 )
-from attacks.fit import Chooser, Fit, HiddenFeatures, distil_student, fit, label_function, network
+from attacks.fit import (
+    Chooser,
+    Fit,
+    HiddenFeatures,
+    distil_student,
+    fit,
+    label_function,
+    network,
+    on_device,
+)
 from attacks.images import (
     Features,
     Originals,
@@ -88,10 +97,13 @@ def invert(
     labels = wanted.repeat_interleave(settings.restarts)
     random = torch.Generator().manual_seed(seed)
     start = torch.randn(len(labels), prior.settings.latent, generator=random).clamp(-1, 1)
-    z = _descend(target, prior, start, labels, settings)
-    with torch.no_grad():
-        images = prior.generator(z)
-        losses = cross_entropy(target(images), labels, reduction="none")
+    with on_device(target, prior.generator, prior.critic) as on:
+        there = labels.to(on)
+        z = _descend(target, prior, start.to(on), there, settings)
+        with torch.no_grad():
+            images = prior.generator(z)
+            losses = cross_entropy(target(images), there, reduction="none").cpu()
+        images = images.cpu()
     best = losses.view(-1, settings.restarts).argmin(dim=1)
     picks = torch.arange(len(wanted)) * settings.restarts + best
     return Images(images[picks], wanted)

@@ -41,6 +41,16 @@ class ProbeSettings:
             raise ConfigurationError("samples", self.samples, "use 1 or more, and so of starts")
 
 
+QUICK = ProbeSettings(
+    rotation=3,
+    sigmas=(0.3,),
+    samples=2,
+    boundary=HopSkipJump(budget=25, evaluations=6, halvings=2),
+    starts=60,
+)
+"""Half the queries: all four probes, the distance by one step."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ShadowedLabels(ShadowAttack):
     """Four label-only probes (Choquette-Choo et al. 2021), calibrated on whole shadow runs.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.base import seeded, substream
+from attacks.fit import device_of, on_device
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 SMALLEST_SIDE = 16
@@ -154,12 +155,13 @@ def train_prior(
         )
     trainer = _Trainer(images, settings, seed)
     total = settings.critic_batches(len(images))
-    for done, picks in enumerate(islice(trainer.batches(), total), start=1):
-        trainer.step_critic(picks)
-        if done % settings.critic_steps == 0:
-            trainer.step_generator()
-            if progress is not None:
-                progress(done / total)
+    with on_device(trainer.generator, trainer.critic):
+        for done, picks in enumerate(islice(trainer.batches(), total), start=1):
+            trainer.step_critic(picks)
+            if done % settings.critic_steps == 0:
+                trainer.step_generator()
+                if progress is not None:
+                    progress(done / total)
     for trained in (trainer.generator, trainer.critic):
         trained.zero_grad()
         trained.requires_grad_(False).eval()
@@ -193,12 +195,12 @@ class _Trainer:
     def step_critic(self, picks: Tensor) -> None:
         """Raise realism of public images over generated ones, with slope one between them."""
         n = len(picks)
-        real = self._images[picks]
+        real = self._images[picks].to(device_of(self.critic))
         with torch.no_grad():
             fake = self.generator(self._codes(n))
         judged = self.critic(torch.cat([fake, real]))
         loss = judged[:n].mean() - judged[n:].mean()
-        share = torch.rand(n, 1, 1, 1, generator=self._random)
+        share = torch.rand(n, 1, 1, 1, generator=self._random).to(real.device)
         loss = loss + self._settings.penalty * slope_penalty(self.critic, real, fake, share)
         self._of_critic.zero_grad()
         loss.backward()
@@ -212,7 +214,8 @@ class _Trainer:
         self._of_generator.step()
 
     def _codes(self, n: int) -> Tensor:
-        return torch.randn(n, self._settings.latent, generator=self._random)
+        codes = torch.randn(n, self._settings.latent, generator=self._random)
+        return codes.to(device_of(self.generator))
 
 
 def slope_penalty(critic: nn.Module, real: Tensor, fake: Tensor, share: Tensor) -> Tensor:

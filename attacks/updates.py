@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cosine_similarity, cross_entropy, softmax
 
 from attacks.base import FloatArray, Labelled
-from attacks.fit import network, predict
+from attacks.fit import network, on_device, predict
 from attacks.view import Capability, Public, View
 from attacks.votes import read_unmasked
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
@@ -502,8 +502,11 @@ def search(
     noise = torch.Generator().manual_seed(seed)
     guess = black + class_means(public)[asked] * (white - black)
     given = guess + settings.spread * torch.randn(guess.shape, generator=noise)
-    mismatch = Mismatch(model, asked, wanted, recipe, black, white, settings.tv)
-    found, losses = _minimise(mismatch, given, settings)
+    with on_device(model) as on:
+        there = (each.to(on) for each in (asked, wanted, black, white))
+        asked, wanted, black, white = there
+        mismatch = Mismatch(model, asked, wanted, recipe, black, white, settings.tv)
+        found, losses = (made.cpu() for made in _minimise(mismatch, given.to(on), settings))
     best = losses.view(len(updates), -1).argmin(dim=1)
     return found.view(len(updates), settings.restarts, *found.shape[1:])[
         torch.arange(len(updates)), best

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import fit, label_only
+from attacks import fit, label_only, label_shadows
 from attacks.base import (
     AttackResult,
     BoolArray,
@@ -25,7 +25,7 @@ from attacks.base import (
 )
 from attacks.fit import label_function
 from attacks.label_only import LabelAttack, LabelOnlySettings
-from attacks.label_shadows import ShadowedLabels
+from attacks.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership import (
     RMIA,
     Game,
@@ -507,7 +507,8 @@ def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
         for variant in zip(*prepared.label_only, strict=True)
     }
     uploads = [UploadLiRA(own, k) for k, own in candidates]
-    asked = [ShadowedLabels.prepare(prepared.public, own, k) for k, own in candidates]
+    probes = label_shadows.QUICK if turn.job.quick else ProbeSettings()
+    asked = [ShadowedLabels.prepare(prepared.public, own, k, probes) for k, own in candidates]
     student = StudentLiRA(prepared.game.pool.candidates, training=fit.QUICK)
     return {
         **shadows,

@@ -1,0 +1,79 @@
+"""Attackers compute where the model is: on the meta device, which refuses tensors of another one.
+
+It has shapes and no numbers. So what stays there is checked whole, and what must come back to the
+CPU gets as far as the copy, whose NotImplementedError is not the RuntimeError of mixed devices.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+from attacks import fedmia, inversion, updates
+from attacks import prior as priors
+from attacks.base import Labelled
+from attacks.fit import QUICK, device_of, fit, on_device, predict
+from attacks.updates import Mismatch, Recipe, Search
+from secure_fd import models
+
+META = torch.device("meta")
+IMAGES, LABELS = torch.rand(4, 1, 28, 28), torch.zeros(4, dtype=torch.int64)
+
+
+def shared(seed: int = 0) -> nn.Module:
+    return models.build(models.SHARED, 10, seed)
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters())
+
+
+def test_models_are_back_where_they_were() -> None:
+    model = shared()
+    with pytest.raises(ZeroDivisionError), on_device(model, device=torch.device("cpu")) as on:
+        assert on == torch.device("cpu") == device_of(model)
+        raise ZeroDivisionError
+    assert device_of(model) == torch.device("cpu")
+    assert device_of(nn.Flatten()) == torch.device("cpu")
+
+
+def test_mixed_devices_are_refused_in_another_way() -> None:
+    with pytest.raises(RuntimeError, match="device") as mixed:
+        shared().to(META)(IMAGES)
+    assert not isinstance(mixed.value, NotImplementedError)
+
+
+def test_training_and_answers_use_the_models_device() -> None:
+    with pytest.raises(NotImplementedError, match="meta"):
+        fit(shared, IMAGES, LABELS, QUICK, 0, device=META)
+    with pytest.raises(NotImplementedError, match="meta"):
+        predict(shared().to(META), IMAGES)
+
+
+def test_gradients_of_candidates_are_taken_there() -> None:
+    model = shared().to(META)
+    along = torch.rand(3, parameters(model), device=META)
+    with pytest.raises(NotImplementedError, match="meta"):
+        fedmia._along(model, Labelled(IMAGES, LABELS), along, 2)
+
+
+def test_searches_stay_there() -> None:
+    model, black = shared().to(META), torch.zeros(1, 1, 1, device=META)
+    wanted, asked = torch.rand(2, parameters(model), device=META), LABELS[:2, None].to(META)
+    apart = Mismatch(model, asked, wanted, Recipe(batch=1), black, black + 1, 0.02)
+    start = torch.rand(2, 1, 1, 28, 28, device=META)
+    found, losses = updates._minimise(apart, start, Search(iterations=2, restarts=1))
+    assert found.device == losses.device == META
+    sizes = priors.QUICK_PRIOR
+    made = priors.Generator(sizes, 28, 1).to(META), priors.Critic(sizes, 28, 1).to(META)
+    codes = torch.rand(4, sizes.latent, device=META)
+    steps = inversion.InversionSettings(steps=2)
+    there = inversion._descend(model, priors.Prior(sizes, *made), codes, LABELS.to(META), steps)
+    assert there.device == META
+
+
+def test_the_prior_learns_there() -> None:
+    trainer = priors._Trainer(torch.rand(40, 1, 28, 28), priors.QUICK_PRIOR, 0)
+    for model in (trainer.generator, trainer.critic):
+        model.to(META)
+    trainer.step_critic(torch.arange(16))
+    trainer.step_generator()
