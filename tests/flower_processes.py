@@ -43,18 +43,19 @@ class Federation:
             timeout=120,
         )
 
-    def start(self, name: str) -> None:
-        """The server, or a site by its name."""
-        place = self.folder / name
+    def start(self, name: str, *, relay: Path | None = None) -> None:
+        """The server, or a site by its name. relay: the file that makes its relay tamper."""
+        place, program = self.folder / name, ("-m", "secure_fd", "join")
+        if relay is not None:
+            program = (str(ROOT / "tests" / "flower_relay.py"), str(relay))
         roster = ("--roster", str(self.folder / "roster.toml"))
         if name == "server":
-            command = ["serve", *roster, "--home", str(place)]
+            command = ["-m", "secure_fd", "serve", *roster]
         else:
-            own = ("--home", str(place / "home"), "--data", str(place / "records"))
-            command = ["join", *roster, *own]
+            command = [*program, *roster, "--data", str(place / "records")]
         with (place / "log").open("ab") as log:
             self.running[name] = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", "secure_fd", *command],
+                [sys.executable, *command],
                 env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

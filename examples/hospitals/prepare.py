@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="few records, for a test")
     parser.add_argument("--sites", type=int, default=3, choices=(3, 4))
     known, more = parser.parse_known_args()
-    sizes = Sizes(20, 20, 4, local=24) if known.small else Sizes(40, 30, 5)
+    sizes = Sizes(20, 20, 4, local=100) if known.small else Sizes(40, 30, 5)
     prepare(known.folder, SITES[: known.sites], known.address, sizes, tuple(more))
 
 

@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
+from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.roster import Terms
+from secure_fd.flower.site import CHALLENGE_BYTES
 from secure_fd.recipes import Sizes
+from secure_fd.state import StateFile
 from tests.flower_federation import Courier, World
 
 ROUNDS = 2
@@ -17,7 +21,7 @@ EVERYONE = (0, 1, 2, 3)
 
 @pytest.fixture(scope="module")
 def data() -> FederatedData:
-    sizes = Sizes(proxies=40, test=10, held_out=4, local=24)
+    sizes = Sizes(proxies=40, test=10, held_out=4, local=100)
     return federate(load("digits"), parse_split("iid"), len(EVERYONE), seed=0, sizes=sizes)
 
 
@@ -27,7 +31,10 @@ def world(data: FederatedData, tmp_path: Path) -> World:
 
 
 def test_rounds_end_with_the_sums_of_all_sites(world: World) -> None:
-    outcomes = list(world.serve(Courier(world)).run(ROUNDS))
+    rounds = world.serve(Courier(world))
+    outcomes = list(rounds.run(ROUNDS))
+    assert rounds.party is not None and rounds.party.last is not None
+    assert np.count_nonzero(rounds.party.last.total) > 50  # votes, and not abstentions alone
     assert [one.index for one in outcomes] == list(range(ROUNDS))
     assert not any(one.void or one.refused or one.silent for one in outcomes)
     assert all(set(one.survivors) == {EVERYONE} for one in outcomes)
@@ -83,3 +90,38 @@ def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(world: World) 
     assert 2 not in twin.refused
     assert 2 in changed.refused
     assert changed.void or set(changed.survivors) == {(0, 1, 3)}
+
+
+def test_a_new_process_of_the_server_goes_on_after_the_last_round(world: World) -> None:
+    """It has what sums said, not what came with the inputs for the next one: that one is void."""
+    courier = Courier(world)
+    first = next(iter(world.serve(courier).run(3)))
+    second, third = world.serve(courier).run(3)
+    assert [one.index for one in (first, second, third)] == [0, 1, 2]
+    assert second.void
+    assert set(third.survivors) == {EVERYONE}
+    assert not {*first.sums} & {*third.sums}
+
+
+def test_a_site_that_lost_its_state_takes_part_no_more(world: World) -> None:
+    """Its sums might be asked of it again; the twin, with its file, is in the test above it."""
+    played = world.serve(Courier(world)).run(ROUNDS)
+    next(played)
+    world.files.pop(1).close()
+    (world.folder / "site1").unlink()
+    StateFile.create(world.folder / "site1").close()
+    world.start(1)
+    second = next(played)
+    assert set(second.survivors) == {(0, 2, 3)}
+
+
+def test_a_push_that_came_before_is_not_carried_out_again(world: World) -> None:
+    site = world.sites[0]
+    push = Push(PushKind.HELLO, 7, (bytes(CHALLENGE_BYTES),))
+    first = Answer.decode(site.answer(push.encode()))
+    again = Answer.decode(site.answer(push.encode()))
+    older = Answer.decode(site.answer(Push(PushKind.JOIN, 6).encode()))
+    newer = Answer.decode(site.answer(Push(PushKind.HELLO, 8, push.parts).encode()))
+    states = [one.state for one in (first, again, older, newer)]
+    assert states == [AnswerState.DONE, AnswerState.STALE, AnswerState.STALE, AnswerState.DONE]
+    assert again.parts == older.parts == ()
