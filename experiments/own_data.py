@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
+from inspect import signature
 
 from experiments.rows import OwnData, working_folder
 from secure_fd.data.federated import FederatedData
@@ -43,11 +44,13 @@ def _made(factory: str, seed: int) -> FederatedData:
     module, _, name = factory.partition(":")
     working_folder()
     try:
-        made = getattr(import_module(module), name)(seed)
+        make = getattr(import_module(module), name)
+        signature(make).bind(seed)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise ConfigurationError(
             "federation", factory, f"use package.module:name of a function of a seed ({error})"
         ) from error
+    made = make(seed)
     if not isinstance(made, FederatedData):
         kind = type(made).__name__
         raise ConfigurationError("federation", factory, f"it must make a FederatedData, not {kind}")
