@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -256,9 +256,7 @@ def _recipe(
         return recipes.few_rounds()
     if isinstance(method, PooledHeads | AFL):
         return recipes.one_lesson(proxies, image_set=data.name, sums=method.rounds)
-    plain = recipe_of(method, people, data.proxies.pixels)
-    most = min(plain.schedule.proxies_per_round, proxies)
-    return recipes.Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))
+    return recipe_of(method, people, data.proxies.pixels)
 
 
 def default_delta(data: FederatedData) -> float:

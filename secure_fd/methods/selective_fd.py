@@ -22,6 +22,7 @@ from secure_fd.methods.base import (
     Labels,
     Opinion,
     WeighedVotes,
+    check_labels,
     check_server_threshold,
     filtered,
     levels,
@@ -73,6 +74,7 @@ class SelectiveFD:
     """Local steps come first (the paper's supplement)."""
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         check_server_threshold(self.server_threshold)
         if self.votes not in ("weighed", "counted"):
             raise ConfigurationError("votes", self.votes, "use weighed or counted")
@@ -150,6 +152,7 @@ class SelectiveByNetwork(ByNetwork):
     revisits: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         check_server_threshold(self.server_threshold)
         score(self.selector)
         if not 0 <= self.quantile <= 1:
