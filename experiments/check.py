@@ -10,7 +10,7 @@ and each is attacked with the others as shadows: see docs/leakage_tests.md.
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
 import tyro
@@ -90,7 +90,8 @@ def check(settings: Settings) -> int:
 def main(arguments: Sequence[str] | None = None, prog: str = "check.py") -> int:
     """Parse and check; returns the exit status."""
     settings = tyro.cli(Settings, args=arguments, prog=prog)
-    return exit_status(lambda: check(settings), interrupted="nothing was decided")
+    options = {option.name for option in fields(Settings)}
+    return exit_status(lambda: check(settings), interrupted="nothing was decided", options=options)
 
 
 if __name__ == "__main__":

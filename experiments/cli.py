@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from experiments.config import flag
 from secure_fd.errors import ConfigurationError, SecureFDError
+from secure_fd.extras import extra
 
 USAGE_ERROR = 2
 FAILED = 3
@@ -71,7 +72,12 @@ def dispatch(prog: str, known: Mapping[str, tuple[str, str]], arguments: Sequenc
 
 
 def _run(module: str, arguments: Sequence[str], prog: str) -> int:
-    loaded = import_module(module)
+    try:
+        with extra("all"):
+            loaded = import_module(module)
+    except SecureFDError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE_ERROR
     if hasattr(loaded, "STUDY"):
         from experiments import study  # slower to import than a list of commands
 

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import replace
 from functools import lru_cache
+from inspect import signature
 
 from experiments.rows import OwnData, own_function
 from secure_fd.data.federated import FederatedData
@@ -41,9 +42,10 @@ def _made(factory: str, seed: int) -> FederatedData:
     """What a function of one's own makes of a seed."""
     make = own_function("federation", factory)
     try:
-        made = make(seed)
-    except TypeError as error:
+        signature(make).bind(seed)
+    except (TypeError, ValueError) as error:
         raise ConfigurationError("federation", factory, f"use one of a seed ({error})") from error
+    made = make(seed)
     if not isinstance(made, FederatedData):
         kind = type(made).__name__
         raise ConfigurationError("federation", factory, f"it must make a FederatedData, not {kind}")

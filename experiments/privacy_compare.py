@@ -46,7 +46,7 @@ from secure_fd.methods.budget import check_budget
 from secure_fd.methods.registry import METHODS
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.privacy.units import GROUP_SIZES
-from secure_fd.recipes import ImageSet, image_set, own_shape, schedule
+from secure_fd.recipes import ImageSet, image_set, schedule
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
@@ -141,8 +141,13 @@ class Settings:
     Figures are not comparable with a full run."""
 
     def __post_init__(self) -> None:
-        if (self.images or self.federation) and own_shape(self.dataset) is None:
+        if (self.images or self.federation) and self.dataset == _usual("dataset"):
             object.__setattr__(self, "dataset", "own")  # the results say so too
+
+
+def _usual(name: str) -> object:
+    """A setting where nothing was typed."""
+    return Settings.__dataclass_fields__[name].default
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,10 @@ def _check_own(settings: Settings) -> None:
         raise ConfigurationError("proxies", str(settings.proxies), "it goes with --images")
     if settings.images is not None and settings.federation:
         raise ConfigurationError("federation", settings.federation, "use it or --images")
+    brought = settings.images is not None or bool(settings.federation)
+    if (settings.dataset == "own") != brought:
+        allowed = "leave it out" if brought else "use --images or --federation with it"
+        raise ConfigurationError("dataset", settings.dataset, allowed)
     if not 16 <= settings.image_size <= 256:
         raise ConfigurationError("image_size", settings.image_size, "use 16 to 256")
 
@@ -250,7 +259,10 @@ def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Spli
         split = Split("own")
     asked = OwnData("", settings.image_size, settings.federation, images, proxies)
     own, data = described(asked, split, settings.clients, REPORTED_SEED)
-    return replace(settings, dataset=data.name, clients=len(data.clients)), own, split
+    count = len(data.clients)
+    if settings.clients not in (count, _usual("clients")):
+        raise ConfigurationError("clients", settings.clients, f"the data has {count}")
+    return replace(settings, dataset=data.name, clients=count), own, split
 
 
 def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
@@ -422,7 +434,8 @@ def _methods(text: str) -> tuple[str, ...]:
 
 def _default_out(settings: Settings) -> Path:
     moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{settings.dataset}-{settings.split.replace(':', '')}-{moment}"
+    split = "" if settings.dataset == "own" else f"-{settings.split.replace(':', '')}"
+    return Path("runs") / f"{settings.dataset}{split}-{moment}"
 
 
 # The study.

@@ -220,14 +220,22 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, parts)))
 
 
+_MOST = 100_000
+"""Of anything that a command line counts."""
+
+
 def at_least(least: int, **values: int | None) -> None:
-    """Raise ConfigurationError for the first value below `least`; None is no value.
+    """Raise ConfigurationError for the first count below `least`, or that no run ends with.
+
+    None is no value.
 
     >>> at_least(1, rounds=3, workers=None)
     """
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigurationError(name, value, f"use {least} or more")
+        if value is not None and value > _MOST:
+            raise ConfigurationError(name, value, f"use at most {_MOST:,}")
 
 
 # Finished cells.

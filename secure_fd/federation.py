@@ -4,9 +4,10 @@ It knows no rule of any method, sum or protection. Another courier would carry t
 a network. A client that refuses is silent to it for the rest of the round.
 """
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
 
@@ -21,6 +22,13 @@ from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
+from secure_fd.inspection import (
+    check_networks,
+    check_proxies,
+    check_test,
+    classes_of,
+    device_of,
+)
 from secure_fd.knowledge import FloatArray, contributors, proxy_bytes
 from secure_fd.methods.base import Exchange, Method, Own, Setting
 from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
@@ -30,13 +38,14 @@ from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours, plain
 from secure_fd.server import Outbound, Server
-from secure_fd.training import Steps, default_device, effective_classes
+from secure_fd.training import Steps, TrainingMode, default_device, effective_classes
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
 
 __all__ = ["Federation", "Participant"]
 
 AnyMethod = Exchange | Method | ClasswiseMethod
 Train = Callable[[Sequence[Steps]], None]
+_LOG = logging.getLogger("secure_fd")
 _REFUSALS = (PeerError, LocalError, BudgetError)
 """What a client raises where it does not go on, whoever is to blame."""
 
@@ -100,6 +109,7 @@ class Federation:
     whether the transcript keeps what the server read of shared parameters in every round, as an
     attacker there would, and not in the newest alone; or in which rounds beside that one. See
     `Transcript.upload_bytes`.
+    on_round: hears every round's report, of which the logger "secure_fd" gets a line.
 
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
@@ -123,23 +133,31 @@ class Federation:
         releases_per_pair: int | None = None,
         proxies_bytes: int | None = None,
         seed: int = 0,
-        device: torch.device | None = None,
+        device: torch.device | str | None = None,
         on_steps: OnSteps | None = None,
         train: Train | None = None,
         serve: Callable[..., Server] = Server,
         keep_uploads: bool | Collection[int] = False,
+        on_round: Callable[[RoundReport], object] | None = None,
     ) -> None:
-        n_classes, n = classes_of(participants), len(participants)
+        networks, data = [p.model for p in participants], [p.data for p in participants]
+        n_classes, n = classes_of(networks, data), len(participants)
+        shape = tuple(data[0].train.pixels.shape[1:])
+        if seed < 0:
+            raise ConfigurationError("seed", seed, "use 0 or more")
         self.method = exchange_of(method)
         self.aggregation_time = Stopwatch()
         """Inside the secure sum, of all its parties together."""
         self.transcript = Transcript(n, keep_uploads)
-        self._device = device or default_device()
+        self._device = default_device() if device is None else device_of(device)
         self._participants = list(participants)
         self._sum = sum_for(n, aggregation)
         self._protection = protection or NoProtection()
         self._protection.check_sum(self._sum)
         proxies = proxies if self.method.needs_proxies else None
+        if proxies is not None:
+            check_proxies(proxies, shape)
+        check_networks(networks, data, n_classes)
         self.recipe = recipe_of(method, participants, proxies)
         """What the rounds and the schedule are by default."""
         self._dropouts = dropouts or Dropouts(0.0, seed=0)
@@ -147,10 +165,10 @@ class Federation:
         self._setting = Setting(
             n_clients=n,
             n_classes=n_classes,
-            shape=tuple(participants[0].data.train.pixels.shape[1:]),
+            shape=shape,
             proxies=None if proxies is None else proxies.to(self._device),
-            schedule=schedule or self.recipe.schedule,
-            records=tuple(len(p.data.train) for p in participants),
+            schedule=schedule_for(schedule or self.recipe.schedule, proxies),
+            records=tuple(len(own.train) for own in data),
             seed=self._sum.seed or joint_seed(public_nonces(seed, n)),
             releases=releases_per_pair,
             protection=self._protection,
@@ -170,6 +188,8 @@ class Federation:
         self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent
         self._refusals: dict[int, str] = {}
         self._answered = np.zeros(2)
+        self._training = TrainingMode(networks)
+        self._on_round = on_round
         self._next = 0
         self._begun = False
 
@@ -216,7 +236,11 @@ class Federation:
         return weakest(claims) if claims else None
 
     def accuracies(self, test: Images) -> list[float]:
-        """Every client's accuracy on images that no part of the run has seen."""
+        """Every client's accuracy on images that no part of the run has seen.
+
+        Raises ConfigurationError for what is no `Images` of the records' shape.
+        """
+        check_test(test, self._setting.shape)
         held = test.to(self._device)
         return [half.accuracy(held) for half in self._halves]
 
@@ -232,11 +256,31 @@ class Federation:
 
         The first call warms up and prepares the protection. A later one goes on where the last
         one ended: what was released stays released, and no round's number is used twice.
+        Between rounds and after them networks are in evaluation mode.
         """
+        if not isinstance(count, int):
+            raise ConfigurationError("rounds", count, "use a whole number")
+        if count < 0:
+            raise ConfigurationError("rounds", count, "use 0 or more")
+        return self._rounds(count)
+
+    def _rounds(self, count: int) -> Iterator[RoundReport]:
         if not self._begun:
-            self._begin()
+            with self._training:
+                self._begin()
         for _ in range(count):
-            yield self._round()
+            with self._training:
+                report = self._round()
+            self._tell(report)
+            yield report
+
+    def _tell(self, report: RoundReport) -> None:
+        """What a round came to, and nothing that clients alone know."""
+        came = "void" if report.void else f"{report.kept:.0%} of what was asked teaches"
+        there = len(report.survivors), len(self.clients)
+        _LOG.info("round %d: %s; %d of %d clients in the sum", report.index, came, *there)
+        if self._on_round is not None:
+            self._on_round(report)
 
     def _begin(self) -> None:
         proxies = self._setting.proxies
@@ -408,6 +452,9 @@ def exchange_of(method: AnyMethod) -> Exchange:
 
     Raises ConfigurationError for anything else.
     """
+    if isinstance(method, str | type):
+        allowed = "use an instance, as SelectiveFD() is; secure_fd.simulate takes names"
+        raise ConfigurationError("method", method, allowed)
     if hasattr(method, "client") and hasattr(method, "server"):
         return cast(Exchange, method)
     if hasattr(method, "opinion") and hasattr(method, "ensemble"):
@@ -443,26 +490,12 @@ def recipe_of(
     Other methods take the paper's plain schedule.
     """
     if proxies is None or not isinstance(method, SelectiveFD):
-        return plain()
+        made = plain()
+        return replace(made, schedule=schedule_for(made.schedule, proxies))
     held = [effective_classes(p.data.train) for p in participants]
     return ours(participants[0].data.n_classes, len(proxies), float(np.mean(held)))
 
 
-def check_own_models(models: Sequence[nn.Module]) -> None:
-    """Raise ConfigurationError where two clients were given one and the same network."""
-    if len({id(model) for model in models}) != len(models):
-        raise ConfigurationError("models", len(models), "give every client a network of its own")
-
-
-def classes_of(participants: Sequence[Participant]) -> int:
-    """The number of classes that all participants agree on.
-
-    Raises ConfigurationError where they do not, are too few, or share a network.
-    """
-    if len(participants) < 2:
-        raise ConfigurationError("participants", len(participants), "use 2 or more")
-    check_own_models([participant.model for participant in participants])
-    counts = {participant.data.n_classes for participant in participants}
-    if len(counts) != 1:
-        raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
-    return counts.pop()
+def schedule_for(schedule: Schedule, proxies: Tensor | None) -> Schedule:
+    """A schedule for so many proxies, where there are any."""
+    return schedule if proxies is None else schedule.fitted(len(proxies))

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.extras import extra
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.guarantees import dp_sgd_guarantee
@@ -159,8 +160,9 @@ class PrivateGradient:
     """Clipped, summed and noised gradients of one network, on Poisson batches of the records."""
 
     def __init__(self, model: nn.Module, train: Images, budget: PrivateBudget) -> None:
-        from opacus import GradSampleModule
-        from opacus.optimizers import DPOptimizer
+        with extra("dpsgd"):
+            from opacus import GradSampleModule
+            from opacus.optimizers import DPOptimizer
 
         _check_records_stay_apart(model)
         self._model, self._train, self._budget = model, train, budget

@@ -7,7 +7,7 @@ how many proxies there are; not from the name of a split.
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from secure_fd.errors import ConfigurationError
 
@@ -48,7 +48,8 @@ class SGD:
 class Schedule:
     """Steps as in the paper's supplement: 200 of warm-up, then 1 local and 10 proxy steps a round.
 
-    proxies_per_round: proxies that are answered in a round. remember: clients learn from every
+    proxies_per_round: proxies that are answered in a round, by default 512, or all where there are
+    fewer. remember: clients learn from every
     ensemble that they were sent so far, not from the newest round alone; it costs no message.
     anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
     anneal_warmup: the rate falls to zero in the warm-up too, so that networks come to rest before
@@ -70,8 +71,24 @@ class Schedule:
     sgd: SGD = field(default_factory=SGD)
 
     def __post_init__(self) -> None:
+        for name in ("warmup_steps", "local_steps", "proxy_steps"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(name, getattr(self, name), "use 0 or more")
+        if self.proxies_per_round < 1:
+            raise ConfigurationError("proxies_per_round", self.proxies_per_round, "use 1 or more")
         if self.anneal_over is not None and self.anneal_over < 1:
             raise ConfigurationError("anneal_over", self.anneal_over, "use 1 or more, or None")
+
+    def fitted(self, proxies: int) -> "Schedule":
+        """The same for so many proxies: all of them, where there are fewer than the default asks.
+
+        >>> Schedule().fitted(100).proxies_per_round
+        100
+        """
+        usual = Schedule.__dataclass_fields__["proxies_per_round"].default
+        if self.proxies_per_round != usual or not 0 < proxies < self.proxies_per_round:
+            return self
+        return replace(self, proxies_per_round=proxies)
 
     def rate(self, round_index: int, done: float = 0.5) -> float:
         """The learning rate of a round, counted from 0, when that share of it is done."""

@@ -271,8 +271,7 @@ def named_recipe(
     if isinstance(method, PooledHeads | AFL):
         return recipes.one_lesson(n_proxies, image_set=image_set, sums=method.rounds)
     plain = recipes.plain()
-    most = min(plain.schedule.proxies_per_round, n_proxies)
-    return Recipe(plain.rounds, replace(plain.schedule, proxies_per_round=most))
+    return replace(plain, schedule=plain.schedule.fitted(n_proxies))
 
 
 def default_delta(data: FederatedData) -> float:

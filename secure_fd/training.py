@@ -6,7 +6,7 @@ a client's answers are about the images as they are.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -242,6 +242,29 @@ class Trainer:
     def _draw(self, population: int, size: int) -> Tensor:
         drawn = torch.randint(population, (size,), generator=self._generator)
         return drawn.to(self._device)
+
+
+class TrainingMode(AbstractContextManager[None]):
+    """Networks train inside, every layer in the mode that it was given in; outside they are asked.
+
+    A network that was given in evaluation mode as a whole trains in training mode.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        self._networks = networks
+        self._modes = [
+            (layer, layer.training or not network.training)
+            for network in networks
+            for layer in network.modules()
+        ]
+
+    def __enter__(self) -> None:
+        for layer, training in self._modes:
+            layer.training = training
+
+    def __exit__(self, *_: object) -> None:
+        for network in self._networks:
+            network.eval()
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import torch
 
+from secure_fd.extras import extra
+
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -20,10 +22,11 @@ _declared: list[torch.library.Library] = []  # a Library that is collected takes
 def torchvision() -> ModuleType:
     """The torchvision module.
 
-    Raises ImportError where torchvision is not installed.
+    Raises MissingCapabilityError where torchvision is not installed.
     """
     try:
-        return importlib.import_module("torchvision")
+        with extra("data"):
+            return importlib.import_module("torchvision")
     except RuntimeError as error:  # "operator torchvision::nms does not exist"
         if "torchvision::" not in str(error) or _declared:
             raise

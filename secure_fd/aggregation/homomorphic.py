@@ -21,14 +21,17 @@ from functools import reduce
 from typing import ClassVar, Final
 
 import numpy as np
-import tenseal
 
 from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto import primitives as crypto
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.exchange import Kind, Sum, read_header
+from secure_fd.extras import extra
 from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
 from secure_fd.secagg import session as wire
+
+with extra("he"):
+    import tenseal
 
 KEY_HOLDERS, MIN_CLIENTS, MAX_CLIENTS, MAX_CIPHERTEXTS = 3, 3, 1024, 1024
 DEGREE, SLOT_BITS = 4096, 56

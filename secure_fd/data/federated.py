@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secure_fd.data.images import Images
+from secure_fd.data.images import Images, in_range
 from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
@@ -27,7 +27,8 @@ _TEST = 0
 class ClientData:
     """One client's private records: train, and validation for its thresholds.
 
-    n_classes: of the whole federation.
+    n_classes: of the whole federation. Raises ConfigurationError without a training record, and for
+    pixels or labels out of range.
 
     >>> records = Images(torch.zeros(4, 1, 8, 8), torch.tensor([0, 2, 2, 0]))
     >>> ClientData(records, records[:0], n_classes=3).classes
@@ -41,12 +42,12 @@ class ClientData:
     def __post_init__(self) -> None:
         for part in (self.train, self.validation):
             # Checked before a run exists: a refusal during one would itself tell of the record.
-            if len(part) and not (part.pixels.min() >= 0 and part.pixels.max() <= 1):
-                raise LocalError("a pixel is outside [0, 1] or not a number")
+            if not in_range(part.pixels):
+                raise ConfigurationError("pixels", "some", "use numbers in [0, 1], and no NaN")
             if len(part) and not (part.labels.min() >= 0 and part.labels.max() < self.n_classes):
-                raise LocalError(f"a label is outside [0, {self.n_classes})")
+                raise ConfigurationError("labels", "some", f"use 0 to {self.n_classes - 1}")
         if len(self.train) == 0:
-            raise LocalError("a client needs one training record or more")
+            raise ConfigurationError("train", 0, "a client needs one record or more")
 
     @property
     def classes(self) -> tuple[int, ...]:

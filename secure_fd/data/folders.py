@@ -47,6 +47,8 @@ def federation_in(
     Raises ConfigurationError for what cannot be read, and for too few images.
     """
     clients = client_folders(root)
+    if proxies is not None and not proxies.is_dir():
+        raise ConfigurationError("proxies", str(proxies), "it must be a folder of images")
     channels = 3 if _coloured(root) or (proxies is not None and _coloured(proxies)) else 1
     if clients:
         names = sorted({path.name for client in clients for path in _folders(client)})
@@ -68,9 +70,7 @@ def _images(root: Path) -> list[Path]:
 
 
 def _coloured(root: Path) -> bool:
-    """Whether any image has colour; ConfigurationError for a folder that is not there."""
-    if not root.is_dir():
-        raise ConfigurationError("proxies", str(root), "it must be a folder of images")
+    """Whether any image has colour."""
     paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES)
     return any(size_of(path)[1] == 3 for path in paths)
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from secure_fd.errors import LocalError
+from secure_fd.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Images:
     """pixels: float32 [N, channels, H, W] in [0, 1]. labels: int64 [N].
+
+    Raises ConfigurationError for anything else, but leaves the range to `ClientData`.
 
     >>> len(Images(torch.zeros(5, 1, 28, 28), torch.zeros(5, dtype=torch.int64)))
     5
@@ -20,11 +22,8 @@ class Images:
     labels: Tensor = field(repr=False)
 
     def __post_init__(self) -> None:
-        if self.pixels.ndim != 4 or self.labels.shape != self.pixels.shape[:1]:
-            raise LocalError(
-                f"images need pixels [N, channels, H, W] and labels [N], "
-                f"not {tuple(self.pixels.shape)} and {tuple(self.labels.shape)}"
-            )
+        checked_pixels("pixels", self.pixels)
+        _check_labels(self.labels, len(self.pixels))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -36,6 +35,45 @@ class Images:
     def to(self, device: torch.device) -> "Images":
         """The same images on another device."""
         return Images(self.pixels.to(device), self.labels.to(device))
+
+
+def checked_pixels(field: str, pixels: object) -> Tensor:
+    """The same, which is float32 [N, channels, H, W]; ConfigurationError for anything else.
+
+    >>> checked_pixels("pixels", torch.zeros(2, 28, 28, 3))
+    Traceback (most recent call last):
+    secure_fd.errors.ConfigurationError: pixels: (2, 28, 28, 3) is not allowed; ...
+    """
+    if not isinstance(pixels, Tensor):
+        allowed = "use a tensor: .pixels of Images, torch.from_numpy, or fd.images_in of a folder"
+        raise ConfigurationError(field, type(pixels).__name__, allowed)
+    if pixels.dtype != torch.float32:
+        allowed = "use float32 in [0, 1]: .float(), and bytes divided by 255"
+        raise ConfigurationError(field, str(pixels.dtype), allowed)
+    shape = tuple(pixels.shape)
+    if pixels.ndim != 4:
+        raise ConfigurationError(field, shape, "use [N, channels, H, W]; vectors are [N, D, 1, 1]")
+    if shape[1] == shape[2] > _MOST_CHANNELS >= shape[3]:
+        raise ConfigurationError(field, shape, "channels come first: use .permute(0, 3, 1, 2)")
+    return pixels
+
+
+_MOST_CHANNELS = 4
+
+
+def in_range(pixels: Tensor) -> bool:
+    """Whether all are in [0, 1], and none is NaN."""
+    return not len(pixels) or bool(pixels.min() >= 0 and pixels.max() <= 1)
+
+
+def _check_labels(labels: object, count: int) -> None:
+    if not isinstance(labels, Tensor):
+        raise ConfigurationError("labels", type(labels).__name__, "use a tensor of int64")
+    if labels.dtype != torch.int64:
+        raise ConfigurationError("labels", str(labels.dtype), "use int64: .long()")
+    if tuple(labels.shape) != (count,):
+        shape = tuple(labels.shape)
+        raise ConfigurationError("labels", shape, f"use one a record: ({count},)")
 
 
 def concatenate(parts: "list[Images]") -> Images:

@@ -11,6 +11,7 @@ from torch import Tensor
 from secure_fd.data.federated import VALIDATION_SHARE, ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
+from secure_fd.extras import extra
 
 SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
 """Of files that are images."""
@@ -57,7 +58,8 @@ def images_in(
     Traceback (most recent call last):
     secure_fd.errors.ConfigurationError: folder: 'no such folder' is not allowed; ...
     """
-    from PIL import Image, UnidentifiedImageError  # slow to import
+    with extra("data"):
+        from PIL import Image, UnidentifiedImageError  # slow to import
 
     root = Path(folder)
     if channels not in _MODES:
@@ -85,7 +87,8 @@ def size_of(path: Path) -> tuple[tuple[int, int], int]:
 
     Raises ConfigurationError for a file that is no image.
     """
-    from PIL import Image, UnidentifiedImageError  # slow to import
+    with extra("data"):
+        from PIL import Image, UnidentifiedImageError  # slow to import
 
     try:
         with Image.open(path) as opened:

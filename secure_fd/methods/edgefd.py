@@ -18,8 +18,9 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
+from secure_fd.extras import extra
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
-from secure_fd.methods.base import CountedVotes, Labels, levels, teachable
+from secure_fd.methods.base import CountedVotes, Labels, check_labels, levels, teachable
 from secure_fd.selection.density import as_they_are
 
 
@@ -39,6 +40,7 @@ class EdgeFD:
     revisits: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         if self.centroids < 1:
             raise ConfigurationError("centroids", self.centroids, "use 1 or more")
         if not 0 < self.quantile <= 1:
@@ -63,7 +65,8 @@ class EdgeFD:
         return CountedVotes((scores >= 0).astype(np.float64), scores=scores)
 
     def _centres(self, own: FloatArray, client: ClientData) -> FloatArray:
-        from sklearn.cluster import KMeans  # slow to import
+        with extra("data"):
+            from sklearn.cluster import KMeans  # slow to import
 
         wanted = min(len(own), self.centroids * len(client.classes))
         return np.asarray(

@@ -15,7 +15,7 @@ import numpy as np
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Contribution, FloatArray, Sums, ensemble_predictions
-from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.base import Labels, check_labels, teachable
 from secure_fd.methods.class_means import class_means
 
 
@@ -33,6 +33,7 @@ class FKD:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         check_gamma(self.gamma)
 
     @property

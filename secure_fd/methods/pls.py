@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_fd.knowledge import Contribution, FloatArray, Sums, ensemble_predictions
-from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.base import Labels, check_labels, teachable
 from secure_fd.methods.class_means import class_means
 from secure_fd.methods.fkd import check_gamma
 
@@ -36,6 +36,7 @@ class PLS:
     gamma: float = 1.0
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         check_gamma(self.gamma)
 
     @property

@@ -22,6 +22,7 @@ from secure_fd.methods.base import (
     Labels,
     Opinion,
     WeighedVotes,
+    check_labels,
     check_server_threshold,
     filtered,
     levels,
@@ -77,6 +78,7 @@ class SelectiveFD:
     """Local steps come first (the paper's supplement)."""
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         check_server_threshold(self.server_threshold)
         check_budget(self.budget)
         if self.votes not in ("weighed", "counted"):
@@ -155,6 +157,7 @@ class SelectiveByNetwork(ByNetwork):
     revisits: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        check_labels(self.labels)
         check_server_threshold(self.server_threshold)
         score(self.selector)
         if not 0 <= self.quantile <= 1:

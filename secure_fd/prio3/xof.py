@@ -7,9 +7,12 @@ The stream is TurboSHAKE128(len(dst) || dst || len(seed) || seed || binder) with
 from typing import Final
 
 import numpy as np
-from Crypto.Hash import TurboSHAKE128
 
+from secure_fd.extras import extra
 from secure_fd.prio3.field import ELEMENT_BYTES, MODULUS, FieldArray
+
+with extra("prio3"):
+    from Crypto.Hash import TurboSHAKE128
 
 SEED_BYTES: Final = 32
 

@@ -120,7 +120,14 @@ class SideBySide:
 
 
 def convolutions(proxies: Tensor, ranks: tuple[int, ...], seed: int) -> Map:
-    """Two banks of random filters on public pixels [P, channels, H, W], whitened each."""
+    """Two banks of random filters on public pixels [P, channels, H, W], whitened each.
+
+    Raises ConfigurationError for images smaller than what a filter and its pool reach over.
+    """
+    least = max(scale.kernel + scale.stride * (scale.pool - 1) for scale in SCALES)
+    size = tuple(proxies.shape[2:])
+    if min(size) < least:
+        raise ConfigurationError("proxies", size, f"use {least} pixels a side or more here")
     banks = []
     for scale, rank in zip(SCALES, ranks, strict=True):
         convolution = RandomConvolution.draw(scale, proxies.shape[1], seed)

@@ -10,6 +10,7 @@ import tyro
 from experiments.privacy_compare import Settings, plan, row_specs
 
 ROOT = Path(__file__).parents[2]
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
 
 
 def blocks(language: str) -> list[str]:
@@ -55,15 +56,31 @@ def test_make_targets_in_the_readme_exist() -> None:
     assert demo == "experiments/privacy_compare.py --secure-agg --dp-eps 4"
 
 
-def test_paths_in_the_readme_exist() -> None:
-    text = (ROOT / "README.md").read_text()
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *PAGES])
+def test_paths_in_pages_exist(page: str) -> None:
+    place = ROOT / page
+    links = re.findall(r"\]\(([^)]+)\)", place.read_text())
+    files = [link.partition("#")[0] for link in links if "://" not in link]
+    assert [file for file in files if not (place.parent / file).exists()] == []
+
+
+def test_the_readme_is_short_and_begins_with_its_picture() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 150
+    assert any(line.startswith("![") for line in lines[:20])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_begins_with_a_heading_and_a_sentence(page: str) -> None:
+    heading, _, first = (ROOT / page).read_text().splitlines()[:3]
+    assert heading.startswith("# ")
+    assert re.match(r"[A-Z`*\[]", first) or first.startswith("```")
 
 
 def test_the_extras_that_are_installed_exist() -> None:
-    extras = re.findall(r'"\.\[(\w+)\]"', (ROOT / "README.md").read_text())
-    assert set(extras) == {"test", "pretrained"}
+    pages = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    said = "".join(page.read_text() for page in pages)
+    extras = {name for names in re.findall(r'"\.\[([\w,]+)\]"', said) for name in names.split(",")}
+    assert {"test", "pretrained"} <= extras
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras) <= set(known["optional-dependencies"])

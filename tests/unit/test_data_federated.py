@@ -230,15 +230,15 @@ def test_a_pixel_that_is_none_is_refused_before_a_run_exists(value: float) -> No
     """Refused later, the refusal itself would tell of the record."""
     good = Images(torch.zeros(2, 1, 1, 1), torch.zeros(2, dtype=torch.int64))
     bad = Images(torch.full((2, 1, 1, 1), value), good.labels)
-    with pytest.raises(LocalError, match="pixel"):
+    with pytest.raises(ConfigurationError, match="pixels: "):
         ClientData(bad, good, 2)
-    with pytest.raises(LocalError, match="pixel"):
+    with pytest.raises(ConfigurationError, match="pixels: "):
         ClientData(good, bad, 2)
 
 
 def test_a_client_needs_a_record_and_labels_of_the_federation() -> None:
     some = Images(torch.zeros(2, 1, 1, 1), torch.tensor([0, 3]))
-    with pytest.raises(LocalError, match=r"label is outside \[0, 2\)"):
+    with pytest.raises(ConfigurationError, match=r"labels: .* use 0 to 1"):
         ClientData(some, some, 2)
-    with pytest.raises(LocalError, match="one training record"):
+    with pytest.raises(ConfigurationError, match="one record or more"):
         ClientData(some[torch.tensor([], dtype=torch.int64)], some, 10)

@@ -14,7 +14,7 @@ from secure_fd.data.federated import federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import Sizes
 from secure_fd.vision import torchvision
 
@@ -144,9 +144,9 @@ def test_full_mnist() -> None:
 
 
 def test_images_refuse_shapes_that_do_not_fit() -> None:
-    with pytest.raises(LocalError, match="labels"):
+    with pytest.raises(ConfigurationError, match="labels"):
         Images(torch.zeros(3, 1, 28, 28), torch.zeros(4, dtype=torch.int64))
-    with pytest.raises(LocalError, match="pixels"):
+    with pytest.raises(ConfigurationError, match="pixels"):
         Images(torch.zeros(3, 28, 28), torch.zeros(3, dtype=torch.int64))
 
 

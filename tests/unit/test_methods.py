@@ -541,8 +541,8 @@ def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
     pixels = digits.proxies.pixels
     with pytest.raises(ConfigurationError, match="participants: 1 is not allowed"):
         Federation(clients[:1], pixels, FedMD())
-    with pytest.raises(ConfigurationError, match=r"proxies_per_round: 512 .* 200 proxies"):
-        Federation(clients, pixels, FedMD())
+    with pytest.raises(ConfigurationError, match=r"proxies_per_round: 201 .* 200 proxies"):
+        Federation(clients, pixels, FedMD(), schedule=replace(BRIEF, proxies_per_round=201))
     odd = replace(clients[0], data=replace(clients[0].data, n_classes=3))
     with pytest.raises(ConfigurationError, match=r"n_classes: \[3, 10\]"):
         Federation([odd, *clients[1:]], pixels, FedMD(), schedule=BRIEF)
