@@ -133,7 +133,7 @@ def _way_back(
             wanted = proxies[image].flatten(1).to(on)
             loss = mse_loss(model((given[client, image] / scale).to(on)), wanted)
             optimiser.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimiser.step()
         with torch.no_grad():
             made: Tensor = model((asked / scale).to(on)).cpu()
