@@ -24,6 +24,7 @@ from attacks.inversion import (
     raw_psnr,
 )
 from attacks.on_run import labelled, public_of
+from attacks.paired_logits import PairedLogits
 from attacks.prior import train_prior
 from attacks.update_picture import UpdatePicture
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
@@ -194,6 +195,7 @@ def _attempts(turn: Turn[Ready]) -> Mapping[str, Attempt]:
         RAW_PSNR: stolen.literal,
         ModelInversion.name: stolen.target.read_only,
         IdealK3.name: stolen.scored,
+        PairedLogits.name: stolen.target.votes_read,
     }
 
 
@@ -225,6 +227,11 @@ class _Target:
         """A picture of every client from its newest update: no prior, no public image."""
         inversion = self.ready.inversion
         attack = UpdatePicture(inversion.controls, inversion.settings.per_class)
+        return self.with_record(launched(attack, self.view, self.ready.truth, self.seed), {})
+
+    def votes_read(self) -> AttackResult:
+        """A picture of every client from its votes beside the others': no prior, no query."""
+        attack = PairedLogits(self.ready.inversion.controls)
         return self.with_record(launched(attack, self.view, self.ready.truth, self.seed), {})
 
     def stolen(self) -> AttackResult:
@@ -368,7 +375,7 @@ SCENE = Scene(
     "it. `raw-psnr` compares as the paper does, GMI against IDEAL by raw PSNR, at sizes that its "
     "caveats state; `inversion` and `ideal-k3` search one prior with one search, so that the "
     "attack is the same, while methods differ in access and in how they train; `update-picture` "
-    "reads FedAvg's updates without any prior.",
+    "reads FedAvg's updates, and `paired-logits` the votes, without any prior.",
     rows=_rows,
     prepare=_prepare,
     attempts=_attempts,
