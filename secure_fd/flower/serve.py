@@ -26,7 +26,7 @@ APP: Final = Path(__file__).parent / "app"
 """What `flwr run` takes."""
 JOURNAL: Final = "rounds.jsonl"
 """In the server's home: what the ServerApp says of each round."""
-_START: Final = 120.0
+_START: Final = 300.0
 """Seconds in which the SuperLink, then the ServerApp, must have begun."""
 _LOOK: Final = 0.2
 _LEAVE: Final = 5.0

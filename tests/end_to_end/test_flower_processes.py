@@ -1,5 +1,6 @@
 """Three sites and a server of Flower as processes on loopback: `flwr run`, two commands a site."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -28,6 +29,14 @@ def test_every_round_has_the_sums_of_all_sites(ended: Federation) -> None:
     assert all(survivors == [0, 1, 2] for one in rounds for survivors in one["survivors"])
     assert rounds[1]["clock"]["stages"] == 2  # in steady state
     assert ended.journal()[-1] == {"event": "ended"}
+
+
+def test_sums_are_of_votes_and_not_of_abstentions_alone(ended: Federation) -> None:
+    zeros, running = set(), hashlib.sha256()
+    for _ in range(10_000):
+        running.update(bytes(8))
+        zeros.add(running.copy().hexdigest())
+    assert {digest for one in ended.rounds() for digest in one["sums"]}.isdisjoint(zeros)
 
 
 def test_each_site_has_a_network_of_its_own(ended: Federation) -> None:

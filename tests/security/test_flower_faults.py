@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SITES = ("north", "south", "west", "east")
-ROUNDS = 9
+ROUNDS = 12
 
 
 def _wait(made: Federation, rounds: int) -> dict[str, Any]:
@@ -36,8 +36,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     options = ("--sites", "4", "--rounds", str(ROUNDS), "--deadline", "40")
     folder = tmp_path_factory.mktemp("faults") / "f"
     with federation(folder, *options) as made:
+        flag = folder / "tamper"
         for name in (*SITES, "server"):
-            made.start(name)
+            made.start(name, relay=flag if name == "east" else None)
         _wait(made, 1)
         made.running["north"].send_signal(signal.SIGKILL)
         made.wait("north")
@@ -47,8 +48,11 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
         seen = len(made.rounds())
         made.until(lambda: any(1 in one["silent"] for one in made.rounds()[seen:]))
         made.running["south"].send_signal(signal.SIGCONT)
-        seen = len(made.rounds())
-        _wait(made, seen + 1)
+        _wait(made, len(made.rounds()) + 1)
+        flag.touch()
+        made.until(lambda: bool(made.rounds()[-1]["refused"]))
+        flag.unlink()
+        _wait(made, len(made.rounds()) + 1)
         made.running["server"].send_signal(signal.SIGTERM)
         made.wait("server")
         made.start("server")
@@ -80,6 +84,16 @@ def test_sites_that_were_away_came_back(story: Federation) -> None:
     last = story.rounds()[-1]
     assert not last["void"]
     assert last["survivors"][-1] == [0, 1, 2, 3]
+
+
+def test_a_tampering_relay_is_found_out_and_its_twin_is_not(story: Federation) -> None:
+    """The relay is there in all rounds: only those in which it changed a bit refuse its site."""
+    refused = [one for one in story.rounds() if one["refused"]]
+    assert refused
+    assert {site for one in refused for site in one["refused"]} == {"3"}
+    assert all(3 not in survivors for one in refused for survivors in one["survivors"])
+    twins = [one for one in story.rounds() if any(3 in s for s in one["survivors"])]
+    assert len(twins) >= 3
 
 
 def test_the_network_of_a_killed_site_is_not_lost(story: Federation) -> None:
