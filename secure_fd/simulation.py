@@ -14,7 +14,6 @@ from torch import nn
 from secure_fd import models, recipes
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
@@ -355,6 +354,8 @@ def secure_sum(
     if secure == "masks":
         return MaskedSum(count, public_seed=seed, configuration=configuration, proxies=proxies)
     if secure == "prio3":
+        from secure_fd.aggregation.prio3 import Prio3Sum  # an extra brings its hash
+
         return Prio3Sum(count, configuration=configuration, proxies=proxies)
     if secure != "he":
         raise ConfigurationError("secure", secure, "use masks, he, prio3, or None")
