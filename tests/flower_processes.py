@@ -62,7 +62,7 @@ class Federation:
                 stderr=log,
             )
 
-    def wait(self, name: str, seconds: float = 240) -> int:
+    def wait(self, name: str, seconds: float = 420) -> int:
         return self.running[name].wait(seconds)
 
     def journal(self) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ class Federation:
     def rounds(self) -> list[dict[str, Any]]:
         return [line for line in self.journal() if line["event"] == "round"]
 
-    def until(self, found: Callable[[], bool], seconds: float = 240) -> None:
+    def until(self, found: Callable[[], bool], seconds: float = 420) -> None:
         end = time.monotonic() + seconds
         while not found():
             assert time.monotonic() < end, self.log("server")

@@ -1,14 +1,20 @@
 """The same two parties on many machines: Flower carries the very bytes of `Client` and `Server`.
 
 roster      what all parties agreed on: a file that everybody holds
-keys        what a site or a server keeps for itself; certificates
+keys        what a site or the server keeps for itself; certificates
+enrol       from the cards of sites to the roster
+records     a site's records and the public proxies, from folders of images
 parties     `Client` and `Server` as a roster has them
 envelope    one push and one answer, as bytes
 site        a participant across pushes, in one process
 journal     a server's sums on disk, and how it comes back
 loop        the server's rounds over any courier
+serving     the server's process over any courier
+join        a site's process
+serve       Flower's processes around the server
+commands    the command line
 server_app, client_app, node   Flower: the ServerApp, the ClientApp, a site's connection
-serve, commands                processes of the server, and the command line
+app         the folder that `flwr run` takes
 
-Only the last two lines need the extra: pip install "secure-fd[flower]".
+Only server_app, client_app and node need the extra: pip install "secure-fd[flower]".
 """

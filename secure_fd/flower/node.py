@@ -61,7 +61,10 @@ _HEARTBEAT: Final = 10.0
 """Seconds, the least that Flower takes; after two of them a silent node is no longer listed."""
 _AGAIN: Final = 1.0
 """Seconds before a lost connection is made again."""
-_UNREACHABLE: Final = (httpx.HTTPError, ObjectPullError, ObjectPushError)
+_PATIENCE: Final = 30.0
+"""Seconds in which the objects of a message must have come."""
+_LOST: Final = (ObjectPullError, ObjectPushError)
+"""What Flower raises where a message is lost and the connection is not."""
 
 
 class Link:
@@ -79,7 +82,7 @@ class Link:
         run, name = head.metadata.run_id, head.metadata.message_id
         pull = make_pull_object_fn_protobuf(self._client.PullObject, self.node, run)
         names = [one.object_id for one in iterate_object_tree(tree)]
-        parts = pull_objects(names, pull, max_time=5.0, initial_backoff=0.05, backoff_cap=0.5)
+        parts = pull_objects(names, pull, max_time=_PATIENCE, initial_backoff=0.05, backoff_cap=0.5)
         make_confirm_message_received_fn_protobuf(
             self._client.ConfirmMessageReceived, self.node, run
         )(name)
@@ -161,9 +164,9 @@ def attend(
             with linked(address, authority) as link:
                 log.info("connected", extra={"node": link.node.node_id})
                 while not done():
-                    _idle(link, app, done)
+                    _answer_next(link, app, done)
                     last = time.monotonic()
-        except _UNREACHABLE as error:
+        except httpx.HTTPError as error:
             log.warning("connection lost", extra={"reason": type(error).__name__})
         if done():
             return
@@ -172,14 +175,18 @@ def attend(
         time.sleep(_AGAIN)
 
 
-def _idle(link: Link, app: Any, done: Callable[[], bool]) -> None:  # noqa: ANN401 - a ClientApp
-    """Look for messages until one was answered."""
+def _answer_next(link: Link, app: Any, done: Callable[[], bool]) -> None:  # noqa: ANN401 - an app
+    """Wait for a message and answer it; one that is lost is the server's to miss."""
     pause = _PAUSES[0]
     while not done():
-        message = link.take()
-        if message is not None:
-            begun = time.monotonic()
-            link.give(_reply(link, app, message), time.monotonic() - begun)
+        try:
+            message = link.take()
+            if message is not None:
+                begun = time.monotonic()
+                link.give(_reply(link, app, message), time.monotonic() - begun)
+                return
+        except _LOST as error:
+            log.warning("a message was lost", extra={"reason": type(error).__name__})
             return
         time.sleep(pause)
         pause = min(1.3 * pause, _PAUSES[1])

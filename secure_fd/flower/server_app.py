@@ -19,6 +19,7 @@ from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from secure_fd.errors import PeerError
 from secure_fd.flower.client_app import carried, carried_by
 from secure_fd.flower.loop import Arrived
+from secure_fd.flower.roster import read
 from secure_fd.flower.serving import serve_rounds
 
 _PAUSES: Final = (0.02, 0.2)
@@ -70,22 +71,23 @@ def _data(reply: Message) -> bytes | None:
         return None
 
 
-def quick_objects() -> None:
+def look_soon(patience: float) -> None:
     """Let Flower look again soon for an object that is announced and not there yet.
 
     By default it waits a second or more, which nearly every answer would meet, and up to two hours
-    for one that never comes, in which a single site would hold up all the others.
+    for one that never comes, in which a single site would hold up all the others. patience: seconds
+    instead of the two hours.
     """
     defaults: dict[str, Any] = pull_objects.__kwdefaults__
-    defaults.update(initial_backoff=0.05, backoff_cap=0.25, max_time=3.0)
+    defaults.update(initial_backoff=0.05, backoff_cap=0.25, max_time=patience)
 
 
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the home that the run's configuration names."""
-    quick_objects()
     home, roster, proxies = (
         Path(str(context.run_config[name])) for name in ("home", "roster", "proxies")
     )
+    look_soon(read(roster).terms.deadline / 2)
     serve_rounds(home, roster, proxies, GridCourier(grid))
 
 
