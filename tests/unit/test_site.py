@@ -1,0 +1,81 @@
+"""The pages as a site, and the files that a public repository is expected to have."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import secure_fd
+from experiments.leakage import AttackFigure
+from experiments.study import SCHEMA, Result, Results
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
+
+
+@pytest.mark.skipif(
+    any(find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")),
+    reason="the extra docs is not installed",
+)
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    made = subprocess.run(  # noqa: S603 - our own pages
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr[-2000:]
+    assert (tmp_path / "own_data" / "index.html").is_file()
+
+
+def test_the_reference_names_what_exists() -> None:
+    named = re.findall(r"^::: (\S+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
+    assert len(named) > 10
+    for place in named:
+        module, _, name = place.rpartition(".")
+        assert getattr(secure_fd, name).__module__ == module
+
+
+def test_the_schema_page_has_every_field_and_no_other() -> None:
+    page = (DOCS / "results_schema.md").read_text()
+    tables = re.findall(r"(?:^\| `\w+` \|.*\n)+", page, re.MULTILINE)
+    documented = [re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) for table in tables]
+    written = [f for f in fields(Result) if f.name != "pictures"]  # in a file of their own
+    assert documented == [[f.name for f in fields(Results)], [f.name for f in written]]
+    assert f"`{SCHEMA}`" in page
+    figure = page[page.index("An **attack's figure** has") : page.index("Beside the file")]
+    assert set(re.findall(r"`(\w+)`", figure)) == {f.name for f in fields(AttackFigure)}
+
+
+def test_the_glossary_is_in_order_and_names_nothing_twice() -> None:
+    page = (DOCS / "glossary.md").read_text()
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", page, re.MULTILINE)
+    assert len(terms) == len(set(terms)) > 40
+
+
+def test_a_citation_is_of_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert version == secure_fd.__version__
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_public_workflow_runs_what_ci_runs() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "run: .ci/run\n" in workflow
+    assert "contents: read" in workflow
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    rules = (ROOT / "Makefile").read_text()
+    for command in re.findall(r"entry: (\S+ \S+)", hooks):
+        assert f"$(BIN)/{command}" in rules or command.split()[1] == "--force-exclude"
