@@ -92,14 +92,17 @@ class Client:
         if session != self._session:
             raise LocalError("a state file belongs to another session")
         self._told.recall(digest, count)
-        if half is not None and isinstance(self.half, Remembers):
-            self.half.recall(half)
         for position in range(count):
             kept = file.read(f"broadcast {position}")
             if kept is None:
                 raise LocalError(f"a state file lacks broadcast {position}")
             kind, _, _ = read_header(kept, self._session, SERVER)
-            self._learn_of(Kind(kind), kept[BROADCAST_BYTES:])
+            payload = kept[BROADCAST_BYTES:]
+            self._learn_of(Kind(kind), payload)
+            if kind == Kind.VOID and payload == UNOPENED and self._subject is not None:
+                self.half.unopened(self._subject)
+        if half is not None and isinstance(self.half, Remembers):
+            self.half.recall(half)  # last: rounds are drawn in their order
 
     def _learn_of(self, kind: Kind, payload: bytes) -> None:
         """Take in a broadcast that came, or was read, when this client was not in the round."""
