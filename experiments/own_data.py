@@ -44,7 +44,9 @@ def _made(factory: str, seed: int) -> FederatedData:
     try:
         signature(make).bind(seed)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError("federation", factory, f"use one of a seed ({error})") from error
+        raise ConfigurationError(
+            "federation", factory, f"use a function of a seed ({error})"
+        ) from error
     made = make(seed)
     if not isinstance(made, FederatedData):
         kind = type(made).__name__

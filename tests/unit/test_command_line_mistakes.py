@@ -109,7 +109,7 @@ OTHERS = [
     ("study thresholds --rounds 0", "--rounds", "1 or more"),
     ("check --fail-if members<2", "--fail-if", "members>0.65"),
     ("check --fail-if members>0.6 --method foo", "--method", "fedavg"),
-    ("check --fail-if members>0.6 --factory foo", "--factory", "module:function"),
+    ("check --fail-if members>0.6 --factory foo", "--factory", "package.module:name"),
     ("check --fail-if members>0.6 --runs 3", "--runs", "even"),
 ]
 PARSED = [

@@ -470,9 +470,9 @@ def test_settings_and_networks_that_cannot_be(digits: FederatedData) -> None:
             FedProto(**changed)  # type: ignore[arg-type]
     flat = nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten())
     narrow = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.Flatten(), nn.ReLU())
-    for model in (flat, narrow):
+    for model, said in ((flat, "linear layer"), (narrow, "10 logits")):
         pair = [people(digits)[0], Participant(model, digits.clients[1])]
-        with pytest.raises(ConfigurationError, match="linear layer"):
+        with pytest.raises(ConfigurationError, match=said):
             Federation(pair, None, FedProto())
 
 
