@@ -510,9 +510,7 @@ class IndirectMembership(ShadowAttack):
     def prepare(cls, public: Public, candidates: Labelled, client: int, k: int = 20) -> Self:
         """The attack by the k nearest proxies, in the features of the protocol's own selectors."""
         public.pixels()
-        reference, _ = shared_reference(Same(public.proxies), ReferenceSettings())
-        near = nearest(reference.public(public.proxies), reference.public(candidates.images), k)
-        return cls(candidates, client, neighbours=near)
+        return cls(candidates, client, neighbours=neighbours(public, candidates, k))
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N, k] mean share of votes for the candidate's label at each of its nearest proxies.
@@ -582,6 +580,18 @@ def surveyed(view: View, client: int) -> FloatArray | None:
         said, most = view.survey.uploads.get(client, np.zeros_like(said)), BOUND
     shape = (-1, view.public.n_classes)
     return np.asarray(said.reshape(shape)[:-1].astype(np.float64) / most)
+
+
+def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
+    """[N, k] each candidate's nearest proxies, in the map of the protocol's own selectors.
+
+    Records that are feature vectors are compared as they are.
+    """
+    proxies, records = public.proxies, candidates.images
+    if proxies.ndim == 4:
+        reference, _ = shared_reference(Same(proxies), ReferenceSettings())
+        return nearest(reference.public(proxies), reference.public(records), k)
+    return nearest(proxies.double().numpy(), records.double().numpy(), k)
 
 
 def nearest(proxies: FloatArray, candidates: FloatArray, k: int) -> IntArray:

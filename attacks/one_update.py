@@ -109,9 +109,8 @@ def one_update(
     )
     view = server_view(run.transcript, public, told_its_own=lie is not None)
     drawn = newest_records(clients, recipe, _ROUNDS, seed)
-    if not (
-        private or lie
-    ):  # noise hides what was drawn, but a client with one batch has nothing else
+    # Noise and a lie hide what was drawn, but a client with one batch has nothing else.
+    if not (private or lie):
         check_explained(public, readable_updates(view, recipe), recipe, drawn)
     return OneUpdate(public, view, _behind(drawn, data, seed), (_ONE_BATCH,) if private else ())
 

@@ -124,11 +124,17 @@ def _seen(
 def _small(public: Public) -> Public:
     """The same proxies, four clients, and a network of one hidden layer for records of any form."""
     inputs = public.proxies[0].numel()
-    architecture = partial(_perceptron, inputs, public.n_classes)
+    architecture = partial(perceptron, inputs, public.n_classes)
     return replace(public, n_clients=CLIENTS, architecture=architecture)
 
 
-def _perceptron(inputs: int, n_classes: int, seed: int) -> nn.Module:
+def perceptron(inputs: int, n_classes: int, seed: int) -> nn.Module:
+    """One hidden layer of 64.
+
+    >>> len(perceptron(256, 10, seed=0)[1].bias)
+    64
+    """
+
     def layers() -> nn.Module:
         first, last = nn.Linear(inputs, _HIDDEN), nn.Linear(_HIDDEN, n_classes)
         return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
@@ -139,7 +145,12 @@ def _perceptron(inputs: int, n_classes: int, seed: int) -> nn.Module:
 def _client(challenge: Challenge, n_classes: int) -> ClientData:
     """Its members all train."""
     own = challenge.candidates.take(torch.from_numpy(challenge.is_member))
-    train = Images(_as_images(own.images), own.labels)
+    return all_training(Labelled(_as_images(own.images), own.labels), n_classes)
+
+
+def all_training(records: Labelled, n_classes: int) -> ClientData:
+    """A client that holds nothing back, so that each of its records is a member."""
+    train = Images(records.images, records.labels)
     return ClientData(train, train[torch.zeros(0, dtype=torch.int64)], n_classes)
 
 

@@ -16,12 +16,10 @@ that where it can put images among the proxies, which `Capability.INJECT_PROXIES
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attacks.base import (
     Attack,
@@ -35,12 +33,11 @@ from attacks.base import (
     substream,
 )
 from attacks.fit import QUICK, Fit, fit
-from attacks.membership import asked, confidence, mean_votes, nearest
+from attacks.membership import asked, confidence, mean_votes, neighbours
 from attacks.scoring import score_scores
 from attacks.view import Capability, Public, View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import IntArray
-from secure_fd.selection.density import Map, ReferenceSettings, Same
 from secure_fd.training import predict
 
 Signals = tuple[FloatArray, FloatArray]
@@ -133,24 +130,6 @@ class CoopVotes(PeerAttack):
         clients = range(view.public.n_clients)
         said = [mean_votes(view, k)[at].mean(axis=1) for k in clients]
         return [self.beside_peers(np.stack(said))]
-
-
-def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
-    """[N, k] each candidate's nearest proxies, in the map of the protocol's own selectors.
-
-    Records that are feature vectors are compared as they are.
-    """
-    proxies, asked = public.proxies, candidates.images
-    if proxies.ndim == 4:
-        mapped = _map(Same(proxies))
-        return nearest(mapped(proxies), mapped(asked), k)
-    return nearest(proxies.double().numpy(), asked.double().numpy(), k)
-
-
-@lru_cache(maxsize=2)
-def _map(proxies: Same[Tensor]) -> Map:
-    """That of `ProxyReference`, whose Fourier features nobody needs here."""
-    return ReferenceSettings().fit(proxies.one)
 
 
 _INJECTED = frozenset(

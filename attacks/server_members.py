@@ -14,8 +14,8 @@ import numpy as np
 
 from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
 from attacks.fedmia import FedMIA, along_means
-from attacks.membership import mean_votes
-from attacks.peers import CoopVotes, PeerAttack, neighbours
+from attacks.membership import mean_votes, neighbours
+from attacks.peers import CoopVotes, PeerAttack
 from attacks.scoring import score_scores
 from attacks.view import Capability, Public, View
 from secure_fd.errors import MissingCapabilityError

@@ -10,15 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
 
-import torch
-from torch import nn
-
-from attacks.base import Labelled, seeded, substream
+from attacks.base import Labelled, substream
 from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
+from attacks.overfitted import all_training, perceptron
 from attacks.view import View
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
 from secure_fd.methods.fedavg import FedAvg
@@ -71,24 +67,11 @@ def digits() -> Digits:
     return bundled_digits()
 
 
-def network(seed: int) -> nn.Module:
-    """One hidden layer of 64."""
-
-    def layers() -> nn.Module:
-        first, last = nn.Linear(256, 64), nn.Linear(64, CLASSES)
-        return nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
-
-    return seeded(layers, seed)
-
-
 def participants(records: Sequence[Labelled], seed: int) -> list[Participant]:
     """One a client, all of whose records train."""
-    networks = [network(substream(seed, f"network {k}")) for k in range(len(records))]
-    data = []
-    for own in records:
-        train = Images(own.images, own.labels)
-        data.append(ClientData(train, train[torch.zeros(0, dtype=torch.int64)], CLASSES))
-    return participants_of(networks, data)
+    count = range(len(records))
+    networks = [perceptron(256, CLASSES, substream(seed, f"network {k}")) for k in count]
+    return participants_of(networks, [all_training(own, CLASSES) for own in records])
 
 
 def secure(row: Row, clients: int, seed: int) -> MaskedSum | None:

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attacks.class_sums import SumNoise
+from attacks.fedmia import evenly
 from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest
+from attacks.server_members import ROUNDS
 from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
@@ -115,8 +117,6 @@ _TAUGHT, _LEAST_TAUGHT = 2500, 50
 """Steps of DaFKD's server in a run, and in one round."""
 _POINTS = 6
 """Points of a curve where a cell does not say how many rounds lie between them."""
-_KEPT = 4
-"""Rounds of a row whose updates stay readable."""
 _MOST_TESTED = 2000
 """Test images of a point before the last one: enough for a curve, at a fifth of the time."""
 
@@ -685,10 +685,8 @@ def run_row(
     if averages(spec.kind):
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
-    test, runner = (
-        made.data.test,
-        federation(cell, made, protection=chosen, kept=_kept(cell.rounds)),
-    )
+    test = made.data.test
+    runner = federation(cell, made, protection=chosen, kept=_kept(cell.rounds))
     accuracies, curve = trained(runner, cell, test, test, progress)
     alone, unit = spec.kind == "independent", runner.protection
     claim = None if alone else runner.guarantee()
@@ -714,13 +712,13 @@ def run_row(
 
 
 def _kept(rounds: int) -> set[int]:
-    """Of the updates that a server reads, those that attacks on members are shown: large models
+    """Of the updates that a server reads, those that `ServerMembers` asks about: large models of
     every round fill the memory. The first has no round before it that the parameters were sent in.
 
     >>> sorted(_kept(13)), sorted(_kept(1))
     ([1, 5, 8, 12], [])
     """
-    return {round(i) for i in np.linspace(1, rounds - 1, _KEPT)} if rounds > 1 else set()
+    return {1 + i for i in evenly(rounds - 1, ROUNDS)}
 
 
 _NOTHING = "Nothing of a client crosses the boundary."

@@ -99,8 +99,8 @@ class Client:
             kind, _, _ = read_header(kept, self._session, SERVER)
             payload = kept[BROADCAST_BYTES:]
             self._learn_of(Kind(kind), payload)
-            if kind == Kind.VOID and payload == UNOPENED and self._subject is not None:
-                self.half.unopened(self._subject)
+            if kind == Kind.VOID:
+                self._give_back(payload)
         if half is not None and isinstance(self.half, Remembers):
             self.half.recall(half)  # last: rounds are drawn in their order
 
@@ -203,11 +203,14 @@ class Client:
         """PeerError where it is called unopened after this client helped to open it."""
         if payload not in (OPENED, UNOPENED):
             raise PeerError("a void sum is neither opened nor unopened")
-        if payload == UNOPENED:
-            if self._shared == self._index and self._sum.gave:
-                raise PeerError("a sum that this client helped to open is called unopened")
-            if self._subject is not None:
-                self.half.unopened(self._subject)
+        if payload == UNOPENED and self._shared == self._index and self._sum.gave:
+            raise PeerError("a sum that this client helped to open is called unopened")
+        self._give_back(payload)
+
+    def _give_back(self, payload: bytes) -> None:
+        """What was asked in a void sum that nobody opened may be asked once more."""
+        if payload == UNOPENED and self._subject is not None:
+            self.half.unopened(self._subject)
 
     def _go(self, step: Callable[[], "Share | Steps"]) -> list[bytes]:
         """Run the method's half until it has training or a share; a refusal ends its turn."""

@@ -7,7 +7,7 @@ a network. A client that refuses is silent to it for the rest of the round.
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
@@ -167,7 +167,7 @@ class Federation:
             n_classes=n_classes,
             shape=shape,
             proxies=None if proxies is None else proxies.to(self._device),
-            schedule=schedule_for(schedule or self.recipe.schedule, proxies),
+            schedule=(schedule or self.recipe.schedule).fitted(count_of(proxies)),
             records=tuple(len(own.train) for own in data),
             seed=self._sum.seed or joint_seed(public_nonces(seed, n)),
             releases=releases_per_pair,
@@ -482,6 +482,11 @@ def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> 
     return [Participant(model, own) for model, own in zip(models, data, strict=True)]
 
 
+def count_of(proxies: Tensor | None) -> int:
+    """How many there are; 0 for a method without proxies."""
+    return 0 if proxies is None else len(proxies)
+
+
 def recipe_of(
     method: AnyMethod, participants: Sequence[Participant], proxies: Tensor | None
 ) -> Recipe:
@@ -490,12 +495,6 @@ def recipe_of(
     Other methods take the paper's plain schedule.
     """
     if proxies is None or not isinstance(method, SelectiveFD):
-        made = plain()
-        return replace(made, schedule=schedule_for(made.schedule, proxies))
+        return plain(count_of(proxies))
     held = [effective_classes(p.data.train) for p in participants]
     return ours(participants[0].data.n_classes, len(proxies), float(np.mean(held)))
-
-
-def schedule_for(schedule: Schedule, proxies: Tensor | None) -> Schedule:
-    """A schedule for so many proxies, where there are any."""
-    return schedule if proxies is None else schedule.fitted(len(proxies))

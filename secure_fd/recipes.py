@@ -44,13 +44,17 @@ class SGD:
                 raise ConfigurationError(name, getattr(self, name), "use a number in [0, 1)")
 
 
+_ASKED = 512
+"""Proxies of a round by default, where there are so many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Steps as in the paper's supplement: 200 of warm-up, then 1 local and 10 proxy steps a round.
 
     proxies_per_round: proxies that are answered in a round, by default 512, or all where there are
-    fewer. remember: clients learn from every
-    ensemble that they were sent so far, not from the newest round alone; it costs no message.
+    fewer. remember: clients learn from every ensemble that they were sent so far, not from the
+    newest round alone; it costs no message.
     anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
     anneal_warmup: the rate falls to zero in the warm-up too, so that networks come to rest before
     they first answer.
@@ -63,7 +67,7 @@ class Schedule:
     warmup_steps: int = 200
     local_steps: int = 1
     proxy_steps: int = 10
-    proxies_per_round: int = 512
+    proxies_per_round: int = _ASKED
     remember: bool = True
     anneal_over: int | None = None
     anneal_warmup: bool = False
@@ -85,8 +89,7 @@ class Schedule:
         >>> Schedule().fitted(100).proxies_per_round
         100
         """
-        usual = Schedule.__dataclass_fields__["proxies_per_round"].default
-        if self.proxies_per_round != usual or not 0 < proxies < self.proxies_per_round:
+        if self.proxies_per_round != _ASKED or not 0 < proxies < _ASKED:
             return self
         return replace(self, proxies_per_round=proxies)
 
@@ -357,13 +360,13 @@ def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
 _FEW, _MANY = 900, 5000
 
 
-def plain() -> Recipe:
-    """For methods without a recipe of their own.
+def plain(n_proxies: int = 0) -> Recipe:
+    """For methods without a recipe of their own. n_proxies: 0 for those without proxies.
 
     >>> plain().rounds
     30
     """
-    return Recipe(30, Schedule())
+    return Recipe(30, Schedule().fitted(n_proxies))
 
 
 def paper(n_classes: int, n_proxies: int, held: float, *, rounds: int = 500) -> Recipe:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -269,8 +269,7 @@ def named_recipe(
         return recipes.few_rounds()
     if isinstance(method, PooledHeads | AFL):
         return recipes.one_lesson(n_proxies, image_set=image_set, sums=method.rounds)
-    plain = recipes.plain()
-    return replace(plain, schedule=plain.schedule.fitted(n_proxies))
+    return recipes.plain(n_proxies)
 
 
 def default_delta(data: FederatedData) -> float:

@@ -41,6 +41,7 @@ from attacks.membership import (
     play_all,
 )
 from attacks.on_run import labelled, public_of
+from attacks.overfitted import all_training
 from attacks.peers import PeerAttack
 from attacks.scoring import score_scores
 from attacks.statistics import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
@@ -237,13 +238,8 @@ def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], 
 
 def clients_of(made: Prepared, run: int) -> list[ClientData]:
     """Who holds what in a run. All of it trains: nothing is held back, so that members are."""
-    clients = []
-    for k in range(made.scale.clients):
-        records = made.game.records(run, k)
-        train = Images(records.images, records.labels)
-        none = train[torch.zeros(0, dtype=torch.int64)]
-        clients.append(ClientData(train, none, made.public.n_classes))
-    return clients
+    game, count = made.game, range(made.scale.clients)
+    return [all_training(game.records(run, k), made.public.n_classes) for k in count]
 
 
 _DIRECT = (LiRA, OfflineLiRA, RMIA, LossThreshold)

@@ -162,7 +162,6 @@ class Join:
 
     def __call__(self) -> int:
         """Take part until the run is over."""
-        _program_of_flower()
         from secure_fd.flower.join import Desk, join
 
         roster, home = self.roster.resolve(), _home(self.home, self.data)
@@ -218,14 +217,6 @@ def _home(home: Path | None, data: Path) -> Path:
 
 def _beside(roster: Path, proxies: Path | None) -> Path:
     return proxies.resolve() if proxies else roster.parent / "proxies"
-
-
-def _program_of_flower() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("flwr") is None:
-        allowed = 'install the extra: pip install "secure-fd[flower]"'
-        raise ConfigurationError("flwr", "missing", allowed)
 
 
 def _tell(line: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secure_fd.errors import ConfigurationError
+from secure_fd.extras import extra
 from secure_fd.flower import keys
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import proxies_in, records_in
@@ -29,9 +30,10 @@ def join(desk: Desk) -> Site:
     """Take part until the run is over; the site, whose network is in its home.
 
     Raises ConfigurationError where the roster, the records or the proxies are not what was agreed
-    on; LocalError where the server cannot be reached.
+    on; LocalError where the server cannot be reached; MissingCapabilityError without the extra.
     """
-    from secure_fd.flower.node import attend
+    with extra("flower"):
+        from secure_fd.flower.node import attend
 
     agreed = read(desk.roster)
     file = keys.open_state(desk.home)

@@ -18,7 +18,7 @@ from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.journal import JournaledSum, note_begun, replay
-from secure_fd.flower.parties import Agreement
+from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.server import Outbound, Server
@@ -140,10 +140,7 @@ class Rounds:
         back = self._member.enrolled
         if not back:
             self._set_up()
-        seed = self._file.read("seed")
-        if seed is None:
-            seed = self._member.group.seed
-            self._file.write({"seed": seed})
+        seed = kept_seed(self._file, self._member)
         sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
         half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
@@ -273,10 +270,10 @@ class Rounds:
     def _forget(self, sites: Iterable[int]) -> None:
         self._lost |= set(sites)
 
-    def _next(self, kind: PushKind, parts: Sequence[bytes] = ()) -> bytes:
+    def _next(self, kind: PushKind, parts: Sequence[bytes] = ()) -> Push:
         """A push with the next number of this life."""
         self._pushes += 1
-        return Push(kind, self._life << 32 | self._pushes, tuple(parts)).encode()
+        return Push(kind, self._life << 32 | self._pushes, tuple(parts))
 
     def _greet(self) -> None:
         """Ask nodes that are new, or whose site was lost, who they are; begin with those."""
@@ -286,7 +283,7 @@ class Rounds:
                 self._lost.add(k)
         fresh = [n for n in reachable if self._numbers.get(n, -1) not in self._here]
         challenges = {node: os.urandom(CHALLENGE_BYTES) for node in fresh}
-        pushes = {n: self._next(PushKind.HELLO, [challenge]) for n, challenge in challenges.items()}
+        pushes = {n: self._next(PushKind.HELLO, [each]).encode() for n, each in challenges.items()}
         new: list[int] = []
         for arrived in self._courier.push(pushes, _GREETING):
             try:
@@ -321,10 +318,10 @@ class Rounds:
             self._owed.pop(k, None)
         return [k] if again else []
 
-    def _push(self, pushes: Mapping[int, bytes]) -> dict[int, Answer]:
+    def _push(self, pushes: Mapping[int, Push]) -> dict[int, Answer]:
         """One stage: the answers by site. Who gives none, or refuses, is lost until greeted."""
         nodes = {k: node for node, k in self._numbers.items()}
-        sent = {nodes[k]: data for k, data in pushes.items() if k in nodes}
+        sent = {nodes[k]: push.encode() for k, push in pushes.items() if k in nodes}
         self._down += sum(map(len, sent.values()))
         begun, answers, last = time.monotonic(), {}, (0.0, 0.0)
         for arrived in self._courier.push(sent, self._agreement.roster.terms.deadline):
@@ -334,7 +331,7 @@ class Rounds:
                 answer = Answer.decode(arrived.data)
             except PeerError:
                 continue
-            if answer.at != Push.decode(pushes[k]).at or answer.state is AnswerState.STALE:
+            if answer.at != pushes[k].at or answer.state is AnswerState.STALE:
                 continue
             answers[k] = answer
             last = max(last, (arrived.after, answer.computing))

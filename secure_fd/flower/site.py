@@ -22,7 +22,7 @@ from secure_fd.crypto.primitives import IdentityKey, fields
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import BudgetError, LocalError, PeerError
 from secure_fd.flower.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind
-from secure_fd.flower.parties import Agreement
+from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
 from secure_fd.secagg.client import Client as SumMember
 from secure_fd.state import StateFile
@@ -143,10 +143,7 @@ class Site:
 
     def _open(self) -> Client:
         """The client and its half, once the set-up has agreed on a seed."""
-        seed = self._file.read("seed")
-        if seed is None:
-            seed = self._member.group.seed
-            self._file.write({"seed": seed})
+        seed = kept_seed(self._file, self._member)
         self._half = self.agreement.half(self.number, self._data, seed)
         self._client = self.agreement.client(self.number, self._half, self._sums, self._file)
         return self._client
@@ -191,9 +188,7 @@ class Site:
 
     @property
     def _model(self) -> torch.nn.Module:
-        if self._half is None:
-            raise LocalError("there is no network before the session began")
-        return self._half.learner.model
+        return self.half.learner.model
 
     @property
     def _network_file(self) -> Path | None:
