@@ -11,12 +11,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from experiments import published
 from experiments.grid import later, roots
+from experiments.places import Places
 from experiments.plots import Line, Lines, drawn
 from experiments.published import known_percent
 from experiments.rows import Cell
@@ -63,7 +62,7 @@ def cell_of(image_set: str, labels: str, seed: int, rounds: int) -> Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -74,14 +73,6 @@ class Settings:
     """Seeds of data and training, with commas."""
     rounds: int = _ROUNDS
     """Rounds of every cell."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/as_published."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A minute's look at the bundled digits: two rounds."""
 

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from experiments.grid import later, roots
 from experiments.measures import ACCURACY, VALIDATION
+from experiments.places import Places
 from experiments.plots import Lines, drawn
 from experiments.provenance import mean_and_deviation
 from experiments.rows import (
@@ -135,7 +134,7 @@ def cell_of(row: Row, image_set: str, split: str, seed: int, clients: int = 10) 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -148,14 +147,6 @@ class Settings:
     """Seeds of data and training, with commas."""
     tune: bool = False
     """Every rate of the grid on seed 0, by validation records, in place of the table."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/dafkd."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A minute's look at a bundled set: four clients, one round."""
 

@@ -11,9 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from experiments import plots, published, tuning
 from experiments.definitions import ROOT
@@ -31,6 +29,7 @@ from experiments.equal_rows import (
 )
 from experiments.grid import HOSPITALS, later, roots
 from experiments.measures import DIVERGED, NETWORK
+from experiments.places import Places
 from experiments.plots import Bar
 from experiments.published import GAINS_FIG_4, known_percent
 from experiments.rows import Cell
@@ -62,7 +61,7 @@ _LABELS = ("hard", "soft")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -75,14 +74,6 @@ class Settings:
     """Seeds, with commas; by default three where clients hold one class each, else the first."""
     tuned: Path = ROOT / "docs" / "results" / "tuning.json"
     """File of `tuning.py`."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/equal_terms."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A look at the bundled digits: 20 steps a network, at the first setting of every row."""
 

@@ -11,12 +11,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from experiments.grid import later
 from experiments.measures import ACCURACY, RIGHT_OF_ALL, RIGHT_ONCE
+from experiments.places import Places
 from experiments.rows import Labels
 from experiments.study import (
     Result,
@@ -82,7 +80,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -91,14 +89,6 @@ class Settings:
     """What is wrong with the proxies, with commas; by default everything."""
     seeds: str | None = None
     """Seeds of data and training, with commas."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/foreign_proxies."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A look at the bundled digits, rotated and rare: labels alone."""
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
+from experiments.places import Places
 from experiments.rows import ALL_RECORDS, BY_NETWORK, DISCRIMINATOR, FIRST_SEED, PROXY_LABELS, Cell
 from experiments.study import (
     Results,
@@ -158,7 +157,7 @@ def _networks_name_classes(cell: Cell) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -171,15 +170,6 @@ class Settings:
     """Seeds of data and training, with commas; by default the study's, from 10 on."""
     rounds: int | None = None
     """Rounds of every cell; by default what the image set needs."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results, and of the cells of all studies that are done; by default runs/papers,
-    and runs/papers-quick for a quick look."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A minute's look at a bundled set: three clients, two rounds. Figures mean nothing."""
 

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from experiments.grid import HOSPITALS, later, roots
 from experiments.measures import HEAD, MEAN, NETWORK
+from experiments.places import Places
 from experiments.plots import Lines, drawn
 from experiments.rows import HEADS_ALONE, SHARPENED, TRUE_LABELS, Cell
 from experiments.study import (
@@ -91,7 +90,7 @@ def cell_of(row: Row, image_set: str, split: str, seed: int) -> Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -102,14 +101,6 @@ class Settings:
     """Rows, with commas; by default all."""
     seeds: str | None = None
     """Seeds of data and training, with commas; rows of networks take the first alone by default."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/heads."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A minute's look at the bundled digits: 20 steps a network."""
 

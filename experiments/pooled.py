@@ -12,12 +12,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from typing import Any, Literal
 
 from experiments.grid import HOSPITALS, later
 from experiments.measures import ACCURACY, HEAD, NETWORK, RIGHT_ONCE, TAUGHT
+from experiments.places import Places
 from experiments.study import (
     Progress,
     Result,
@@ -89,7 +88,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -100,14 +99,6 @@ class Settings:
     """Seeds of data and training, with commas; networks take the first alone by default."""
     trusts: str | None = None
     """Whom a client trusts to add noise: all, enough, nobody, with commas; by default all three."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/pooled."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A look at the bundled digits: heads alone."""
 

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Any
 
 from experiments.grid import later
 from experiments.measures import ACCURACY, VALIDATION
+from experiments.places import Places
 from experiments.study import (
     Progress,
     Result,
@@ -121,7 +120,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -134,14 +133,6 @@ class Settings:
     """Seeds of data and training, with commas; by default 20 to 22."""
     grid: bool = False
     """All settings of each rival, in the place of the chosen one: for choices, on seeds 0 to 10."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/private_rivals."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A look at the bundled digits, at epsilon 4."""
 

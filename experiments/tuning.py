@@ -10,9 +10,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from experiments.equal_rows import (
     ROWS,
@@ -27,6 +24,7 @@ from experiments.equal_rows import (
 )
 from experiments.grid import later, roots
 from experiments.measures import NETWORK_VALIDATION, VALIDATION
+from experiments.places import Places
 from experiments.rows import Cell
 from experiments.study import Results, Study, grouped, listed, main, seeds_of
 from experiments.tables import Table, new_table
@@ -37,7 +35,7 @@ Choices = Mapping[tuple[str, str, str], Setting]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None
@@ -46,14 +44,6 @@ class Settings:
     """Splits, with commas; by default all. Chest X-rays are always divided by hospital."""
     rows: str | None = None
     """Rows, with commas; by default all that have something to choose."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds the image sets that are not bundled, each in a folder of its name."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/tuning."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A look at the bundled digits: 50 steps a network."""
 

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.grid import later, our_recipe
 from experiments.measures import ACCURACY
+from experiments.places import Places
 from experiments.study import (
     Progress,
     Result,
@@ -71,7 +70,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Places):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     games: str | None = None
@@ -80,14 +79,6 @@ class Settings:
     """One encoding by its name; by default all."""
     seeds: str | None = None
     """Seeds of data and training, with commas."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds mnist/, for the accuracy."""
-    out: Path | None = None
-    """Folder of the results and finished cells; by default runs/vote_encodings."""
-    workers: int = 2
-    """Processes that share the work."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
