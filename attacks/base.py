@@ -44,6 +44,9 @@ class AttackResult:
     oracle. n_members, n_non_members: how many private and held-out records scored it.
     details: further figures by name. roc, images (name -> [n, H, W] in [0, 1]): for plots.
     Raises LocalError where a number is not finite.
+
+    >>> print(AttackResult("a", "Who was a member", .8, "AUC", "", (.7, .9), .5, "a coin"))
+    Who was a member: AUC 0.8 [0.7, 0.9]; a coin: 0.5
     """
 
     name: str
@@ -73,6 +76,12 @@ class AttackResult:
         for name, value in numbers.items():
             if not math.isfinite(value):
                 raise LocalError(f"{self.name}: {name} is {value}, which no report can show")
+
+    def __str__(self) -> str:
+        """Figure, interval and control in one line."""
+        low, high = (f"{end:.3g}" for end in self.interval)
+        found = f"{self.figure_name} {self.figure:.3g} [{low}, {high}] {self.unit}".rstrip()
+        return f"{self.title}: {found}; {self.control_name}: {self.control:.3g}"
 
 
 ABSTAIN: Final = -1
