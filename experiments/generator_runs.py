@@ -37,6 +37,7 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.simulation import simulated_ledgers
 from secure_fd.transcript import GeneratorRound, Transcript
 
 if TYPE_CHECKING:
@@ -151,7 +152,13 @@ def federated(world: World, cell: "Cell") -> Federation:
     clients, terms = world.clients, TERMS[cell.kind]
     method = DaFKD(generated=terms.generated, steps=terms.steps, adversarial=adversarial_of(cell))
     if cell.epsilon is not None:
-        method = method.trained_privately(cell.epsilon, DELTA, cell.rounds, terms.schedule)
+        method = method.trained_privately(
+            cell.epsilon,
+            DELTA,
+            cell.rounds,
+            terms.schedule,
+            ledgers=simulated_ledgers(_CLIENTS, cell.epsilon, DELTA),
+        )
     networks = [network(cell.kind, world.images.n_classes, cell.seed) for _ in clients]
     people = participants_of(networks, clients)
     run = Federation(people, None, method, schedule=terms.schedule, seed=cell.seed)
