@@ -227,7 +227,7 @@ def _method(
     if method == "selective-fd" and unit == "label" and not math.isinf(epsilon):
         # The label unit makes one symbol noisy, so votes are counted.
         return SelectiveFD(labels, server_threshold=1.0, votes="counted")
-    kind = load_method(method)
+    kind = load_method(method, "method")
     made: AnyMethod = kind(labels) if _takes_labels(kind) else kind()
     return made
 
