@@ -16,11 +16,12 @@ import tyro
 from attacks import load as load_attack
 from experiments.leakage import stored
 from experiments.provenance import PRIVACY_LIBRARIES
-from experiments.rows import FIRST_SEED, LEAST_EPSILON, MOST_EPSILON, working_folder
+from experiments.rows import FIRST_SEED, working_folder
 from experiments.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
 from experiments.study import Progress, Result, Results, Study, at_least, main
 from experiments.tables import Table
 from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
 _SEEDS = 3

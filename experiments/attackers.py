@@ -1,7 +1,7 @@
 """What each attacker learns of each protocol: one table, its notes, and a verdict from it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.exhibits import brackets, control_names, figure_names
 from experiments.leakage import ERROR, NOT_APPLICABLE, NOT_RUN, AttackFigure, Leakage, Measured
@@ -41,7 +41,24 @@ def by_attacker(leaks: Leakage) -> Table | None:
     table = new_table("What each attacker learns", columns)
     for i, (row, label) in enumerate(leaks.rows.items(), 1):
         table.add_row(f"{i}. {label}", *(_cell(leaks.cell(row, name)) for name in attacks))
+    return replace(table, narrow=_figures(leaks, attacks))
+
+
+def _figures(leaks: Leakage, attacks: Sequence[str]) -> Table:
+    """The same for few columns: rows by number, figures, and the range of the controls below."""
+    title = "What each attacker learns of each row, by number; intervals are in the files"
+    table = new_table(title, ["row", *(name.replace("-", " ") for name in attacks)])
+    for i, row in enumerate(leaks.rows, 1):
+        found = (leaks.cell(row, name) for name in attacks)
+        table.add_row(f"{i}.", *(_absent(f) if isinstance(f, str) else marked(f) for f in found))
+    for name, pick in (("least control", min), ("most", max)):
+        every = ([f.control for f in leaks.measured(attack).values()] for attack in attacks)
+        table.add_row(name, *(number(pick(known)) if known else NONE for known in every))
     return table
+
+
+def _absent(why: str) -> str:
+    return NONE if why.startswith(NOT_APPLICABLE) else "not run"
 
 
 def _heading(leaks: Leakage, attack: str) -> str:
@@ -52,7 +69,7 @@ def _heading(leaks: Leakage, attack: str) -> str:
 
 def _cell(found: Measured | str) -> str:
     if isinstance(found, str):
-        return NONE if found.startswith(NOT_APPLICABLE) else "not run"
+        return _absent(found)
     exact, gap = found.first.exact, found.detail("delta")
     parts = [f"{marked(found)} {brackets(found.interval, number)} ({number(found.control)})"]
     parts += [] if exact is None else [f"{100 * exact:.0f} % exact"]
@@ -150,6 +167,11 @@ def verdict(leaks: Leakage) -> list[str]:
     for kind in _KINDS[:3]:
         sentences += _of_kind(leaks, every, kind)
     return [*sentences, *_silent(leaks, every)]
+
+
+def kinds(leaks: Leakage, row: str) -> tuple[str, ...] | None:
+    """What a row leaks, worst first; None where no attack has a figure of it."""
+    return tuple(_leaks(leaks, row)) if _attacked(leaks, row) else None
 
 
 def _attacked(leaks: Leakage, row: str) -> bool:

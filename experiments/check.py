@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 
 import tyro
 
-from experiments.cli import exit_status
 from experiments.rows import own_function
+from secure_fd.endings import exit_status
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -1,27 +1,15 @@
 """The `secure-fd` command, and what the command lines of all scripts have in common."""
 
-import errno
-import signal
 import sys
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
-from experiments.config import flag
+from secure_fd.endings import USAGE_ERROR
 from secure_fd.errors import ConfigurationError, SecureFDError
 from secure_fd.extras import extra
 
-USAGE_ERROR = 2
-FAILED = 3
-"""Exit status where the machine, and no setting, ended a run: a full disk, a killed worker."""
-INTERRUPTED = 130
-TERMINATED = 143
 _PATHS = {
     "--data-dir": "DATA_DIR",
     "--data_dir": "DATA_DIR",
@@ -43,10 +31,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 A module that is not installed is left out of the help.
 """
-
-
-class _Terminated(BaseException):
-    """SIGTERM arrived: what runs ends as it does after Ctrl-C."""
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "secure-fd") -> int:
@@ -83,73 +67,6 @@ def _run(module: str, arguments: Sequence[str], prog: str) -> int:
 
         return study.main(module, arguments, prog)
     return int(loaded.main(arguments, prog))
-
-
-def exit_status(work: Callable[[], int], *, interrupted: str, options: Collection[str] = ()) -> int:
-    """What `work` returns, or the status after one sentence on what ended it early.
-
-    options: fields that were set by an option of the same name, which the sentence then names.
-    """
-    try:
-        with _ended_by_sigterm():
-            return work()
-    except _ENDINGS as error:
-        status, sentence = _ending(error, interrupted, options)
-        print(sentence, file=sys.stderr)
-        return status
-
-
-_ENDINGS = (
-    *(SecureFDError, OSError, BrokenProcessPool, MemoryError),
-    *(KeyboardInterrupt, _Terminated),
-)
-
-
-def _ending(error: BaseException, interrupted: str, options: Collection[str]) -> tuple[int, str]:
-    match error:
-        case ConfigurationError() if error.field in options:
-            found = USAGE_ERROR, f"error: {_typed(error)}"
-        case SecureFDError():
-            found = USAGE_ERROR, f"error: {error}"
-        case OSError():
-            found = FAILED, f"error: {_reason(error)}; {interrupted}"
-        case KeyboardInterrupt():
-            found = INTERRUPTED, f"interrupted: {interrupted}"
-        case _Terminated():
-            found = TERMINATED, f"terminated: {interrupted}"
-        case _:  # the system ends workers where memory runs out
-            killed = "error: a process was ended from outside, as where memory runs out: "
-            found = FAILED, f"{killed}use fewer --workers; {interrupted}"
-    return found
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # another thread may set no handler
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(_: int, __: FrameType | None) -> NoReturn:
-    raise _Terminated
-
-
-def _typed(error: ConfigurationError) -> ConfigurationError:
-    """The same about the option that was typed."""
-    _, (field, value, allowed) = error.__reduce__()
-    return ConfigurationError(flag(field), value, allowed)
-
-
-def _reason(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full"
-    place = f"{error.filename}: " if error.filename else ""
-    return f"{place}{(error.strerror or str(error)).lower()}"
 
 
 def command(script: str, arguments: Sequence[str]) -> list[str]:

@@ -234,9 +234,14 @@ class Row:
         return moments(self.runs, lambda run: run.figures[name])[0]
 
     @property
-    def spread(self) -> float:
-        """Deviation of the accuracy over clients, mean over seeds."""
-        return moments(self.runs, lambda run: float(np.std(run.per_client)))[0]
+    def deviation(self) -> float:
+        """Of the accuracy over seeds; 0 of one alone."""
+        return moments(self.runs, lambda run: run.figures[ACCURACY])[1]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Accuracy of the least and of the best client, of the first seed."""
+        return min(self.first.per_client), max(self.first.per_client)
 
     @property
     def seconds(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from secure_fd.endings import flag
 from secure_fd.errors import ConfigurationError
 
 RUN = "run.toml"
@@ -14,15 +15,6 @@ RUN = "run.toml"
 _OPTION = "--config"
 _MOST_BYTES = 1 << 16
 _HEAD = "# The settings of this run; give them again with: --config run.toml\n"
-
-
-def flag(field: str) -> str:
-    """An option as it is typed.
-
-    >>> flag("dp_eps")
-    '--dp-eps'
-    """
-    return f"--{field.replace('_', '-')}"
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:

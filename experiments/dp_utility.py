@@ -16,7 +16,7 @@ from experiments import published
 from experiments.grid import later
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.plots import Line, Lines, drawn
-from experiments.rows import FLEET, LEAST_EPSILON, MOST_EPSILON, Cell, Privacy
+from experiments.rows import FLEET, Cell, Privacy
 from experiments.study import (
     Progress,
     Result,
@@ -35,6 +35,7 @@ from experiments.study import (
 )
 from experiments.tables import Table, human_bytes, new_table
 from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.recipes import IMAGE_SETS, Schedule, schedule
 
 if TYPE_CHECKING:

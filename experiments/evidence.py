@@ -18,7 +18,7 @@ from typing import Annotated
 import tyro
 
 from experiments import provenance
-from experiments.cli import data_folder, exit_status
+from experiments.cli import data_folder
 from experiments.definitions import ROOT
 from experiments.leakage import AttackFigure
 from experiments.page import updated
@@ -34,6 +34,7 @@ from experiments.study import (
     run_missing,
     write_results,
 )
+from secure_fd.endings import exit_status
 from secure_fd.errors import ConfigurationError
 
 STUDIES = tuple(

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import tyro
 
 from experiments.attack_suite import STUDY
-from experiments.cli import exit_status
 from experiments.leakage import AttackFigure
 from experiments.plots import Forest, Mark, forest, line_style
 from experiments.results import write_atomically
 from experiments.study import Results, read_results
+from secure_fd.endings import exit_status
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -153,6 +153,8 @@ def shown(value: object) -> str:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, int):
+        return f"{value:,}"
     return "∞" if value == "inf" else str(value)
 
 

@@ -26,8 +26,6 @@ from experiments.comparison import Cell, measured, needs, prepared
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import (
     IMAGES_PER_PERSON,
-    LEAST_EPSILON,
-    MOST_EPSILON,
     REPORTED_SEED,
     Attacks,
     Labels,
@@ -41,11 +39,12 @@ from experiments.rows import (
 from experiments.study import Results, Study, listed
 from experiments.tables import Table
 from secure_fd.data.partition import Split, check_clients, parse_split
+from secure_fd.data.places import check_there
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.budget import check_budget
 from secure_fd.methods.registry import METHODS
 from secure_fd.privacy.plans import LEAST_CLIENTS
-from secure_fd.privacy.units import GROUP_SIZES
+from secure_fd.privacy.units import GROUP_SIZES, LEAST_EPSILON, MOST_EPSILON
 from secure_fd.recipes import ImageSet, image_set, schedule
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
@@ -192,6 +191,9 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     if settings.dataset == "own":
         settings, own, split = _with_own(settings, split)
     known = image_set(settings.dataset) if own else _image_set(settings.dataset)
+    folder = data_folder(settings.data_dir, environment_dir)
+    if own is None:
+        check_there(settings.dataset, folder)
     check_clients(split, settings.clients, known.n_classes)
     if settings.secure_agg and settings.clients < 3:
         raise ConfigurationError(
@@ -217,7 +219,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         clients=settings.clients,
         rounds=rounds,
         schedule=steps,
-        data_dir=data_folder(settings.data_dir, environment_dir),
+        data_dir=folder,
         selector=settings.selector,
         epsilon=None if wanted is None or math.isinf(wanted) else wanted,
         delta=_MOST_DELTA if settings.dp_delta is None else settings.dp_delta,

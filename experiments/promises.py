@@ -40,9 +40,9 @@ def privacy(rows: Iterable[tuple[str, Claim | None]], images_per_person: int) ->
         "Privacy: ε over the whole run, by what two worlds differ in; other rows promise none",
         ("method", "unit", "δ", "one record", "replaced", person, "client"),
     )
-    for label, claim in held:
+    for i, (label, claim) in enumerate(held, 1):
         if claim is not None:
-            table.add_row(label, *_line(claim, images_per_person))
+            table.add_row(f"{i}. {label}", *_line(claim, images_per_person))
     return table
 
 
@@ -52,12 +52,21 @@ def _line(claim: Claim, records: int) -> Sequence[str]:
     swapped = claim.get("swapped")
     return (
         claim["unit"],
-        f"{claim['delta']:.2g}",
+        short(claim["delta"]),
         _of(claim, 1),
         "no" if swapped is None else figure(swapped),
         _of(claim, records),
         _client(claim),
     )
+
+
+def short(value: float) -> str:
+    """A small number as people write it.
+
+    >>> short(1e-5), short(0.25)
+    ('1e-5', '0.25')
+    """
+    return f"{value:.2g}".replace("e-0", "e-")
 
 
 def _of(claim: Claim, records: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from secure_fd.errors import ConfigurationError
 
 _LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
-PRIVACY_LIBRARIES = ("cryptography", "dp-accounting", "opacus", "scikit-learn")
+PRIVACY_LIBRARIES = ("cryptography", "dp-accounting", "opacus", "pycryptodome", "scikit-learn")
 """What runs with masks, noise or attacks use besides."""
 
 

@@ -1,24 +1,25 @@
 """What a comparison leaves behind: tables and sentences, figures, and one HTML page."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.attackers import LEGEND, attack_notes, by_attacker, verdict
-from experiments.comparison import (
-    BYTES_DOWN,
-    INVERSION,
-    ORIGINALS,
-    SUM_SECONDS,
-    SURVIVORS,
-    VOID,
-    Row,
-    leakage,
-    rows,
+from experiments import glosses
+from experiments.attackers import LEGEND, attack_notes, by_attacker, kinds, verdict
+from experiments.compared import (
+    Shown,
+    diagnostics,
+    overview,
+    percent,
+    promises,
+    summary,
+    sums,
+    warnings,
 )
+from experiments.comparison import INVERSION, ORIGINALS, Row
 from experiments.exhibits import (
     attack_parts,
     caveats,
@@ -28,10 +29,9 @@ from experiments.exhibits import (
     reading,
     styles,
 )
-from experiments.leakage import BETWEEN, Leakage, Pictures
+from experiments.leakage import BETWEEN, Pictures
 from experiments.measures import ACCURACY, BYTES_UP
-from experiments.page import Pairs, Picture, Section, claimed, data_uri, page, png, write_page
-from experiments.page import shown as spelt
+from experiments.page import Pairs, Part, Picture, Section, claimed, data_uri, page, png, write_page
 from experiments.plots import (
     INK,
     LEFT,
@@ -54,20 +54,11 @@ from experiments.plots import (
     titled,
     wrapped,
 )
-from experiments.promises import below, privacy, voids
-from experiments.results import SINGLE
-from experiments.rows import IMAGES_PER_PERSON
+from experiments.promises import short
 from experiments.study import Results, save_arrays
-from experiments.tables import (
-    NONE,
-    Table,
-    counted,
-    human_bytes,
-    human_seconds,
-    milliseconds,
-    new_table,
-    number,
-)
+from experiments.subject import prices, subject
+from experiments.tables import NONE, Table, counted, human_bytes, human_seconds, new_table, number
+from secure_fd.privacy.units import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,50 +68,14 @@ MEMBERSHIP = "label-only"
 _PICTURES = "reconstructions.npz"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shown:
-    """A comparison as it is shown."""
-
-    results: Results
-    rows: tuple[Row, ...]
-    leakage: Leakage
-
-    @classmethod
-    def of(cls, results: Results) -> "Shown":
-        """Rows over seeds, and what attacks learn from them."""
-        made = rows(results)
-        return cls(results, tuple(made), leakage(made))
-
-    @property
-    def seeds(self) -> list[int]:
-        """Of all rows."""
-        return sorted({found.cell.seed for found in self.results.cells})
-
-    @property
-    def drop(self) -> float:
-        """The chance that a client drops out of a round; 0 where no faults were simulated."""
-        return float(self.results.cells[0].cell.terms.drop)
-
-    @property
-    def images_per_person(self) -> int:
-        """Records that one person has at one client."""
-        found = self.results.settings.get("images_per_person")
-        return found if isinstance(found, int) else IMAGES_PER_PERSON
-
-    @property
-    def insecure(self) -> list[str]:
-        """Settings that weaken the run."""
-        notes: list[Any] = [found.notes["insecure"] for found in self.results.cells]
-        return sorted({flag for flags in notes for flag in flags})
-
-
-# Tables and sentences.
+# The terminal.
 
 
 def shown(results: Results) -> list[Table | str]:
-    """What a terminal shows: the verdict, what rows cost and leak, and what they guarantee."""
+    """What a terminal shows: subject, verdict, what rows cost, leak and guarantee."""
     made = Shown.of(results)
-    parts: list[Table | str] = [*_lines(verdict(made.leakage)), overview(made)]
+    opening = [subject(made), *verdict(made.leakage), *prices(made)]
+    parts: list[Table | str] = [*_lines(opening), overview(made)]
     parts += [table for table in (by_attacker(made.leakage),) if table]
     parts += [table for table in (promises(made),) if table]
     parts += [f"! {sentence}" for sentence in warnings(made)]
@@ -136,142 +91,6 @@ def shown(results: Results) -> list[Table | str]:
 def _lines(sentences: Sequence[str]) -> list[str]:
     """As a list, with a line to spare; nothing of none."""
     return [*(f"· {sentence}" for sentence in sentences), *([""] if sentences else [])]
-
-
-def overview(made: Shown) -> Table:
-    """Accuracy, bytes and seconds."""
-    columns = ["method", "accuracy, %", "up", "down", "CPU"]
-    table = new_table("Accuracy over clients; bytes of a client in the whole run", columns)
-    for i, row in enumerate(made.rows, 1):
-        moved = (human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
-        seconds = human_seconds(row.seconds)
-        table.add_row(f"{i}. {row.label}", percent(row), *moved, seconds)
-    return table
-
-
-def promises(made: Shown) -> Table | None:
-    """One line a row: its epsilon by what two worlds differ in."""
-    return privacy(_claims(made), made.images_per_person)
-
-
-def _claims(made: Shown) -> list[tuple[str, Any]]:
-    return [(row.label, row.claim["privacy"]) for row in made.rows]
-
-
-def warnings(made: Shown) -> list[str]:
-    """Rows that promise nothing although they were to, and rows that collaboration does not pay."""
-    levels = {row.label: row.mean(ACCURACY) for row in made.rows}
-    alone = next((row.label for row in made.rows if row.key == "independent"), "")
-    worse = below(levels, alone)
-    return [
-        *voids(_claims(made)),
-        *(
-            f"{label} ends at {100 * level:.1f} %, below clients that learn alone "
-            f"({100 * levels[alone]:.1f} %)."
-            for label, level in levels.items()
-            if label in worse
-        ),
-    ]
-
-
-def percent(row: Row) -> str:
-    """Accuracy as mean ± deviation over clients, in percent, without the sign."""
-    return f"{100 * row.mean(ACCURACY):.1f} ± {100 * row.spread:.1f}"
-
-
-def sums(made: Shown) -> Table:
-    """How each row's sums were made, what they cost, and who was in them."""
-    columns = ["method", "sum", "CPU", "up", "down", "clients in a sum", "void", "silent from"]
-    table = new_table(
-        "A round's sum: bytes of a client, CPU time of all parties; clients drop out of a round "
-        f"with chance {made.drop:g}",
-        columns,
-    )
-    for row in made.rows:
-        if row.sum is None:
-            continue
-        moved = (human_bytes(row.mean(name) / row.rounds) for name in (BYTES_UP, BYTES_DOWN))
-        void = sum(run.figures[VOID] for run in row.runs)
-        lost = ", ".join(f"{stage} {count}" for stage, count in row.missing.items() if count)
-        table.add_row(
-            *(row.label, row.sum, milliseconds(row.mean(SUM_SECONDS)), *moved),
-            f"{row.mean(SURVIVORS):.1f} of {len(row.first.per_client)}",
-            f"{void:.0f} of {row.rounds * len(row.runs)}",
-            lost or NONE,
-        )
-    return table
-
-
-def diagnostics(made: Shown) -> Table | None:
-    """What only an evaluator knows of each row; None where no row has any."""
-    names = list(dict.fromkeys(name for row in made.rows for name in row.diagnostics))
-    table = new_table("Diagnostics: what only an evaluator knows", ["method", *names])
-    for row in made.rows:
-        if found := row.diagnostics:
-            table.add_row(row.label, *(spelt(found[n]) if n in found else NONE for n in names))
-    return table if names else None
-
-
-def summary(made: Shown) -> list[str]:
-    """Sentences computed from the figures: the verdict, ranges, sparse votes, releases."""
-    return [
-        *verdict(made.leakage),
-        _ranges(made),
-        *_sparse_votes(made.rows),
-        _releases(made),
-    ]
-
-
-def _ranges(made: Shown) -> str:
-    least, most = (
-        {name: pick(made.rows, key=_by(name)) for name in (ACCURACY, BYTES_UP)}
-        for pick in (min, max)
-    )
-    opening = f"{counted(len(made.rows), 'method')} over {counted(len(made.seeds), 'seed')}"
-    low, high = (
-        f"{100 * row.mean(ACCURACY):.1f} % ({row.label})"
-        for row in (least[ACCURACY], most[ACCURACY])
-    )
-    few, many = (
-        f"{human_bytes(row.mean(BYTES_UP))} ({row.label})"
-        for row in (least[BYTES_UP], most[BYTES_UP])
-    )
-    return f"{opening}: accuracy from {low} to {high}; a client sends from {few} to {many}."
-
-
-def _by(name: str) -> Callable[[Row], float]:
-    return lambda row: row.mean(name)
-
-
-def _sparse_votes(made: Sequence[Row]) -> list[str]:
-    """The sentence on votes that no mask hides, where they are more than half; else nothing."""
-    noiseless = [row for row in made if row.claim["privacy"] is None]
-    open_rows = [row for row in noiseless if row.sum == "masks"] or noiseless
-    shares = {row.label: row.diagnostics[SINGLE] for row in open_rows if SINGLE in row.diagnostics}
-    label = max(shares, key=shares.__getitem__, default="")
-    if shares.get(label, 0.0) <= 0.5:
-        return []
-    return [
-        f"{100 * shares[label]:.0f} % of the answered proxies were answered by one client alone "
-        f"({label}): masks hide the author there, not the vote; only differential privacy helps."
-    ]
-
-
-def _releases(made: Shown) -> str:
-    """How often a client answers one proxy."""
-    terms = made.results.cells[0].cell.terms
-    agreed = terms.releases
-    if agreed is None:
-        often = f"up to {terms.rounds} times, once a round"
-    else:
-        often = "once in the whole run" if agreed == 1 else f"up to {agreed} times in the whole run"
-    sentence = f"A client answers the same proxy {often}"
-    if agreed == 1 or made.drop == 0:
-        return f"{sentence}."
-    return (
-        f"{sentence}, and clients drop out: sums of two rounds whose cohorts differ by one client "
-        f"give away that client's vote on a proxy that both rounds asked about."
-    )
 
 
 # Figures.
@@ -303,7 +122,7 @@ def accuracy_bytes(made: Shown) -> "Figure":
     axes.margins(y=0.06)
     plain(axes)
     axes.minorticks_off()
-    titled(axes, "Accuracy against communication", "sent and received by a client, cumulative")
+    titled(axes, "Accuracy, bytes and leakage", "sent and received by a client, cumulative")
     _label_ends(axes, made)
     return figure
 
@@ -350,11 +169,20 @@ def _label_ends(axes: "Axes", made: Shown) -> None:
         axes.plot([1.01, 1.04], [start, height], linewidth=0.7, **place)
         axes.plot(1.06, height, marker if _sent(row) else "_", **place)
         place["color"] = INK
-        axes.text(1.085, height, wrapped(row.label), va="center", fontsize=SMALL, **place)
+        name = f"{row.label}{_initials(made, row)}"
+        axes.text(1.085, height, wrapped(name), va="center", fontsize=SMALL, **place)
+
+
+def _initials(made: Shown, row: Row) -> str:
+    """Initials of what attackers learn of a row; "none"; "" where it was not attacked."""
+    found = kinds(made.leakage, row.key)
+    if found is None:
+        return ""
+    return f" · {' '.join(kind[0].upper() for kind in found) or 'none'}"
 
 
 def accuracy(made: Shown) -> "Figure":
-    """Mean accuracy of each row, its deviation over clients, and every client."""
+    """Mean accuracy of each row, its deviation over seeds, and every client."""
     figure = new_figure(8.4, 1.3 + 0.36 * len(made.rows))
     axes = figure.add_axes(margins(figure, left=LEFT, right=1.0))
     looks = styles(made.leakage)
@@ -363,13 +191,14 @@ def accuracy(made: Shown) -> "Figure":
         clients = 100 * np.asarray(row.first.per_client)
         axes.barh(y, mean, height=0.6, color=PAPER)
         axes.barh(y, mean, height=0.6, color=colour, alpha=0.6, linewidth=0)
-        axes.errorbar(mean, y, xerr=100 * row.spread, color=INK, elinewidth=1.2, capsize=3)
+        if len(row.runs) > 1:
+            axes.errorbar(mean, y, xerr=100 * row.deviation, color=INK, elinewidth=1.2, capsize=3)
         axes.plot(clients, np.full(len(clients), y + 0.4), "|", color=MUTED, markersize=3.5)
         beside(axes, y, f"{percent(row)} %")
     axes.set_xlim(0, 100)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
     name_rows(axes, [row.label for row in made.rows])
-    headed(figure, "Test accuracy: mean ± spread over clients; ticks are single clients")
+    headed(figure, "Test accuracy, mean over clients; ticks are single clients")
     return figure
 
 
@@ -451,7 +280,7 @@ def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
     return page(
         "Accuracy, bytes and leakage, side by side",
         f"{found.schema} · {found.created} · {seconds} of CPU time in all rows",
-        summary(made),
+        [subject(made), *verdict(made.leakage), *prices(made)],
         list(_sections(made, drawn)),
         found.command,
         _FRESH,
@@ -460,33 +289,73 @@ def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
 
 
 def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
-    leaks, seeds = made.leakage, len(made.seeds)
-    table = [part for part in (promises(made),) if part]
-    yield Section(
-        "Comparison", [overview(made), *_learnt(leaks), *table, *warnings(made), sums(made)]
-    )
-    yield Section("Guarantees", [part for row in made.rows for part in _guarantee(row)])
-    yield Section("Figures", [p for p in _embedded(made, drawn) if p.source])
-    first = ["The first seed alone is attacked."] if seeds > 1 and leaks.attacks else []
-    yield Section("Attacks", [*first, list(attack_notes(leaks))])
-    for name in leaks.attacks:
-        yield Section(f"Attack {name}", attack_parts(leaks, name, 1), 3)
-    known = [f"{caveat} ({where})" for caveat, where in caveats(leaks).items()]
-    yield Section("Caveats", [known], 3)
+    leaks = made.leakage
+    yield Section("Table", list(_tables(made)))
+    embedded = {picture.name: picture for picture in _embedded(made, drawn) if picture.source}
+    copies = embedded.pop("reconstructions", None)
+    if embedded:
+        yield Section("Picture", list(embedded.values()))
+    if copies:
+        yield Section("Reconstructions", [copies])
+    yield Section("Rows and columns", list(_words(made)))
+    yield Section("Guarantees", [guarantees(made), *map(_guarantee, made.rows)])
+    if leaks.attacks:
+        first = ["The first seed alone is attacked."] if len(made.seeds) > 1 else []
+        yield Section("Attacks", [*first, list(attack_notes(leaks))])
+        for name in leaks.attacks:
+            yield Section(f"Attack {name}", attack_parts(leaks, name, 1), 3)
+        if known := [f"{caveat} ({where})" for caveat, where in caveats(leaks).items()]:
+            yield Section("Caveats", [known], 3)
     yield Section("Settings", list(_settings(made)))
 
 
-def _learnt(leaks: Leakage) -> Iterator[str | Table]:
-    """How to read the table by attacker, and the table; nothing without attacks."""
-    if table := by_attacker(leaks):
-        yield from (LEGEND, table)
+def _tables(made: Shown) -> Iterator[Part]:
+    """What rows cost, what they leak and promise, and how they were summed."""
+    yield overview(made)
+    if alarms := warnings(made):
+        yield alarms
+    if learnt := by_attacker(made.leakage):
+        yield from (LEGEND, learnt)
+    if table := promises(made):
+        yield table
+    yield from (sums(made), summary(made))
 
 
-def _guarantee(row: Row) -> Iterator[str | Pairs]:
-    yield f"{row.label}: {row.claim['guarantee']}"
-    if claim := row.claim["privacy"]:
-        parts = {name: claimed(value, name) for name, value in claim.items()}
-        yield Pairs("The guarantee in parts", parts, folded=True)
+def _words(made: Shown) -> Iterator[Pairs]:
+    """One line on everything that the tables name."""
+    yield Pairs("Rows", glosses.of_rows(made.rows))
+    yield Pairs("Columns of accuracy and bytes", glosses.COLUMNS)
+    if attackers := dict(glosses.of_attacks(made.leakage)):
+        yield Pairs("Attackers and their controls", attackers)
+    if promises(made):
+        yield Pairs("Columns of privacy", glosses.PRIVACY)
+    yield Pairs("Columns of sums", glosses.SUM)
+
+
+def guarantees(made: Shown) -> Table:
+    """What each row promises, in a line."""
+    columns = ["method", "the server reads", "noise at each", "ε", "δ", "holds"]
+    table = new_table("Promises of the protocols; unfold a row below for the words", columns)
+    for i, row in enumerate(made.rows, 1):
+        claim = row.claim["privacy"]
+        noise = [NONE] * 4
+        if claim:
+            epsilon = figure(claim["epsilon"]) if claim["holds"] else NONE
+            holds = "yes" if claim["holds"] else "no"
+            noise = [claim.get("unit", NONE), epsilon, short(claim.get("delta", 0.0)), holds]
+        reads = {None: "no sum", "plain": "each contribution"}.get(row.sum, "sums alone")
+        table.add_row(f"{i}. {row.label}", reads, *noise)
+    return table
+
+
+def _guarantee(row: Row) -> Pairs:
+    """The prose, behind the row's name."""
+    claim: Mapping[str, Any] = row.claim["privacy"] or {}
+    parts = {name: claimed(value, name) for name, value in claim.items()}
+    if groups := claim.get("groups"):
+        each = (f"{counted(n, 'record')} ε {figure(known)}" for n, known in groups)
+        parts["groups"] = ", ".join(each)
+    return Pairs(row.label, {"in words": row.claim["guarantee"], **parts}, folded=True)
 
 
 def _settings(made: Shown) -> Iterator[Pairs | Table]:
@@ -507,15 +376,17 @@ def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
     labels = made.leakage.rows
     texts = {
         "accuracy_bytes": (
-            "Accuracy against communication",
+            "Accuracy, bytes and leakage",
             "Each line is one method, from its first round to its last; the mark is its end. "
-            "A dashed line sends nothing.",
+            "A dashed line sends nothing. After a name, what attackers learn: P pictures, M who is "
+            "a member, L how many records of a class, T traces of pictures.",
             _listed(made, lambda row: f"{human_bytes(row.mean(BYTES_UP))} sent by a client"),
         ),
         "accuracy": (
             "Accuracy",
-            "Mean over clients and seeds; whiskers are one standard deviation over clients.",
-            _listed(made, lambda row: f"± {100 * row.spread:.1f}"),
+            "Mean over clients and seeds; ticks are the clients of the first seed, whiskers one "
+            "deviation over seeds, where there are several.",
+            _listed(made, lambda row: "clients from {:.1%} to {:.1%}".format(*row.ends)),
         ),
         "attacks": (
             "Attacks against their controls",

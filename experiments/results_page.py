@@ -10,11 +10,11 @@ from pathlib import Path
 
 import tyro
 
-from experiments.cli import exit_status
 from experiments.evidence import PAGES, STUDIES, marked, stale_files, stale_line
 from experiments.page import updated
 from experiments.study import Study, load, read_results
 from experiments.tables import markdown
+from secure_fd.endings import exit_status
 
 AUDIT = "privacy_audit"
 ELSEWHERE = ("attack_suite", AUDIT)

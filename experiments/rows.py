@@ -30,9 +30,6 @@ Seed 10 is no fresh one in the IID split: docs/results.md says what it made us l
 """
 REPORTED_SEED = 20
 """The comparison's first: later choices were made on seeds 0 to 10."""
-# Below, no noise suffices for DP-SGD's accountant; above, samplers are not exact enough for it, and
-# it promises nothing.
-LEAST_EPSILON, MOST_EPSILON = 0.01, 50.0
 IMAGES_PER_PERSON = 3
 """Records of one person at one client, where a table states what they cost together."""
 PROXY_LABELS = ("true-labels", "selected-labels")

@@ -23,14 +23,16 @@ import numpy as np
 import tyro
 
 from experiments import definitions, provenance, tables
-from experiments.cli import command, data_folder, exit_status
+from experiments.cli import command, data_folder
 from experiments.codec import NEVER, UNLESS_EMPTY, decode, encode
-from experiments.config import RUN, differences, expanded, flag, written
+from experiments.config import RUN, differences, expanded, written
 from experiments.leakage import Found, Pictures, check_found, picture_names
 from experiments.measures import ACCURACY
 from experiments.plots import Line
 from experiments.results import read, write, write_atomically
 from experiments.tables import NONE, Table, rendered, terminal_width
+from secure_fd.data.places import check_there
+from secure_fd.endings import exit_status, flag
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -499,6 +501,9 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     at_least(1, workers=settings.workers)
     cells = study.cells(settings)
     data_dir, out = _data_dir(settings), study.out(settings)
+    for name in dict.fromkeys(map(study.image_set, cells)):
+        if name is not None:
+            check_there(name, data_dir)  # at once; what is damaged shows when it is read
     check_out(out)
     own = written(settings, _PLACES)
     if study.alone:

@@ -11,9 +11,10 @@ Accuracy, %.
 """
 
 import io
+import re
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -106,12 +107,17 @@ def counted(count: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under a title; the first `left` columns are flush left, the others right."""
+    """Rows of text under a title; the first `left` columns are flush left, the others right.
+
+    narrow: the table that stands for it where columns are few, None for this one with its first
+    column cut to the numbers of rows, if they have any.
+    """
 
     title: str
     columns: tuple[str, ...]
     left: int = 1
     rows: list[tuple[str, ...]] = field(default_factory=list)
+    narrow: "Table | None" = None
 
     def add_row(self, *cells: str) -> None:
         """Append a row. Raises LocalError unless there is one cell a column."""
@@ -132,8 +138,26 @@ def rendered(parts: Iterable[Table | str], width: int = _PAGE) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, highlight=False, markup=False)
     for part in parts:
-        console.print(part if isinstance(part, str) else boxed(part))
+        console.print(part if isinstance(part, str) else boxed(_fitting(part, width)))
     return out.getvalue()
+
+
+_NUMBERED = re.compile(r"(\d+\.) .*")
+_NAME = 24
+"""Columns that a row's name needs at least."""
+
+
+def _fitting(table: Table, width: int) -> Table:
+    """The table, or its narrow form where names would have too few columns."""
+    cells = list(zip(*table.rows, strict=True))[1:]
+    heads = [head.split() for head in table.columns[1:]]
+    needed = [max(map(len, (*h, *c))) for h, c in zip(heads, cells, strict=False)]
+    if _NAME + sum(needed) + 2 * len(table.columns) <= width:
+        return table
+    if table.narrow is not None:
+        return table.narrow
+    cut = [(_NUMBERED.sub(r"\1", name), *others) for name, *others in table.rows]
+    return replace(table, rows=cut)
 
 
 def boxed(table: Table) -> "rich.table.Table":

@@ -282,7 +282,7 @@ class Federation:
         if self._on_round is not None:
             self._on_round(report)
 
-    def _begin(self) -> None:
+    def _begin(self, *, learn: bool = True) -> None:
         proxies = self._setting.proxies
         if proxies is not None:
             records = [concatenate([p.data.train, p.data.validation]) for p in self._participants]
@@ -301,7 +301,10 @@ class Federation:
         ]
         if len(reasons) == len(self.clients):
             raise reasons[0]
-        self._work()
+        if learn:
+            self._work()
+        for client in self.clients if not learn else ():
+            client.resume_at((), client.place)
         self._until_idle()
         self._begun = True
 

@@ -7,12 +7,12 @@ A bad message costs its sender the round, and nobody else. A sum that cannot be 
 keep to the rules give makes the round void, as one does that too few answered.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from secure_fd.aggregation.base import SumServer
-from secure_fd.broadcasts import Teller
+from secure_fd.broadcasts import BROADCAST_BYTES, Teller
 from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic
 from secure_fd.errors import PeerError
 from secure_fd.exchange import (
@@ -26,6 +26,7 @@ from secure_fd.exchange import (
     ServerTurn,
     Sum,
     Void,
+    read_header,
 )
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
 
@@ -83,6 +84,27 @@ class Server:
     def busy(self) -> bool:
         """Whether a stage of the set-up or of a sum is open."""
         return self.sums.busy
+
+    @property
+    def told(self) -> list[tuple[int, int, bytes]]:
+        """All broadcasts so far: kind, number of the sum, body."""
+        read = (read_header(data, self._session, SERVER)[:2] for data in self._log)
+        return [(*head, data[BROADCAST_BYTES:]) for head, data in zip(read, self._log, strict=True)]
+
+    @property
+    def place(self) -> tuple[int, int, list[int]]:
+        """Rounds and sums that were begun, and how many broadcasts each client was handed."""
+        return self._round, self._exchange, [self._has[k] for k in self._clients]
+
+    def resume_at(
+        self, told: Sequence[tuple[int, int, bytes]], place: tuple[int, int, Sequence[int]]
+    ) -> list[bytes]:
+        """Stand where the server of a saved run stood, its half apart; the broadcasts anew."""
+        self._log = [self._told.write(Kind(kind), index, body) for kind, index, body in told]
+        self._round, self._exchange, handed = place
+        self._has = dict(zip(self._clients, handed, strict=True))
+        self._had = dict(self._has)
+        return self._log
 
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -182,6 +182,22 @@ class Trainer:
         """By parameter, layer by layer, its momentum; None before the first step that has any."""
         state = self._sgd.state
         return [state[p].get("momentum_buffer") for p in layer_parameters(self.model)]
+
+    @property
+    def memory(self) -> dict[int, dict[str, Any]]:
+        """By place of a parameter, what the optimiser keeps of it: momentum and the like."""
+        return dict(self._sgd.state_dict()["state"])
+
+    @memory.setter
+    def memory(self, kept: Mapping[int, Mapping[str, Any]]) -> None:
+        parameters = [p for group in self._sgd.param_groups for p in group["params"]]
+        for place, values in kept.items():
+            own = self._sgd.state[parameters[place]]
+            for name, value in values.items():
+                if isinstance(own.get(name), Tensor):
+                    own[name].copy_(value)  # it may be a view of a cohort's
+                else:
+                    own[name] = value.to(self._device) if isinstance(value, Tensor) else value
 
     def rest(self) -> None:
         """Lose all momentum, as parameters were replaced that it had been gathered on."""

@@ -17,6 +17,7 @@ from torch.nn import functional
 from secure_fd.data.backbone import EfficientNetLite0, cache_folder, cached_features
 from secure_fd.data.images import Images
 from secure_fd.data.patches import PatchMap
+from secure_fd.data.places import folder_of
 from secure_fd.errors import ConfigurationError
 from secure_fd.extras import extra
 from secure_fd.recipes import image_set
@@ -74,13 +75,6 @@ class Downloaded(Protocol):
     raw_folder: str
     data: NDArray[np.uint8]
     targets: list[int]
-
-
-def folder_of(name: str, data_dir: Path) -> Path:
-    """The folder of a set. Raises ConfigurationError where it is not in `data_dir`."""
-    if not (data_dir / name).is_dir():
-        raise ConfigurationError("data_dir", str(data_dir), f"the folder {name}/ must be in it")
-    return data_dir / name
 
 
 def downloaded(name: str, title: str, *, train: bool) -> Downloaded:

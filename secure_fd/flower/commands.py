@@ -9,20 +9,18 @@ import json
 import logging
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import tyro
 
-from secure_fd.errors import ConfigurationError, SecureFDError
+from secure_fd.endings import FAILED, USAGE_ERROR, exit_status
+from secure_fd.errors import ConfigurationError
 
-USAGE_ERROR: Final = 2
-FAILED: Final = 3
 _SHOWN: Final = ("reason", "push", "site", "node")
 """What a line of the log may have beside its text; never bytes of a message."""
 
@@ -190,25 +188,8 @@ def main(arguments: Sequence[str], prog: str) -> int:
 
 
 def _ended(work: Callable[[], int]) -> int:
-    """What the work returns, or the status of what ended it, after one sentence."""
     _log_lines()
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        return work()
-    except SecureFDError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE_ERROR
-    except OSError as error:
-        print(f"error: {error.strerror or error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, _: object) -> NoReturn:
-    raise SystemExit(128 + number)
+    return exit_status(work, interrupted="the same command goes on from there")
 
 
 def _home(home: Path | None, data: Path) -> Path:

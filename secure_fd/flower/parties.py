@@ -147,7 +147,7 @@ def _method(roster: Roster) -> Any:  # noqa: ANN401 - any method
             raise ConfigurationError("unit", terms.unit, "use it with heads")
         if not math.isinf(terms.epsilon):
             return pooled_heads(terms.epsilon)
-    kind = load_method(terms.method)
+    kind = load_method(terms.method, "method")
     known = METHODS.get(terms.method)
     return kind(terms.labels) if known is not None and known.labels else kind()
 

@@ -48,11 +48,11 @@ METHODS: Mapping[str, MethodName] = {
 _KINDS: Final = (("client", "server"), ("opinion", "ensemble"), ("contribution", "teaching"))
 
 
-def load(name: str) -> Any:  # noqa: ANN401 - a class of any method
+def load(name: str, field: str = "methods") -> Any:  # noqa: ANN401 - a class of any method
     """The class of a method by its name, or of one's own as package.module:Name.
 
-    Raises ConfigurationError for an unknown name, a module that cannot be imported, or a class
-    that is none of the three kinds of method.
+    field: the setting that the name was typed as. Raises ConfigurationError for an unknown name, a
+    module that cannot be imported, or a class that is none of the three kinds of method.
 
     >>> load("fedmd").__name__
     'FedMD'
@@ -60,13 +60,13 @@ def load(name: str) -> Any:  # noqa: ANN401 - a class of any method
     module, colon, cls = (METHODS[name].home if name in METHODS else name).partition(":")
     if not colon or not cls:
         known = f"use one of {', '.join(METHODS)}, or package.module:Name for one of your own"
-        raise ConfigurationError("methods", name, known)
+        raise ConfigurationError(field, name, known)
     try:
         found = getattr(import_module(module), cls)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError("methods", name, f"use a class that exists ({error})") from error
+        raise ConfigurationError(field, name, f"use a class that exists ({error})") from error
     whole = any(all(hasattr(found, part) for part in kind) for kind in _KINDS)
     if not isinstance(found, type) or not whole:
         needed = ", or ".join(" and ".join(kind) for kind in _KINDS)
-        raise ConfigurationError("methods", name, f"use a class that has {needed}")
+        raise ConfigurationError(field, name, f"use a class that has {needed}")
     return found

@@ -10,6 +10,10 @@ from secure_fd.errors import ConfigurationError, LocalError
 
 GROUP_SIZES: Final = (*range(1, 11), 20, 50, 100)
 """Records of one person that claims state an epsilon for."""
+LEAST_EPSILON: Final = 0.01
+"""Of a run: below, no noise suffices for DP-SGD's accountant, and no answer survives it."""
+MOST_EPSILON: Final = 50.0
+"""Of a run: above, samplers are not exact enough for it, and it promises nothing."""
 
 
 class PrivacyUnit(StrEnum):

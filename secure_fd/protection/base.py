@@ -30,7 +30,7 @@ from secure_fd.knowledge import (
     WordArray,
 )
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.units import Guarantee, weakest
+from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON, Guarantee, weakest
 from secure_fd.secagg.session import NoiseTerms
 
 BoolArray = NDArray[np.bool_]
@@ -39,9 +39,17 @@ Answer = Callable[[IntArray], Contribution]
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Raise ConfigurationError unless epsilon is above 0, or inf, and delta between 0 and 1."""
-    if not epsilon > 0:
-        raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf")
+    """Raise ConfigurationError unless a run can keep to epsilon, and delta is between 0 and 1.
+
+    Outside the bounds of epsilon, answers would be noise alone, or protected by none.
+
+    >>> check_budget(0.001, 1e-5)
+    Traceback (most recent call last):
+    secure_fd.errors.ConfigurationError: epsilon: 0.001 is not allowed; use a number from 0.01 ...
+    """
+    if not (LEAST_EPSILON <= epsilon <= MOST_EPSILON or epsilon == math.inf):
+        allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf"
+        raise ConfigurationError("epsilon", epsilon, allowed)
     if not 0 < delta < 1:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
 

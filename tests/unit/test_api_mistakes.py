@@ -198,8 +198,10 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
     ("a method's class", lambda: federation(method=fd.FedMD), "method", "an instance"),
     ("a capital", lambda: fd.SelectiveFD("Hard"), "labels", "soft or hard"),  # type: ignore[arg-type]
     ("another kind of label", lambda: fd.FedMD("one-hot"), "labels", "soft or"),  # type: ignore[arg-type]
-    ("no number for epsilon", lambda: fd.RecordUnit(float("nan"), 1e-5), "epsilon", "above 0"),
-    ("no epsilon", lambda: fd.RecordUnit(0.0, 1e-5), "epsilon", "above 0"),
+    ("no number for epsilon", lambda: fd.RecordUnit(float("nan"), 1e-5), "epsilon", "0.01 to 50"),
+    ("no epsilon", lambda: fd.RecordUnit(0.0, 1e-5), "epsilon", "0.01 to 50"),
+    ("an epsilon that nothing survives", lambda: fd.RecordUnit(0.001, 1e-5), "epsilon", "0.01"),
+    ("an epsilon that protects nobody", lambda: fd.LabelUnit(400.0, 1e-5), "epsilon", "to 50"),
     ("a delta of one", lambda: fd.RecordUnit(4.0, 1.0), "delta", "between 0 and 1"),
     (
         "images that no filter of the record unit fits into",
@@ -242,7 +244,7 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
     ("a set's name misspelt", lambda: fd.load("mnits"), "dataset", "mnist"),
     ("a split's name misspelt", lambda: fd.parse_split("strng"), "split", "strong"),
     ("a folder that is not there", lambda: fd.images_in("nowhere", 32), "folder", "a folder"),
-    ("a method misspelt", simulated(method="fedsgd"), "methods", "fedavg"),
+    ("a method misspelt", simulated(method="fedsgd"), "method", "fedavg"),
     ("a sum misspelt", simulated(secure="mask"), "secure", "masks"),
     ("a unit misspelt", simulated(unit="person", epsilon=4.0), "unit", "label or record"),
     ("a recipe misspelt", simulated(recipe="our"), "recipe", "ours, paper"),

@@ -109,6 +109,16 @@ def test_the_data_folder_of_the_environment_is_checked_too(tmp_path: Path) -> No
     assert planned("--data-dir", str(tmp_path), environment="/no/such").terms.data_dir == tmp_path
 
 
+def test_files_that_lack_are_told_before_anything_is_loaded(tmp_path: Path) -> None:
+    """Also where the delta of a run with noise follows from its records."""
+    for arguments in ((), ("--dp-eps", "4")):
+        with pytest.raises(ConfigurationError, match=r"data_dir: .* the folder mnist/ must be in"):
+            planned("--dataset", "mnist", *arguments, environment=str(tmp_path))
+    (tmp_path / "mnist").mkdir()
+    with pytest.raises(ConfigurationError, match=r"train-images.* this file must exist"):
+        planned("--dataset", "mnist", environment=str(tmp_path))
+
+
 def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("a file")

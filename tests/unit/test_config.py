@@ -13,6 +13,7 @@ from experiments import cli, study
 from experiments.config import RUN, expanded, written
 from experiments.privacy_compare import STUDY, Settings, main
 from experiments.study import check_same, write_settings
+from secure_fd.endings import FAILED, INTERRUPTED, USAGE_ERROR, exit_status
 from secure_fd.errors import ConfigurationError
 
 TINY = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--attacks", "none"]
@@ -97,7 +98,7 @@ def test_the_command_refuses_another_run_before_it_works(
     monkeypatch.setattr(study, "run_missing", run)
     write_settings(tmp_path, written(settings(*TINY)))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert main([*TINY, "--seeds", "2", "--out", str(tmp_path)]) == cli.USAGE_ERROR
+    assert main([*TINY, "--seeds", "2", "--out", str(tmp_path)]) == USAGE_ERROR
     assert "(--seeds)" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -113,12 +114,16 @@ def test_every_command_and_study_is_there() -> None:
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (OSError(28, "No space left on device"), cli.FAILED, "error: the disk is full; kept"),
-        (PermissionError(13, "Permission denied", "x"), cli.FAILED, "error: x: permission denied"),
-        (MemoryError(), cli.FAILED, "use fewer --workers; kept"),
-        (KeyboardInterrupt(), cli.INTERRUPTED, "interrupted: kept"),
-        (ConfigurationError("dp_eps", 0, "x"), cli.USAGE_ERROR, "error: --dp-eps: 0 is not"),
-        (ConfigurationError("shape", 0, "x"), cli.USAGE_ERROR, "error: shape: 0 is not"),
+        (OSError(28, "No space left on device"), FAILED, "error: the disk is full; kept"),
+        (
+            PermissionError(13, "Permission denied", "x"),
+            FAILED,
+            "error: x: permission denied",
+        ),
+        (MemoryError(), FAILED, "use fewer --workers; kept"),
+        (KeyboardInterrupt(), INTERRUPTED, "interrupted: kept"),
+        (ConfigurationError("dp_eps", 0, "x"), USAGE_ERROR, "error: --dp-eps: 0 is not"),
+        (ConfigurationError("shape", 0, "x"), USAGE_ERROR, "error: shape: 0 is not"),
     ],
 )
 def test_what_ends_a_run_early_gets_one_sentence(
@@ -127,6 +132,6 @@ def test_what_ends_a_run_early_gets_one_sentence(
     def work() -> int:
         raise error
 
-    assert cli.exit_status(work, interrupted="kept", options={"dp_eps"}) == status
+    assert exit_status(work, interrupted="kept", options={"dp_eps"}) == status
     [sentence] = capsys.readouterr().err.splitlines()
     assert said in sentence

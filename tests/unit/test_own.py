@@ -10,6 +10,7 @@ from attacks.base import AttackResult
 from experiments import cli, runs
 from experiments.comparison import attacked, run_of
 from experiments.privacy_compare import Settings, plan, row_specs
+from secure_fd.endings import USAGE_ERROR
 
 ROOT = Path(__file__).parents[2]
 METHOD = "examples.own_method:Majority"
@@ -63,7 +64,7 @@ def test_the_command_lists_its_parts_and_runs_them(
         out, error = capsys.readouterr()
         assert "compare" in (error if status else out)
     monkeypatch.setattr(sys, "argv", ["secure-fd", "compare", "--clients", "1"])
-    assert cli.main() == cli.USAGE_ERROR
+    assert cli.main() == USAGE_ERROR
     assert capsys.readouterr().err.startswith("error: --clients: 1 is not allowed")
 
 

@@ -318,7 +318,7 @@ def test_five_lines_run_and_say_what_they_promise(tmp_path: Path, digits: Federa
     assert 0 <= made.accuracy <= 1
     assert "No differential privacy" in made.guarantee
     assert made.federation.global_parameters is not None
-    made.save(tmp_path / "networks.pt")
+    made.save_networks(tmp_path / "networks.pt")
     other = simulate(digits, method=FedAvg(), recipe=brief, seed=3)
     other.load_networks(tmp_path / "networks.pt")
     pairs = zip(made.federation.models, other.federation.models, strict=True)

@@ -25,9 +25,9 @@ def test_a_claim_becomes_a_line_that_says_the_same() -> None:
     table = privacy([*plain.items(), ("FedAvg", None)], images_per_person=3)
     assert table is not None
     lines = rendered([table]).splitlines()
-    (shared,) = (line.split() for line in lines if line.startswith(" pooled"))
-    (answers,) = (line.split() for line in lines if line.startswith(" label"))
-    assert shared[1:4] == ["record", "1e-05", "3.93"]
+    (shared,) = (line.split()[1:] for line in lines if line.startswith(" 1. pooled"))
+    (answers,) = (line.split()[1:] for line in lines if line.startswith(" 2. label"))
+    assert shared[1:4] == ["record", "1e-5", "3.93"]
     assert shared[6] == "no"  # a client
     assert float(shared[3]) < float(shared[4]) < float(shared[5])
     assert answers[1] == "label"

@@ -21,7 +21,7 @@ from report_sample import faulty, figure, sample, with_row
 from experiments import attackers, report, tables
 from experiments.comparison import BYTES_DOWN
 from experiments.exhibits import styles
-from experiments.measures import BYTES_UP
+from experiments.measures import ACCURACY, BYTES_UP
 from experiments.page import shown
 from experiments.plots import spread
 from experiments.report import Shown, write_report
@@ -76,13 +76,78 @@ def test_a_star_means_more_than_the_control() -> None:
 
 
 def test_a_summary_is_silent_where_noise_or_many_answers_hide_votes() -> None:
-    def summary(results: Results) -> list[str]:
-        return report.summary(Shown.of(results))
+    def alarms(results: Results) -> list[str]:
+        return report.warnings(Shown.of(results))
 
-    assert summary(with_row(faulty(), 4, figures={SINGLE: 0.9})) == summary(faulty())
+    assert alarms(with_row(faulty(), 4, figures={SINGLE: 0.9})) == alarms(faulty())
     private = with_row(sample(), 6, figures={SINGLE: 0.9})
     for quiet in (private, with_row(sample(), 5, figures={SINGLE: 0.5})):
-        assert summary(quiet) == summary(sample())
+        assert alarms(quiet) == alarms(sample())
+
+
+def test_more_than_half_of_single_contributors_is_told_in_the_terminal() -> None:
+    said = "! 62 % of the answered proxies were answered by one client alone"
+    assert any(str(part).startswith(said) for part in report.shown(faulty()))
+    assert not any("one client alone (" in str(part) for part in report.shown(sample()))
+    [alone] = [row[3] for row in report.overview(Shown.of(faulty())).rows if row[3] != tables.NONE]
+    assert alone == "62"
+
+
+def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none() -> None:
+    one, two = (report.overview(Shown.of(sample(2, seeds=n))).rows[0][1] for n in (1, 2))
+    assert (one, two) == ("96.8", "96.8 ± 0.0")
+    moved = with_row(sample(2, seeds=2), 2, figures={ACCURACY: 0.988})
+    assert report.overview(Shown.of(moved)).rows[0][1] == "97.8 ± 1.4"
+    assert "±" not in tables.rendered(report.shown(faulty()))
+
+
+def test_what_masks_and_epsilon_cost_and_gave_is_said_of_rows_with_a_twin() -> None:
+    sentences = list(report.prices(Shown.of(sample())))
+    assert sentences[0] == (
+        "Selective-FD hard + masks against Selective-FD hard: accuracy +0.0 points, "
+        "1.4 MB sent for 1.1 MB, no longer leaks labels."
+    )
+    assert len(sentences) == 4
+    assert f"accuracy {tables.MINUS}0.6 points" in sentences[2]
+    assert "leaks labels besides" in sentences[2]
+    assert list(report.prices(Shown.of(sample(3)))) == []
+
+
+def test_eighty_columns_are_enough() -> None:
+    lines = tables.rendered(report.shown(faulty()), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    every = " ".join(lines)
+    for row in Shown.of(faulty()).leakage.measured("label-only").values():
+        assert attackers.marked(row) in every
+    assert "6.       masks" in every  # rows by number where names would be cut
+
+
+def test_the_page_says_the_subject_first_and_defines_what_its_tables_name(folder: Path) -> None:
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    order = [attributes["id"] for name, attributes in Page(page).tags if name == "h2"]
+    assert order == [
+        *("table", "picture", "reconstructions", "rows-and-columns", "guarantees", "attacks"),
+        *("settings", "reproduce"),
+    ]
+    [first, *_] = re.findall(r"<li>(.*?)</li>", page)
+    assert first.startswith("MNIST-5k, 10 clients, split strong")
+    made = Shown.of(sample(2))
+    terms = re.findall(r"<dt>(.*?)</dt>", page)
+    for name in (*(row.label for row in made.rows), "alone, %", "sum", "void"):
+        assert name in terms
+    assert all(any(f"({name})" in term for term in terms) for name in made.leakage.attacks)
+    promises = re.findall(r"<details><summary>(.*?)</summary>", page)
+    assert {row.label for row in made.rows} <= set(promises)
+
+
+def test_a_page_is_made_for_phones_and_paper(folder: Path) -> None:
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert 'name="viewport" content="width=device-width' in page
+    assert "@media (max-width: 34rem)" in page
+    assert "@media print" in page
+    assert Page(page).all("table")
+    assert page.count("<table>") == page.count('class="wide"')  # each scrolls by itself
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +224,7 @@ def test_seeds_are_put_together() -> None:
 def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path: Path) -> None:
     silent = with_row(sample(2), 0, figures={BYTES_UP: 0.0, BYTES_DOWN: 0.0})
     texts = [t.get_text() for t in report.accuracy_bytes(Shown.of(silent)).axes[0].texts]
-    assert texts == ["FedAvg", "Independent"]
+    assert texts == ["FedAvg · P M L", "Independent · M"]
     short = sample(1)
     curve = {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}
     flat = replace(figure(short, 0, "label-only"), figure=0.5, interval=(0.5, 0.5), roc=curve)
@@ -177,7 +242,10 @@ def test_every_row_is_named_in_every_figure() -> None:
     assert forest is not None
     assert roc is not None
     named = {
-        "bytes": [t.get_text() for t in report.accuracy_bytes(made).axes[0].texts],
+        "bytes": [
+            re.sub(r"\s·\s[\w\s]+$", "", t.get_text())
+            for t in report.accuracy_bytes(made).axes[0].texts
+        ],
         "accuracy": [t.get_text() for t in report.accuracy(made).axes[0].get_yticklabels()],
         "attacks": [t.get_text() for t in forest.axes[0].get_yticklabels()],
         "roc": [t.get_text()[6:] for t in roc.axes[0].get_legend().get_texts()],
@@ -269,8 +337,8 @@ def test_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
             strict=True,
         ),
         *zip(
-            map(shown, (True, None, "inf", 1e-5, [], [1, 2.5], {"a": {"b": False}})),
-            ("yes", "none", "∞", "1e-05", "none", "1, 2.5", "a: b: no"),
+            map(shown, (True, None, "inf", 1e-5, [], [1, 2.5], {"a": {"b": False}}, 1500)),
+            ("yes", "none", "∞", "1e-05", "none", "1, 2.5", "a: b: no", "1,500"),
             strict=True,
         ),
     ],

@@ -1,0 +1,252 @@
+"""A whole run in a file: it goes on as if nothing had happened, and the file holds no secret."""
+
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from secure_fd import (
+    Federation,
+    MaskedSum,
+    Recipe,
+    RoundReport,
+    Schedule,
+    SelectiveFD,
+    Simulation,
+    federate,
+    kept,
+    load,
+    parse_split,
+    participants_of,
+    saved,
+    simulate,
+)
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import ConfigurationError
+from secure_fd.kept import decode, encode
+from secure_fd.methods.fedavg import flatten
+from secure_fd.recipes import SGD
+from secure_fd.simulation import fresh_networks
+
+STEPS = Schedule(warmup_steps=4, local_steps=1, proxy_steps=3, proxies_per_round=60)
+RECIPE = Recipe(4, STEPS)
+
+
+@pytest.fixture(scope="module")
+def digits() -> FederatedData:
+    return federate(load("digits"), parse_split("weak"), 3, seed=0)
+
+
+def run(digits: FederatedData, **options: Any) -> Simulation:  # noqa: ANN401 - of `simulate`
+    return simulate(digits, **{"recipe": RECIPE, **options})
+
+
+def same(one: Simulation, other: Simulation, *, size: bool = True) -> None:
+    """Networks, votes and figures, bit for bit. size: messages' bytes too."""
+    pairs = zip(one.federation.models, other.federation.models, strict=True)
+    assert all(torch.equal(flatten(a), flatten(b)) for a, b in pairs)
+    first, second = (made.transcript for made in (one, other))
+    if size:
+        assert first.up.tolist() == second.up.tolist()
+        assert first.down.tolist() == second.down.tolist()
+    assert (first.missing, first.survivors) == (second.missing, second.survivors)
+    votes = zip(first.distillation, second.distillation, strict=True)
+    for a, b in votes:
+        np.testing.assert_array_equal(a.total, b.total)
+        np.testing.assert_array_equal(a.proxy_indices, b.proxy_indices)
+
+
+MOMENTUM = Recipe(4, replace(STEPS, sgd=SGD(momentum=0.5, own_batch=8), augment="shift"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "selective-fd"},
+        {"method": "selective-fd", "secure": "masks", "drop": 0.3, "recipe": MOMENTUM},
+        {"method": "fedmd", "labels": "soft"},
+        {"method": "fedavg", "drop": 0.3},
+        {"method": "independent"},
+    ],
+    ids=["votes", "masks-dropouts-momentum", "fedmd", "fedavg", "independent"],
+)
+def test_a_run_goes_on_as_if_it_had_not_ended(
+    digits: FederatedData, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    whole = run(digits, **options)
+    reports = whole.fit(4)
+    begun = run(digits, **options)
+    begun.fit(2)
+    begun.save(tmp_path / "run.pt")
+    going = run(digits, **options)
+    going.load(tmp_path / "run.pt")
+    same(going, begun)
+    plain = "secure" not in options  # a new set-up of masks has other shares to send
+    assert [sized(r, plain) for r in going.fit(2)] == [sized(r, plain) for r in reports[2:]]
+    same(going, whole, size=plain)
+
+
+def sized(report: RoundReport, keep: bool) -> RoundReport:
+    return report if keep else replace(report, bytes_up=0.0, bytes_down=0.0)
+
+
+def test_without_the_batches_generator_it_would_not_go_on_alike(
+    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin of the test above: one part that is forgotten shows."""
+    whole = run(digits)
+    whole.fit(3)
+    monkeypatch.setattr(kept, "KEPT", {**kept.KEPT, "Trainer": ("memory",)})
+    begun, going = run(digits), run(digits)
+    begun.fit(2)
+    begun.save(tmp_path / "run.pt")
+    going.load(tmp_path / "run.pt")
+    going.fit(1)
+    with pytest.raises(AssertionError):
+        same(going, whole)
+
+
+def test_answers_that_were_released_keep_their_noise(digits: FederatedData, tmp_path: Path) -> None:
+    options = {"method": "selective-fd", "unit": "label", "epsilon": 2.0, "secure": "masks"}
+    begun, going = run(digits, **options), run(digits, **options)
+    begun.fit(2)
+    begun.save(tmp_path / "run.pt")
+    going.load(tmp_path / "run.pt")
+    assert going.guarantee == begun.guarantee
+    for number, part in begun.federation.protection.parts.items():
+        there: Any = going.federation.protection.parts[number]
+        before: Any = part
+        asked = np.flatnonzero(before.ledger._released)
+        symbols = np.zeros(len(asked), dtype=np.int64)
+        named = before.ledger.release(asked, symbols, _no_noise)
+        np.testing.assert_array_equal(there.ledger.release(asked, symbols, _no_noise), named)
+    going.fit(1)
+
+
+def _no_noise(_: int) -> bytes:
+    raise AssertionError("a pair that was released got new noise")
+
+
+def test_no_key_is_in_the_file(digits: FederatedData, tmp_path: Path) -> None:
+    """Everything of 16 bytes or more that was drawn for keys, masks and seeds is looked for."""
+    drawn: list[bytes] = []
+
+    def noted(count: int) -> bytes:
+        drawn.append(os.urandom(count))
+        return drawn[-1]
+
+    made = Federation(
+        participants_of(fresh_networks(digits, 0), digits.clients),
+        digits.proxies.pixels,
+        SelectiveFD("hard"),
+        aggregation=MaskedSum(3, random=noted, public_seed=0),
+        schedule=STEPS,
+    )
+    made.fit(2)
+    path = tmp_path / "run.pt"
+    saved.write(path, {"run": saved.state_of_run(made)})
+    long = [value for value in drawn if len(value) >= 16]
+    assert len(long) > 10
+    assert not any(value in path.read_bytes() for value in long)
+    saved.write(path, {"run": saved.state_of_run(made) | {"key": encode(long[-1])}})
+    assert any(value in path.read_bytes() for value in long)  # the search finds one that is there
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"method": "fedmd"}, "method"),
+        ({"seed": 1}, "seed"),
+        ({"secure": "masks"}, "aggregation"),
+        ({"drop": 0.2}, "dropouts"),
+        ({"recipe": Recipe(4, replace(STEPS, local_steps=2))}, "schedule"),
+        ({"unit": "label", "epsilon": 2.0}, "method"),
+    ],
+)
+def test_a_run_of_another_form_is_refused_by_name(
+    digits: FederatedData, tmp_path: Path, options: dict[str, Any], field: str
+) -> None:
+    made = run(digits)
+    made.fit(1)
+    made.save(tmp_path / "run.pt")
+    other = run(digits, **options)
+    with pytest.raises(ConfigurationError) as refused:
+        other.load(tmp_path / "run.pt")
+    assert refused.value.field == field
+    with pytest.raises(ConfigurationError, match="fresh run"):
+        made.load(tmp_path / "run.pt")
+
+
+def test_what_has_no_form_in_a_file_is_refused_and_its_networks_are_kept(
+    digits: FederatedData, tmp_path: Path
+) -> None:
+    fresh = run(digits)
+    with pytest.raises(ConfigurationError, match="before it begins"):
+        fresh.save(tmp_path / "run.pt")
+    private = run(digits, unit="record", epsilon=4.0, secure="masks", recipe=Recipe(1, STEPS))
+    private.fit(1)
+    with pytest.raises(ConfigurationError, match="save_networks"):
+        private.save(tmp_path / "run.pt")
+    private.save_networks(tmp_path / "networks.pt")
+    other = run(digits, unit="record", epsilon=4.0, secure="masks")
+    other.load_networks(tmp_path / "networks.pt")
+    with pytest.raises(ConfigurationError, match="networks alone"):
+        other.load(tmp_path / "networks.pt")
+    assert not (tmp_path / "run.pt").exists()
+
+
+class Runs:
+    """What a hostile pickle would do."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (print, ("it ran",))
+
+
+def test_a_file_that_would_run_something_is_refused(
+    digits: FederatedData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, other = tmp_path / "run.pt", run(digits)
+    for write in (
+        lambda: torch.save({"schema": "secure-fd/run/1", "run": Runs()}, path),
+        lambda: path.write_bytes(pickle.dumps(Runs())),
+        lambda: torch.save({"schema": "other"}, path),
+        lambda: path.write_bytes(b""),
+    ):
+        write()
+        with pytest.raises(ConfigurationError, match="damaged"):
+            other.load(path)
+    assert "it ran" not in capsys.readouterr().out
+    with pytest.raises(ConfigurationError, match="no such file"):
+        other.load(tmp_path / "missing.pt")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("array", ["<f8", [3], torch.zeros(8, dtype=torch.uint8)]),
+        ("array", ["|O", [1], torch.zeros(8, dtype=torch.uint8)]),
+        ("array", ["<f8", [-1], torch.zeros(0, dtype=torch.uint8)]),
+        ("Ensemble", {"indices": 1}),
+        ("dict", [[1]]),
+        ("os.system", ["x"]),
+        ("list", 3),
+        [1],
+    ],
+)
+def test_values_of_another_form_are_refused(wrong: object) -> None:
+    with pytest.raises(ConfigurationError, match="damaged"):
+        decode(wrong)
+
+
+def test_values_come_back_as_they_were() -> None:
+    for array in (np.arange(6, dtype=np.uint64).reshape(2, 3), np.zeros((0, 4)), np.array([True])):
+        found = decode(encode(array))
+        np.testing.assert_array_equal(found, array)
+        assert found.dtype == array.dtype
+    assert decode(encode({1: (None, b"x", frozenset({"a"}))})) == {1: (None, b"x", frozenset("a"))}
