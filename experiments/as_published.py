@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from experiments import published
 from experiments.grid import later, roots
-from experiments.places import Places
 from experiments.plots import Line, Lines, drawn
 from experiments.published import known_percent
 from experiments.rows import Cell
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Result,
     Results,
@@ -62,7 +62,7 @@ def cell_of(image_set: str, labels: str, seed: int, rounds: int) -> Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

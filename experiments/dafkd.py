@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from experiments.grid import later, roots
 from experiments.measures import ACCURACY, VALIDATION
-from experiments.places import Places
 from experiments.plots import Lines, drawn
 from experiments.provenance import mean_and_deviation
 from experiments.rows import (
@@ -27,6 +26,7 @@ from experiments.rows import (
     Cell,
     Privacy,
 )
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Result,
     Results,
@@ -134,7 +134,7 @@ def cell_of(row: Row, image_set: str, split: str, seed: int, clients: int = 10) 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

@@ -29,10 +29,10 @@ from experiments.equal_rows import (
 )
 from experiments.grid import HOSPITALS, later, roots
 from experiments.measures import DIVERGED, NETWORK
-from experiments.places import Places
 from experiments.plots import Bar
 from experiments.published import GAINS_FIG_4, known_percent
 from experiments.rows import Cell
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Result,
     Results,
@@ -61,7 +61,7 @@ _LABELS = ("hard", "soft")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

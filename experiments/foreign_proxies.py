@@ -14,8 +14,8 @@ from pathlib import Path
 
 from experiments.grid import later
 from experiments.measures import ACCURACY, RIGHT_OF_ALL, RIGHT_ONCE
-from experiments.places import Places
 from experiments.rows import Labels
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Result,
     Results,
@@ -80,7 +80,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.places import Places
 from experiments.rows import ALL_RECORDS, BY_NETWORK, DISCRIMINATOR, FIRST_SEED, PROXY_LABELS, Cell
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Results,
     Study,
@@ -157,7 +157,7 @@ def _networks_name_classes(cell: Cell) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

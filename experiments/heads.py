@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from experiments.grid import HOSPITALS, later, roots
 from experiments.measures import HEAD, MEAN, NETWORK
-from experiments.places import Places
 from experiments.plots import Lines, drawn
 from experiments.rows import HEADS_ALONE, SHARPENED, TRUE_LABELS, Cell
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Result,
     Results,
@@ -90,7 +90,7 @@ def cell_of(row: Row, image_set: str, split: str, seed: int) -> Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

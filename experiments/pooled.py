@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from experiments.grid import HOSPITALS, later
 from experiments.measures import ACCURACY, HEAD, NETWORK, RIGHT_ONCE, TAUGHT
-from experiments.places import Places
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Progress,
     Result,
@@ -88,7 +88,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

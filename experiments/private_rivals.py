@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.grid import later
 from experiments.measures import ACCURACY, VALIDATION
-from experiments.places import Places
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Progress,
     Result,
@@ -120,7 +120,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

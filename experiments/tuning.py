@@ -24,8 +24,8 @@ from experiments.equal_rows import (
 )
 from experiments.grid import later, roots
 from experiments.measures import NETWORK_VALIDATION, VALIDATION
-from experiments.places import Places
 from experiments.rows import Cell
+from experiments.shared_options import SharedOptions
 from experiments.study import Results, Study, grouped, listed, main, seeds_of
 from experiments.tables import Table, new_table
 
@@ -35,7 +35,7 @@ Choices = Mapping[tuple[str, str, str], Setting]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     image_sets: str | None = None

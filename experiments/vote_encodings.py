@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.grid import later, our_recipe
 from experiments.measures import ACCURACY
-from experiments.places import Places
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Progress,
     Result,
@@ -70,7 +70,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Places):
+class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     games: str | None = None

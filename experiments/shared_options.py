@@ -8,10 +8,10 @@ import tyro
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SharedOptions:
     """Options that every study has, and that none of its figures depends on.
 
-    >>> Places(workers=1).out is None
+    >>> SharedOptions(workers=1).out is None
     True
     """
 
