@@ -87,6 +87,19 @@ class Simulation:
         """What runs, and what it promises so far: of its sum, and of its privacy unit."""
         return f"{self.federation.method.name}. {promise(self.federation)}"
 
+    @property
+    def summary(self) -> str:
+        """Method, sum, privacy and accuracy in one line; `guarantee` has every condition.
+
+        >>> simulate("digits", clients=3, secure="masks").summary[:-3]
+        'Selective-FD hard, masks, no differential privacy, accuracy 0.'
+        """
+        run, claim = self.federation, self.federation.guarantee()
+        privacy = claim.headline if claim else "no differential privacy"
+        kind = run.aggregation.name
+        sums = "sums in clear" if kind == "plain" else kind
+        return f"{run.method.name}, {sums}, {privacy}, accuracy {self.accuracy:.3f}"
+
     def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
         """The result of an attack on the run as it is; see `attacks.on_run` for the names.
 

@@ -123,6 +123,15 @@ class Guarantee:
             raise ConfigurationError("images_per_person", records, f"use one of {sizes}")
         return known.get(records, math.inf)
 
+    @property
+    def headline(self) -> str:
+        """Unit, epsilon and delta, and what larger units pay; `sentence` has the conditions."""
+        if not self.holds:
+            return "no differential privacy"
+        larger = (f"{c.unit}: {_cost(c)}" for c in self.composes_to)
+        own = f"epsilon {figure(self.epsilon)} at delta {self.delta:g} for a {self.unit}"
+        return "; ".join((own, *larger))
+
     def sentence(self) -> str:
         """The claim as one plain sentence; epsilons are rounded up."""
         if not self.holds:
