@@ -30,10 +30,18 @@ from secure_fd.inspection import (
     device_of,
 )
 from secure_fd.knowledge import FloatArray, contributors, proxy_bytes
-from secure_fd.methods.base import Exchange, Method, Own, Setting
+from secure_fd.methods.base import (
+    Exchange,
+    Method,
+    Own,
+    Setting,
+    check_taken,
+    check_training,
+)
 from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import ProxyVotes
+from secure_fd.own_training import USUAL, Training
 from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours, plain
@@ -109,7 +117,8 @@ class Federation:
     whether the transcript keeps what the server read of shared parameters in every round, as an
     attacker there would, and not in the newest alone; or in which rounds beside that one. See
     `Transcript.upload_bytes`.
-    on_round: hears every round's report, of which the logger "secure_fd" gets a line.
+    on_round: hears every round's report, of which the logger "secure_fd" gets a line. training: of
+    clients' steps what is not the schedule's.
 
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
@@ -139,6 +148,7 @@ class Federation:
         serve: Callable[..., Server] = Server,
         keep_uploads: bool | Collection[int] = False,
         on_round: Callable[[RoundReport], object] | None = None,
+        training: Training | None = None,
     ) -> None:
         networks, data = [p.model for p in participants], [p.data for p in participants]
         n_classes, n = classes_of(networks, data), len(participants)
@@ -149,6 +159,7 @@ class Federation:
         self.aggregation_time = Stopwatch()
         """Inside the secure sum, of all its parties together."""
         self.transcript = Transcript(n, keep_uploads)
+        self.training = training or USUAL
         self._device = default_device() if device is None else device_of(device)
         self._participants = list(participants)
         self._sum = sum_for(n, aggregation)
@@ -175,10 +186,14 @@ class Federation:
         )
         self.method.check(self._setting, self.models)
         owns = [
-            Own(k, p.model, p.data, 1000 * seed + k, self._device)
+            Own(k, p.model, p.data, 1000 * seed + k, self._device, self.training)
             for k, p in enumerate(participants)
         ]
+        if training is not None:
+            check_training(training, owns, n_classes)
         self._halves = [self.method.client(self._setting, own) for own in owns]
+        if training is not None:
+            check_taken(training, self.method.name, [half.learner for half in self._halves])
         self._server_half = self.method.server(self._setting, participants[0].model)
         self._train = train or SideBySide(
             self._device, [half.learner.trainer for half in self._halves], on_steps

@@ -121,7 +121,7 @@ def _form(run: "Federation") -> dict[str, str]:
         "clients": f"{known.n_clients} of {known.records}",
         "classes": f"{known.n_classes} at {known.shape}",
         "proxies": hashlib.sha256(shown).hexdigest()[:16],
-        "schedule": repr(known.schedule),
+        "schedule": f"{known.schedule!r} {run.training.precision}",
         "releases": repr(known.releases),
         "dropouts": repr(run._dropouts),
         "aggregation": run._sum.name,

@@ -1,7 +1,7 @@
 """A whole run in five lines: named data, a method, a sum and a privacy unit, in one process."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -181,6 +181,7 @@ def simulate(
     drop: float = 0.0,
     seed: int = 0,
     data_dir: Path | None = None,
+    on_round: Callable[[RoundReport], object] | None = None,
 ) -> Simulation:
     """Build a run of one method.
 
@@ -194,7 +195,8 @@ def simulate(
     rounds of the recipe. delta: None for one in 10 times the records of the largest client, 1e-5 at
     most.
     recipe: "ours", "paper", or one of your own.
-    drop: chance that a client falls silent in a round.
+    drop: chance that a client falls silent in a round. on_round: hears every round's report, as
+    `reporting.TensorBoard` and `reporting.MLflow` do.
 
     Raises ConfigurationError for a setting that does not fit the others.
 
@@ -233,6 +235,8 @@ def simulate(
         dropouts=Dropouts(drop, seed),
         proxies_bytes=made.proxy_message_bytes,
         seed=seed,
+        on_round=on_round,
+        training=steps.training,
     )
     return Simulation(made, federation, names, steps, seed)
 

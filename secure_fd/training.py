@@ -21,6 +21,7 @@ from secure_fd.batched import (
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray
+from secure_fd.own_training import USUAL, Training
 from secure_fd.recipes import SGD, Schedule
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
@@ -152,17 +153,23 @@ class Trainer:
         seed: int,
         device: torch.device,
         augment: Augment | None = None,
+        training: Training = USUAL,
     ) -> None:
         # Convolutions of few channels take a third less time with the channels last in memory.
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._train = train.to(device)
         self._settings = optimiser
-        self._sgd = torch.optim.SGD(
+        self.training = training
+        """What of its steps is not the settings'."""
+        self._sgd: torch.optim.Optimizer = torch.optim.SGD(
             model.parameters(),
             lr=optimiser.learning_rate,
             momentum=optimiser.momentum,
             nesterov=optimiser.momentum > 0,
         )
+        if training.optimiser is not None:
+            self._sgd = training.optimiser(model.parameters())
+        self._scheduler = None if training.scheduler is None else training.scheduler(self._sgd)
         self._generator = torch.Generator().manual_seed(seed)
         self._device = device
         self._augment = augment
@@ -184,14 +191,21 @@ class Trainer:
         return [state[p].get("momentum_buffer") for p in layer_parameters(self.model)]
 
     @property
-    def memory(self) -> dict[int, dict[str, Any]]:
-        """By place of a parameter, what the optimiser keeps of it: momentum and the like."""
-        return dict(self._sgd.state_dict()["state"])
+    def memory(self) -> dict[str, Any]:
+        """What optimiser and scheduler keep: momentum by the place of a parameter, and the like."""
+        made = self._sgd.state_dict()
+        rates = [float(group["lr"]) for group in self._sgd.param_groups]
+        schedule = {} if self._scheduler is None else dict(self._scheduler.state_dict())
+        return {"state": dict(made["state"]), "rates": rates, "scheduler": schedule}
 
     @memory.setter
-    def memory(self, kept: Mapping[int, Mapping[str, Any]]) -> None:
+    def memory(self, kept: Mapping[str, Any]) -> None:
         parameters = [p for group in self._sgd.param_groups for p in group["params"]]
-        for place, values in kept.items():
+        for group, rate in zip(self._sgd.param_groups, kept["rates"], strict=True):
+            group["lr"] = rate
+        if self._scheduler is not None:
+            self._scheduler.load_state_dict(kept["scheduler"])
+        for place, values in kept["state"].items():
             own = self._sgd.state[parameters[place]]
             for name, value in values.items():
                 if isinstance(own.get(name), Tensor):
@@ -201,17 +215,22 @@ class Trainer:
 
     def rest(self) -> None:
         """Lose all momentum, as parameters were replaced that it had been gathered on."""
+        if self.training.optimiser is not None:
+            self._sgd.state.clear()
+            return
         for own in self.velocity:
             if own is not None:
                 own.zero_()
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step; a schedule may set it."""
+        """Of the next step; a schedule may set it, unless the optimiser is of one's own."""
         return float(self._sgd.param_groups[0]["lr"])
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
+        if self.training.optimiser is not None:
+            return
         self._sgd.param_groups[0]["lr"] = rate
 
     def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
@@ -246,11 +265,16 @@ class Trainer:
         return self._augmented(pixels), targets
 
     def step(self, pixels: Tensor, targets: Tensor) -> None:
-        """One SGD step on the mean cross-entropy of a batch; targets: classes, or the simplex."""
+        """One step on the loss of a batch; targets: classes, or the simplex."""
         self._sgd.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(self.model(pixels), targets)
+        half = self.training.half(self._device)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=half):
+            logits = self.model(pixels)
+        loss = self.training.measured(logits, targets)
         loss.backward()  # type: ignore[no-untyped-call]
         self._sgd.step()
+        if self._scheduler is not None:
+            self._scheduler.step()
 
     def _augmented(self, pixels: Tensor) -> Tensor:
         return pixels if self._augment is None else self._augment(pixels, self._generator)
@@ -404,7 +428,8 @@ class Learner:
     """One client's network and records under a schedule: everything that trains, as values.
 
     seed: of its batches, so that its path depends on its own seed and data alone. private: a
-    trainer of its own making, such as DP-SGD, which knows steps on private records alone.
+    trainer of its own making, such as DP-SGD, which knows steps on private records alone. training:
+    of one's own.
 
     >>> import torch
     >>> from secure_fd import Images, Schedule, models
@@ -424,13 +449,14 @@ class Learner:
         seed: int,
         device: torch.device,
         private: LocalTrainer | None = None,
+        training: Training = USUAL,
     ) -> None:
         self.model, self.schedule, self.round = model, schedule, -1
         self.device = device
-        self._train, self._seed = train, seed
+        self._train, self._seed, self._training = train, seed, training
         views = augmentation(schedule.augment)
         self._trainer: LocalTrainer = private or Trainer(
-            model, train, schedule.sgd, seed, device, views
+            model, train, schedule.sgd, seed, device, views, training
         )
 
     @property
@@ -451,7 +477,9 @@ class Learner:
         for count, rate in self.schedule.warmup_rates:
             if made is None:
                 seed = self._seed + _WARM_UP
-                made = Trainer(self.model, self._train, sgd, seed, self.device, views)
+                made = Trainer(
+                    self.model, self._train, sgd, seed, self.device, views, self._training
+                )
             yield Steps(made, count, rate)
 
     def local(self, count: int | None = None, targets: Tensor | None = None) -> Iterator[Steps]:

@@ -163,7 +163,7 @@ class FedAvg:
             private = PrivateTrainer(own.model, own.data.train, budget, own.device)
         elif self.optimiser is not None:
             steps = replace(steps, sgd=self.optimiser)
-        learner = Learner(own.model, own.data.train, steps, own.seed, own.device, private)
+        learner = own.learner(steps, private)
         count = setting.schedule.fedavg_steps if self.local_steps is None else self.local_steps
         return FedAvgClient(own.number, learner, ParameterCodec.by_records(setting.records), count)
 

@@ -1,0 +1,47 @@
+"""What the source distribution holds: the package, its tests, and all that these read."""
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("setuptools")
+ROOT = Path(__file__).parents[2]
+BUILD = "import setuptools; setuptools.setup()"
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    out = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-c", BUILD, "-q", "egg_info", "--egg-base", str(out), "sdist"]
+    made = subprocess.run(  # noqa: S603 - our own code
+        [*command, "-d", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr[-2000:]
+    [archive] = out.glob("*.tar.gz")
+    with tarfile.open(archive) as found:
+        return {name.partition("/")[2] for name in found.getnames()}
+
+
+def test_tests_and_what_they_read_are_in_it(held: set[str]) -> None:
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("tests", "examples", "docs", "experiments", "attacks", "secure_fd")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and ".hypothesis" not in path.parts
+    }
+    assert len(wanted) > 500
+    assert wanted <= held
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "Makefile"} <= held
+
+
+def test_nothing_that_was_built_is_in_it(held: set[str]) -> None:
+    assert not [name for name in held if name.endswith((".pyc", ".lock", ".state", ".ledger"))]
+    assert not [name for name in held if name.startswith((".venv", ".git/", "runs/", "dist/"))]
