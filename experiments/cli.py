@@ -31,7 +31,7 @@ _PATHS = {
 }
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "compare": ("experiments.privacy_compare", "accuracy, bytes and leakage of methods in one run"),
-    "audit": ("experiments.privacy_audit", "test what is promised of differential privacy"),
+    "audit": ("experiments.privacy_audit", "test what is promised of privacy; RUN: a transcript"),
     "suite": ("experiments.attack_suite", "every attack against every protocol"),
     "study": ("experiments.studies", "a table or figure: study --help lists them"),
     "check": ("experiments.check", "leakage against limits, or against a stored baseline"),
@@ -43,6 +43,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 A module that is not installed is left out of the help.
 """
+_OF_A_RUN: Mapping[str, str] = {"audit": "secure_fd.flower.commands"}
+"""Command -> the module that runs it where a folder comes before any option."""
 
 
 class _Terminated(BaseException):
@@ -62,7 +64,9 @@ def dispatch(prog: str, known: Mapping[str, tuple[str, str]], arguments: Sequenc
     """Run the command that the first argument names with the others; returns the exit status."""
     name, *rest = arguments or ["--help"]
     if name in known:
-        return _run(known[name][0], rest, f"{prog} {name}")
+        named = bool(rest) and not rest[0].startswith("-")
+        module = _OF_A_RUN.get(name, known[name][0]) if named else known[name][0]
+        return _run(module, rest, f"{prog} {name}")
     listed = "".join(f"\n  {name:<18} {line}".rstrip() for name, (_, line) in known.items())
     asked = name in ("-h", "--help")
     wrong = "" if asked else f"error: there is no {name!r} in {prog}\n"

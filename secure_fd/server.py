@@ -7,7 +7,7 @@ A bad message costs its sender the round, and nobody else. A sum that cannot be 
 keep to the rules give makes the round void, as one does that too few answered.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -83,6 +83,11 @@ class Server:
     def busy(self) -> bool:
         """Whether a stage of the set-up or of a sum is open."""
         return self.sums.busy
+
+    @property
+    def told(self) -> Sequence[bytes]:
+        """All broadcasts so far, in order, as they were signed."""
+        return tuple(self._log)
 
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""

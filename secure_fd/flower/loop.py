@@ -5,7 +5,6 @@ site that does not answer in time, or refuses, is silent for the rest of the rou
 one it is greeted: it proves who it is and says what it has read, and is owed the rest.
 """
 
-import hashlib
 import logging
 import os
 import time
@@ -17,9 +16,10 @@ from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.flower.journal import JournaledSum, note_begun, replay
+from secure_fd.flower.journal import JournaledSum, digest_of, note_begun, replay
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
+from secure_fd.flower.transcript import Recorder, Transcript
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.server import Outbound, Server
 from secure_fd.state import StateFile
@@ -101,7 +101,7 @@ class Rounds:
     """The server of a roster over a courier, from the set-up to the end.
 
     file: what must outlive this process. key: the server's identity. member: its half of the masked
-    sum, which keeps its own memory in `file`.
+    sum, which keeps its own memory in `file`. transcript: what an auditor reads afterwards.
     """
 
     def __init__(
@@ -111,7 +111,10 @@ class Rounds:
         key: IdentityKey,
         member: SumServerMember,
         file: StateFile,
+        transcript: Transcript,
     ) -> None:
+        self._transcript = transcript
+        self._recorder: Recorder | None = None
         self._agreement, self._courier, self._key = agreement, courier, key
         self._member, self._file = member, file
         self._numbers: dict[int, int] = {}  # by node
@@ -144,7 +147,8 @@ class Rounds:
         sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
         half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
-        done = replay(self.party, sums, self._file)
+        recorder = self._recorder = Recorder(self._transcript, self.party, sums)
+        done = replay(self.party, sums, self._file, recorder.step, recorder.round)
         if back:
             self._gather()
             return done
@@ -198,6 +202,7 @@ class Rounds:
         party = self._open_party()
         owed = {k: self._owed[k] if k in self._owed else party.owed(k) for k in self._here}
         self._push({k: self._next(PushKind.END, parts) for k, parts in owed.items()})
+        self._record().end(rounds)
 
     def _round(self, index: int) -> RoundOutcome:
         self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()
@@ -207,6 +212,7 @@ class Rounds:
         note_begun(self._file, index + 1)
         begun = time.monotonic()
         out = party.begin()
+        self._record().step()
         self._clock.server += time.monotonic() - begun
         if not out:
             self._push({k: self._next(PushKind.ALONE) for k in self._here})
@@ -215,8 +221,10 @@ class Rounds:
             self._stage(out)
             begun = time.monotonic()
             out = party.advance()
+            self._record().step()
             self._clock.server += time.monotonic() - begun
         self._owed = out
+        self._record().round(index)
         return self._outcome(index)
 
     def _wait_for_enough(self) -> None:
@@ -247,7 +255,7 @@ class Rounds:
             void=party.void,
             why=party.why,
             survivors=tuple(result.survivors for result in seen),
-            sums=tuple(_digest(result.total.tobytes()) for result in seen),
+            sums=tuple(map(digest_of, seen)),
             refused=dict(party.refused),
             silent=tuple(sorted(self._silent)),
             bytes_up=self._up,
@@ -259,6 +267,11 @@ class Rounds:
         if self.party is None:
             raise LocalError("the rounds were not opened")
         return self.party
+
+    def _record(self) -> Recorder:
+        if self._recorder is None:
+            raise LocalError("the rounds were not opened")
+        return self._recorder
 
     # Sites
 
@@ -349,7 +362,3 @@ def _take(sums: MaskedServer, sender: int, data: bytes) -> None:
         sums.receive(sender, data)
     except PeerError as error:
         log.warning("set-up", extra={"site": sender, "reason": str(error)})
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -9,13 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from secure_fd.errors import ConfigurationError, SecureFDError
+from secure_fd.errors import SecureFDError
 from secure_fd.flower import keys
 from secure_fd.flower.loop import Courier, RoundOutcome, Rounds
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import proxies_in
 from secure_fd.flower.roster import Roster, read
 from secure_fd.flower.serve import JOURNAL
+from secure_fd.flower.transcript import TRANSCRIPT, Transcript
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.state import StateFile
 
@@ -31,7 +32,10 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> N
         public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
         file = keys.open_state(home)
         try:
-            rounds = rounds_of(Agreement.of(agreed, public), courier, file)
+            agreement = Agreement.of(agreed, public)
+            key = keys.identity_in(file)
+            transcript = Transcript(home / TRANSCRIPT, agreed.session.id, key)
+            rounds = rounds_of(agreement, courier, file, transcript)
             for outcome in rounds.run(rounds.planned):
                 note(home, {"event": "round"} | described(outcome))
         finally:
@@ -45,19 +49,18 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> N
     note(home, {"event": "ended"})
 
 
-def rounds_of(agreement: Agreement, courier: Courier, file: StateFile) -> Rounds:
+def rounds_of(
+    agreement: Agreement, courier: Courier, file: StateFile, transcript: Transcript
+) -> Rounds:
     """The server's rounds over the files that its last process left."""
     roster: Roster = agreement.roster
-    key = keys.identity_in(file)
-    if key.public.raw != roster.identity:
-        raise ConfigurationError("roster", roster.name, "it pins another server")
     member = SumServerMember(
         roster.session,
         keys.agreement_in(file),
         keep=lambda memory: file.write({"memory": memory}),
         memory=file.read("memory"),
     )
-    return Rounds(agreement, courier, key, member, file)
+    return Rounds(agreement, courier, keys.identity_in(file), member, file, transcript)
 
 
 def note(home: Path, line: dict[str, Any]) -> None:
