@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from experiments.config import flag
 from secure_fd.errors import ConfigurationError, SecureFDError
 from secure_fd.extras import extra
+from secure_fd.options import flag
 
 USAGE_ERROR = 2
 FAILED = 3

@@ -2,7 +2,8 @@
 
 Exit status: 0 the run ended, or its transcript holds; 1 the transcript does not; 2 a setting, a
 file or a peer was refused, in one sentence; 3 the machine, or Flower, ended it; 130 and 143 after
-SIGINT and SIGTERM. A command that is given again goes on where the last one stood.
+SIGINT and SIGTERM. A command that is given again goes on where the last one stood. Options come
+from `--config FILE` too, as everywhere.
 """
 
 import json
@@ -20,6 +21,7 @@ from typing import Any, Final, NoReturn
 import tyro
 
 from secure_fd.errors import ConfigurationError, PeerError, SecureFDError
+from secure_fd.options import expanded
 
 REFUSED: Final = 1
 USAGE_ERROR: Final = 2
@@ -214,15 +216,16 @@ def main(arguments: Sequence[str], prog: str) -> int:
         if step not in _SITE:
             print(f"usage: {prog} {{{','.join(_SITE)}}} [options]", file=sys.stderr)
             return 0 if step in ("-h", "--help") else USAGE_ERROR
-        return _ended(tyro.cli(_SITE[step], args=rest, prog=f"{prog} {step}"))
-    return _ended(tyro.cli(_COMMANDS[name], args=arguments, prog=prog))
+        return _ended(_SITE[step], rest, f"{prog} {step}")
+    return _ended(_COMMANDS[name], arguments, prog)
 
 
-def _ended(work: Callable[[], int]) -> int:
-    """What the work returns, or the status of what ended it, after one sentence."""
+def _ended(kind: Any, arguments: Sequence[str], prog: str) -> int:  # noqa: ANN401 - a command
+    """What the command returns, or the status of what ended it, after one sentence."""
     _log_lines()
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
+        work: Callable[[], int] = tyro.cli(kind, args=expanded(arguments, apart=True), prog=prog)
         return work()
     except SecureFDError as error:
         print(f"error: {error}", file=sys.stderr)

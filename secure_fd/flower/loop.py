@@ -16,6 +16,7 @@ from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.flower.health import Clock, Doing, Health
 from secure_fd.flower.journal import JournaledSum, digest_of, note_begun, replay
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
@@ -52,28 +53,6 @@ class Courier(Protocol):
 
         An answer twice, or from a node that was not asked, is not given.
         """
-
-
-@dataclass(slots=True)
-class Clock:
-    """Wall seconds of a round: where the slowest site, or the deadline, spent them.
-
-    computing: in the slowest site. moving: on the way there and back, polls included. waiting: for
-    sites that did not answer. server: in the server's own party.
-    """
-
-    computing: float = 0.0
-    moving: float = 0.0
-    waiting: float = 0.0
-    server: float = 0.0
-    stages: int = 0
-
-    def stage(self, whole: float, computing: float, last: float) -> None:
-        """Add a stage. last: when the last answer came; computing: of that site."""
-        self.stages += 1
-        self.computing += computing
-        self.moving += max(0.0, last - computing)
-        self.waiting += max(0.0, whole - last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +105,9 @@ class Rounds:
         self._owed: Outbound = {}
         self._clock, self._up, self._down = Clock(), 0, 0
         self._silent: set[int] = set()
+        names = tuple(site.name for site in agreement.roster.sites)
+        self.health = Health(names, agreement.rounds)
         self.party: Server | None = None
-
-    @property
-    def planned(self) -> int:
-        """Rounds in all, as the roster has them."""
-        return self._agreement.rounds
 
     # Set-up
 
@@ -148,7 +124,7 @@ class Rounds:
         half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
         recorder = self._recorder = Recorder(self._transcript, self.party, sums)
-        done = replay(self.party, sums, self._file, recorder.step, recorder.round)
+        done = replay(self.party, sums, self._file, recorder.step, self._over)
         if back:
             self._gather()
             return done
@@ -184,6 +160,7 @@ class Rounds:
     def _gather(self) -> None:
         """Wait for the whole roster, up to a stage's deadline; then go on with who is there."""
         deadline = time.monotonic() + self._agreement.roster.terms.deadline
+        self._now(Doing.GATHERING)
         while len(self._here) < len(self._agreement.roster.sites):
             self._greet()
             if time.monotonic() > deadline:
@@ -203,6 +180,7 @@ class Rounds:
         owed = {k: self._owed[k] if k in self._owed else party.owed(k) for k in self._here}
         self._push({k: self._next(PushKind.END, parts) for k, parts in owed.items()})
         self._record().end(rounds)
+        self._now(Doing.ENDED)
 
     def _round(self, index: int) -> RoundOutcome:
         self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()
@@ -219,16 +197,27 @@ class Rounds:
         out = {k: self._owed.get(k, []) + parts for k, parts in out.items()}
         while party.busy:
             self._stage(out)
+            self._now(Doing.COMPUTING)
             begun = time.monotonic()
             out = party.advance()
             self._record().step()
             self._clock.server += time.monotonic() - begun
         self._owed = out
-        self._record().round(index)
+        self._over(index)
+        self.health.clock.add(self._clock)
         return self._outcome(index)
+
+    def _over(self, index: int) -> None:
+        """A round is over, in this life or an earlier one."""
+        self._record().round(index)
+        self.health.over(void=self._open_party().void)
+
+    def _now(self, doing: Doing) -> None:
+        self.health.now(doing, self._here)
 
     def _wait_for_enough(self) -> None:
         """Begin no round that must be void: MissingClientError where too few sites are back."""
+        self._now(Doing.GATHERING)
         least, deadline = self._member.group.quorum, self._agreement.roster.terms.deadline
         until = time.monotonic() + _PATIENCE * deadline
         while len(self._here) < least:
@@ -333,6 +322,7 @@ class Rounds:
 
     def _push(self, pushes: Mapping[int, Push]) -> dict[int, Answer]:
         """One stage: the answers by site. Who gives none, or refuses, is lost until greeted."""
+        self._now(Doing.COLLECTING)
         nodes = {k: node for node, k in self._numbers.items()}
         sent = {nodes[k]: push.encode() for k, push in pushes.items() if k in nodes}
         self._down += sum(map(len, sent.values()))

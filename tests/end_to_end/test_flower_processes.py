@@ -1,6 +1,7 @@
 """Three sites and a server of Flower as processes on loopback: `flwr run`, two commands a site."""
 
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -30,7 +31,15 @@ def test_every_round_has_the_sums_of_all_sites(ended: Federation) -> None:
     assert [one["why"] for one in rounds] == ["", ""], rounds
     assert all(survivors == [0, 1, 2] for one in rounds for survivors in one["survivors"])
     assert rounds[1]["clock"]["stages"] == 2  # in steady state
-    assert ended.journal()[-1] == {"event": "ended"}
+    last = ended.journal()[-1]
+    assert last.pop("event") == "ended"
+    assert last["rounds"] == {"planned": 2, "completed": 2, "void": 0}
+    assert last["sites"] == {"here": list(SITES), "away": [], "never": []}
+    assert set(last["seconds"]) == {"computing", "moving", "waiting", "server", "stages"}
+    status = json.loads((ended.folder / "server" / "status.json").read_text())
+    assert status.pop("doing") == "ended"
+    assert status.pop("time") > 0
+    assert status == last
 
 
 def test_sums_are_of_votes_and_not_of_abstentions_alone(ended: Federation) -> None:
