@@ -8,9 +8,10 @@ beside   three sites, MNIST-5k, pooled heads under masks, once without noise and
          SHA-256 of every sum must be that of `simulate` on the same folders, and the networks
          equal. Noise comes from the operating system and repeats nowhere: accuracy is compared.
 killed   ten sites that share known words instead of votes, so that every sum can be checked
-         against who was in it. In each round, as many as make it a fifth that is away are killed
-         (SIGKILL) at a random moment, and started again at once. Every round must be over, every
-         sum exact; no words of one site may be in any file or log.
+         against who was in it. After the first round, which has the set-up, as many as make it a
+         fifth that is away are killed (SIGKILL) at a random moment of each round, and started
+         again at once. Every round must be over, every sum exact; no words of one site may be in
+         any file or log.
 
 Both go on where they stood when they are started again on the same FOLDER. Needs the extra:
 pip install "secure-fd[flower]".
@@ -155,7 +156,7 @@ def killed(folder: Path, rounds: int, share: float) -> Report:
     )
     rng, most = random.Random(22), int(share * len(TEN))  # noqa: S311 - which sites, not secrets
     with federation(folder, *options, "--rounds", str(rounds)) as made:
-        begun, deaths, seen = time.monotonic(), 0, -1
+        begun, deaths, seen = time.monotonic(), 0, 0
         for name in (*TEN, "server"):
             made.start(name)
         while made.running["server"].poll() is None:
@@ -255,6 +256,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--share", type=float, default=0.2, help="of the sites, killed in a round")
     known = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
     if known.what == "beside":
         found = beside(known.folder)
     else:

@@ -5,7 +5,8 @@ the ones before it under the key that sites pinned; each sum stands where the me
 and a threshold of its committee signed who is in it, for exactly what had been told before; every
 round is over, as it ended, and so is the run.
 
-Not verified: that a sum has the hash that the server wrote, or that it made of it what it told.
+Not verified: the list of members behind the hash of a set-up, which names those in a sum that did
+not sign; that a sum has the hash that the server wrote, or that it made of it what it told.
 Inputs are masked, so that nobody but the server saw the sum; a sum that it shows later can be held
 against the hash.
 """
