@@ -19,13 +19,14 @@ _PATHS = {
 }
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "compare": ("experiments.privacy_compare", "accuracy, bytes and leakage of methods in one run"),
-    "audit": ("experiments.privacy_audit", "test what is promised of differential privacy"),
+    "audit": ("experiments.privacy_audit", "test what is promised of privacy"),
     "suite": ("experiments.attack_suite", "every attack against every protocol"),
     "study": ("experiments.studies", "a table or figure: study --help lists them"),
     "check": ("experiments.check", "leakage against limits, or against a stored baseline"),
     "site": ("secure_fd.flower.commands", "keys of a site, and the roster of a federation"),
     "serve": ("secure_fd.flower.commands", "the server of a roster, over Flower"),
     "join": ("secure_fd.flower.commands", "take part with the records of this machine"),
+    "verify": ("secure_fd.flower.commands", "check the transcript that a server signed"),
 }
 """Command -> module whose `main(arguments, prog)` runs it, and a line of help.
 

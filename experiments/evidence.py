@@ -52,7 +52,10 @@ STUDIES = tuple(
 COMMITTED = ROOT / "docs" / "results"
 PAGES = ("README.md", "docs/results.md", "docs/attacks.md", "docs/audit.md")
 """Pages with figures of committed files."""
-TIMINGS = ("rounds.json", "secure_aggregation.json", "secure_aggregation_growth.json")
+TIMINGS = (
+    *("rounds.json", "secure_aggregation.json", "secure_aggregation_growth.json"),
+    *("many_machines.json", "flower_secagg.json"),
+)
 """Of benchmarks: seconds of one machine, which no key could vouch for."""
 _LINK = re.compile(r"results/([a-z0-9_]+\.json)")
 _STALE = "Stale, made by an earlier version of the code: "

@@ -85,6 +85,11 @@ class Client:
         """How many broadcasts it has read: those from there on it has missed."""
         return self._told.count
 
+    @property
+    def told(self) -> bytes:
+        """The running digest of all broadcasts that it has read, 32 bytes."""
+        return self._told.digest
+
     def _recall(self, file: "StateFile") -> None:
         """What an earlier process of this client wrote, if there was one."""
         told, half = file.read("told"), file.read("half")

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from secure_fd.errors import ConfigurationError, SecureFDError
+from secure_fd.options import flag
 
 USAGE_ERROR: Final = 2
 FAILED: Final = 3
@@ -21,15 +22,6 @@ TERMINATED: Final = 143
 
 class _Terminated(BaseException):
     """SIGTERM arrived: what runs ends as it does after Ctrl-C."""
-
-
-def flag(field: str) -> str:
-    """An option as it is typed.
-
-    >>> flag("dp_eps")
-    '--dp-eps'
-    """
-    return f"--{field.replace('_', '-')}"
 
 
 def exit_status(work: Callable[[], int], *, interrupted: str, options: Collection[str] = ()) -> int:

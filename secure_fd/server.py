@@ -86,6 +86,11 @@ class Server:
         return self.sums.busy
 
     @property
+    def broadcasts(self) -> Sequence[bytes]:
+        """All broadcasts so far, in order, as they were signed."""
+        return tuple(self._log)
+
+    @property
     def told(self) -> list[tuple[int, int, bytes]]:
         """All broadcasts so far: kind, number of the sum, body."""
         read = (read_header(data, self._session, SERVER)[:2] for data in self._log)

@@ -28,13 +28,18 @@ def environment() -> dict[str, str]:
 
 
 class Federation:
-    """The example's three sites and their server below a folder."""
+    """The example's sites and their server below a folder, which may be of an earlier run.
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    small: with few records.
+    """
+
+    def __init__(self, folder: Path, *options: str, small: bool = True) -> None:
         self.folder, self.port = folder, free_port()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        if (folder / "roster.toml").exists():
+            return
         script = ROOT / "examples" / "hospitals" / "prepare.py"
-        address = ("--small", "--address", f"127.0.0.1:{self.port}")
+        address = (*(["--small"] if small else []), "--address", f"127.0.0.1:{self.port}")
         subprocess.run(  # noqa: S603 - our own script
             [sys.executable, str(script), str(folder), *address, *options],
             env=environment(),
@@ -96,8 +101,8 @@ class Federation:
 
 
 @contextmanager
-def federation(folder: Path, *options: str) -> Iterator[Federation]:
-    made = Federation(folder, *options)
+def federation(folder: Path, *options: str, small: bool = True) -> Iterator[Federation]:
+    made = Federation(folder, *options, small=small)
     try:
         yield made
     finally:

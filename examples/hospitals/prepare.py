@@ -1,12 +1,14 @@
-"""Three or four hospitals on this machine: records, keys, TLS and the roster that all of them hold.
+"""Three to ten hospitals on this machine: records, keys, TLS and the roster that all of them hold.
 
     python examples/hospitals/prepare.py /tmp/hospitals
 
-The records are scikit-learn's digits, each hospital with its own share, as folders of images; in
-earnest every site runs `secure-fd site init` on its own machine, with its own records.
+The records are scikit-learn's digits, or an image set of $SECURE_FD_DATA, each hospital with its
+own share, as folders of images; in earnest every site runs `secure-fd site init` on its own
+machine, with its own records.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -14,12 +16,16 @@ import numpy as np
 from PIL import Image
 
 from secure_fd import federate, load, parse_split
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.flower.commands import main as secure_fd
 from secure_fd.knowledge import proxy_pixels
 from secure_fd.recipes import Sizes
 
-SITES = ("north", "south", "west", "east")
+SITES = (
+    *("north", "south", "west", "east", "harbour"),
+    *("hill", "lake", "forest", "river", "castle"),
+)
 
 
 def write(images: Images, folder: Path, *, by_class: bool) -> None:
@@ -32,10 +38,9 @@ def write(images: Images, folder: Path, *, by_class: bool) -> None:
 
 
 def prepare(
-    folder: Path, sites: tuple[str, ...], address: str, sizes: Sizes, more: tuple[str, ...]
+    folder: Path, data: FederatedData, sites: tuple[str, ...], address: str, more: tuple[str, ...]
 ) -> None:
     """Records, keys and roster below a new folder. more: options of the roster."""
-    data = federate(load("digits"), parse_split("iid"), len(sites), seed=0, sizes=sizes)
     write(data.proxies, folder / "proxies", by_class=False)
     write(data.test, folder / "test", by_class=True)
     for site, client in zip(sites, data.clients, strict=True):
@@ -50,7 +55,7 @@ def prepare(
     step = [
         *("roster", "--home", str(folder / "server"), "--cards", *cards),
         *("--proxies", str(folder / "proxies"), "--classes", *classes),
-        *("--image-set", "digits"),
+        *("--image-set", data.name, "--size", str(data.proxies.pixels.shape[-1])),
         *("--address", address, "--out", str(folder / "roster.toml"), *more),
     ]
     if secure_fd(step, "secure-fd site"):
@@ -63,10 +68,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--address", default="127.0.0.1:9443", help="of the server, HOST:PORT")
     parser.add_argument("--small", action="store_true", help="few records, for a test")
-    parser.add_argument("--sites", type=int, default=3, choices=(3, 4))
+    parser.add_argument("--sites", type=int, default=3, choices=range(3, len(SITES) + 1))
+    parser.add_argument("--data", default="digits", help="an image set that the package knows")
+    parser.add_argument("--split", default="iid", help="of the records over the sites")
     known, more = parser.parse_known_args()
     sizes = Sizes(20, 20, 4, local=100) if known.small else Sizes(40, 30, 5)
-    prepare(known.folder, SITES[: known.sites], known.address, sizes, tuple(more))
+    kept = os.environ.get("SECURE_FD_DATA")
+    source = load(known.data, Path(kept) if kept else None)
+    split, given = parse_split(known.split), sizes if known.data == "digits" else None
+    data = federate(source, split, known.sites, seed=0, sizes=given)
+    prepare(known.folder, data, SITES[: known.sites], known.address, tuple(more))
 
 
 if __name__ == "__main__":

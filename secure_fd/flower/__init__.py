@@ -8,6 +8,9 @@ parties     `Client` and `Server` as a roster has them
 envelope    one push and one answer, as bytes
 site        a participant across pushes, in one process
 journal     a server's sums on disk, and how it comes back
+health      how a run stands, for its operator
+transcript  what an auditor may know of a run, signed as it goes
+verify      checks it with the roster alone
 loop        the server's rounds over any courier
 serving     the server's process over any courier
 join        a site's process

@@ -1,8 +1,9 @@
-"""`secure-fd site`, `secure-fd serve` and `secure-fd join`: a federation of many machines.
+"""`secure-fd site`, `serve`, `join` and `verify RUN`: a federation of many machines.
 
-Exit status: 0 the run ended; 2 a setting, a file or a peer was refused, in one sentence; 3 the
-machine, or Flower, ended it; 130 and 143 after SIGINT and SIGTERM. A command that is given again
-goes on where the last one stood.
+Exit status: 0 the run ended, or its transcript holds; 1 the transcript does not; 2 a setting, a
+file or a peer was refused, in one sentence; 3 the machine, or Flower, ended it; 130 and 143 after
+SIGINT and SIGTERM. A command that is given again goes on where the last one stood. Options come
+from `--config FILE` too, as everywhere.
 """
 
 import json
@@ -19,8 +20,10 @@ from typing import Any, Final
 import tyro
 
 from secure_fd.endings import FAILED, USAGE_ERROR, exit_status
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.options import expanded
 
+REFUSED: Final = 1
 _SHOWN: Final = ("reason", "push", "site", "node")
 """What a line of the log may have beside its text; never bytes of a message."""
 
@@ -167,10 +170,39 @@ class Join:
         site = join(Desk(home, self.data, roster, proxies, self.patience))
         done = site.progress
         log = logging.getLogger(__name__)
-        log.info(f"ended after {done.pushes} pushes, {done.refusals} refused")
+        told = site.told.hex()[:16]
+        log.info(f"ended after {done.pushes} pushes, {done.refusals} refused; told {told}")
         return 0
 
 
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Verify the transcript of a run afterwards, with nothing but the roster."""
+
+    run: tyro.conf.Positional[Path]
+    """A folder with transcript.jsonl: the server's home, or a copy of that file alone."""
+    roster: Path | None = None
+    """The auditor's own copy of the roster; by default roster.toml beside the run's folder."""
+    unfinished: bool = False
+    """Take a transcript whose run is not over."""
+
+    def __call__(self) -> int:
+        """Say in a sentence what holds, or what does not."""
+        from secure_fd.flower.roster import read
+        from secure_fd.flower.verify import verify
+
+        run = self.run.resolve()
+        roster = read(self.roster or run.parent / "roster.toml")
+        try:
+            verdict = verify(run, roster, unfinished=self.unfinished)
+        except PeerError as error:
+            print(f"refused: {error}", file=sys.stderr)
+            return REFUSED
+        print(f"holds: {verdict}")
+        return 0
+
+
+_COMMANDS: Final[Mapping[str, Any]] = {"serve": Serve, "join": Join, "verify": Verify}
 _SITE: Final[Mapping[str, Any]] = {"init": Init, "roster": MakeRoster}
 
 
@@ -182,13 +214,18 @@ def main(arguments: Sequence[str], prog: str) -> int:
         if step not in _SITE:
             print(f"usage: {prog} {{{','.join(_SITE)}}} [options]", file=sys.stderr)
             return 0 if step in ("-h", "--help") else USAGE_ERROR
-        return _ended(tyro.cli(_SITE[step], args=rest, prog=f"{prog} {step}"))
-    kind: Any = Serve if name == "serve" else Join
-    return _ended(tyro.cli(kind, args=arguments, prog=prog))
+        return _ended(_SITE[step], rest, f"{prog} {step}")
+    return _ended(_COMMANDS[name], arguments, prog)
 
 
-def _ended(work: Callable[[], int]) -> int:
+def _ended(kind: Any, arguments: Sequence[str], prog: str) -> int:  # noqa: ANN401 - a command
+    """What the command returns, or the status of what ended it, after one sentence."""
     _log_lines()
+
+    def work() -> int:
+        made: Callable[[], int] = tyro.cli(kind, args=expanded(arguments, apart=True), prog=prog)
+        return made()
+
     return exit_status(work, interrupted="the same command goes on from there")
 
 

@@ -5,7 +5,6 @@ site that does not answer in time, or refuses, is silent for the rest of the rou
 one it is greeted: it proves who it is and says what it has read, and is owed the rest.
 """
 
-import hashlib
 import logging
 import os
 import time
@@ -17,9 +16,11 @@ from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.flower.journal import JournaledSum, note_begun, replay
+from secure_fd.flower.health import Clock, Doing, Health
+from secure_fd.flower.journal import JournaledSum, digest_of, note_begun, replay
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
+from secure_fd.flower.transcript import Recorder, Transcript
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.server import Outbound, Server
 from secure_fd.state import StateFile
@@ -54,28 +55,6 @@ class Courier(Protocol):
         """
 
 
-@dataclass(slots=True)
-class Clock:
-    """Wall seconds of a round: where the slowest site, or the deadline, spent them.
-
-    computing: in the slowest site. moving: on the way there and back, polls included. waiting: for
-    sites that did not answer. server: in the server's own party.
-    """
-
-    computing: float = 0.0
-    moving: float = 0.0
-    waiting: float = 0.0
-    server: float = 0.0
-    stages: int = 0
-
-    def stage(self, whole: float, computing: float, last: float) -> None:
-        """Add a stage. last: when the last answer came; computing: of that site."""
-        self.stages += 1
-        self.computing += computing
-        self.moving += max(0.0, last - computing)
-        self.waiting += max(0.0, whole - last)
-
-
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
     """One round as the server knows it; nothing of any sum is in it but a hash.
@@ -101,7 +80,7 @@ class Rounds:
     """The server of a roster over a courier, from the set-up to the end.
 
     file: what must outlive this process. key: the server's identity. member: its half of the masked
-    sum, which keeps its own memory in `file`.
+    sum, which keeps its own memory in `file`. transcript: what an auditor reads afterwards.
     """
 
     def __init__(
@@ -111,7 +90,10 @@ class Rounds:
         key: IdentityKey,
         member: SumServerMember,
         file: StateFile,
+        transcript: Transcript,
     ) -> None:
+        self._transcript = transcript
+        self._recorder: Recorder | None = None
         self._agreement, self._courier, self._key = agreement, courier, key
         self._member, self._file = member, file
         self._numbers: dict[int, int] = {}  # by node
@@ -123,12 +105,9 @@ class Rounds:
         self._owed: Outbound = {}
         self._clock, self._up, self._down = Clock(), 0, 0
         self._silent: set[int] = set()
+        names = tuple(site.name for site in agreement.roster.sites)
+        self.health = Health(names, agreement.rounds)
         self.party: Server | None = None
-
-    @property
-    def planned(self) -> int:
-        """Rounds in all, as the roster has them."""
-        return self._agreement.rounds
 
     # Set-up
 
@@ -144,7 +123,8 @@ class Rounds:
         sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
         half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
-        done = replay(self.party, sums, self._file)
+        recorder = self._recorder = Recorder(self._transcript, self.party, sums)
+        done = replay(self.party, sums, self._file, recorder.step, self._over)
         if back:
             self._gather()
             return done
@@ -180,6 +160,7 @@ class Rounds:
     def _gather(self) -> None:
         """Wait for the whole roster, up to a stage's deadline; then go on with who is there."""
         deadline = time.monotonic() + self._agreement.roster.terms.deadline
+        self._now(Doing.GATHERING)
         while len(self._here) < len(self._agreement.roster.sites):
             self._greet()
             if time.monotonic() > deadline:
@@ -198,6 +179,8 @@ class Rounds:
         party = self._open_party()
         owed = {k: self._owed[k] if k in self._owed else party.owed(k) for k in self._here}
         self._push({k: self._next(PushKind.END, parts) for k, parts in owed.items()})
+        self._record().end(rounds)
+        self._now(Doing.ENDED)
 
     def _round(self, index: int) -> RoundOutcome:
         self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()
@@ -207,20 +190,34 @@ class Rounds:
         note_begun(self._file, index + 1)
         begun = time.monotonic()
         out = party.begin()
+        self._record().step()
         self._clock.server += time.monotonic() - begun
         if not out:
             self._push({k: self._next(PushKind.ALONE) for k in self._here})
         out = {k: self._owed.get(k, []) + parts for k, parts in out.items()}
         while party.busy:
             self._stage(out)
+            self._now(Doing.COMPUTING)
             begun = time.monotonic()
             out = party.advance()
+            self._record().step()
             self._clock.server += time.monotonic() - begun
         self._owed = out
+        self._over(index)
+        self.health.clock.add(self._clock)
         return self._outcome(index)
+
+    def _over(self, index: int) -> None:
+        """A round is over, in this life or an earlier one."""
+        self._record().round(index)
+        self.health.over(void=self._open_party().void)
+
+    def _now(self, doing: Doing) -> None:
+        self.health.now(doing, self._here)
 
     def _wait_for_enough(self) -> None:
         """Begin no round that must be void: MissingClientError where too few sites are back."""
+        self._now(Doing.GATHERING)
         least, deadline = self._member.group.quorum, self._agreement.roster.terms.deadline
         until = time.monotonic() + _PATIENCE * deadline
         while len(self._here) < least:
@@ -247,7 +244,7 @@ class Rounds:
             void=party.void,
             why=party.why,
             survivors=tuple(result.survivors for result in seen),
-            sums=tuple(_digest(result.total.tobytes()) for result in seen),
+            sums=tuple(map(digest_of, seen)),
             refused=dict(party.refused),
             silent=tuple(sorted(self._silent)),
             bytes_up=self._up,
@@ -259,6 +256,11 @@ class Rounds:
         if self.party is None:
             raise LocalError("the rounds were not opened")
         return self.party
+
+    def _record(self) -> Recorder:
+        if self._recorder is None:
+            raise LocalError("the rounds were not opened")
+        return self._recorder
 
     # Sites
 
@@ -320,6 +322,7 @@ class Rounds:
 
     def _push(self, pushes: Mapping[int, Push]) -> dict[int, Answer]:
         """One stage: the answers by site. Who gives none, or refuses, is lost until greeted."""
+        self._now(Doing.COLLECTING)
         nodes = {k: node for node, k in self._numbers.items()}
         sent = {nodes[k]: push.encode() for k, push in pushes.items() if k in nodes}
         self._down += sum(map(len, sent.values()))
@@ -349,7 +352,3 @@ def _take(sums: MaskedServer, sender: int, data: bytes) -> None:
         sums.receive(sender, data)
     except PeerError as error:
         log.warning("set-up", extra={"site": sender, "reason": str(error)})
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

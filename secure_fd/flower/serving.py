@@ -5,17 +5,20 @@ The journal is for operators: it has hashes of sums, and no sum, key or message.
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from secure_fd.errors import ConfigurationError, SecureFDError
+from secure_fd.errors import SecureFDError
 from secure_fd.flower import keys
+from secure_fd.flower.health import STATUS, Doing, Health
 from secure_fd.flower.loop import Courier, RoundOutcome, Rounds
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import proxies_in
 from secure_fd.flower.roster import Roster, read
 from secure_fd.flower.serve import JOURNAL
+from secure_fd.flower.transcript import TRANSCRIPT, Transcript
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.state import StateFile
 
@@ -26,38 +29,47 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> N
     Raises ConfigurationError where the roster is not of this server, or the proxies are others.
     """
     note(home, {"event": "begun", "pid": os.getpid()})
+    health: Health | None = None
     try:
         agreed = read(roster)
         public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
         file = keys.open_state(home)
         try:
-            rounds = rounds_of(Agreement.of(agreed, public), courier, file)
-            for outcome in rounds.run(rounds.planned):
+            agreement = Agreement.of(agreed, public)
+            key = keys.identity_in(file)
+            transcript = Transcript(home / TRANSCRIPT, agreed.session.id, key)
+            rounds = rounds_of(agreement, courier, file, transcript)
+            health = rounds.health
+            health.path = home / STATUS
+            for outcome in rounds.run(agreement.rounds):
                 note(home, {"event": "round"} | described(outcome))
         finally:
             file.close()
-    except SecureFDError as error:
-        note(home, {"event": "failed", "reason": str(error)})
-        raise
     except BaseException as error:
-        note(home, {"event": "failed", "reason": type(error).__name__})
+        why = str(error) if isinstance(error, SecureFDError) else type(error).__name__
+        if health is not None:
+            health.now(Doing.STOPPED, ())
+        note(home, {"event": "failed", "reason": why, **_summary(health)})
         raise
-    note(home, {"event": "ended"})
+    note(home, {"event": "ended", **_summary(health)})
 
 
-def rounds_of(agreement: Agreement, courier: Courier, file: StateFile) -> Rounds:
+def _summary(health: Health | None) -> Mapping[str, Any]:
+    return {} if health is None else health.summary()
+
+
+def rounds_of(
+    agreement: Agreement, courier: Courier, file: StateFile, transcript: Transcript
+) -> Rounds:
     """The server's rounds over the files that its last process left."""
     roster: Roster = agreement.roster
-    key = keys.identity_in(file)
-    if key.public.raw != roster.identity:
-        raise ConfigurationError("roster", roster.name, "it pins another server")
     member = SumServerMember(
         roster.session,
         keys.agreement_in(file),
         keep=lambda memory: file.write({"memory": memory}),
         memory=file.read("memory"),
     )
-    return Rounds(agreement, courier, key, member, file)
+    return Rounds(agreement, courier, keys.identity_in(file), member, file, transcript)
 
 
 def note(home: Path, line: dict[str, Any]) -> None:
@@ -68,5 +80,4 @@ def note(home: Path, line: dict[str, Any]) -> None:
 
 def described(outcome: RoundOutcome) -> dict[str, Any]:
     """A round as a line; seconds to the millisecond."""
-    clock = {k: round(v, 3) for k, v in asdict(outcome.clock).items()}
-    return asdict(outcome) | {"clock": clock}
+    return asdict(outcome) | {"clock": outcome.clock.rounded()}

@@ -106,6 +106,11 @@ class Site:
         return Answer(state, push.at, process, position, taken, tuple(parts)).encode()
 
     @property
+    def told(self) -> bytes:
+        """The digest of all that it was told, to hold against `verify`; empty before a session."""
+        return b"" if self._client is None else self._client.told
+
+    @property
     def _position(self) -> int:
         return 0 if self._client is None else self._client.position
 

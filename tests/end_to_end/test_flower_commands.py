@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from secure_fd.flower.roster import read
 from tests.flower_processes import environment
 
 
@@ -53,3 +54,47 @@ def test_a_roster_that_is_missing_is_named(records: Path, tmp_path: Path) -> Non
         assert ended.returncode == 2
         assert ended.stderr.startswith("error: ")
         assert ended.stderr.count("\n") == 1
+
+
+def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path: Path) -> None:
+    """What is typed wins; a name that is no option is refused and makes nothing."""
+    pixels = np.zeros((16, 16), dtype=np.uint8)
+    for site in "abc":
+        for kind in ("cat", "dog"):
+            place = tmp_path / site / "records" / kind
+            place.mkdir(parents=True)
+            for index in range(10):
+                Image.fromarray(pixels).save(place / f"{index}.png")
+        _run("site", "init", "--data", str(place.parent), "--name", site)
+    (tmp_path / "proxies").mkdir()
+    for index in range(4):
+        Image.fromarray(pixels + index).save(tmp_path / "proxies" / f"{index}.png")
+    terms = tmp_path / "terms.toml"
+    settings = [
+        f'home = "{tmp_path}/server"',
+        f"cards = {[str(tmp_path / site / 'home' / 'card.toml') for site in 'abc']}",
+        f'proxies = "{tmp_path}/proxies"',
+        'classes = ["cat", "dog"]',
+        'address = "127.0.0.1:9443"',
+        f'out = "{tmp_path}/roster.toml"',
+        *("size = 16", "rounds = 7", 'method = "fedmd"'),
+    ]
+    terms.write_text("\n".join([*settings, "epsilons = 1"]))
+    command = ("site", "roster", "--config", str(terms))
+    assert _run(*command).returncode == 2
+    assert not (tmp_path / "roster.toml").exists()
+    terms.write_text("\n".join(settings))
+    made = _run(*command, "--rounds", "3")
+    assert made.returncode == 0, made.stderr
+    found = read(tmp_path / "roster.toml")
+    assert (found.terms.rounds, found.terms.method, found.classes) == (3, "fedmd", ("cat", "dog"))
+
+
+def test_serve_and_join_take_a_file_too(records: Path, tmp_path: Path) -> None:
+    """They get as far as the roster, which the file names and which is not there."""
+    path = tmp_path / "any.toml"
+    for command, more in (("join", f'data = "{records}"\npatience = 5\n'), ("serve", "")):
+        path.write_text(f'roster = "{tmp_path}/none.toml"\n{more}')
+        ended = _run(command, "--config", str(path))
+        assert ended.returncode == 2
+        assert "none.toml" in ended.stderr

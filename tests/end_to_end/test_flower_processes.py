@@ -1,12 +1,15 @@
 """Three sites and a server of Flower as processes on loopback: `flwr run`, two commands a site."""
 
 import hashlib
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.flower_processes import SITES, Federation, federation
+from tests.flower_processes import SITES, Federation, environment, federation
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
 
@@ -28,7 +31,15 @@ def test_every_round_has_the_sums_of_all_sites(ended: Federation) -> None:
     assert [one["why"] for one in rounds] == ["", ""], rounds
     assert all(survivors == [0, 1, 2] for one in rounds for survivors in one["survivors"])
     assert rounds[1]["clock"]["stages"] == 2  # in steady state
-    assert ended.journal()[-1] == {"event": "ended"}
+    last = ended.journal()[-1]
+    assert last.pop("event") == "ended"
+    assert last["rounds"] == {"planned": 2, "completed": 2, "void": 0}
+    assert last["sites"] == {"here": list(SITES), "away": [], "never": []}
+    assert set(last["seconds"]) == {"computing", "moving", "waiting", "server", "stages"}
+    status = json.loads((ended.folder / "server" / "status.json").read_text())
+    assert status.pop("doing") == "ended"
+    assert status.pop("time") > 0
+    assert status == last
 
 
 def test_sums_are_of_votes_and_not_of_abstentions_alone(ended: Federation) -> None:
@@ -58,3 +69,29 @@ def test_logs_are_lines_of_named_fields(ended: Federation) -> None:
     """No bytes of a message, and nothing as long as a key in hexadecimal, are in a site's log."""
     for name in SITES:
         assert not re.search(r"[0-9a-f]{32}", ended.log(name))
+
+
+def test_an_auditor_accepts_the_run_and_refuses_a_changed_one(
+    ended: Federation, tmp_path: Path
+) -> None:
+    copy = tmp_path / "transcript.jsonl"
+    whole = (ended.folder / "server" / copy.name).read_bytes()
+    for data, status, word in (
+        (whole, 0, "holds: 2 rounds, 0 of them void"),
+        (whole.replace(b'"bound":', b'"bound":1', 1), 1, "refused: the server did not sign line"),
+    ):
+        copy.write_bytes(data)
+        done = subprocess.run(  # noqa: S603 - our own program
+            [
+                *(sys.executable, "-m", "secure_fd", "verify", str(tmp_path)),
+                *("--roster", str(ended.folder / "roster.toml")),
+            ],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert (done.returncode, said.count("\n")) == (status, 1), said
+        assert said.startswith(word)

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments import cli, study
-from experiments.config import RUN, expanded, written
+from experiments.config import RUN, written
 from experiments.privacy_compare import STUDY, Settings, main
 from experiments.study import check_same, write_settings
 from secure_fd.endings import FAILED, INTERRUPTED, USAGE_ERROR, exit_status
 from secure_fd.errors import ConfigurationError
+from secure_fd.options import expanded
 
 TINY = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--attacks", "none"]
 
@@ -30,6 +31,17 @@ def test_a_file_holds_options_of_which_what_is_typed_wins(tmp_path: Path) -> Non
     assert (found.dp_eps, found.secure_agg, found.rows) == (2.0, True, "fedavg,fedmd-soft")
     assert found.seeds == 2
     assert not settings(f"--config={path}", "--no-secure-agg").secure_agg
+
+
+def test_parts_of_a_list_stand_apart_where_a_command_takes_many(tmp_path: Path) -> None:
+    path = tmp_path / "roster.toml"
+    path.write_text('classes = ["cat", "dog"]\nrounds = 3\n')
+    assert expanded(["--config", str(path)]) == ["--classes=cat,dog", "--rounds=3"]
+    words = ["--classes", "cat", "dog", "--rounds=3", "--size", "16"]
+    assert expanded(["--size", "16", "--config", str(path)], apart=True) == words
+    path.write_text('classes = ["cat", "--size=1"]')
+    with pytest.raises(ConfigurationError, match="would be read as an option"):
+        expanded(["--config", str(path)], apart=True)
 
 
 @pytest.mark.parametrize(
