@@ -1,4 +1,4 @@
-"""Write every study's tables into docs/results/NAME.md, from docs/results/NAME.json.
+"""Write every study's tables into docs/results/NAME.md, and the list of attacks from their classes.
 
 python experiments/results_page.py
 """
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import tyro
 
+from attacks import markdown_table
 from experiments.cli import exit_status
 from experiments.evidence import PAGES, STUDIES, marked, stale_files, stale_line
 from experiments.study import Results, Study, load, read_results
 from experiments.tables import markdown
 
-ELSEWHERE = ("attack_suite",)
-"""Studies without a page of tables: the attacks' pages have what is said of its figures."""
+SAID = {"attack_suite": "attacks", "privacy_audit": "audit"}
+"""By study, the page that says what was found, where that is not results.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,7 @@ class Settings:
 
 def table_pages(folder: Path) -> Mapping[str, str]:
     """By name of a study that the folder has results of: its page of tables, as Markdown."""
-    studies = [s for s in map(load, STUDIES) if s.name not in ELSEWHERE]
-    files = {study: folder / f"{study.name}.json" for study in studies}
+    files = {study: folder / f"{study.name}.json" for study in map(load, STUDIES)}
     return {
         study.name: page(study, read_results(study, path))
         for study, path in files.items()
@@ -42,7 +42,7 @@ def page(study: Study, results: Results) -> str:
     """Heading, what the page is, the command, what is stale, then every table of a study."""
     data = f"{study.name}.json"
     about = " ".join(study.about.split()).split(". ")[0].rstrip(".")
-    said = "audit" if study.name == "privacy_audit" else "results"
+    said = SAID.get(study.name, "results")
     parts = [
         f"# Tables: {study.name.replace('_', ' ')}",
         f"{about}. These are all tables of that study, written from"
@@ -55,12 +55,23 @@ def page(study: Study, results: Results) -> str:
     return "\n\n".join(parts).rstrip() + "\n"
 
 
+def attack_list() -> str:
+    """The page of all attacks by name, written from their classes."""
+    return (
+        "# All attacks by name\n\n"
+        "Every attack with what it must be able to see, its figure, and the control that the figure"
+        " is read beside. Written from the attacks' classes by `experiments/results_page.py` alone;"
+        f" [attacks.md](../attacks.md) says how to read it.\n\n{markdown_table()}\n"
+    )
+
+
 def main(settings: Settings) -> int:
     """Rewrite the pages of studies that have results, and what pages say to be stale."""
     folder = settings.docs / "results"
     for name, text in table_pages(folder).items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
         print(f"results/{name}.md")
+    (settings.docs / "attacks" / "all.md").write_text(attack_list(), encoding="utf-8")
     files = stale_files(folder)
     for name in PAGES:
         other = settings.docs.parent / name
