@@ -102,7 +102,7 @@ def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
 
 
 def markdown_table() -> str:
-    """The table of docs/attacks.md: every attack with what it needs, its figure and its control."""
+    """The table of docs/attacks/all.md: every attack, what it needs, figure and control."""
     lines = ["| name | attack | needs | figure | control |", "|---|---|---|---|---|"]
     for name in ATTACKS:
         kind = load(name)

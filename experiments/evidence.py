@@ -57,7 +57,7 @@ TIMINGS = (
     *("many_machines.json", "flower_secagg.json"),
 )
 """Of benchmarks: seconds of one machine, which no key could vouch for."""
-_LINK = re.compile(r"results/([a-z0-9_]+\.json)")
+_LINK = re.compile(r"results/([a-z0-9_]+)\.(?:json|md)")
 _STALE = "Stale, made by an earlier version of the code: "
 EXACT = 1e-12
 """Relative difference of two figures that count as equal."""
@@ -101,8 +101,13 @@ def stale_note(page: str, files: Iterable[str]) -> str:
     >>> stale_note("Of [a](results/a.json) and [b](results/b.json).", ["b.json", "c.json"])
     'Stale, made by an earlier version of the code: b.json.'
     """
-    linked = set(_LINK.findall(page)) & set(files)
+    linked = _linked(page) & set(files)
     return f"{_STALE}{', '.join(sorted(linked))}." if linked else ""
+
+
+def _linked(page: str) -> set[str]:
+    """The results files that a page links to, by themselves or by their page of tables."""
+    return {f"{name}.json" for name in _LINK.findall(page)}
 
 
 def marked(page: str, files: Iterable[str]) -> str:
@@ -112,7 +117,7 @@ def marked(page: str, files: Iterable[str]) -> str:
 
 def unmarked(page: str, files: Iterable[str]) -> list[str]:
     """The stale files that a page links to and does not say to be stale."""
-    linked = set(_LINK.findall(page)) & set(files)
+    linked = _linked(page) & set(files)
     said = "".join(line for line in page.splitlines() if line.startswith(_STALE))
     return sorted(name for name in linked if name not in re.split(r"[ ,]+|\.$", said))
 

@@ -1,24 +1,23 @@
-"""Write the tables of all studies into docs/results.md and audit.md, from docs/results/*.json.
+"""Write every study's tables into docs/results/NAME.md, and the list of attacks from their classes.
 
 python experiments/results_page.py
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from attacks import markdown_table
 from experiments.evidence import PAGES, STUDIES, marked, stale_files, stale_line
-from experiments.page import updated
-from experiments.study import Study, load, read_results
+from experiments.study import Results, Study, load, read_results
 from experiments.tables import markdown
 from secure_fd.endings import exit_status
 
-AUDIT = "privacy_audit"
-ELSEWHERE = ("attack_suite", AUDIT)
-"""Studies whose figures have a page of their own: docs/attacks.md, docs/audit.md."""
+SAID = {"attack_suite": "attacks", "privacy_audit": "audit"}
+"""By study, the page that says what was found, where that is not results.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,38 +25,54 @@ class Settings:
     """Write the tables of all studies into their pages, and what is stale into all pages."""
 
     docs: Path = Path(__file__).parents[1] / "docs"
-    """Folder of results.md, of audit.md and of results/."""
+    """Folder of results.md and of results/."""
 
 
-def sections(folder: Path) -> Mapping[str, str]:
-    """By name of a study that the folder has results of: its tables as Markdown, for results.md."""
-    return dict(_sections(folder, [s for s in map(load, STUDIES) if s.name not in ELSEWHERE]))
+def table_pages(folder: Path) -> Mapping[str, str]:
+    """By name of a study that the folder has results of: its page of tables, as Markdown."""
+    files = {study: folder / f"{study.name}.json" for study in map(load, STUDIES)}
+    return {
+        study.name: page(study, read_results(study, path))
+        for study, path in files.items()
+        if path.exists()
+    }
 
 
-def audit_section(folder: Path) -> Mapping[str, str]:
-    """The tables of the privacy audit, for audit.md; none without results."""
-    return dict(_sections(folder, [s for s in map(load, STUDIES) if s.name == AUDIT]))
+def page(study: Study, results: Results) -> str:
+    """Heading, what the page is, the command, what is stale, then every table of a study."""
+    data = f"{study.name}.json"
+    about = " ".join(study.about.split()).split(". ")[0].rstrip(".")
+    said = SAID.get(study.name, "results")
+    parts = [
+        f"# Tables: {study.name.replace('_', ' ')}",
+        f"{about}. These are all tables of that study, written from"
+        f" [{data}]({data}) by `experiments/results_page.py` alone; [{said}.md](../{said}.md)"
+        " says how to read them and what was found.",
+        f"Command: `{' '.join(results.command)}`",
+        *filter(None, [stale_line(study, results)]),
+        markdown(study.shown(results)),
+    ]
+    return "\n\n".join(parts).rstrip() + "\n"
 
 
-def _sections(folder: Path, studies: Sequence[Study]) -> Iterator[tuple[str, str]]:
-    for study in studies:
-        path = folder / f"{study.name}.json"
-        if path.exists():
-            found = read_results(study, path)
-            source = f"`{' '.join(found.command)}` ([{path.name}]({folder.name}/{path.name}))"
-            stale = stale_line(study, found)
-            parts = [source, *([stale] if stale else []), markdown(study.shown(found))]
-            yield study.name, "\n\n".join(parts)
+def attack_list() -> str:
+    """The page of all attacks by name, written from their classes."""
+    return (
+        "# All attacks by name\n\n"
+        "Every attack with what it must be able to see, its figure, and the control that the figure"
+        " is read beside. Written from the attacks' classes by `experiments/results_page.py` alone;"
+        f" [attacks.md](../attacks.md) says how to read it.\n\n{markdown_table()}\n"
+    )
 
 
 def main(settings: Settings) -> int:
-    """Rewrite the sections that have results, and what pages say to be stale."""
-    results = settings.docs / "results"
-    for name, made in (("results.md", sections(results)), ("audit.md", audit_section(results))):
-        page = settings.docs / name
-        page.write_text(updated(page.read_text(encoding="utf-8"), made), encoding="utf-8")
-        print(f"{page.name}: {', '.join(made) or 'no results yet'}")
-    files = stale_files(settings.docs / "results")
+    """Rewrite the pages of studies that have results, and what pages say to be stale."""
+    folder = settings.docs / "results"
+    for name, text in table_pages(folder).items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        print(f"results/{name}.md")
+    (settings.docs / "attacks" / "all.md").write_text(attack_list(), encoding="utf-8")
+    files = stale_files(folder)
     for name in PAGES:
         other = settings.docs.parent / name
         other.write_text(marked(other.read_text(encoding="utf-8"), files), encoding="utf-8")
@@ -66,4 +81,4 @@ def main(settings: Settings) -> int:
 
 if __name__ == "__main__":
     chosen = tyro.cli(Settings, prog="results_page.py")
-    sys.exit(exit_status(lambda: main(chosen), interrupted="the page is as it was"))
+    sys.exit(exit_status(lambda: main(chosen), interrupted="the pages are as they were"))

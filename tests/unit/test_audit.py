@@ -28,9 +28,6 @@ from attacks.audit.bounds import (
 )
 from attacks.audit.catalogue import AUDITS, MUTATIONS
 from attacks.audit.setting import Setting, masked_unit, replaced
-from experiments.evidence import COMMITTED
-from experiments.page import updated
-from experiments.results_page import audit_section
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.samplers import SeededRandom
@@ -338,12 +335,7 @@ def test_the_example_proves_most_of_its_claim(capsys: pytest.CaptureFixture[str]
     assert 2.4 <= float(found) <= 4.0
 
 
-def test_the_page_has_the_tables_of_the_committed_results() -> None:
-    assert updated(PAGE, audit_section(COMMITTED)) == PAGE
-
-
 def test_every_audit_and_every_mutation_has_a_row() -> None:
-    described = PAGE[: PAGE.index("<!-- privacy_audit -->")]
-    first = re.findall(r"^\| ([^|]+) \|", described, flags=re.MULTILINE)
+    first = re.findall(r"^\| ([^|]+) \|", PAGE, flags=re.MULTILINE)
     assert set(AUDITS) <= set(first)
     assert {mutation.name for mutation in MUTATIONS} <= set(first)
