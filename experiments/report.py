@@ -353,7 +353,7 @@ def _guarantee(row: Row) -> Pairs:
     claim: Mapping[str, Any] = row.claim["privacy"] or {}
     parts = {name: claimed(value, name) for name, value in claim.items()}
     if groups := claim.get("groups"):
-        each = (f"{counted(n, 'record')} ε {figure(known)}" for n, known in groups)
+        each = (f"{counted(n, 'record')}: {claimed(known, 'epsilon')}" for n, known in groups)
         parts["groups"] = ", ".join(each)
     return Pairs(row.label, {"in words": row.claim["guarantee"], **parts}, folded=True)
 

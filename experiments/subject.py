@@ -80,5 +80,9 @@ def _gain(made: Shown, row: Row, twin: Row) -> str:
     gone, new = ([k for k in a if k not in b] for a, b in ((before, now), (now, before)))
     parts = [f"no longer leaks {' and '.join(gone)}"] if gone else []
     parts += [f"leaks {' and '.join(new)} besides"] if new else []
-    same = f"leaks the same kinds ({', '.join(now)})" if now else "leaks nothing either way"
+    same = (
+        f"leaks the same kinds ({', '.join(now)})"
+        if now
+        else "no attack tells more than its control of either"
+    )
     return f", {'; '.join(parts) or same}"

@@ -56,6 +56,17 @@ class Training:
         if self.precision not in ("float32", "mixed", "bfloat16"):
             raise ConfigurationError("precision", self.precision, "use float32, mixed or bfloat16")
 
+    @property
+    def name(self) -> str:
+        """What it is made of, by the names of its functions.
+
+        >>> USUAL.name, Training(loss=functional.cross_entropy).name
+        ('float32', 'loss cross_entropy, float32')
+        """
+        parts = ("optimiser", "scheduler", "loss")
+        own = [f"{part} {_named(made)}" for part in parts if (made := getattr(self, part))]
+        return ", ".join([*own, self.precision])
+
     def half(self, device: torch.device) -> bool:
         """Whether products are of bfloat16 on this device."""
         return self.precision == "bfloat16" or (self.precision == "mixed" and device.type == "cuda")

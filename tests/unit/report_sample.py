@@ -100,7 +100,7 @@ def _notes(spec: RowSpec) -> dict[str, object]:
         larger = [{"unit": "client", "epsilon": total, "delta": 1e-5}]
         claim = {"unit": spec.unit, "epsilon": 4.0, "holds": True, "composes_to": larger}
         claim |= {"delta": 1e-5, "swapped": None if total else 9.08, "unmet": []}
-        claim["groups"] = [[1, total or 4.0], [3, total or 15.1]]
+        claim["groups"] = [[1, total or 4.0], [3, total or 15.1], [100, None]]
     quiet = {stage: [0] * 10 for stage in ("input", "consistency", "unmask")}
     return {
         "guarantee": f"The {spec.unit} unit has epsilon 4." if spec.unit else "None.",

@@ -99,6 +99,8 @@ def test_a_run_trains_with_what_is_in_its_recipe_and_goes_on_from_a_file(
     begun.save(tmp_path / "run.pt")
     going.load(tmp_path / "run.pt")
     going.fit(1)
+    with pytest.raises(ConfigurationError, match="training: "):
+        simulate(digits, method=method, recipe=recipe(None)).load(tmp_path / "run.pt")
     first, second, third = (flatten(m.federation.models[0]) for m in (whole, going, usual))
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
