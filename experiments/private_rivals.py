@@ -379,7 +379,9 @@ def _accuracies(place: str, found: Sequence[Result]) -> Table:
         f"whole run, delta 1e-5; under masks 7 honest clients of {_CLIENTS} suffice",
         ("row", *(f"epsilon {epsilon}" for epsilon in epsilons), "noisy sums", "numbers up, k"),
     )
-    for name, of in grouped(found, lambda cell: cell.row).items():
+    by_row = grouped(found, lambda cell: cell.row)
+    for name in (row for row in ROWS if row in by_row):
+        of = by_row[name]
         by = grouped(of, lambda cell: cell.epsilon)
         shown = [percent(by[epsilon]) if epsilon in by else NONE for epsilon in epsilons]
         table.add_row(ROWS[name].title, *shown, _span(of, RELEASES, 1), _span(of, NUMBERS, 1000))
