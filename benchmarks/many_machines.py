@@ -135,10 +135,8 @@ def _data_in(folder: Path, roster: Roster) -> FederatedData:
     test, _ = images_in(folder / "test", size, channels=channels, classes=roster.classes)
     # Their labels are nobody's: nothing of a run reads them.
     proxies = Images(public, torch.zeros(len(public), dtype=torch.int64))
-    nobody = test[:0]
-    return FederatedData(
-        roster.terms.image_set, clients, proxies, test, nobody, len(roster.classes)
-    )
+    nobody, classes = test[torch.zeros(0, dtype=torch.int64)], len(roster.classes)
+    return FederatedData(roster.terms.image_set, classes, clients, proxies, test, nobody)
 
 
 # Sites that are killed.
