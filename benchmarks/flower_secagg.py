@@ -76,7 +76,7 @@ def flowers(folder: Path) -> Report:
                 subprocess.run(  # noqa: S603 - Flower's program beside this Python
                     command, env=environment(home), stdout=log, stderr=log, check=True, cwd=home
                 )
-            until = time.monotonic() + 500
+            until = time.monotonic() + 300
             while not out.exists():
                 if time.monotonic() > until:
                     sys.exit((home / "log").read_text()[-3000:])
@@ -117,7 +117,7 @@ def _nodes(home: Path, port: int, first: int) -> Iterator[None]:
     own = free_port() if number else first
     node = ("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}")
     with (
-        _running(home, *node, "--clientappio-api-address", f"127.0.0.1:{own}"),
+        _running(home, *node, "--host", "127.0.0.1", "--port", str(own)),
         _nodes(home, port, first),
     ):
         yield
@@ -148,6 +148,7 @@ def _running(home: Path, program: str, *options: str) -> Iterator[None]:
 
 def main() -> None:
     """Measure both on this machine, one after the other, and print them."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
     with tempfile.TemporaryDirectory() as folder:
         found = {"flower": flowers(Path(folder)), "ours": ours(Path(folder) / "ours")}
     print(json.dumps({"processors": os.cpu_count(), "sites": len(SITES), **found}, indent=2))
