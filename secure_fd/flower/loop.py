@@ -180,7 +180,7 @@ class Rounds:
         owed = {k: self._owed[k] if k in self._owed else party.owed(k) for k in self._here}
         self._push({k: self._next(PushKind.END, parts) for k, parts in owed.items()})
         self._record().end(rounds)
-        self._now(Doing.ENDED)
+        self.health.now(Doing.ENDED, owed)  # those who were told, and leave
 
     def _round(self, index: int) -> RoundOutcome:
         self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()

@@ -77,6 +77,8 @@ def test_a_truncated_image_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     idx(tmp_path / "mnist" / "train-images-idx3-ubyte.gz", (20, 28, 28), cut=12)
     idx(tmp_path / "mnist" / "train-labels-idx1-ubyte.gz", (20,))
+    idx(tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz", (20, 28, 28))
+    idx(tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz", (20,))
     made = cli(tmp_path, "--dataset", "mnist", "--data-dir", ".", "--out", "results")
     assert made.returncode == 2
     sentence = made.stderr.splitlines()[-1]
