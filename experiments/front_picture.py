@@ -17,10 +17,10 @@ import tyro
 from experiments.attack_suite import STUDY
 from experiments.leakage import AttackFigure
 from experiments.plots import Forest, Mark, forest, line_style
-from experiments.results import write_atomically
 from experiments.study import Results, read_results
 from secure_fd.endings import exit_status
 from secure_fd.errors import ConfigurationError
+from secure_fd.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from experiments.plots import DPI
-from experiments.results import write_atomically
 from experiments.tables import (
     Table,
     html,
@@ -20,6 +19,7 @@ from experiments.tables import (
     number,
 )
 from secure_fd.errors import ConfigurationError
+from secure_fd.files import write_atomically
 from secure_fd.privacy.units import figure
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.results import write_atomically
 from experiments.tables import number
+from secure_fd.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

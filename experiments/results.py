@@ -1,34 +1,12 @@
 """Results on disk: whole files, and dataclasses as JSON."""
 
 import json
-import os
-import secrets
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TypeVar
 
 from experiments.codec import decode, encode
 from secure_fd.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    pass
-
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a new file in the same folder, then put it in the place of `path`.
-
-    An interrupt at any moment leaves the old file, or none: never half of the new one.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
+from secure_fd.files import write_atomically
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import tyro
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """Options that every study has, and that none of its figures depends on.
+    """Options of the studies over image sets; none of their figures depends on them.
 
     >>> SharedOptions(workers=1).out is None
     True

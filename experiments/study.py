@@ -29,11 +29,12 @@ from experiments.config import RUN, differences, written
 from experiments.leakage import Found, Pictures, check_found, picture_names
 from experiments.measures import ACCURACY
 from experiments.plots import Line
-from experiments.results import read, write, write_atomically
+from experiments.results import read, write
 from experiments.tables import NONE, Table, rendered, terminal_width
 from secure_fd.data.places import check_there
 from secure_fd.endings import exit_status
 from secure_fd.errors import ConfigurationError
+from secure_fd.files import write_atomically
 from secure_fd.options import expanded, flag
 
 if TYPE_CHECKING:

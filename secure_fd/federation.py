@@ -318,8 +318,9 @@ class Federation:
             raise reasons[0]
         if learn:
             self._work()
-        for client in self.clients if not learn else ():
-            client.resume_at((), client.place)
+        else:  # a saved run has taken these steps
+            for client in self.clients:
+                client.resume_at((), client.place)
         self._until_idle()
         self._begun = True
 

@@ -1,7 +1,6 @@
 """A whole run as a file: for its owner alone, and read without running anything in it."""
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 
 from secure_fd.errors import ConfigurationError
+from secure_fd.files import write_atomically
 from secure_fd.kept import damaged, decode, encode, restore, state_of
 
 if TYPE_CHECKING:
@@ -22,13 +22,8 @@ _MARK: Final = b"PK\x03\x04"
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write plain values and tensors, mode 0600, whole or not at all."""
-    beside = path.with_name(f".{path.name}.part")
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        torch.save({"schema": SCHEMA, **content}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    made = {"schema": SCHEMA, **content}
+    write_atomically(path, lambda file: torch.save(made, file), mode=0o600)
 
 
 def read(path: Path) -> dict[str, Any]:

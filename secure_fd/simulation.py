@@ -116,7 +116,8 @@ class Simulation:
         The file is for its owner alone (mode 0600): it holds no keys and no records, but networks
         that were trained on them. Of a run with noise save no more than go on: two that go on from
         one file answer the same proxies with different noise. ConfigurationError before the first
-        round, and where a part has no form in a file, as record units and DP-SGD have none.
+        round, and where a part has no form in a file, as record units, pooled heads and DP-SGD
+        have none.
         """
         saved.write(Path(path), self._networks() | {"run": saved.state_of_run(self.federation)})
 

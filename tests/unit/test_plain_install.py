@@ -1,7 +1,5 @@
 """What a plain install does: everything but what an extra brings, which it names."""
 
-import subprocess
-import sys
 import textwrap
 import tomllib
 from collections.abc import Mapping
@@ -11,6 +9,7 @@ import pytest
 
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.extras import extra
+from tests.programs import printed
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -45,16 +44,7 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 
 def plain(code: str) -> str:
     """What a program prints where only the core's libraries are installed."""
-    made = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-c", BLOCKED + textwrap.dedent(code)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr[-2000:]
-    return made.stdout
+    return printed("-c", BLOCKED + textwrap.dedent(code), timeout=240)
 
 
 def test_a_private_masked_run_needs_no_extra() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from report_sample import sample, with_row
 
-from experiments import results as files
 from experiments.comparison import rows
 from experiments.privacy_compare import STUDY
 from experiments.study import read_results, write_results
+from secure_fd import files
 from secure_fd.errors import ConfigurationError
 
 COMMITTED = ("fashion_mnist", "mnist", "mnist5k", "mnist5k_drop", "mnist_declared")

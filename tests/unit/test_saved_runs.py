@@ -158,6 +158,23 @@ def test_no_key_is_in_the_file(digits: FederatedData, tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_a_write_that_fails_leaves_no_network_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.pt"
+    saved.write(path, {"run": 1})
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="full"):
+        saved.write(path, {"run": 2})
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("options", "field"),
     [

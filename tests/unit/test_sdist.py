@@ -1,11 +1,11 @@
 """What the source distribution holds: the package, its tests, and all that these read."""
 
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+
+from tests.programs import printed
 
 pytest.importorskip("setuptools")
 ROOT = Path(__file__).parents[2]
@@ -15,16 +15,8 @@ BUILD = "import setuptools; setuptools.setup()"
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     out = tmp_path_factory.mktemp("sdist")
-    command = [sys.executable, "-c", BUILD, "-q", "egg_info", "--egg-base", str(out), "sdist"]
-    made = subprocess.run(  # noqa: S603 - our own code
-        [*command, "-d", str(out)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr[-2000:]
+    folder = str(out)
+    printed("-c", BUILD, "-q", "egg_info", "--egg-base", folder, "sdist", "-d", folder)
     [archive] = out.glob("*.tar.gz")
     with tarfile.open(archive) as found:
         return {name.partition("/")[2] for name in found.getnames()}
