@@ -31,6 +31,8 @@ _PATIENCE = 10
 """Stages' deadlines that a round waits for enough sites to come back."""
 _GREETING = 5.0
 """Seconds to wait for a site that was away, so that one that is gone holds nobody up."""
+_GREETED = 0.05
+"""Seconds beyond that for each that is greeted, so that a thousand are not asked over and over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +289,7 @@ class Rounds:
         challenges = {node: os.urandom(CHALLENGE_BYTES) for node in fresh}
         pushes = {n: self._next(PushKind.HELLO, [each]).encode() for n, each in challenges.items()}
         new: list[int] = []
-        for arrived in self._courier.push(pushes, _GREETING):
+        for arrived in self._courier.push(pushes, _GREETING + _GREETED * len(pushes)):
             try:
                 new += self._welcome(arrived, challenges[arrived.node])
             except PeerError as error:
