@@ -167,7 +167,7 @@ class Server:
             return self._fail(self._turn, str(error))
         self._note_accused()
         if self.sums.busy or self.sums.result is None:
-            return {k: [data] for k, data in relayed.items() if k not in self.refused}
+            return {k: [data] for k, data in relayed.items() if k not in self._away}
         self.last = self.sums.result
         self.seen += (Seen(self.last, dict(self.sums.payloads), self.sums.readable),)
         return self._go(partial(self._turn.send, self.last), Kind.TELL)
