@@ -9,15 +9,14 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from attacks import load as load_attack
 from experiments.leakage import stored
 from experiments.provenance import PRIVACY_LIBRARIES
-from experiments.rows import FIRST_SEED, working_folder
+from experiments.rows import working_folder
 from experiments.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
+from experiments.shared_options import SharedOptions
 from experiments.study import Progress, Result, Results, Study, at_least, main
 from experiments.tables import Table
 from secure_fd.errors import ConfigurationError
@@ -33,7 +32,7 @@ _METHODS = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(SharedOptions):
     """Every attack against every protocol where its capabilities exist: one leakage table.
 
     Each scene is a set-up in which some attacks can be measured. Every row of a scene is saved when
@@ -42,10 +41,6 @@ class Settings:
 
     dataset: str = "mnist5k"
     """Image set: mnist5k is bundled; mnist and fashion_mnist come from --data-dir."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
     scenes: str = "all"
     """Scenes to run: all, or names with commas; pooled runs where it is named."""
     attacks: str = ""
@@ -55,11 +50,9 @@ class Settings:
     dp_delta: float = 1e-5
     """Delta of the record unit and of DP-SGD."""
     seeds: int | None = None
-    """Repetitions, with seeds from 10 on: 3 by default, 1 with --quick."""
-    out: Path = Path("runs/attack_suite")
-    """Folder of the report, and of the rows that are done."""
-    workers: int = 2
-    """Processes that share the work."""
+    """Repetitions: 3 by default, 1 with --quick."""
+    first_seed: int = 20
+    """Seed of the first repetition; those that follow have the next ones."""
     quick: bool = False
     """A few minutes' look: one seed, small attacks. Figures are not comparable with a full run."""
 
@@ -94,6 +87,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     """
     _known("dataset", settings.dataset, DATASETS)
     at_least(1, seeds=settings.seeds)
+    at_least(0, first_seed=settings.first_seed)
     if not LEAST_EPSILON <= settings.dp_eps <= MOST_EPSILON:
         allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}"
         raise ConfigurationError("dp_eps", settings.dp_eps, allowed)
@@ -106,7 +100,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     )  # fmt: skip
     return tuple(
         replace(base, scene=name, row=row, seed=seed, own=own if name == OWN else ())
-        for seed in range(FIRST_SEED, FIRST_SEED + count)
+        for seed in range(settings.first_seed, settings.first_seed + count)
         for name in scenes
         for row in load(name).rows(base.job())
     )
@@ -203,6 +197,7 @@ STUDY = Study(
     script="attack_suite.py",
     about="Every attack against every protocol where its capabilities exist.",
     settings=Settings,
+    out=lambda settings: settings.out or Path("runs/attack_suite"),
     cell=Cell,
     cells=cells,
     group=group,

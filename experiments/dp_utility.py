@@ -8,15 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Any, Literal
 
 from experiments import published
 from experiments.grid import later
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.plots import Line, Lines, drawn
 from experiments.rows import FLEET, Cell, Privacy
+from experiments.shared_options import SharedOptions
 from experiments.study import (
     Progress,
     Result,
@@ -58,7 +57,7 @@ STUDIES = (*_PLACES, FLEET)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(SharedOptions):
     """Accuracy against epsilon, for every privacy unit: a table, a plot and JSON.
 
     Sums are made in clear here: masks change no bit of them and only cost time. Every cell is
@@ -73,14 +72,6 @@ class Settings:
     """Seeds of data and training, with commas; from 10 on none was looked at before."""
     rounds: int | None = None
     """Rounds of a federation; by default 40, and 30 on MNIST-5k."""
-    data_dir: Annotated[
-        Path | None, tyro.conf.arg(help_behavior_hint="(default: $SECURE_FD_DATA)")
-    ] = None
-    """Folder that holds mnist/ and fashion_mnist/ with IDX .gz files."""
-    out: Path = Path("runs/dp_utility")
-    """Folder of the results, and of the cells that are done."""
-    workers: int = 2
-    """Processes that share the work."""
     quick: bool = False
     """A minute's look: few rounds, small fleets. Figures are not comparable with a full run."""
 
@@ -359,6 +350,7 @@ STUDY = Study(
     script="dp_utility.py",
     about=str(Settings.__doc__),
     settings=Settings,
+    out=lambda settings: settings.out or Path("runs/dp_utility"),
     cell=Cell,
     cells=cells,
     group=group,

@@ -44,7 +44,7 @@ STUDIES = tuple(
         *("accuracy_table", "selector_study", "thresholds", "communication"),
         *("heterogeneity", "alpha", "method_ablation"),
         *("dp_utility", "record_ablation", "attack_suite", "dafkd", "dafkd_theory"),
-        *("generator_leakage", "heads", "vote_encodings"),
+        *("generator_leakage", "heads", "vote_encodings", "foreign_proxies", "as_published"),
         *("pooled", "private_rivals", "privacy_audit"),
     )
 )

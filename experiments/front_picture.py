@@ -45,7 +45,7 @@ class Panel:
 
 _LABELS, _VOTES = ("federation", "label-distribution"), ("membership", "indirect")
 _UPLOAD, _PICTURES = ("membership", "lira-upload"), ("updates", "gradient-analytic")
-_NO_VOTES, _NO_MODEL = "no votes are sent", "no update is sent"
+_NO_MODEL = "no update is sent"
 _UNKNOWN = "not measured"
 PANELS = (
     Panel(
@@ -80,8 +80,8 @@ PANELS = (
         "Label shares",
         "error of a guess (0: known)",
         {
-            "FedAvg": _NO_VOTES,
-            "FedAvg, DP-SGD": _NO_VOTES,
+            "FedAvg": (*_LABELS, "fedavg"),
+            "FedAvg, DP-SGD": _UNKNOWN,
             "FedMD, soft labels": (*_LABELS, "fedmd-soft"),
             "Selective-FD, soft labels": (*_LABELS, "selective-fd-soft"),
             "Selective-FD, hard labels": (*_LABELS, "selective-fd-hard"),

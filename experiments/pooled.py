@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.grid import HOSPITALS, later
 from experiments.measures import ACCURACY, HEAD, NETWORK, RIGHT_ONCE, TAUGHT
@@ -32,6 +32,12 @@ from experiments.study import (
 from experiments.tables import NONE, Table, new_table
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS
+
+if TYPE_CHECKING:
+    from secure_fd.data.federated import FederatedData
+    from secure_fd.federation import Federation
+    from secure_fd.protection.pooled import PooledRecordUnit
+    from secure_fd.recipes import Schedule
 
 EPSILONS = ("0.25", "1", "4", "inf")
 Trust = Literal["enough", "all", "nobody"]
@@ -56,6 +62,7 @@ _TAUGHT = ("mnist", "fashion_mnist", "mnist5k")
 _LOCAL = ("1", "4")
 """Epsilons of the local unit."""
 _HOME = "experiments.pooled"
+DELTA = 1e-5
 KILOBYTES, SUMS, NOISE = "kB up a client", "sums", "noise multiplier of a sum"
 
 
@@ -148,6 +155,50 @@ def prepare(data_dir: Path | None, group: Sequence[Cell], progress: Progress) ->
     return federate(load(cell.image_set, data_dir), parse_split(cell.split), clients, cell.seed)
 
 
+def seeded_run(
+    made: "FederatedData",
+    epsilon: float,
+    seed: int,
+    schedule: "Schedule",
+    *,
+    local: bool = False,
+    honest: int | None = None,
+    on_steps: Callable[[int], None] = lambda _: None,
+) -> "tuple[Federation, PooledRecordUnit]":
+    """Pooled heads of all clients under noise that a seed foretells, so that a cell repeats.
+
+    local: each client's own noise, in clear. honest: clients whose noise stays secret; by default
+    as many as masks need. The unit's plan says how many sums the run is to have.
+    """
+    from secure_fd.federation import Federation, participants_of
+    from secure_fd.privacy.samplers import SeededRandom
+    from secure_fd.protection.pooled import PooledRecordUnit
+    from secure_fd.simulation import fresh_networks, pooled_heads, secure_sum
+
+    method = pooled_heads(epsilon, local=local)
+    unit = PooledRecordUnit(
+        epsilon,
+        DELTA,
+        records=[len(client.train) for client in made.clients],
+        n_proxies=len(made.proxies),
+        n_classes=made.n_classes,
+        sums=method.rounds,
+        honest=honest,
+        random=SeededRandom(seed),
+    )
+    run = Federation(
+        participants_of(fresh_networks(made, seed), made.clients),
+        made.proxies.pixels,
+        method,
+        aggregation=secure_sum(None if local else "masks", made, seed),
+        protection=unit,
+        schedule=schedule,
+        seed=seed,
+        on_steps=on_steps,
+    )
+    return run, unit
+
+
 def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401, ARG001 - data loads late
     """Sum once or twice under noise, and let networks learn where the cell says so."""
     import time
@@ -155,35 +206,19 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
 
     import numpy as np
 
-    from secure_fd.federation import Federation, participants_of
     from secure_fd.methods.heads import HeadLearner
-    from secure_fd.privacy.samplers import SeededRandom
-    from secure_fd.protection.pooled import PooledRecordUnit
     from secure_fd.recipes import one_lesson
-    from secure_fd.simulation import fresh_networks, pooled_heads, secure_sum
 
     start, epsilon, local = time.process_time(), float(cell.epsilon), cell.trust == "nobody"
-    method = pooled_heads(epsilon, local=local)
     honest = {"enough": None, "all": len(made.clients), "nobody": 1}[cell.trust]
-    unit = PooledRecordUnit(
-        epsilon,
-        1e-5,
-        records=[len(client.train) for client in made.clients],
-        n_proxies=len(made.proxies),
-        n_classes=made.n_classes,
-        sums=method.rounds,
-        honest=honest,
-        random=SeededRandom(cell.seed),
-    )
     schedule = one_lesson(len(made.proxies), image_set=cell.image_set).schedule
-    run = Federation(
-        participants_of(fresh_networks(made, cell.seed), made.clients),
-        made.proxies.pixels,
-        method,
-        aggregation=secure_sum(None if local else "masks", made, cell.seed),
-        protection=unit,
-        schedule=schedule if cell.learns else replace(schedule, proxy_steps=0),
-        seed=cell.seed,
+    run, unit = seeded_run(
+        made,
+        epsilon,
+        cell.seed,
+        schedule if cell.learns else replace(schedule, proxy_steps=0),
+        local=local,
+        honest=honest,
         on_steps=lambda _: progress(50),
     )
     run.fit(unit.plan.sums)

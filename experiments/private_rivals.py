@@ -7,6 +7,8 @@ DP-FedAvg: of all clients under shares of one noise inside masked sums, of all r
 whom everybody trusts, and of one client alone. Rivals are computed as the server would obtain
 them. Each has one grid of settings, of which one was chosen for all epsilons and image sets by the
 validation records of all clients, MNIST-5k, seeds 0 and 1; no choice, ours neither, is in epsilon.
+Noise is seeded here, so that a figure can be made again; an epsilon is that of the same noise where
+nobody foresees it.
 """
 
 import sys
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from experiments.rival_heads import Budget, CentredFeatures, Records, Solved
     from secure_fd.data.federated import FederatedData
     from secure_fd.knowledge import FloatArray, IntArray
+    from secure_fd.privacy.samplers import Random
 
 EPSILONS = ("0.25", "1", "4")
 SETS = ("mnist", "fashion_mnist", "mnist5k", "digits")
@@ -228,35 +231,26 @@ def _ours(cell: Cell, made: Prepared) -> Found:
     """The pooled heads, through the federation and its masks; networks do not learn."""
     from dataclasses import replace
 
+    from experiments.pooled import seeded_run
+    from experiments.rival_heads import claim_of
     from secure_fd.methods.heads import HeadLearner
     from secure_fd.recipes import one_lesson
-    from secure_fd.simulation import pooled_unit, simulate
 
-    budget = float(cell.epsilon)
-    plan = pooled_unit(made.data, budget, DELTA).plan
-    lesson = one_lesson(len(made.data.proxies), image_set=cell.image_set, sums=plan.sums)
-    recipe = replace(lesson, schedule=replace(lesson.schedule, proxy_steps=0))
-    run = simulate(
-        made.data,
-        method="heads",
-        secure="masks",
-        unit="record",
-        epsilon=budget,
-        delta=DELTA,
-        recipe=recipe,
-        seed=cell.seed,
-    )
-    run.fit()
-    half, claim = run.federation.clients[0].half, run.federation.guarantee()
-    if not isinstance(half, HeadLearner) or claim is None:
-        raise LocalError("the pooled record unit was asked for, and something else was run")
+    lesson = one_lesson(len(made.data.proxies), image_set=cell.image_set)
+    schedule = replace(lesson.schedule, proxy_steps=0)
+    run, unit = seeded_run(made.data, float(cell.epsilon), cell.seed, schedule)
+    plan = unit.plan
+    run.fit(plan.sums)
+    half = run.clients[0].half
+    if not isinstance(half, HeadLearner):
+        raise LocalError("pooled heads were asked for, and something else was run")
     figures = {
         ACCURACY: half.accuracies(made.data.test)["head"],
         RELEASES: float(plan.sums),
         NOISE: plan.noise,
         NUMBERS: float(plan.sums * plan.entries),
     }
-    return figures, {"privacy": claim.to_json()}
+    return figures, {"privacy": claim_of(plan, DELTA)}
 
 
 def _budget(cell: Cell) -> "Budget":
@@ -272,17 +266,19 @@ def _heads(cell: Cell, made: Prepared, progress: Progress) -> Found:
     """A head of all clients, or of the first few of them, each alone."""
     import numpy as np
 
+    from secure_fd.privacy.samplers import SeededRandom
+
     alone = ROWS[cell.row].holder == "alone"
     held = [(k, k + 1) for k in range(_ALONE)] if alone else [(0, _CLIENTS)]
-    every = []
+    every, chance = [], SeededRandom(cell.seed)
     for first, last in held:
-        every.append(_head(cell, made, first, last))
+        every.append(_head(cell, made, first, last, chance))
         progress(100 * (first + 1) // len(held) if alone else 50)
     figures = {name: float(np.mean([one[0][name] for one in every])) for name in every[0][0]}
     return figures, every[0][1]
 
 
-def _head(cell: Cell, made: Prepared, first: int, last: int) -> Found:
+def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -> Found:
     """Of the records of clients first to last - 1."""
     import numpy as np
 
@@ -303,7 +299,7 @@ def _head(cell: Cell, made: Prepared, first: int, last: int) -> Found:
         return Records(public.units(inputs[:, :rank]), labels, classes)
 
     train = np.concatenate(made.train[first:last])
-    solved = _solved(cell, public, seen(train, labels), budget)
+    solved = _solved(cell, public, seen(train, labels), budget, chance)
     held_back = np.concatenate([c.validation.labels.numpy() for c in made.data.clients])
     figures = {
         ACCURACY: seen(made.test, made.data.test.labels.numpy()).accuracy(solved.head),
@@ -318,17 +314,21 @@ def _head(cell: Cell, made: Prepared, first: int, last: int) -> Found:
 
 
 def _solved(
-    cell: Cell, public: "CentredFeatures", records: "Records", budget: "Budget"
+    cell: Cell,
+    public: "CentredFeatures",
+    records: "Records",
+    budget: "Budget",
+    chance: "Random",
 ) -> "Solved":
     from experiments.rival_heads import full_batch, least_squares, sampled
 
     row = ROWS[cell.row]
     first, *others = row.grid[cell.setting]
     if row.method == "gd":
-        return full_batch(records, budget, public.rate, first)
+        return full_batch(records, budget, public.rate, first, chance)
     if row.method == "sgd":
-        return sampled(records, budget, public.rate, first)
-    return least_squares(records, budget, public.entry, first, others[0])
+        return sampled(records, budget, public.rate, first, random=chance)
+    return least_squares(records, budget, public.entry, first, others[0], chance)
 
 
 def _network(cell: Cell, made: Prepared) -> Found:
@@ -337,6 +337,7 @@ def _network(cell: Cell, made: Prepared) -> Found:
 
     from experiments.rival_heads import claim_of, shared_steps
     from secure_fd.data.images import Images
+    from secure_fd.privacy.samplers import SeededRandom
     from secure_fd.simulation import fresh_networks
     from secure_fd.training import accuracy
 
@@ -347,7 +348,8 @@ def _network(cell: Cell, made: Prepared) -> Found:
     steps, share, level = ROWS[cell.row].grid[cell.setting]
     model = fresh_networks(made.data, cell.seed, shared=True)[0]
     train = joined([client.train for client in made.data.clients])
-    plan = shared_steps(model, train, _budget(cell), int(steps), share, level)
+    chance = SeededRandom(cell.seed)
+    plan = shared_steps(model, train, _budget(cell), int(steps), share, level, random=chance)
     figures = {
         ACCURACY: accuracy(model, made.data.test),
         VALIDATION: accuracy(model, joined([c.validation for c in made.data.clients])),

@@ -39,6 +39,7 @@ ENCODINGS: Mapping[str, Mapping[str, Any]] = {
     "class alone, everywhere": {"weight": "one", "bits": 1},
     "answer or abstain, 1 bit": {"bits": 1},
     "2 bits": {},
+    "3 bits": {"bits": 3},
     "6 bits": {"bits": 6},
     "selector alone, 2 bits": {"weight": "selector"},
     "selector alone, 6 bits": {"weight": "selector", "bits": 6},

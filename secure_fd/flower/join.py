@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.extras import extra
@@ -13,6 +14,9 @@ from secure_fd.flower.roster import Roster, Terms, read
 from secure_fd.flower.site import Site
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.state import StateFile
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,22 @@ def site_of(desk: Desk, agreed: Roster, file: StateFile) -> Site:
     number = agreed.number_of(identity.public.raw)
     public = agreed.check_proxies(proxies_in(desk.proxies, agreed.shape[-1], agreed.shape[0]))
     records = records_in(desk.data, agreed, number)
-    budget = _ledger(desk.home, agreed.terms, agreed.sites[number].name, file)
-    agreement = Agreement.of(agreed, public, None if budget is None else (number, budget))
-    return Site(agreement, number, identity, records, file, desk.home)
+    return Site(
+        agreement_at(desk.home, agreed, public, number, file),
+        number,
+        identity,
+        records,
+        file,
+        desk.home,
+    )
+
+
+def agreement_at(
+    home: Path, agreed: Roster, proxies: "Tensor", number: int, file: StateFile
+) -> Agreement:
+    """What follows from the roster for the site of this home, with the budget of its records."""
+    budget = _ledger(home, agreed.terms, agreed.sites[number].name, file)
+    return Agreement.of(agreed, proxies, None if budget is None else (number, budget))
 
 
 def _ledger(home: Path, terms: Terms, name: str, file: StateFile) -> BudgetLedger | None:

@@ -31,6 +31,8 @@ _PATIENCE = 10
 """Stages' deadlines that a round waits for enough sites to come back."""
 _GREETING = 5.0
 """Seconds to wait for a site that was away, so that one that is gone holds nobody up."""
+_GREETED = 0.05
+"""Seconds beyond that for each that is greeted, so that a thousand are not asked over and over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +177,31 @@ class Rounds:
         for index in range(done, rounds):
             yield self._round(index)
         self._clock = Clock()
-        self._gather()
-        party = self._open_party()
-        owed = {k: self._owed[k] if k in self._owed else party.owed(k) for k in self._here}
-        self._push({k: self._next(PushKind.END, parts) for k, parts in owed.items()})
+        told = self._end()
         self._record().end(rounds)
-        self.health.now(Doing.ENDED, owed)  # those who were told, and leave
+        self.health.now(Doing.ENDED, told)  # they leave
+
+    def _end(self) -> set[int]:
+        """Tell everybody that the run is over, and what is still due; who answered that.
+
+        A site that does not answer may not have heard it, and would wait for an hour: it is told
+        again. Nobody is waited for beyond a stage's deadline, or two where one did not answer.
+        """
+        party, told, again = self._open_party(), set[int](), True
+        until = time.monotonic() + self._agreement.roster.terms.deadline
+        while True:
+            self._greet()
+            untold = self._here - told
+            due = {k: self._owed[k] if k in self._owed else party.owed(k) for k in untold}
+            ends = {k: self._next(PushKind.END, parts) for k, parts in due.items()}
+            answered = self._push(ends).keys()
+            told |= answered
+            if again and answered != due.keys():
+                until, again = time.monotonic() + self._agreement.roster.terms.deadline, False
+            if len(told) == len(self.health.sites) or time.monotonic() > until:
+                return told
+            self._now(Doing.GATHERING)
+            time.sleep(0.1)
 
     def _round(self, index: int) -> RoundOutcome:
         self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()
@@ -287,7 +308,7 @@ class Rounds:
         challenges = {node: os.urandom(CHALLENGE_BYTES) for node in fresh}
         pushes = {n: self._next(PushKind.HELLO, [each]).encode() for n, each in challenges.items()}
         new: list[int] = []
-        for arrived in self._courier.push(pushes, _GREETING):
+        for arrived in self._courier.push(pushes, _GREETING + _GREETED * len(pushes)):
             try:
                 new += self._welcome(arrived, challenges[arrived.node])
             except PeerError as error:

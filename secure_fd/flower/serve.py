@@ -7,7 +7,6 @@ folder of this run alone, removed at the end; what the party must not forget is 
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.flower import keys
+from secure_fd.flower import keys, watch
 from secure_fd.flower.roster import Roster, read
+from secure_fd.flower.watch import end_apps, end_group, lines_of, lives
 
 APP: Final = Path(__file__).parent / "app"
 """What `flwr run` takes."""
@@ -29,8 +29,6 @@ JOURNAL: Final = "rounds.jsonl"
 _START: Final = 300.0
 """Seconds in which the SuperLink, then the ServerApp, must have begun."""
 _LOOK: Final = 0.2
-_LEAVE: Final = 5.0
-"""Seconds in which a process that was asked to end does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +60,11 @@ def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
     agreed = read(place.roster)
     port = _port(agreed)
     _check_free(place.listen, port)
-    seen = len(_lines(place.home))
+    seen = len(lines_of(place.home / JOURNAL))
     shutil.rmtree(place.scratch, ignore_errors=True)
     place.scratch.mkdir(mode=0o700)
     try:
-        with _superlink(place, port):
+        with _superlink(place, port, seen):
             _flwr_run(place, port)
             for line in _journal(place.home, seen):
                 tell(line)
@@ -74,9 +72,6 @@ def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
                     return bool(line["event"] == "ended")
         return False
     finally:
-        for line in _lines(place.home)[seen:]:
-            if line["event"] == "begun":
-                _end_app(int(line["pid"]))
         shutil.rmtree(place.scratch, ignore_errors=True)
 
 
@@ -119,7 +114,7 @@ def _program(name: str) -> str:
 
 
 @contextmanager
-def _superlink(place: Place, port: int) -> Iterator[None]:
+def _superlink(place: Place, port: int, seen: int) -> Iterator[None]:
     authority, certificate, key = keys.tls_files(place.home)
     command = [
         *(_program("flower-superlink"), "--host", place.listen, "--port", str(port)),
@@ -137,11 +132,30 @@ def _superlink(place: Place, port: int) -> Iterator[None]:
             cwd=place.scratch,
             process_group=0,
         )
-    try:
-        _wait(process, port)
-        yield
-    finally:
-        _end(process)
+    with _watched(process.pid, place, seen):
+        try:
+            _wait(process, port)
+            yield
+        finally:
+            end_group(process.pid, process.poll)
+            end_apps(place.home / JOURNAL, seen)
+
+
+@contextmanager
+def _watched(group: int, place: Place, seen: int) -> Iterator[None]:
+    """Beside this process, one that ends Flower's where this one is killed."""
+    command = [sys.executable, "-I", watch.__file__, str(group), str(place.home / JOURNAL)]
+    with subprocess.Popen(  # noqa: S603 - our own program
+        [*command, str(seen)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as watcher:
+        try:
+            yield
+        finally:
+            watcher.kill()
 
 
 def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
@@ -151,40 +165,6 @@ def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
             return
         time.sleep(_LOOK)
     raise LocalError("Flower's SuperLink did not start: its log is flower.log in the home")
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the SuperLink and what it started: all that is in its group."""
-    for number, patience in ((signal.SIGTERM, _LEAVE), (signal.SIGKILL, _LEAVE)):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-        if not _group_lives(process.pid):
-            return
-
-
-def _end_app(pid: int) -> None:
-    """End the ServerApp, which Flower gives a session of its own. Its file stands any end."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if not _lives(pid):
-            return
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-        until = time.monotonic() + _LEAVE
-        while _lives(pid) and time.monotonic() < until:
-            time.sleep(_LOOK)
-
-
-def _group_lives(group: int) -> bool:
-    until = time.monotonic() + 2.0
-    while time.monotonic() < until:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def _flwr_run(place: Place, port: int) -> None:
@@ -212,29 +192,15 @@ def _flwr_run(place: Place, port: int) -> None:
         raise LocalError("flwr run failed: its log is flower.log in the home")
 
 
-def _lines(home: Path) -> list[dict[str, Any]]:
-    path = home / JOURNAL
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
 def _journal(home: Path, seen: int) -> Iterator[dict[str, Any]]:
     """New lines, until the process that writes them has ended."""
     pid, until = 0, time.monotonic() + _START
     while True:
-        alive = _lives(pid) if pid else time.monotonic() < until
-        for line in _lines(home)[seen:]:
+        alive = lives(pid) if pid else time.monotonic() < until
+        for line in lines_of(home / JOURNAL)[seen:]:
             seen += 1
             pid = line.get("pid", pid)
             yield line
         if not alive:
             return
         time.sleep(_LOOK)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

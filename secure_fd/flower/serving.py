@@ -5,7 +5,7 @@ The journal is for operators: it has hashes of sums, and no sum, key or message.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,16 +28,25 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> N
 
     Raises ConfigurationError where the roster is not of this server, or the proxies are others.
     """
+
+    def load() -> Agreement:
+        agreed = read(roster)
+        pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])
+        return Agreement.of(agreed, agreed.check_proxies(pixels))
+
+    serve_agreed(home, load, courier)
+
+
+def serve_agreed(home: Path, load: Callable[[], Agreement], courier: Courier) -> Rounds:
+    """The same for an agreement, whose loading may fail as the rounds may; the rounds that ran."""
     note(home, {"event": "begun", "pid": os.getpid()})
     health: Health | None = None
     try:
-        agreed = read(roster)
-        public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+        agreement = load()
         file = keys.open_state(home)
         try:
-            agreement = Agreement.of(agreed, public)
             key = keys.identity_in(file)
-            transcript = Transcript(home / TRANSCRIPT, agreed.session.id, key)
+            transcript = Transcript(home / TRANSCRIPT, agreement.roster.session.id, key)
             rounds = rounds_of(agreement, courier, file, transcript)
             health = rounds.health
             health.path = home / STATUS
@@ -52,6 +61,7 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> N
         note(home, {"event": "failed", "reason": why, **_summary(health)})
         raise
     note(home, {"event": "ended", **_summary(health)})
+    return rounds
 
 
 def _summary(health: Health | None) -> Mapping[str, Any]:

@@ -125,9 +125,11 @@ class Site:
                 self._begin(sent)
             case PushKind.ALONE:
                 self._go(self._party().alone, sent)
-            case PushKind.CARRY | PushKind.END:
+            case PushKind.CARRY:
                 self._carry(push.parts, sent)
-                self.done = push.kind is PushKind.END
+            case PushKind.END:
+                self.done = True  # it would wait for nothing, also where it refuses what is due
+                self._carry(push.parts, sent)
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
         """Number, whether it is enrolled, broadcasts that it has read, and a signature."""

@@ -2,13 +2,19 @@
 
 import hashlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from secure_fd.flower.serve import JOURNAL
+from secure_fd.flower.watch import end_apps, end_group, lives
 from tests.flower_processes import SITES, Federation, environment, federation
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
@@ -55,14 +61,43 @@ def test_each_site_has_a_network_of_its_own(ended: Federation) -> None:
     assert len(networks) == len(SITES)
 
 
+def _running(*said: str) -> dict[int, list[str]]:
+    """Command lines with all of this in them, by process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = path.read_text(errors="replace")
+            if all(each in line for each in said):
+                found[int(path.parent.name)] = line.split("\0")
+    return found
+
+
 def test_nothing_of_flower_is_left(ended: Federation) -> None:
     assert not (ended.folder / "server" / "flower").exists()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes()
-        except OSError:
-            continue
-        assert str(ended.folder).encode() not in line, line
+    assert not _running(str(ended.folder))
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_killed_server_takes_flower_with_it_and_its_twin_without_a_watcher_does_not(
+    watched: bool, tmp_path: Path
+) -> None:
+    with federation(tmp_path / "f", "--rounds", "2") as made:
+        made.start("server")
+        made.until(lambda: bool(made.journal()))
+        [(watcher, command)] = _running("watch.py", str(made.folder)).items()
+        group, app = int(command[3]), int(made.journal()[0]["pid"])
+        if not watched:
+            os.kill(watcher, signal.SIGKILL)
+        made.running["server"].kill()
+        made.wait("server")
+        if watched:
+            made.until(lambda: not lives(app) and not _running(str(made.folder)), 60)
+        else:
+            time.sleep(5)
+            assert lives(app)
+            assert group in _running(str(made.folder))
+            end_group(group)
+            end_apps(made.folder / "server" / JOURNAL, 0)
 
 
 def test_logs_are_lines_of_named_fields(ended: Federation) -> None:

@@ -1,5 +1,7 @@
 """The parties over a courier of pushes: rounds, a site that is away, a new process, a tamperer."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.flower.loop import Arrived
 from secure_fd.flower.roster import Terms
 from secure_fd.flower.site import CHALLENGE_BYTES
 from secure_fd.recipes import Sizes
@@ -125,3 +128,43 @@ def test_a_push_that_came_before_is_not_carried_out_again(world: World) -> None:
     states = [one.state for one in (first, again, older, newer)]
     assert states == [AnswerState.DONE, AnswerState.STALE, AnswerState.STALE, AnswerState.DONE]
     assert again.parts == older.parts == ()
+
+
+@dataclass
+class LosingTheEnd(Courier):
+    """A transport that loses so many pushes which tell site 2 that the run is over."""
+
+    lost: int = 0
+
+    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
+        over = 2 in messages and Push.decode(messages[2]).kind is PushKind.END
+        if over and self.lost:
+            self.lost -= 1
+            messages = {k: data for k, data in messages.items() if k != 2}
+        return super().push(messages, deadline)
+
+
+def test_a_site_that_misses_the_end_is_told_again_and_its_twin_is_not(
+    data: FederatedData, tmp_path: Path
+) -> None:
+    done = []
+    for lost in (1, 1000):
+        folder = tmp_path / str(lost)
+        folder.mkdir()
+        world = World(data, folder, Terms(image_set="digits", rounds=1, deadline=0.3))
+        rounds = world.serve(LosingTheEnd(world, lost=lost))
+        assert len(list(rounds.run(1))) == 1
+        done.append([site.done for site in world.sites.values()])
+        positions = {site.progress.position for site in world.sites.values() if site.done}
+        assert len(positions) == 1
+    assert done == [[True] * 4, [True, True, False, True]]
+
+
+def test_a_site_that_refuses_what_is_due_at_the_end_leaves_all_the_same(world: World) -> None:
+    site = world.sites[0]
+    answer = Answer.decode(site.answer(Push(PushKind.END, 7, (b"no message",)).encode()))
+    assert answer.state is AnswerState.REFUSED
+    assert site.done
+    other = world.sites[1]
+    other.answer(Push(PushKind.CARRY, 7, (b"no message",)).encode())
+    assert not other.done

@@ -32,7 +32,8 @@ def test_every_trouble_and_row_is_run() -> None:
     assert {cell.row for cell in made} == set(ROWS)
     clean = [c for c in made if c.trouble == "none" and c.row == "survey" and c.labels == "soft"]
     assert {c.seed for c in clean if c.split == "iid"} == set(range(20, 40))
-    assert {c.seed for c in made if c.students} == {20}
+    assert {c.seed for c in made if c.students} == {20, 21, 22}
+    assert {c.seed for c in made if c.students and c.row == "heads"} == {20}
     assert {c.image_set for c in cells(Settings(quick=True))} == {"digits"}
     one = cells(Settings(troubles=TROUBLES[-1], image_sets="mnist5k", seeds="7"))
     assert {(c.trouble, c.seed) for c in one} == {(TROUBLES[-1], 7)}
@@ -101,7 +102,7 @@ def test_tables_show_labels_students_and_the_gate() -> None:
         "95.0 ± 0.0",
         "85.0 ± 0.0",
     )
-    assert students.rows[0] == ("none", "90.0", "90.0", "90.0", "90.0")
+    assert students.rows[0] == ("none", "90.0 ± 0.0", "90.0 ± 0.0", "90.0 ± 0.0", "90.0", "90.0")
     assert [row[2] for row in gate.rows] == ["0 of 20"] * 3
     assert foreign_proxies.STUDY.figure(results("foreign_proxies", made)) is None
 

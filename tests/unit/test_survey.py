@@ -294,6 +294,24 @@ def test_a_client_that_was_away_catches_up_over_a_survey(
     assert [len(report.survivors) for report in made.rounds(2)][1] == 4
 
 
+def test_who_left_in_the_survey_is_relayed_nothing_of_the_vote() -> None:
+    """It does not know of the second sum, whose messages it would have to refuse."""
+    data = mnist5k()
+    made = Federation(
+        participants_of(networks(len(data.clients)), data.clients),
+        data.proxies.pixels,
+        SelectiveFD("hard"),
+        aggregation=MaskedSum(len(data.clients), public_seed=0),
+        schedule=replace(BRIEF, warmup_steps=1, local_steps=0, proxy_steps=0),
+        dropouts=faults({0: {2: Stage.INPUT, 5: Stage.INPUT, 6: Stage.CONSISTENCY}}),
+        device=torch.device("cpu"),
+    )
+    report = next(made.rounds(1))
+    assert report.refused == ()
+    assert set(dict(report.missing)) == {2, 5, 6}
+    assert len(report.survivors) == len(data.clients) - 3
+
+
 def test_a_client_that_answered_a_survey_but_no_vote_learns_later(digits: FederatedData) -> None:
     """It went silent between the two sums: what it missed names a survey that it has answered."""
     made = federation(digits, SelectiveFD("soft"))

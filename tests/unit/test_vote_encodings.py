@@ -40,7 +40,7 @@ def test_every_encoding_is_run_in_every_game() -> None:
     one = cells(Settings(encodings="answer or abstain, 1 bit", games="accuracy", seeds="4"))
     assert one == (Cell("accuracy", "answer or abstain, 1 bit", "clear", 4),)
     with pytest.raises(ConfigurationError, match="encodings"):
-        cells(Settings(encodings="3 bits"))
+        cells(Settings(encodings="5 bits"))
     assert vote_encodings.STUDY.image_set(made[0]) is None
 
 
