@@ -1,30 +1,36 @@
 """What of a run's parts outlives its process, as plain values; and how they are put back.
 
-`KEPT` names, class by class, the attributes that change while a run goes on. All else follows from
-the settings. Keys, masks and noise that is not yet released are in none of them: a run that goes on
-makes its own. Values are numbers, texts, lists, dicts and tensors, which `torch.load` reads with
-`weights_only`: nothing in a file is run.
+`KEPT` names, class by class, the attributes that change while a run goes on, and `SETTLED` all
+others, which follow from the settings or are made anew: a field that neither names fails a test.
+Keys, masks and noise that is not yet released are in none of `KEPT`: a run that goes on makes its
+own.
 """
 
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import Stage
-from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import Ensemble
-from secure_fd.methods.survey import Known
-from secure_fd.transcript import DistillationRound, ParameterRound, SurveyRound
+from secure_fd.errors import ConfigurationError
+from secure_fd.kept_values import damaged, decode, encode, stands_alone
+
+_HEADS: Final = ("learner", "head", "chosen", "known")
+_SUMS: Final = ("head", "known", "_recorded")
+_BUDGET: Final = ("taken", "chance")
 
 KEPT: Final[Mapping[str, tuple[str, ...]]] = {
-    "Learner": ("model", "round", "trainer"),
+    # what trains
+    "Learner": ("model", "round", "_trainer"),
     "Trainer": ("_generator", "memory"),
+    "PrototypeTrainer": ("_batches", "_sgd", "learning_rate"),
+    "PrivateTrainer": ("budget",),
+    "PrivateBudget": _BUDGET,
+    "PaidBudget": (*_BUDGET, "_paid"),
+    "FloatGaussian": ("unmet",),
+    "_PaidNoise": ("unmet",),
+    "Adversary": ("judge", "_judges", "_makes", "_random"),
+    # halves of methods, and what they hold
     "Memory": ("_targets", "_known"),
     "Trust": ("value", "_said"),
     "Draws": ("_next", "_void", "_last", "_ledger"),
@@ -37,20 +43,111 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "FedAvgServer": ("_parameters", "_sent"),
     "IndependentClient": ("learner",),
     "IndependentServer": (),
+    "HeadClient": (*_HEADS, "_guard", "_ratios"),
+    "HeadServer": (*_SUMS, "_search"),
+    "AFLClient": _HEADS,
+    "AFLServer": _SUMS,
+    "Search": (
+        *("head", "_clients", "_damping", "_start", "_first"),
+        *("_directions", "_images", "_inside", "_image"),
+    ),
+    "ClassMeansClient": ("learner", "_taught"),
+    "ClassMeansServer": ("ensemble",),
+    "FedProtoClient": ("learner", "prototypes", "known", "_taught"),
+    "FedProtoServer": ("prototypes", "known"),
+    "DaFKDClient": (
+        *("learner", "adversary", "_generator", "_makes"),
+        *("_budget", "_network", "_units"),
+    ),
+    "DaFKDServer": ("_sent", "_network", "_generator", "_makes", "_ensemble", "_recorded"),
+    # protections, and clients' parts of them
+    "NoProtection": (),
+    "LabelUnit": (),
+    "RecordUnit": (),
+    "ClientUnit": ("voids",),
+    "PooledRecordUnit": ("voids",),
+    "LocalRecordUnit": ("voids",),
     "Unguarded": (),
     "LabelGuard": ("ledger",),
     "LabelLedger": ("_named", "_released", "_unmet"),
+    "RecordGuard": ("_released", "_head", "_thresholds", "_shares", "_votes"),
+    "ClientGuard": ("_odometer", "_rounds"),
+    "PooledGuard": ("_odometer", "_sums"),
+    "Odometer": ("_spent", "_unaccounted"),
+    # what was seen
     "Transcript": (
-        *("up", "down", "distillation", "parameters", "survey"),
-        *("survivors", "void_rounds", "missing", "refused"),
+        *("up", "down", "distillation", "parameters", "generated", "heads", "features"),
+        *("generator", "survey", "survivors", "void_rounds", "missing", "refused"),
     ),
 }
 """By class, what changes from round to round."""
-_KINDS = (Ensemble, Known, DistillationRound, ParameterRound, SurveyRound)
-_VALUES: Final[Mapping[str, type]] = {kind.__name__: kind for kind in _KINDS}
-_DTYPES: Final = ("<f4", "<f8", "<i4", "<i8", "<u4", "<u8", "|u1", "|b1")
-_PLAIN: Final = (bool, int, float, str, type(None))
-_HOLDERS: Final = (list, tuple, dict, frozenset, bytes)
+
+_REASONS: Final = ("voids", "unmet")
+"""Why there is no epsilon: lists that only grow."""
+_UNIT: Final = ("_public", "_parts")
+_POOLED: Final = (
+    *(*_UNIT, "plan", "records", "delta", "noiseless", "masked", "local", "rules", "features"),
+    *("_shares", "_ledgers", "_session"),
+)
+_LABELLING: Final = ("public", "_own", "_proxies", "_leave", "_sharpness")
+_SOLVING: Final = ("public", "_setting", "_before", "_surveys", "_validates")
+_PLAN: Final = ("settings", "noise", "rate", "_plan")
+
+SETTLED: Final[Mapping[str, tuple[str, ...]]] = {
+    "Learner": ("schedule", "device", "_train", "_seed", "_training"),
+    "Trainer": (
+        *("model", "training", "_train", "_settings", "_device", "_augment"),
+        *("_sgd", "_scheduler"),  # in `memory`
+    ),
+    "PrototypeTrainer": ("model", "_weight"),
+    "PrivateTrainer": ("model", "_gradient", "_optimiser"),
+    "PrivateBudget": _PLAN,
+    "PaidBudget": (*_PLAN, "_ledger"),
+    "FloatGaussian": ("_stream",),
+    "_PaidNoise": ("_stream", "_pay"),
+    "Adversary": (
+        *("model", "settings", "learning_rate", "_generator", "_classifier", "_train", "_device"),
+        *("_held", "_private"),
+    ),
+    "Memory": ("_proxies", "_remember", "_rare"),
+    "Draws": ("_seed", "_per_round"),
+    "ReleaseLedger": ("limit",),
+    "_Terms": ("rule", "setting"),
+    "VoteClient": ("_rule", "_own", "_proxies", "_opinion"),
+    "VoteServer": ("_setting",),
+    "FedED": ("labels", "_steps", "_proxies"),
+    "FedAvgClient": ("_number", "_codec", "_steps"),
+    "FedAvgServer": ("_codec",),
+    "HeadClient": (*_LABELLING, "_residual_rounds", "_records", "_surveys", "_by_ratios"),
+    "HeadServer": (*_SOLVING, "_last"),
+    "AFLClient": (*_LABELLING, "_gram"),
+    "AFLServer": (*_SOLVING, "_gram", "_ridge", "_records"),
+    "Search": ("_solver", "_proxies", "_plain"),
+    "ClassMeansClient": ("_rule", "_codec", "_asked"),
+    "ClassMeansServer": ("_clients", "_codec"),
+    "FedProtoClient": ("form", "_number", "_counts", "_asked"),
+    "FedProtoServer": ("form",),
+    "DaFKDClient": ("_terms", "_own", "_judge"),
+    "DaFKDServer": ("_terms",),
+    "NoProtection": _UNIT,
+    "LabelUnit": (
+        *(*_UNIT, "noiseless", "delta", "random", "_epsilon", "_declared", "_alphabets"),
+        "_mechanism",
+    ),
+    "RecordUnit": (
+        *(*_UNIT, "_declares", "_epsilon", "_delta", "_random", "_rules", "_ledgers", "_maps"),
+    ),
+    "ClientUnit": (*_UNIT, "noiseless", "delta", "masked", "plan", "_shares"),
+    "PooledRecordUnit": _POOLED,
+    "LocalRecordUnit": _POOLED,
+    "LabelGuard": ("_unit",),
+    "LabelLedger": ("_alphabet", "_mechanism"),
+    "RecordGuard": ("_reference", "_n_classes"),
+    "ClientGuard": ("_unit", "_shares"),
+    "PooledGuard": ("_unit", "_shares", "_number", "_ledger", "_request"),
+    "Transcript": ("n_clients", "keep_uploads"),
+}
+"""By class, its other fields, in an order that says nothing. Ledgers are in `kept_ledgers`."""
 
 
 def state_of(part: object) -> dict[str, Any]:
@@ -70,11 +167,6 @@ def restore(part: object, state: object) -> None:
         _put(part, name, state[name])
 
 
-def damaged(why: str) -> ConfigurationError:
-    """What is said of a file that no run wrote."""
-    return ConfigurationError("path", why, "the file is damaged, or of another form of run")
-
-
 def _names(part: object) -> tuple[str, ...]:
     names = KEPT.get(type(part).__name__)
     if names is not None and type(part).__module__.startswith("secure_fd."):
@@ -88,9 +180,7 @@ def _names(part: object) -> tuple[str, ...]:
 
 
 def _is_part(value: object) -> bool:
-    plain = (*_PLAIN, *_HOLDERS, np.ndarray, Tensor, torch.Generator, nn.Module, Stage)
-    alone = isinstance(value, plain) or type(value).__name__ in _VALUES
-    return type(value).__name__ in KEPT or not alone
+    return type(value).__name__ in KEPT or not stands_alone(value)
 
 
 def _given(value: object) -> object:
@@ -98,6 +188,8 @@ def _given(value: object) -> object:
         return {"network": {n: t.detach().cpu().clone() for n, t in value.state_dict().items()}}
     if isinstance(value, torch.Generator):
         return {"generator": value.get_state()}
+    if isinstance(value, torch.optim.Optimizer):
+        return {"optimiser": encode(dict(value.state_dict()["state"]))}
     return {"part": state_of(value)} if _is_part(value) else encode(value)
 
 
@@ -106,9 +198,13 @@ def _put(part: object, name: str, state: object) -> None:
     kind, inner = state if isinstance(state, tuple) and len(state) == 2 else (None, None)
     try:
         if isinstance(current, nn.Module):
-            current.load_state_dict(_under("network", state))
+            _fill(current, _under("network", state))
         elif isinstance(current, torch.Generator):
             current.set_state(_under("generator", state))
+        elif isinstance(current, torch.optim.Optimizer):
+            groups = current.state_dict()["param_groups"]
+            kept = decode(_under("optimiser", state))
+            current.load_state_dict({"state": kept, "param_groups": groups})
         elif current is not None and _is_part(current):
             restore(current, _under("part", state))
         elif isinstance(current, Tensor) and kind == "tensor":
@@ -117,9 +213,23 @@ def _put(part: object, name: str, state: object) -> None:
             found = decode(state)
             if not (current is None or found is None or type(found) is type(current)):
                 raise damaged(f"{name} is of another type")
-            setattr(part, name, found)
+            setattr(part, name, _joined(current, found) if name in _REASONS else found)
     except (RuntimeError, TypeError, KeyError) as error:
         raise damaged(f"{name} does not fit") from error
+
+
+def _fill(network: nn.Module, state: Mapping[str, Any]) -> None:
+    """Its tensors, laid out in memory as they were: the rounding of sums hangs on that order."""
+    network.load_state_dict(state)
+    for name, own in network.state_dict(keep_vars=True).items():
+        kept = state[name]
+        if isinstance(own, Tensor) and own.stride() != kept.stride():
+            own.data = kept.to(own).clone()
+
+
+def _joined(ours: Any, theirs: Any) -> Any:  # noqa: ANN401 - both lists, or both tuples
+    """Why there is no epsilon: what was so stays so, whatever this run would say of itself."""
+    return theirs + type(theirs)(reason for reason in ours if reason not in theirs)
 
 
 def _under(kind: str, state: object) -> Any:  # noqa: ANN401 - of each kind its own
@@ -132,116 +242,3 @@ def _same(current: Tensor, found: object) -> Tensor:
     if isinstance(found, Tensor) and found.shape == current.shape and found.dtype == current.dtype:
         return found
     raise damaged("a tensor has another form")
-
-
-# Values that stand alone.
-
-
-def encode(value: object) -> Any:  # noqa: ANN401 - plain values of any depth
-    """A value as numbers, texts, pairs (kind, content) and tensors.
-
-    >>> encode([1, None]), encode(np.array([2], dtype=np.int64))[0]
-    (('list', [1, None]), 'array')
-    """
-    if type(value) in _PLAIN:
-        return value
-    name = type(value).__name__
-    if name in _VALUES and type(value) is _VALUES[name]:
-        held = {f.name: encode(getattr(value, f.name)) for f in fields(value)}  # type: ignore[arg-type]
-        return name, held
-    for kind, form in _FORMS.items():
-        if type(value) is kind:
-            return form(value)
-    if isinstance(value, np.ndarray):
-        return "array", _array(value)
-    if isinstance(value, Tensor):
-        return "tensor", value.detach().cpu().clone()
-    if isinstance(value, Stage):
-        return "stage", value.value
-    raise LocalError(f"a {name} has no form in a file")
-
-
-def _many(kind: str) -> Callable[[Any], tuple[str, list[Any]]]:
-    return lambda value: (kind, [encode(each) for each in value])
-
-
-def _pairs(value: Mapping[Any, Any]) -> tuple[str, list[Any]]:
-    return "dict", [[encode(key), encode(each)] for key, each in value.items()]
-
-
-_FORMS: Final[Mapping[type, Callable[[Any], tuple[str, Any]]]] = {
-    list: _many("list"),
-    tuple: _many("tuple"),
-    frozenset: lambda value: ("set", [encode(each) for each in sorted(value)]),
-    bytes: lambda value: ("bytes", _octets(value)),
-    dict: _pairs,
-    Counter: lambda value: ("counter", _pairs(value)[1]),
-}
-
-
-def _array(value: "np.ndarray[Any, Any]") -> list[Any]:
-    form = value.dtype.newbyteorder("<").str
-    if form not in _DTYPES:
-        raise LocalError(f"an array of {form} has no form in a file")
-    return [form, list(value.shape), _octets(np.ascontiguousarray(value, form).tobytes())]
-
-
-def _octets(value: bytes) -> Tensor:
-    found = torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.zeros(0)
-    return found.to(torch.uint8)
-
-
-def decode(state: object) -> Any:  # noqa: ANN401 - plain values of any depth
-    """What `encode` took; ConfigurationError for anything else.
-
-    >>> decode(encode({"a": (1, np.array([True]))}))
-    {'a': (1, array([ True]))}
-    """
-    if type(state) in _PLAIN:
-        return state
-    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[0], str):
-        raise damaged("a value is no pair")
-    kind, content = state
-    if kind in _VALUES and isinstance(content, dict):
-        wanted = [f.name for f in fields(_VALUES[kind])]
-        if list(content) != wanted:
-            raise damaged(f"a {kind} has other fields")
-        return _VALUES[kind](**{name: decode(each) for name, each in content.items()})
-    if kind not in _READERS:
-        raise damaged(f"{kind} is no kind of value")
-    wanted_type, read = _READERS[kind]
-    if not isinstance(content, wanted_type):
-        raise damaged(f"a {kind} is of another type")
-    return read(content)
-
-
-def _read_pairs(content: list[Any]) -> dict[Any, Any]:
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
-        raise damaged("a dict has no pairs")
-    return {decode(key): decode(each) for key, each in content}
-
-
-def _read_array(content: list[Any]) -> "np.ndarray[Any, Any]":
-    if len(content) != 3 or content[0] not in _DTYPES:
-        raise damaged("an array is incomplete")
-    form, shape, held = content
-    sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    whole = isinstance(held, Tensor) and held.dtype == torch.uint8 and held.dim() == 1
-    if not (sizes and whole) or len(held) != math.prod(shape) * np.dtype(form).itemsize:
-        raise damaged("an array has another size")
-    native = np.dtype(form).newbyteorder("=")
-    return np.frombuffer(held.numpy().tobytes(), form).astype(native).reshape(shape)
-
-
-_READERS: Final[Mapping[str, tuple[type, Callable[[Any], object]]]] = {
-    "tensor": (Tensor, lambda content: content),
-    "array": (list, _read_array),
-    "stage": (str, Stage),
-    "bytes": (Tensor, lambda content: content.numpy().tobytes()),
-    "list": (list, lambda content: [decode(each) for each in content]),
-    "tuple": (list, lambda content: tuple(decode(each) for each in content)),
-    "set": (list, lambda content: frozenset(decode(each) for each in content)),
-    "dict": (list, _read_pairs),
-    "counter": (list, lambda content: Counter(_read_pairs(content))),
-}
-"""By kind, the type of its content, and how that is read."""

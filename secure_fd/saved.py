@@ -1,6 +1,7 @@
 """A whole run as a file: for its owner alone, and read without running anything in it."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,14 +11,18 @@ import torch
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
-from secure_fd.kept import damaged, decode, encode, restore, state_of
+from secure_fd.kept import restore, state_of
+from secure_fd.kept_ledgers import go_on_with_ledgers, move_on_at_next_draw, state_of_ledgers
+from secure_fd.kept_values import damaged, decode, encode
 
 if TYPE_CHECKING:
     from secure_fd.federation import Federation
 
-SCHEMA: Final = "secure-fd/run/1"
+SCHEMA: Final = "secure-fd/run/2"
 _MOST_BYTES: Final = 4 << 30
 _MARK: Final = b"PK\x03\x04"
+_BUDGET: Final = ("_epsilon", "_delta", "delta", "_declared", "_declares")
+"""Of protections whose terms do not say it."""
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
@@ -53,13 +58,16 @@ def state_of_run(run: "Federation") -> dict[str, Any]:
     """What changed since the start, as plain values, for a run of the same form to go on from.
 
     Clients' networks, batches' generators, what was taught, asked and released, all broadcasts
-    and the transcript; no keys, no masks and no records. ConfigurationError before the first
-    round, and for methods and protections whose parts have no form in a file.
+    and the transcript, ledgers in memory; no keys, no masks, no noise to come and no records.
+    ConfigurationError before the first round, and for methods and protections of one's own whose
+    parts have no form in a file.
     """
     if not run._begun:
         raise ConfigurationError("run", "fresh", "there is nothing to save before it begins")
-    return {
+    made = {
         "form": _form(run),
+        "ledgers": state_of_ledgers(run),
+        "protection": state_of(run._protection),
         "next": run._next,
         "answered": run._answered.tolist(),
         "transcript": state_of(run.transcript),
@@ -69,13 +77,16 @@ def state_of_run(run: "Federation") -> dict[str, Any]:
         "server": encode(run.server.place),
         "clients": [encode((c.position, c.place)) for c in run.clients],
     }
+    move_on_at_next_draw(run)
+    return made
 
 
 def go_on(run: "Federation", state: Mapping[str, Any]) -> None:
     """Go on from what `state` gave, as the run that was saved would: equal where it is seeded.
 
     Parties make keys of their own for it, whose messages are not counted. Raises
-    ConfigurationError for a run that has begun, or is of another form.
+    ConfigurationError for a run that has begun, or is of another form, and for ledgers that do not
+    stand where they stood.
     """
     if run._begun:
         raise ConfigurationError("run", "begun", "load into a fresh run of the same settings")
@@ -84,9 +95,11 @@ def go_on(run: "Federation", state: Mapping[str, Any]) -> None:
         theirs = form.get(name) if isinstance(form, dict) else None
         if theirs != own:
             raise ConfigurationError(name, own, f"the saved run has {theirs!r}")
+    go_on_with_ledgers(run, state.get("ledgers"))
     with run._training:
         run._begin(learn=False)
         _take_over(run, state)
+    move_on_at_next_draw(run)
 
 
 def _take_over(run: "Federation", state: Mapping[str, Any]) -> None:
@@ -94,6 +107,7 @@ def _take_over(run: "Federation", state: Mapping[str, Any]) -> None:
         for half, kept in zip(run._halves, state["halves"], strict=True):
             restore(half, kept)
         restore(run._server_half, state["server half"])
+        restore(run._protection, state["protection"])
         restore(run.transcript, state["transcript"])
         log = run.server.resume_at(decode(state["told"]), decode(state["server"]))
         for client, kept in zip(run.clients, state["clients"], strict=True):
@@ -112,7 +126,7 @@ def _form(run: "Federation") -> dict[str, str]:
     shown = b"" if proxies is None else proxies.cpu().numpy().tobytes()
     return {
         "seed": hashlib.sha256(known.seed).hexdigest()[:16],
-        "method": f"{run.method.name} {getattr(run.method, 'rule', run.method)!r}",
+        "method": f"{run.method.name} {_said(getattr(run.method, 'rule', run.method))}",
         "clients": f"{known.n_clients} of {known.records}",
         "classes": f"{known.n_classes} at {known.shape}",
         "proxies": hashlib.sha256(shown).hexdigest()[:16],
@@ -123,4 +137,10 @@ def _form(run: "Federation") -> dict[str, str]:
         "aggregation": run._sum.name,
         "protection": run._protection.name,
         "terms": hashlib.sha256(run._protection.terms).hexdigest()[:16],
+        "budget": repr([getattr(run._protection, name, None) for name in _BUDGET]),
     }
+
+
+def _said(rule: object) -> str:
+    """What a method says of its settings, in any process: without addresses in memory."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(rule))

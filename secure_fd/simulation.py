@@ -113,20 +113,22 @@ class Simulation:
     def save(self, path: Path | str) -> None:
         """Write the whole run between two rounds: networks, memory, releases, transcript, round.
 
-        The file is for its owner alone (mode 0600): it holds no keys and no records, but networks
-        that were trained on them. Of a run with noise save no more than go on: two that go on from
-        one file answer the same proxies with different noise. ConfigurationError before the first
-        round, and where a part has no form in a file, as record units, pooled heads and DP-SGD
-        have none.
+        Of the data sets' ledgers those in memory as well; those on disk stay there. The file is
+        for its owner alone (mode 0600): it holds no keys, no noise to come and no records, but
+        networks that were trained on them. Of a run with noise save no more than go on: two that go
+        on from one file answer with different noise, which a ledger on disk alone can refuse.
+        ConfigurationError before the first round, and where a method or protection of one's own
+        keeps what has no form in a file.
         """
         saved.write(Path(path), self._networks() | {"run": saved.state_of_run(self.federation)})
 
     def load(self, path: Path | str) -> None:
         """Go on from a saved run, in a fresh one of the same settings, data and seed.
 
-        Its next rounds are those that the saved run would have had, bit for bit, without noise.
+        Its next rounds are those that the saved run would have had, bit for bit but for new noise.
         Parties make new keys: that set-up is not counted, and bytes under masks may differ.
-        ConfigurationError for a file of another run, and for one that is damaged.
+        ConfigurationError for a file of another run, for one that is damaged, and where a ledger
+        on disk does not stand where it stood: what was released since would be released twice.
 
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "run.pt"

@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from secure_fd.files import write_atomically
+
 STATUS: Final = "status.json"
 """In the server's home."""
 
@@ -86,10 +88,8 @@ class Health:
         self.doing, self.here = doing, set(here)
         self.seen |= self.here
         if self.path is not None:
-            new = self.path.with_suffix(".new")
             text = json.dumps(self.summary() | {"doing": doing, "time": round(time.time(), 1)})
-            new.write_text(text + "\n")
-            new.replace(self.path)
+            write_atomically(self.path, lambda file: file.write(f"{text}\n".encode()))
 
     def over(self, *, void: bool) -> None:
         """Count a round."""

@@ -21,6 +21,7 @@ from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import IdentityKey, fields
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import BudgetError, LocalError, PeerError
+from secure_fd.files import write_atomically
 from secure_fd.flower.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
@@ -203,11 +204,9 @@ class Site:
 
     def _save(self) -> None:
         """Replace the saved network whole, so that a crash leaves the old one or the new one."""
-        path = self._network_file
-        if path is not None:
-            new = path.with_suffix(".new")
-            torch.save(self._model.state_dict(), new)
-            new.replace(path)
+        if self._network_file is not None:
+            network = self._model.state_dict()
+            write_atomically(self._network_file, lambda file: torch.save(network, file), mode=0o600)
 
     @property
     def half(self) -> LearningHalf:

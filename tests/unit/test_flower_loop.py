@@ -1,5 +1,7 @@
 """The parties over a courier of pushes: rounds, a site that is away, a new process, a tamperer."""
 
+import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.flower.health import STATUS, Doing, Health
 from secure_fd.flower.loop import Arrived
 from secure_fd.flower.roster import Terms
 from secure_fd.flower.site import CHALLENGE_BYTES
@@ -44,6 +47,33 @@ def test_rounds_end_with_the_sums_of_all_sites(world: World) -> None:
     assert outcomes[1].clock.stages == 2  # in steady state
     assert outcomes[0].sums != outcomes[1].sums
     assert all(site.done for site in world.sites.values())
+
+
+def test_a_network_is_for_its_site_alone_and_stands_alone(world: World) -> None:
+    list(world.serve(Courier(world)).run(1))
+    for k in EVERYONE:
+        [kept] = (world.folder / f"home{k}").glob("*network*")  # nor does a part file stay
+        assert kept.name == "network.pt"
+        assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_a_status_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    health = Health(("north", "south"), planned=2, path=tmp_path / STATUS)
+    health.now(Doing.GATHERING, [0])
+    before = (tmp_path / STATUS).read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+        patched.setattr(os, "fsync", full)
+        health.now(Doing.ENDED, [0, 1])
+    assert list(tmp_path.iterdir()) == [tmp_path / STATUS]
+    assert (tmp_path / STATUS).read_bytes() == before
+    health.now(Doing.ENDED, [0, 1])
+    assert json.loads((tmp_path / STATUS).read_text())["sites"]["here"] == ["north", "south"]
 
 
 def test_a_site_that_is_away_is_silent_and_comes_back(world: World) -> None:

@@ -1,4 +1,7 @@
-"""A whole run in a file: it goes on as if nothing had happened, and the file holds no secret."""
+"""A whole run in a file: it goes on as if nothing had happened, and the file holds no secret.
+
+Runs with noise, and their ledgers, are in test_saved_privacy.py.
+"""
 
 import os
 import pickle
@@ -9,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from secure_fd import (
     Federation,
@@ -26,12 +30,18 @@ from secure_fd import (
     saved,
     simulate,
 )
+from secure_fd.adversarial import AdversarialSettings
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
-from secure_fd.kept import decode, encode
+from secure_fd.kept_values import decode, encode
+from secure_fd.methods.afl import AFL
+from secure_fd.methods.dafkd import DaFKD, FedDF
 from secure_fd.methods.fedavg import flatten
+from secure_fd.methods.feded import FedED
 from secure_fd.recipes import SGD
+from secure_fd.selection.density import ReferenceSettings
 from secure_fd.simulation import fresh_networks
+from secure_fd.training import Learner
 
 STEPS = Schedule(warmup_steps=4, local_steps=1, proxy_steps=3, proxies_per_round=60)
 RECIPE = Recipe(4, STEPS)
@@ -50,6 +60,11 @@ def same(one: Simulation, other: Simulation, *, size: bool = True) -> None:
     """Networks, votes and figures, bit for bit. size: messages' bytes too."""
     pairs = zip(one.federation.models, other.federation.models, strict=True)
     assert all(torch.equal(flatten(a), flatten(b)) for a, b in pairs)
+    assert one.accuracies == other.accuracies
+    shared = [made.federation.global_parameters for made in (one, other)]
+    assert (shared[0] is None) is (shared[1] is None)
+    if shared[0] is not None and shared[1] is not None:
+        np.testing.assert_array_equal(shared[0], shared[1])
     first, second = (made.transcript for made in (one, other))
     if size:
         assert first.up.tolist() == second.up.tolist()
@@ -62,6 +77,7 @@ def same(one: Simulation, other: Simulation, *, size: bool = True) -> None:
 
 
 MOMENTUM = Recipe(4, replace(STEPS, sgd=SGD(momentum=0.5, own_batch=8), augment="shift"))
+SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +88,19 @@ MOMENTUM = Recipe(4, replace(STEPS, sgd=SGD(momentum=0.5, own_batch=8), augment=
         {"method": "fedmd", "labels": "soft"},
         {"method": "fedavg", "drop": 0.3},
         {"method": "independent"},
+        {"method": "heads", "drop": 0.2},
+        {"method": "heads", "secure": "masks"},
+        {"method": AFL(features=ReferenceSettings(n_features=64))},
+        {"method": "fkd", "drop": 0.3},
+        {"method": "pls", "labels": "hard"},
+        {"method": "fedproto", "recipe": MOMENTUM},
+        {"method": DaFKD(adversarial=SMALL, generated=64, steps=5), "drop": 0.3},
+        {"method": FedDF(adversarial=SMALL, generated=64, steps=5, start="last")},
     ],
-    ids=["votes", "masks-dropouts-momentum", "fedmd", "fedavg", "independent"],
+    ids=[
+        *("votes", "masks-dropouts-momentum", "fedmd", "fedavg", "independent"),
+        *("heads", "heads-masks", "afl", "fkd", "pls", "fedproto", "dafkd", "feddf"),
+    ],
 )
 def test_a_run_goes_on_as_if_it_had_not_ended(
     digits: FederatedData, tmp_path: Path, options: dict[str, Any]
@@ -95,20 +122,80 @@ def sized(report: RoundReport, keep: bool) -> RoundReport:
     return report if keep else replace(report, bytes_up=0.0, bytes_down=0.0)
 
 
-def test_without_the_batches_generator_it_would_not_go_on_alike(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("method", "part", "forgotten"),
+    [
+        ("selective-fd", "Trainer", "_generator"),
+        ("fedproto", "PrototypeTrainer", "_sgd"),
+        ("fedproto", "FedProtoClient", "prototypes"),
+        ("heads", "HeadServer", "_search"),
+        ("dafkd", "Adversary", "_judges"),
+        ("dafkd", "DaFKDServer", "_makes"),
+    ],
+)
+def test_a_part_that_is_forgotten_shows(
+    digits: FederatedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    part: str,
+    forgotten: str,
 ) -> None:
-    """The twin of the test above: one part that is forgotten shows."""
-    whole = run(digits)
+    """The twin of the test above."""
+    own = DaFKD(adversarial=SMALL, generated=64, steps=5) if method == "dafkd" else method
+    options: dict[str, Any] = {"method": own, "recipe": MOMENTUM}
+    rest = tuple(name for name in kept.KEPT[part] if name != forgotten)
+    assert len(rest) == len(kept.KEPT[part]) - 1
+    whole = run(digits, **options)
     whole.fit(3)
-    monkeypatch.setattr(kept, "KEPT", {**kept.KEPT, "Trainer": ("memory",)})
-    begun, going = run(digits), run(digits)
+    monkeypatch.setattr(kept, "KEPT", {**kept.KEPT, part: rest})
+    begun, going = run(digits, **options), run(digits, **options)
     begun.fit(2)
     begun.save(tmp_path / "run.pt")
     going.load(tmp_path / "run.pt")
     going.fit(1)
     with pytest.raises(AssertionError):
         same(going, whole)
+
+
+def test_a_server_with_a_network_of_its_own_goes_on(digits: FederatedData, tmp_path: Path) -> None:
+    """FedED's rule holds it, so that every run, in any process, has a rule of its own."""
+
+    def made() -> Simulation:
+        network = fresh_networks(digits, 9)[0]
+        rule = FedED("soft", digits.proxies.pixels, network, warmup=3, device=torch.device("cpu"))
+        return run(digits, method=rule)
+
+    whole, begun, going = made(), made(), made()
+    whole.fit(3)
+    begun.fit(1)
+    begun.save(tmp_path / "run.pt")
+    going.load(tmp_path / "run.pt")
+    going.fit(2)
+    same(going, whole)
+    rules: list[Any] = [one.federation.method for one in (whole, begun, going)]
+    central = [flatten(each.rule.model) for each in rules]
+    assert torch.equal(central[0], central[2])
+    assert not torch.equal(central[0], central[1])
+
+
+def test_networks_come_back_in_the_order_of_their_memory(digits: FederatedData) -> None:
+    """Sums of the same numbers in another order round otherwise."""
+    one, other = fresh_networks(digits, 0)[0], fresh_networks(digits, 1)[0]
+    first, second = (
+        Learner(model, digits.clients[0].train, STEPS, seed=0, device=torch.device("cpu"))
+        for model in (one, other)
+    )
+    for parameter in one.parameters():
+        parameter.data = parameter.data.contiguous()
+    assert strides(one) != strides(other)
+    kept.restore(second, kept.state_of(first))
+    assert strides(one) == strides(other)
+    assert torch.equal(flatten(one), flatten(other))
+
+
+def strides(network: nn.Module) -> list[tuple[int, ...]]:
+    return [parameter.stride() for parameter in network.parameters()]
 
 
 def test_answers_that_were_released_keep_their_noise(digits: FederatedData, tmp_path: Path) -> None:
@@ -206,16 +293,20 @@ def test_what_has_no_form_in_a_file_is_refused_and_its_networks_are_kept(
     fresh = run(digits)
     with pytest.raises(ConfigurationError, match="before it begins"):
         fresh.save(tmp_path / "run.pt")
-    private = run(digits, unit="record", epsilon=4.0, secure="masks", recipe=Recipe(1, STEPS))
-    private.fit(1)
+    central = Central("soft", digits.proxies.pixels, fresh_networks(digits, 1)[0])
+    own, other = run(digits, method=central), run(digits)
+    own.fit(1)
     with pytest.raises(ConfigurationError, match="save_networks"):
-        private.save(tmp_path / "run.pt")
-    private.save_networks(tmp_path / "networks.pt")
-    other = run(digits, unit="record", epsilon=4.0, secure="masks")
+        own.save(tmp_path / "run.pt")
+    own.save_networks(tmp_path / "networks.pt")
     other.load_networks(tmp_path / "networks.pt")
     with pytest.raises(ConfigurationError, match="networks alone"):
         other.load(tmp_path / "networks.pt")
     assert not (tmp_path / "run.pt").exists()
+
+
+class Central(FedED):
+    """A rule of one's own, of whose state nobody knows."""
 
 
 class Runs:
@@ -230,7 +321,7 @@ def test_a_file_that_would_run_something_is_refused(
 ) -> None:
     path, other = tmp_path / "run.pt", run(digits)
     for write in (
-        lambda: torch.save({"schema": "secure-fd/run/1", "run": Runs()}, path),
+        lambda: torch.save({"schema": saved.SCHEMA, "run": Runs()}, path),
         lambda: path.write_bytes(pickle.dumps(Runs())),
         lambda: torch.save({"schema": "other"}, path),
         lambda: path.write_bytes(b""),
@@ -252,6 +343,8 @@ def test_a_file_that_would_run_something_is_refused(
         ("Ensemble", {"indices": 1}),
         ("dict", [[1]]),
         ("os.system", ["x"]),
+        ("event", torch.zeros(3, dtype=torch.uint8)),
+        ("ReferenceSettings", {"images": "patches"}),
         ("list", 3),
         [1],
     ],
