@@ -6,7 +6,6 @@ ever stale, an interrupted run resumes at the file it left, and every split and 
 
 import hashlib
 import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.files import write_atomically
 
 SHARD = 1000
 """Images a file."""
@@ -87,17 +87,10 @@ def _with_progress(missing: list[int]) -> Iterator[int]:
 
 
 def _write(path: Path, features: NDArray[np.uint8]) -> None:
-    """Write beside and rename: a file is whole, or it is not there."""
+    """A file is whole, or it is not there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as stream:
-            part = Path(stream.name)
-            try:
-                np.savez_compressed(stream, features=features)
-                stream.flush()
-                part.replace(path)
-            finally:
-                part.unlink(missing_ok=True)  # a full disk or Ctrl-C leaves nothing behind
+        write_atomically(path, lambda file: np.savez_compressed(file, features=features))
     except OSError as error:
         raise ConfigurationError(
             "SECURE_FD_CACHE", str(path.parent), f"features cannot be kept there ({error.strerror})"
