@@ -6,7 +6,7 @@ of clients' records, networks or votes.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from secure_fd.extras import extra
 from secure_fd.transcript import RoundReport
@@ -30,6 +30,20 @@ def figures(report: RoundReport) -> Mapping[str, float]:
     }
 
 
+class RoundFigures(Protocol):
+    """A tool that draws numbers of rounds. failures: what `log` raises where the tool fails."""
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """Of the tool, not of its caller."""
+
+    def log(self, index: int, numbers: Mapping[str, float]) -> None:
+        """Take the numbers of a round, by name."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
 class TensorBoard:
     """Writes round figures as event files in a folder; needs the extra `tensorboard`.
 
@@ -41,11 +55,16 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
 
         self._writer: Any = SummaryWriter(str(folder))
+        self.failures: tuple[type[Exception], ...] = (OSError,)
 
     def __call__(self, report: RoundReport) -> None:
         """Add a round; the file has it when this returns."""
-        for name, value in figures(report).items():
-            self._writer.add_scalar(f"round/{name}", value, report.index)
+        self.log(report.index, figures(report))
+
+    def log(self, index: int, numbers: Mapping[str, float]) -> None:
+        """The same for numbers by name."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(f"round/{name}", value, index)
         self._writer.flush()
 
     def close(self) -> None:
@@ -65,7 +84,15 @@ class MLflow:
             import mlflow
 
         self._mlflow: Any = mlflow
+        self.failures: tuple[type[Exception], ...] = (OSError, mlflow.MlflowException)
 
     def __call__(self, report: RoundReport) -> None:
         """Log a round."""
-        self._mlflow.log_metrics(dict(figures(report)), step=report.index)
+        self.log(report.index, figures(report))
+
+    def log(self, index: int, numbers: Mapping[str, float]) -> None:
+        """The same for numbers by name."""
+        self._mlflow.log_metrics(dict(numbers), step=index)
+
+    def close(self) -> None:
+        """Nothing: MLflow ends its run with the process, or where `mlflow.end_run` says so."""

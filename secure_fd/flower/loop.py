@@ -21,6 +21,7 @@ from secure_fd.flower.journal import JournaledSum, digest_of, note_begun, replay
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
 from secure_fd.flower.transcript import Recorder, Transcript
+from secure_fd.methods.base import RecordingHalf
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.server import Outbound, Server
 from secure_fd.state import StateFile
@@ -59,16 +60,18 @@ class Courier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """One round as the server knows it; nothing of any sum is in it but a hash.
+    """One round as the server knows it; nothing of any sum is in it but a hash and `kept`.
 
-    void: whether it gave no sum, and why. survivors: by sum. sums: their SHA-256, by sum. refused:
-    by site, what was wrong with what it sent. silent: sites that did not answer some stage.
-    bytes_up, bytes_down: of all sites, messages and envelopes.
+    void: whether it gave no sum, and why. kept: share of the round's proxies that teach, which all
+    were told; None where the method's server does not know. survivors: by sum. sums: their SHA-256,
+    by sum. refused: by site, what was wrong with what it sent. silent: sites that did not answer
+    some stage. bytes_up, bytes_down: of all sites, messages and envelopes.
     """
 
     index: int
     void: bool
     why: str
+    kept: float | None
     survivors: tuple[tuple[int, ...], ...]
     sums: tuple[str, ...]
     refused: Mapping[int, str]
@@ -96,6 +99,7 @@ class Rounds:
     ) -> None:
         self._transcript = transcript
         self._recorder: Recorder | None = None
+        self._half: RecordingHalf | None = None
         self._agreement, self._courier, self._key = agreement, courier, key
         self._member, self._file = member, file
         self._numbers: dict[int, int] = {}  # by node
@@ -123,7 +127,7 @@ class Rounds:
             self._set_up()
         seed = kept_seed(self._file, self._member)
         sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
-        half = self._agreement.server_half(seed)
+        half = self._half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
         recorder = self._recorder = Recorder(self._transcript, self.party, sums)
         done = replay(self.party, sums, self._file, recorder.step, self._over)
@@ -264,6 +268,7 @@ class Rounds:
             index=index,
             void=party.void,
             why=party.why,
+            kept=self._kept(void=party.void),
             survivors=tuple(result.survivors for result in seen),
             sums=tuple(map(digest_of, seen)),
             refused=dict(party.refused),
@@ -272,6 +277,9 @@ class Rounds:
             bytes_down=self._down,
             clock=self._clock,
         )
+
+    def _kept(self, *, void: bool) -> float | None:
+        return 0.0 if void or self._half is None else self._half.report().kept
 
     def _open_party(self) -> Server:
         if self.party is None:

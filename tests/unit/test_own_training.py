@@ -161,6 +161,7 @@ def test_rounds_go_to_what_asks_for_them(
     logged: list[tuple[dict[str, float], int]] = []
     fake: Any = ModuleType("mlflow")
     fake.log_metrics = lambda numbers, step: logged.append((numbers, step))
+    fake.MlflowException = RuntimeError
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     heard: list[RoundReport] = []
     made = simulate(digits, recipe=recipe(None), on_round=heard.append)
