@@ -117,8 +117,11 @@ class Link:
 
 
 @contextmanager
-def linked(address: str, authority: Path) -> Iterator[Link]:
+def linked(address: str, authority: Path, done: Callable[[], bool]) -> Iterator[Link]:
     """Connect, and leave at the end. httpx.HTTPError where the SuperLink cannot be reached.
+
+    done: whether the run is over. Then the node does not sign off, as Flower gives out no answer of
+    one that has, and the last may not have been fetched. It is no longer listed soon after.
 
     Flower knows a node by a key that is drawn for each connection; who the site is, it proves to
     the server's party by its identity. authority: a file of PEM.
@@ -142,9 +145,14 @@ def linked(address: str, authority: Path) -> Iterator[Link]:
             yield link
         finally:
             stop.set()
-            with suppress(httpx.HTTPError):
-                client.DeactivateNode(DeactivateNodeRequest(node_id=link.node.node_id))
-                client.UnregisterNode(UnregisterNodeFleetRequest(node_id=link.node.node_id))
+            if not done():
+                _sign_off(client, link.node.node_id)
+
+
+def _sign_off(client: Any, node: int) -> None:  # noqa: ANN401 - Flower's own
+    with suppress(httpx.HTTPError):
+        client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+        client.UnregisterNode(UnregisterNodeFleetRequest(node_id=node))
 
 
 def attend(
@@ -161,7 +169,7 @@ def attend(
     app, last = app_for(answer), time.monotonic()
     while not done():
         try:
-            with linked(address, authority) as link:
+            with linked(address, authority, done) as link:
                 log.info("connected", extra={"node": link.node.node_id})
                 while not done():
                     _answer_next(link, app, done)
