@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
 from secure_fd.secagg.client import Client as SumMember
 from secure_fd.state import StateFile
+from secure_fd.training import TrainingMode
 
 log = logging.getLogger(__name__)
 _REFUSALS = (PeerError, LocalError, BudgetError)
@@ -81,6 +83,7 @@ class Site:
         self._process = os.urandom(PROCESS_BYTES)
         self._at = -1
         self._train, self._begun, self.done = Alone(), False, False
+        self._training: AbstractContextManager[None] = nullcontext()
 
     def answer(self, data: bytes) -> bytes:
         """Carry out one push. PeerError for bytes that are none; nothing is done then."""
@@ -153,6 +156,7 @@ class Site:
         """The client and its half, once the set-up has agreed on a seed."""
         seed = kept_seed(self._file, self._member)
         self._half = self.agreement.half(self.number, self._data, seed)
+        self._training = TrainingMode([self._model])
         self._client = self.agreement.client(self.number, self._half, self._sums, self._file)
         return self._client
 
@@ -184,13 +188,14 @@ class Site:
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Let the client go on, and run the training that is due."""
         client = self._party()
-        sent.extend(step())
-        trained = client.work is not None
-        while client.work is not None:
-            begun = time.monotonic()
-            self._train([client.work])
-            self.progress.training += time.monotonic() - begun
-            sent.extend(client.resume())
+        with self._training:  # a method may have left its network as one that is asked
+            sent.extend(step())
+            trained = client.work is not None
+            while client.work is not None:
+                begun = time.monotonic()
+                self._train([client.work])
+                self.progress.training += time.monotonic() - begun
+                sent.extend(client.resume())
         if trained:
             self._save()
 

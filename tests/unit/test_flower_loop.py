@@ -2,23 +2,29 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from secure_fd.cohort import Alone
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.health import STATUS, Doing, Health
-from secure_fd.flower.loop import Arrived
+from secure_fd.flower.loop import Arrived, Rounds
 from secure_fd.flower.roster import Terms
-from secure_fd.flower.site import CHALLENGE_BYTES
+from secure_fd.flower.site import CHALLENGE_BYTES, Site
+from secure_fd.methods.dafkd import DaFKDServer
+from secure_fd.models import flatten
 from secure_fd.recipes import Sizes
 from secure_fd.state import StateFile
+from secure_fd.training import Steps, Trainer
+from secure_fd.transcript import Float32Array
 from tests.flower_federation import Courier, World
 
 ROUNDS = 2
@@ -134,6 +140,57 @@ def test_a_new_process_of_the_server_goes_on_after_the_last_round(world: World) 
     assert second.void
     assert set(third.survivors) == {EVERYONE}
     assert not {*first.sums} & {*third.sums}
+
+
+class Watched(Alone):
+    """Notes whether a site's own network is in training mode where steps of it are due."""
+
+    modes: ClassVar[list[bool]] = []
+
+    def __call__(self, jobs: Sequence[Steps]) -> None:
+        self.modes.extend(j.trainer.model.training for j in jobs if isinstance(j.trainer, Trainer))
+        super().__call__(jobs)
+
+
+def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds of DaFKD, three sums each; the twin is the site that the end never reaches."""
+    monkeypatch.setattr("secure_fd.flower.site.Alone", Watched)
+    monkeypatch.setattr(Watched, "modes", [])
+    method = "tests.small_dafkd:SmallDaFKD"
+    terms = Terms(method, image_set="digits", rounds=ROUNDS, deadline=0.3)
+    world = World(data, tmp_path, terms)
+    rounds = world.serve(LosingTheEnd(world, lost=1000))
+    played = list(rounds.run(ROUNDS))
+    assert [one.survivors for one in played] == [(EVERYONE,) * 3] * ROUNDS
+    assert not any(one.void or one.refused or one.silent for one in played)
+    assert len({digest for one in played for digest in one.sums}) == 3 * ROUNDS
+    # Discriminators ask the networks between the rounds' steps: dropout is back in the second.
+    assert Watched.modes == [True] * (ROUNDS * len(EVERYONE))
+    last = _network_at(rounds)
+    same = [np.array_equal(_network_of(site), last) for site in world.sites.values()]
+    assert same == [True, True, False, True]
+    assert np.array_equal(_network_at(_back(world)), last)  # all of it comes from the sums
+
+
+def _back(world: World) -> Rounds:
+    """A new process of the server, which is where the last one stood."""
+    rounds = world.serve(Courier(world))
+    assert rounds.open() == ROUNDS
+    return rounds
+
+
+def _network_at(rounds: Rounds) -> Float32Array:
+    assert rounds.party is not None
+    assert isinstance(rounds.party.half, DaFKDServer)
+    parameters = rounds.party.half.report().parameters
+    assert parameters is not None
+    return parameters
+
+
+def _network_of(site: Site) -> Float32Array:
+    return np.asarray(flatten(site.half.learner.model).cpu().numpy())
 
 
 def test_a_site_that_lost_its_state_takes_part_no_more(world: World) -> None:
