@@ -53,7 +53,7 @@ _UNITS = ("label", "record", "client")
 _MOST_DELTA = 1e-5
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
-_QUICK_TAUGHT = 200
+_QUICK_TAUGHT = 100
 
 
 @dataclass(frozen=True, slots=True)
