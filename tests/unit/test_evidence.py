@@ -343,7 +343,7 @@ def test_the_committed_results_have_every_cell_that_a_script_asks_for(module: st
     equal terms elsewhere than on MNIST, strong, seed 20, and for the accuracy of vote encodings
     between two and six bits.
 
-    docs/results.md says all; docs/attacks.md says which scenes were run under other seeds.
+    docs/results.md says all.
     """
     study = load(module)
     found = {r.cell for r in read_results(study, COMMITTED / f"{study.name}.json").cells}
@@ -368,8 +368,6 @@ def test_the_committed_results_have_every_cell_that_a_script_asks_for(module: st
     if study.name == "private_rivals":
         begun = ("pooled", "gd", "sgd", "afl")
         missing = [c for c in missing if (c.image_set, c.seed) == ("mnist", 20) and c.row in begun]
-    if study.name == "attack_suite":
-        missing = [c for c in missing if c.seed != 10 or c.scene not in ("selector", "extraction")]
     assert [cell.label for cell in missing] == []
 
 
