@@ -7,10 +7,7 @@ import pytest
 from secure_fd import (
     FedAvg,
     Federation,
-    federate,
     kept_ledgers,
-    load,
-    parse_split,
     saved,
 )
 from secure_fd.data.federated import FederatedData
@@ -30,20 +27,15 @@ from tests.saved_federation import (
 )
 
 
-@pytest.fixture(scope="module")
-def digits() -> FederatedData:
-    return federate(load("digits"), parse_split("weak"), CLIENTS, seed=0)
-
-
 def test_a_ledger_in_memory_travels(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weak_digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def loaded() -> list[BudgetLedger]:
-        going = pooled(digits, ledgers=simulated_ledgers(CLIENTS, EPSILON, DELTA))
+        going = pooled(weak_digits, ledgers=simulated_ledgers(CLIENTS, EPSILON, DELTA))
         saved.go_on(going, state)
         return kept_ledgers.ledgers_of(going)
 
-    begun = pooled(digits, ledgers=simulated_ledgers(CLIENTS, EPSILON, DELTA))
+    begun = pooled(weak_digits, ledgers=simulated_ledgers(CLIENTS, EPSILON, DELTA))
     begun.fit(1)
     state = written(begun, tmp_path / "run.pt")
     [spent] = {ledger.spent for ledger in kept_ledgers.ledgers_of(begun)}
@@ -77,12 +69,12 @@ def close(ledgers: Ledgers) -> None:
 
 @pytest.mark.parametrize("method", [None, METHODS[0]], ids=["pooled", "dp-sgd"])
 def test_ledgers_on_disk_are_opened_again_and_pay_once(
-    digits: FederatedData, tmp_path: Path, method: FedAvg | None
+    weak_digits: FederatedData, tmp_path: Path, method: FedAvg | None
 ) -> None:
     def made(ledgers: Ledgers) -> Federation:
         if method is None:
-            return pooled(digits, ledgers=ledgers)
-        return dp_sgd(digits, method, ledgers)
+            return pooled(weak_digits, ledgers=ledgers)
+        return dp_sgd(weak_digits, method, ledgers)
 
     ledgers = on_disk(tmp_path / "ledgers", opened=False)
     begun = made(ledgers)
@@ -104,22 +96,22 @@ def test_ledgers_on_disk_are_opened_again_and_pay_once(
 
 
 def test_a_round_that_somebody_went_on_with_is_not_released_again(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weak_digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger's total would let it pass: only that it has moved on tells."""
     ledgers = on_disk(tmp_path / "ledgers", opened=False, epsilon=100.0)
-    begun = pooled(digits, ledgers=ledgers)
+    begun = pooled(weak_digits, ledgers=ledgers)
     begun.fit(1)
     state = written(begun, tmp_path / "run.pt")
     begun.fit(1)
     close(ledgers)
     again = on_disk(tmp_path / "ledgers", opened=True)
     with pytest.raises(ConfigurationError, match="used since") as refused:
-        saved.go_on(pooled(digits, ledgers=again), state)
+        saved.go_on(pooled(weak_digits, ledgers=again), state)
     assert refused.value.field == "ledgers"
     assert {len(ledger.bookings) for ledger in again.values()} == {2}
     monkeypatch.setattr(kept_ledgers, "_check_same", lambda *_: None)  # the twin does not look
-    twin = pooled(digits, ledgers=again)
+    twin = pooled(weak_digits, ledgers=again)
     saved.go_on(twin, state)
     twin.fit(1)
     assert {len(ledger.bookings) for ledger in again.values()} == {3}
@@ -128,19 +120,19 @@ def test_a_round_that_somebody_went_on_with_is_not_released_again(
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["after-save", "after-load"])
 def test_steps_that_were_paid_for_at_once_are_not_taken_again(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, loaded: bool
+    weak_digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, loaded: bool
 ) -> None:
     """DP-SGD books all steps before the first, so that a second round shows by its mark alone."""
 
     def refused(folder: Path) -> bool:
         ledgers = on_disk(folder, opened=False)
-        run = dp_sgd(digits, METHODS[0], ledgers)
+        run = dp_sgd(weak_digits, METHODS[0], ledgers)
         run.fit(1)
         state = written(run, tmp_path / "run.pt")
         if loaded:
             close(ledgers)
             ledgers = on_disk(folder, opened=True)
-            run = dp_sgd(digits, METHODS[0], ledgers)
+            run = dp_sgd(weak_digits, METHODS[0], ledgers)
             saved.go_on(run, state)
         before = [ledger.spent for ledger in ledgers.values()]
         run.fit(1)  # the second round, once
@@ -148,7 +140,7 @@ def test_steps_that_were_paid_for_at_once_are_not_taken_again(
         again = on_disk(folder, opened=True)
         assert [ledger.spent for ledger in again.values()] == before
         try:
-            saved.go_on(dp_sgd(digits, METHODS[0], again), state)
+            saved.go_on(dp_sgd(weak_digits, METHODS[0], again), state)
         except ConfigurationError as error:
             assert "used since" in str(error)
             return True
@@ -162,10 +154,10 @@ def test_steps_that_were_paid_for_at_once_are_not_taken_again(
 
 
 def test_a_run_that_is_saved_after_each_round_goes_on_from_the_newest_file(
-    digits: FederatedData, tmp_path: Path
+    weak_digits: FederatedData, tmp_path: Path
 ) -> None:
     ledgers = on_disk(tmp_path / "ledgers", opened=False)
-    run = dp_sgd(digits, METHODS[0], ledgers)
+    run = dp_sgd(weak_digits, METHODS[0], ledgers)
     states = []
     for _ in range(2):
         run.fit(1)
@@ -173,8 +165,8 @@ def test_a_run_that_is_saved_after_each_round_goes_on_from_the_newest_file(
     close(ledgers)
     again = on_disk(tmp_path / "ledgers", opened=True)
     with pytest.raises(ConfigurationError, match="used since"):
-        saved.go_on(dp_sgd(digits, METHODS[0], again), states[0])
-    going = dp_sgd(digits, METHODS[0], again)
+        saved.go_on(dp_sgd(weak_digits, METHODS[0], again), states[0])
+    going = dp_sgd(weak_digits, METHODS[0], again)
     saved.go_on(going, states[1])
     assert going.guarantee() == run.guarantee()
     with pytest.raises(BudgetError):
@@ -182,9 +174,9 @@ def test_a_run_that_is_saved_after_each_round_goes_on_from_the_newest_file(
     close(again)
 
 
-def test_other_ledgers_are_refused(digits: FederatedData, tmp_path: Path) -> None:
+def test_other_ledgers_are_refused(weak_digits: FederatedData, tmp_path: Path) -> None:
     ledgers = on_disk(tmp_path / "ledgers", opened=False)
-    begun = pooled(digits, ledgers=ledgers)
+    begun = pooled(weak_digits, ledgers=ledgers)
     begun.fit(1)
     state = written(begun, tmp_path / "run.pt")
     used = simulated_ledgers(CLIENTS, EPSILON, DELTA)
@@ -196,11 +188,11 @@ def test_other_ledgers_are_refused(digits: FederatedData, tmp_path: Path) -> Non
     ]
     for other in others:
         with pytest.raises(ConfigurationError) as refused:
-            saved.go_on(pooled(digits, ledgers=other), state)
+            saved.go_on(pooled(weak_digits, ledgers=other), state)
         assert refused.value.field == "ledgers"
-    simulated = pooled(digits, ledgers=used)
+    simulated = pooled(weak_digits, ledgers=used)
     simulated.fit(1)
     with pytest.raises(ConfigurationError, match="empty one"):
-        saved.go_on(pooled(digits, ledgers=used), written(simulated, tmp_path / "run.pt"))
+        saved.go_on(pooled(weak_digits, ledgers=used), written(simulated, tmp_path / "run.pt"))
     for each in (ledgers, others[2], others[3]):
         close(each or {})

@@ -18,11 +18,8 @@ from secure_fd import (
     RecordUnit,
     SelectiveFD,
     Simulation,
-    federate,
     kept,
     kept_ledgers,
-    load,
-    parse_split,
     saved,
     simulate,
 )
@@ -59,19 +56,14 @@ from tests.saved_federation import (
 )
 
 
-@pytest.fixture(scope="module")
-def digits() -> FederatedData:
-    return federate(load("digits"), parse_split("weak"), CLIENTS, seed=0)
-
-
 @pytest.mark.parametrize("make", [noisy_pooled, noisy_local, noisy_record, noisy_client])
 def test_with_the_same_noise_a_run_goes_on_bit_for_bit(
-    digits: FederatedData, tmp_path: Path, make: Make
+    weak_digits: FederatedData, tmp_path: Path, make: Make
 ) -> None:
-    whole = make(digits, SeededRandom(7))
+    whole = make(weak_digits, SeededRandom(7))
     reports = whole.fit(2)
     random = SeededRandom(7)
-    begun, going = make(digits, random), make(digits, random)
+    begun, going = make(weak_digits, random), make(weak_digits, random)
     begun.fit(1)
     saved.go_on(going, written(begun, tmp_path / "run.pt"))
     same(going, begun)
@@ -87,10 +79,10 @@ def budgets(run: Federation) -> Iterator[PrivateBudget]:
 
 @pytest.mark.parametrize("method", METHODS, ids=["fedavg", "dafkd"])
 def test_dp_sgd_goes_on_with_the_same_noise_and_pays_once(
-    digits: FederatedData, tmp_path: Path, method: FedAvg | DaFKD
+    weak_digits: FederatedData, tmp_path: Path, method: FedAvg | DaFKD
 ) -> None:
     begun, going = (
-        dp_sgd(digits, method, simulated_ledgers(CLIENTS, EPSILON, DELTA)) for _ in range(2)
+        dp_sgd(weak_digits, method, simulated_ledgers(CLIENTS, EPSILON, DELTA)) for _ in range(2)
     )
     begun.fit(1)
     saved.go_on(going, written(begun, tmp_path / "run.pt"))
@@ -109,7 +101,7 @@ def test_dp_sgd_goes_on_with_the_same_noise_and_pays_once(
 
 
 def test_dp_sgd_of_a_saved_run_is_that_of_one_that_went_on(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weak_digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Networks bit for bit, where both draw the same noise: the step's number decides it."""
 
@@ -127,7 +119,7 @@ def test_dp_sgd_of_a_saved_run_is_that_of_one_that_went_on(
 
     monkeypatch.setattr(kept, "KEPT", {**kept.KEPT, "ByStep": ()})
     monkeypatch.setattr(ByStep, "__module__", "secure_fd.test")
-    runs = [dp_sgd(digits, METHODS[1]) for _ in range(3)]
+    runs = [dp_sgd(weak_digits, METHODS[1]) for _ in range(3)]
     for run in runs:
         for budget in budgets(run):
             budget.chance = ByStep(budget)  # type: ignore[assignment]
@@ -141,10 +133,10 @@ def test_dp_sgd_of_a_saved_run_is_that_of_one_that_went_on(
         same(begun, whole)
 
 
-def test_the_pooled_heads_of_simulate_are_saved(digits: FederatedData, tmp_path: Path) -> None:
+def test_the_pooled_heads_of_simulate_are_saved(weak_digits: FederatedData, tmp_path: Path) -> None:
     def made() -> Simulation:
         recipe = Recipe(2, STEPS)
-        return simulate(digits, unit="record", epsilon=4, secure="masks", recipe=recipe)
+        return simulate(weak_digits, unit="record", epsilon=4, secure="masks", recipe=recipe)
 
     begun, going = made(), made()
     begun.fit(1)
@@ -165,7 +157,7 @@ def test_the_pooled_heads_of_simulate_are_saved(digits: FederatedData, tmp_path:
     [(noisy_pooled, "PooledGuard", "_sums", 2), (noisy_client, "ClientGuard", "_rounds", 3)],
 )
 def test_no_more_is_released_than_was_planned(
-    digits: FederatedData,
+    weak_digits: FederatedData,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make: Make,
@@ -174,7 +166,7 @@ def test_no_more_is_released_than_was_planned(
     most: int,
 ) -> None:
     def counted() -> int:
-        begun, going = make(digits, SeededRandom(1)), make(digits, SeededRandom(2))
+        begun, going = make(weak_digits, SeededRandom(1)), make(weak_digits, SeededRandom(2))
         begun.fit(1)
         saved.go_on(going, written(begun, tmp_path / "run.pt"))
         going.fit(1)
@@ -187,12 +179,12 @@ def test_no_more_is_released_than_was_planned(
     assert counted() == 1  # the twin counts anew, and so would release one more
 
 
-def test_a_share_of_noise_does_not_travel(digits: FederatedData, tmp_path: Path) -> None:
+def test_a_share_of_noise_does_not_travel(weak_digits: FederatedData, tmp_path: Path) -> None:
     """A client's own vector, without the noise of the others, is nearly its records."""
 
     def held(*, local: bool) -> list[bool]:
         ledgers = simulated_ledgers(CLIENTS, EPSILON, DELTA)
-        run = pooled(digits, local=local, ledgers=ledgers)
+        run = pooled(weak_digits, local=local, ledgers=ledgers)
         run.fit(1)
         written(run, tmp_path / "run.pt")
         file = (tmp_path / "run.pt").read_bytes()
@@ -210,7 +202,7 @@ def test_a_share_of_noise_does_not_travel(digits: FederatedData, tmp_path: Path)
 
 
 def test_no_key_of_noise_is_in_the_file(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weak_digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[bytes] = []
     draw = samplers.draw
@@ -220,7 +212,7 @@ def test_no_key_of_noise_is_in_the_file(
         return drawn[-1]
 
     monkeypatch.setattr(samplers, "draw", noted)
-    begun = dp_sgd(digits, METHODS[0])
+    begun = dp_sgd(weak_digits, METHODS[0])
     begun.fit(1)
     written(begun, tmp_path / "run.pt")
     keys = [value for value in drawn if len(value) == 32]
@@ -229,12 +221,12 @@ def test_no_key_of_noise_is_in_the_file(
 
 
 def test_what_voids_a_claim_stays(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    weak_digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A seed made the first round's noise: the operating system's for the second saves nothing."""
 
     def claimed() -> float:
-        begun, going = pooled(digits, random=SeededRandom(1)), pooled(digits)
+        begun, going = pooled(weak_digits, random=SeededRandom(1)), pooled(weak_digits)
         begun.fit(1)
         saved.go_on(going, written(begun, tmp_path / "run.pt"))
         claim = going.guarantee()
@@ -248,11 +240,11 @@ def test_what_voids_a_claim_stays(
 
 @pytest.mark.parametrize("unit", [LabelUnit, RecordUnit])
 def test_another_epsilon_is_another_run(
-    digits: FederatedData, tmp_path: Path, unit: Callable[[float, float], Any]
+    weak_digits: FederatedData, tmp_path: Path, unit: Callable[[float, float], Any]
 ) -> None:
     def made(epsilon: float) -> Federation:
         method = SelectiveFD("hard", server_threshold=1.0, votes="counted")
-        return federation(digits, method, protection=unit(epsilon, DELTA))
+        return federation(weak_digits, method, protection=unit(epsilon, DELTA))
 
     begun = made(2.0)
     begun.fit(1)
@@ -293,20 +285,20 @@ def unnamed(part: object) -> set[str]:
     return held ^ ((set(known) - computed) | set(settled))
 
 
-def test_every_field_of_every_part_is_named(digits: FederatedData) -> None:
+def test_every_field_of_every_part_is_named(weak_digits: FederatedData) -> None:
     paid = simulated_ledgers(CLIENTS, EPSILON, DELTA)
     label = LabelUnit(EPSILON, DELTA)
     counted = SelectiveFD("hard", server_threshold=1.0, votes="counted")
-    central = FedED("soft", digits.proxies.pixels, fresh_networks(digits, 1)[0])
+    central = FedED("soft", weak_digits.proxies.pixels, fresh_networks(weak_digits, 1)[0])
     runs = [
         *(
-            make(digits, SeededRandom(1))
+            make(weak_digits, SeededRandom(1))
             for make in (noisy_pooled, noisy_local, noisy_record, noisy_client)
         ),
-        *(dp_sgd(digits, METHODS[1]), dp_sgd(digits, METHODS[0], paid)),
-        federation(digits, counted, protection=label),
-        *(federation(digits, made) for made in (central, FedProto(), FKD(), Independent())),
-        federation(digits, AFL(features=FEATURES)),
+        *(dp_sgd(weak_digits, METHODS[1]), dp_sgd(weak_digits, METHODS[0], paid)),
+        federation(weak_digits, counted, protection=label),
+        *(federation(weak_digits, made) for made in (central, FedProto(), FKD(), Independent())),
+        federation(weak_digits, AFL(features=FEATURES)),
     ]
     found: dict[str, object] = {}
     for run in runs:

@@ -22,10 +22,7 @@ from secure_fd import (
     Schedule,
     SelectiveFD,
     Simulation,
-    federate,
     kept,
-    load,
-    parse_split,
     participants_of,
     saved,
     simulate,
@@ -47,13 +44,8 @@ STEPS = Schedule(warmup_steps=4, local_steps=1, proxy_steps=3, proxies_per_round
 RECIPE = Recipe(4, STEPS)
 
 
-@pytest.fixture(scope="module")
-def digits() -> FederatedData:
-    return federate(load("digits"), parse_split("weak"), 3, seed=0)
-
-
-def run(digits: FederatedData, **options: Any) -> Simulation:  # noqa: ANN401 - of `simulate`
-    return simulate(digits, **{"recipe": RECIPE, **options})
+def run(weak_digits: FederatedData, **options: Any) -> Simulation:  # noqa: ANN401 - of `simulate`
+    return simulate(weak_digits, **{"recipe": RECIPE, **options})
 
 
 def same(one: Simulation, other: Simulation, *, size: bool = True) -> None:
@@ -103,14 +95,14 @@ SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batc
     ],
 )
 def test_a_run_goes_on_as_if_it_had_not_ended(
-    digits: FederatedData, tmp_path: Path, options: dict[str, Any]
+    weak_digits: FederatedData, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    whole = run(digits, **options)
+    whole = run(weak_digits, **options)
     reports = whole.fit(4)
-    begun = run(digits, **options)
+    begun = run(weak_digits, **options)
     begun.fit(2)
     begun.save(tmp_path / "run.pt")
-    going = run(digits, **options)
+    going = run(weak_digits, **options)
     going.load(tmp_path / "run.pt")
     same(going, begun)
     plain = "secure" not in options  # a new set-up of masks has other shares to send
@@ -134,7 +126,7 @@ def sized(report: RoundReport, keep: bool) -> RoundReport:
     ],
 )
 def test_a_part_that_is_forgotten_shows(
-    digits: FederatedData,
+    weak_digits: FederatedData,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     method: str,
@@ -146,10 +138,10 @@ def test_a_part_that_is_forgotten_shows(
     options: dict[str, Any] = {"method": own, "recipe": MOMENTUM}
     rest = tuple(name for name in kept.KEPT[part] if name != forgotten)
     assert len(rest) == len(kept.KEPT[part]) - 1
-    whole = run(digits, **options)
+    whole = run(weak_digits, **options)
     whole.fit(3)
     monkeypatch.setattr(kept, "KEPT", {**kept.KEPT, part: rest})
-    begun, going = run(digits, **options), run(digits, **options)
+    begun, going = run(weak_digits, **options), run(weak_digits, **options)
     begun.fit(2)
     begun.save(tmp_path / "run.pt")
     going.load(tmp_path / "run.pt")
@@ -158,13 +150,17 @@ def test_a_part_that_is_forgotten_shows(
         same(going, whole)
 
 
-def test_a_server_with_a_network_of_its_own_goes_on(digits: FederatedData, tmp_path: Path) -> None:
+def test_a_server_with_a_network_of_its_own_goes_on(
+    weak_digits: FederatedData, tmp_path: Path
+) -> None:
     """FedED's rule holds it, so that every run, in any process, has a rule of its own."""
 
     def made() -> Simulation:
-        network = fresh_networks(digits, 9)[0]
-        rule = FedED("soft", digits.proxies.pixels, network, warmup=3, device=torch.device("cpu"))
-        return run(digits, method=rule)
+        network = fresh_networks(weak_digits, 9)[0]
+        rule = FedED(
+            "soft", weak_digits.proxies.pixels, network, warmup=3, device=torch.device("cpu")
+        )
+        return run(weak_digits, method=rule)
 
     whole, begun, going = made(), made(), made()
     whole.fit(3)
@@ -179,11 +175,11 @@ def test_a_server_with_a_network_of_its_own_goes_on(digits: FederatedData, tmp_p
     assert not torch.equal(central[0], central[1])
 
 
-def test_networks_come_back_in_the_order_of_their_memory(digits: FederatedData) -> None:
+def test_networks_come_back_in_the_order_of_their_memory(weak_digits: FederatedData) -> None:
     """Sums of the same numbers in another order round otherwise."""
-    one, other = fresh_networks(digits, 0)[0], fresh_networks(digits, 1)[0]
+    one, other = fresh_networks(weak_digits, 0)[0], fresh_networks(weak_digits, 1)[0]
     first, second = (
-        Learner(model, digits.clients[0].train, STEPS, seed=0, device=torch.device("cpu"))
+        Learner(model, weak_digits.clients[0].train, STEPS, seed=0, device=torch.device("cpu"))
         for model in (one, other)
     )
     for parameter in one.parameters():
@@ -198,9 +194,11 @@ def strides(network: nn.Module) -> list[tuple[int, ...]]:
     return [parameter.stride() for parameter in network.parameters()]
 
 
-def test_answers_that_were_released_keep_their_noise(digits: FederatedData, tmp_path: Path) -> None:
+def test_answers_that_were_released_keep_their_noise(
+    weak_digits: FederatedData, tmp_path: Path
+) -> None:
     options = {"method": "selective-fd", "unit": "label", "epsilon": 2.0, "secure": "masks"}
-    begun, going = run(digits, **options), run(digits, **options)
+    begun, going = run(weak_digits, **options), run(weak_digits, **options)
     begun.fit(2)
     begun.save(tmp_path / "run.pt")
     going.load(tmp_path / "run.pt")
@@ -219,7 +217,7 @@ def _no_noise(_: int) -> bytes:
     raise AssertionError("a pair that was released got new noise")
 
 
-def test_no_key_is_in_the_file(digits: FederatedData, tmp_path: Path) -> None:
+def test_no_key_is_in_the_file(weak_digits: FederatedData, tmp_path: Path) -> None:
     """Everything of 16 bytes or more that was drawn for keys, masks and seeds is looked for."""
     drawn: list[bytes] = []
 
@@ -228,8 +226,8 @@ def test_no_key_is_in_the_file(digits: FederatedData, tmp_path: Path) -> None:
         return drawn[-1]
 
     made = Federation(
-        participants_of(fresh_networks(digits, 0), digits.clients),
-        digits.proxies.pixels,
+        participants_of(fresh_networks(weak_digits, 0), weak_digits.clients),
+        weak_digits.proxies.pixels,
         SelectiveFD("hard"),
         aggregation=MaskedSum(3, random=noted, public_seed=0),
         schedule=STEPS,
@@ -274,12 +272,12 @@ def test_a_write_that_fails_leaves_no_network_behind(
     ],
 )
 def test_a_run_of_another_form_is_refused_by_name(
-    digits: FederatedData, tmp_path: Path, options: dict[str, Any], field: str
+    weak_digits: FederatedData, tmp_path: Path, options: dict[str, Any], field: str
 ) -> None:
-    made = run(digits)
+    made = run(weak_digits)
     made.fit(1)
     made.save(tmp_path / "run.pt")
-    other = run(digits, **options)
+    other = run(weak_digits, **options)
     with pytest.raises(ConfigurationError) as refused:
         other.load(tmp_path / "run.pt")
     assert refused.value.field == field
@@ -288,13 +286,13 @@ def test_a_run_of_another_form_is_refused_by_name(
 
 
 def test_what_has_no_form_in_a_file_is_refused_and_its_networks_are_kept(
-    digits: FederatedData, tmp_path: Path
+    weak_digits: FederatedData, tmp_path: Path
 ) -> None:
-    fresh = run(digits)
+    fresh = run(weak_digits)
     with pytest.raises(ConfigurationError, match="before it begins"):
         fresh.save(tmp_path / "run.pt")
-    central = Central("soft", digits.proxies.pixels, fresh_networks(digits, 1)[0])
-    own, other = run(digits, method=central), run(digits)
+    central = Central("soft", weak_digits.proxies.pixels, fresh_networks(weak_digits, 1)[0])
+    own, other = run(weak_digits, method=central), run(weak_digits)
     own.fit(1)
     with pytest.raises(ConfigurationError, match="save_networks"):
         own.save(tmp_path / "run.pt")
@@ -317,9 +315,9 @@ class Runs:
 
 
 def test_a_file_that_would_run_something_is_refused(
-    digits: FederatedData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    weak_digits: FederatedData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, other = tmp_path / "run.pt", run(digits)
+    path, other = tmp_path / "run.pt", run(weak_digits)
     for write in (
         lambda: torch.save({"schema": saved.SCHEMA, "run": Runs()}, path),
         lambda: path.write_bytes(pickle.dumps(Runs())),
