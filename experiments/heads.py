@@ -62,6 +62,7 @@ ROWS: Mapping[str, Row] = {
     "heads-2": Row("Pooled head, 1 residual round", sums=2),
     "heads-3": Row("Pooled head, 2 residual rounds", sums=3),
     "heads-4": Row("Pooled head, 3 residual rounds", sums=4),
+    "heads-8": Row("Pooled head, 7 residual rounds", sums=8),
     "afl": Row("AFL: Gram matrices, one sum", "afl", sums=1),
     "networks": Row("Networks, hard labels of the head", learns=True),
     "networks-sharpened": Row("Networks, sharpened labels", learns=True, variant=SHARPENED),
