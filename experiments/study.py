@@ -40,6 +40,8 @@ from secure_fd.options import expanded, flag
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from experiments.workers import Tasks
+
 SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/1"
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
@@ -362,8 +364,9 @@ class Job:
 def missing(study: Study, cells: Iterable[Any], store: Store) -> Mapping[Hashable, list[Any]]:
     """The cells that the store lacks, by what they share; the costliest group comes first."""
     groups: dict[Hashable, list[Any]] = {}
+    holds = store.folder.exists()  # where not, no key is needed yet, which takes seconds
     for cell in cells:
-        if store.find(cell) is None:
+        if not holds or store.find(cell) is None:
             groups.setdefault(study.group(cell), []).append(cell)
     return dict(sorted(groups.items(), key=lambda item: -sum(map(study.cost, item[1]))))
 
@@ -385,46 +388,51 @@ def run_missing(
     claim()
     if not groups:
         return
-    keys = {tuple(study.roots(cell)): study.key(cell) for cell in cells}
-    job = Job(study.module, store.folder, keys, definitions.files_hash(), data_dir)
+    waiting = [cell for members in groups.values() for cell in members]
+    expected = len(groups)
     if study.needs is not None:
-        _run_apart(study, [cell for group in groups.values() for cell in group], job, workers)
-        return
+        expected = len(waiting) + len({part for cell in waiting for part in study.needs(cell)})
     from experiments.workers import working  # multiprocessing is slow to import
 
-    with working(workers, len(groups)) as tasks:
-        for members in groups.values():
-            first = members[0].label
-            label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
-            total = _preparation(study, members) + sum(map(study.cost, members))
-            tasks.submit(_nothing, label, total, run_group, job, members)
+    with working(workers, expected) as tasks:  # workers start while the keys are made
+        keys = {tuple(study.roots(cell)): study.key(cell) for cell in cells}
+        job = Job(study.module, store.folder, keys, definitions.files_hash(), data_dir)
+        if study.needs is None:
+            _submit_groups(study, groups, job, tasks)
+        else:
+            _submit_apart(study, waiting, job, tasks)
         tasks.drain()
 
 
-def _run_apart(study: Study, cells: Sequence[Any], job: Job, workers: int | None) -> None:
+def _submit_groups(
+    study: Study, groups: Mapping[Hashable, list[Any]], job: Job, tasks: "Tasks"
+) -> None:
+    for members in groups.values():
+        first = members[0].label
+        label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
+        total = _preparation(study, members) + sum(map(study.cost, members))
+        tasks.submit(_nothing, label, total, run_group, job, members)
+
+
+def _submit_apart(study: Study, cells: Sequence[Any], job: Job, tasks: "Tasks") -> None:
     """Prepare each part once, and measure a cell when its parts are made, the costliest first."""
     waiting = sorted(cells, key=study.cost, reverse=True)
     parts = {cell: tuple(study.needs(cell)) if study.needs else () for cell in cells}
-    needed = dict.fromkeys(part for cell in cells for part in parts[cell])
     made: dict[Hashable, Any] = {}
-    from experiments.workers import working  # as above
 
-    with working(workers, len(needed) + len(cells)) as tasks:
+    def start() -> None:
+        for cell in [cell for cell in waiting if made.keys() >= set(parts[cell])]:
+            waiting.remove(cell)
+            shared = {part: made[part] for part in parts[cell]}
+            tasks.submit(_nothing, cell.label, 100, run_one, job, cell, shared)
 
-        def start() -> None:
-            for cell in [cell for cell in waiting if made.keys() >= set(parts[cell])]:
-                waiting.remove(cell)
-                shared = {part: made[part] for part in parts[cell]}
-                tasks.submit(_nothing, cell.label, 100, run_one, job, cell, shared)
-
-        def ready(part: Hashable, result: Any) -> None:
-            made[part] = result
-            start()
-
-        for part in needed:
-            tasks.submit(partial(ready, part), str(part), 100, prepare_part, job, part)
+    def ready(part: Hashable, result: Any) -> None:
+        made[part] = result
         start()
-        tasks.drain()
+
+    for part in dict.fromkeys(part for cell in cells for part in parts[cell]):
+        tasks.submit(partial(ready, part), str(part), 100, prepare_part, job, part)
+    start()
 
 
 def _check_data(study: Study, groups: Mapping[Hashable, list[Any]], data_dir: Path | None) -> None:

@@ -62,6 +62,9 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
         ProcessPoolExecutor(count, context, _start_worker, (events,)) as pool,
     ):
         try:
+            with undisturbed():
+                for _ in range(min(count, expected)):
+                    pool.submit(_start_early)  # what a worker imports takes seconds
             yield Tasks(pool)
         except BaseException:
             _stop(pool)
@@ -121,6 +124,10 @@ def _start_worker(events: Any) -> None:
     # Tasks run side by side: more threads a worker would only wait for each other.
     torch.set_num_threads(1)
     threadpool_limits(1)
+
+
+def _start_early() -> None:
+    """Nothing to do: a pool starts a worker for each task that finds none idle."""
 
 
 def _watch_parent() -> None:
