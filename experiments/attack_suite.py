@@ -183,6 +183,7 @@ def _report(results: Results, folder: Path) -> None:
 
 _COSTS = {
     "figure8": 900,
+    "figure8-published": 9000,
     "membership": 350,
     "extraction": 250,
     "federation": 250,

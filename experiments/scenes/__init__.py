@@ -80,6 +80,7 @@ SCENES: Mapping[str, str] = {
 }
 """Name -> module:scene."""
 ASKED_FOR: Mapping[str, str] = {
+    "figure8-published": "experiments.scenes.figure8:AT_PUBLISHED_SIZES",
     "pooled": "experiments.scenes.pooled:SCENE",
     "told-apart": "experiments.scenes.told_apart:SCENE",
     "poisoning": "experiments.scenes.poisoning:SCENE",
