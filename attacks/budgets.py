@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from attacks.base import AttackResult, FloatArray, Labelled, Scores, substream
+from attacks.fit import label_function
 from attacks.membership import (
     Game,
     IndirectMembership,
@@ -37,7 +38,15 @@ from attacks.membership import (
 )
 from attacks.scoring import score_scores
 from attacks.tracing import Tracing
-from attacks.view import OUTSIDER, Capability, Oracle, Public, View, server_view
+from attacks.view import (
+    OUTSIDER,
+    Capability,
+    LabelOracle,
+    Oracle,
+    Public,
+    View,
+    server_view,
+)
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureFDError
 from secure_fd.federation import Federation
@@ -210,15 +219,39 @@ class LeakageGame:
 
         Raises MissingCapabilityError where the factory's view shows nothing that tells of members.
         """
-        game, pool = self.game, self.game.pool
-        views = [self._seen(factory, run) for run in game.runs]
-        attacks = strongest(views[0], pool)
+        views = [self._seen(factory, run) for run in self.game.runs]
+        return self.attacked([(made, views) for made in strongest(views[0], self.game.pool)])
+
+    def attacked(self, made: Sequence[tuple[ShadowAttack, Sequence[View]]]) -> AttackResult:
+        """The same of attacks, of one kind and about a client each, on their views of every run."""
+        game, first = self.game, made[0][0]
         scores, queries = np.zeros(game.inside.shape), 0
-        for attack in attacks:
+        for attack, views in made:
             estimate = play_all(attack, views, game, substream(self.seed, attack.name))
-            scores[:, pool.of(attack.client)] = estimate.values
+            scores[:, game.pool.of(attack.client)] = estimate.values
             queries += estimate.queries
-        return score_scores(attacks[0], Scores(scores, queries=queries), game.inside, self.seed)
+        return score_scores(first, Scores(scores, queries=queries), game.inside, self.seed)
+
+    def outside(
+        self,
+        prepare: Callable[[Public, Labelled, int], ShadowAttack],
+        networks: Sequence[Sequence[nn.Module]],
+        proxies: Tensor,
+    ) -> AttackResult:
+        """The same of an outsider, who asks the network that each client deploys.
+
+        prepare: of an attack by answers, such as `LiRA`. networks: of every run, by client.
+        """
+        pool, count = self.game.pool, len(networks[0])
+        made = []
+        for k in range(count):
+            views = [_queried(run[k], proxies, count, self._classes) for run in networks]
+            made.append((prepare(views[0].public, pool.candidates_of(k), k), views))
+        return self.attacked(made)
+
+    @property
+    def _classes(self) -> int:
+        return 1 + int(self.game.pool.candidates.labels.max())
 
     def _seen(self, factory: Factory, run: int) -> View:
         clients = range(1 + int(self.game.pool.owner.max()))
@@ -227,7 +260,8 @@ class LeakageGame:
         if isinstance(made, View):
             return made
         if isinstance(made, nn.Module):
-            return _queried(made, self.game.pool.candidates, len(clients))
+            images = self.game.pool.candidates.images
+            return _queried(made, torch.zeros_like(images[:1]), len(clients), self._classes)
         allowed = "return a View, or the network that is deployed"
         raise ConfigurationError("factory", type(made).__name__, allowed)
 
@@ -258,13 +292,15 @@ class _Copies:
         return copy.deepcopy(self.network)
 
 
-def _queried(network: nn.Module, candidates: Labelled, clients: int) -> View:
-    """An outsider who asks the deployed network for probabilities, and sees nothing else."""
-    classes = 1 + int(candidates.labels.max())
-    public = Public(torch.zeros_like(candidates.images[:1]), clients, classes, _Copies(network))
-    ask = Oracle(lambda images: torch.from_numpy(predict(network, images)), _UNCAPPED)
-    held = {Capability.QUERY_SCORES: ask}
-    return View(OUTSIDER.name, frozenset(held), public, (), (), held)
+def _queried(network: nn.Module, proxies: Tensor, clients: int, classes: int) -> View:
+    """An outsider who asks the deployed network, for probabilities or the class alone."""
+    public = Public(proxies, clients, classes, _Copies(network))
+    held: dict[Capability, Oracle] = {
+        Capability.QUERY_SCORES: Oracle(lambda x: torch.from_numpy(predict(network, x)), _UNCAPPED),
+        Capability.QUERY_FINAL_MODEL: LabelOracle(label_function(network), _UNCAPPED),
+    }
+    seen = frozenset({Capability.PUBLIC_PROXIES, *held})
+    return View(OUTSIDER.name, seen, public, (), (), held)
 
 
 def _paired(own: Labelled, client: int) -> Labelled:

@@ -16,7 +16,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from attacks import COMPARED, OF_GENERATORS, OF_SUMS, OF_UPDATES, fit, load, overfitted
+from attacks import (
+    COMPARED,
+    OF_GENERATORS,
+    OF_SUMS,
+    OF_UPDATES,
+    ON_REQUEST,
+    fit,
+    load,
+    overfitted,
+)
 from attacks import generator as generators
 from attacks import inversion as gmi
 from attacks import prior as priors
@@ -63,6 +72,8 @@ from secure_fd.recipes import SGD, own_shape
 from secure_fd.selection.density import Same
 from secure_fd.transcript import Transcript
 
+_SEARCH = gmi.InversionSettings(steps=150, restarts=2)
+"""The suite searches longer, and finds as little."""
 _QUICK_CANDIDATES = 10
 _MEMBERS, _QUICK_MEMBERS = 40, 20
 """Of a client, where its own messages are asked about."""
@@ -205,7 +216,7 @@ def prepare(
 def _own(name: str) -> type[Attack[Any, Any]]:
     """The class of an attack that needs the server's view and a `Truth` alone."""
     if ":" not in name:
-        known = ", ".join((*COMPARED, *OF_GENERATORS, *OF_SUMS))
+        known = ", ".join((*COMPARED, *OF_GENERATORS, *ON_REQUEST))
         allowed = f"use one of {known}, or package.module:Name for one of your own"
         raise ConfigurationError("attack", name, allowed)
     return load(name)
@@ -247,7 +258,7 @@ def _inversion(
         seed,
         lambda share: progress(int(60 * share)),
     )
-    search = gmi.QUICK if quick else gmi.InversionSettings()
+    search = gmi.QUICK if quick else _SEARCH
     made = ModelInversion.prepare(public, prior, seed, search, lesson)
     members = labelled(concatenate([client.train for client in data.clients]))
     truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)

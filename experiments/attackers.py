@@ -19,8 +19,11 @@ HEADINGS: Mapping[str, str] = {
     "update-inversion-cnn": "server: picture behind one update (CNN, 1 record a step)",
     "inversion": "server: pictures from models or ensembles",
     "label-only": "outsider, final model: members",
-    "server-members": "server: members",
+    "server-members": "server: members, without shadow runs",
     "tracing": "server: members, from class sums",
+    "game-server": "server: members (3 clients, 11 records a class)",
+    "game-lira": "outsider, final model: members by probabilities (3 clients, 11 records a class)",
+    "game-labels": "outsider, final model: members by labels alone (3 clients, 11 records a class)",
 }
 """Who learns what, by attack; in brackets a set-up that is not the row's own."""
 RECOGNISED = 20.0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attacks import PLAYED
 from experiments.codec import UNLESS_EMPTY
 from experiments.leakage import Leakage, stored, tried
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
@@ -19,6 +20,7 @@ from experiments.study import Progress, Result, Results, grouped, moments
 if TYPE_CHECKING:
     from attacks.base import AttackResult, ImageArray
     from attacks.on_run import Arsenal, Run
+    from experiments.games import Baselines
     from experiments.runs import RowRun
     from secure_fd.data.federated import FederatedData
 
@@ -29,6 +31,8 @@ SUM_SECONDS = "CPU seconds of a sum"
 VOID, SURVIVORS = "void rounds", "clients in a sum"
 _OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
 WARM_UP = "warm-up"
+GAME = "game"
+"""What games of all rows share: rows that nothing protects."""
 INVERSION, ORIGINALS = "inversion", "originals"
 
 
@@ -67,9 +71,11 @@ class Part:
 
 def needs(cell: Cell) -> tuple[Part, ...]:
     """The warm-up for all but FedAvg, and the attacks, longest first."""
-    attacks = sorted(cell.attacks.names, key=lambda name: name not in ("inversion", "label-only"))
+    names = [name for name in cell.attacks.names if name not in PLAYED]
+    attacks = sorted(names, key=lambda name: name not in ("inversion", "label-only"))
+    games = [GAME] if set(PLAYED) & set(cell.attacks.names) else []
     quick = cell.attacks.quick
-    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in attacks)
+    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in (*attacks, *games))
     warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
     return (*warm, *parts)
 
@@ -82,6 +88,10 @@ def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # n
     if part.name == WARM_UP:
         each = 100 / terms.clients
         return runs.warm_up(terms, part.seed, lambda done: progress(int(each * done)))
+    if part.name == GAME:
+        from experiments import games
+
+        return games.baselines(part.seed, quick=part.quick, progress=progress)
     from attacks import on_run  # a row that nobody attacks does without
 
     data = runs.data_of(terms, part.seed)
@@ -95,14 +105,16 @@ def measured(
     from experiments import runs
 
     terms, ready = replace(cell.terms, data_dir=data_dir), {p.name: made[p] for p in made}
-    warm = ready.pop(WARM_UP, None)
+    warm, baselines = ready.pop(WARM_UP, None), ready.pop(GAME, None)
     share = (60 if ready else 100) / terms.rounds
     row = runs.run_row(terms, cell.row, cell.seed, warm, lambda done: progress(int(share * done)))
     data = runs.data_of(terms, cell.seed)
-    attacks = {name: ready[name] for name in cell.attacks.names}
+    attacks = {name: ready[name] for name in cell.attacks.names if name in ready}
     found: dict[str, AttackResult | str] = {}
     if attacks:
-        found = attacked(attacks, run_of(terms, row), lambda done: progress(60 + 40 * done // 100))
+        found = attacked(attacks, run_of(terms, row), lambda done: progress(60 + 30 * done // 100))
+    if baselines is not None:
+        found |= _played(cell, baselines)
     figures, pictures = stored(_one_a_class(found, data))
     return Result(
         cell=cell,
@@ -114,6 +126,15 @@ def measured(
         attacks=figures,
         pictures=pictures,
     )
+
+
+def _played(cell: Cell, baselines: "Baselines") -> "Mapping[str, AttackResult | str]":
+    """What small runs under the row's protocol tell."""
+    from experiments import games
+
+    names = [name for name in cell.attacks.names if name in PLAYED]
+    quick = cell.attacks.quick
+    return games.played(cell.terms, cell.row, cell.seed, baselines, names, quick=quick)
 
 
 def run_of(terms: Terms, row: "RowRun") -> "Run":

@@ -16,10 +16,11 @@ from attacks.overfitted import all_training, perceptron
 from attacks.view import View
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
+from secure_fd.federation import AnyMethod, Federation, Participant, exchange_of, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.private_training import PrivateSGD
@@ -51,11 +52,11 @@ _SCHEDULE: Final = Schedule(
 class Row:
     """A row of the main table.
 
-    make: plays it. method: of votes. epsilon: of the unit that goes with its kind; None without.
+    make: runs it. method: of votes. epsilon: of the unit that goes with its kind; None without.
     """
 
     label: str
-    make: Callable[["Row", Sequence[Labelled], int], View] = field(repr=False)
+    make: Callable[["Row", Sequence[Labelled], int], Federation] = field(repr=False)
     method: AnyMethod = field(default_factory=SelectiveFD)
     masks: bool = False
     epsilon: float | None = None
@@ -79,15 +80,14 @@ def secure(row: Row, clients: int, seed: int) -> MaskedSum | None:
     return MaskedSum(clients, public_seed=seed) if row.masks else None
 
 
-def votes(row: Row, records: Sequence[Labelled], seed: int) -> View:
-    """A method of votes on proxies, all of which every round asks about."""
-    proxies = digits().proxies
+def votes(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
+    """A method of votes on proxies, all of which every round asks about; or one that asks none."""
     noise: Protection = NoProtection()
     if row.epsilon is not None:
         noise = LabelUnit(row.epsilon, DELTA, random=SeededRandom(seed))
     run = Federation(
         participants(records, seed),
-        proxies.images,
+        digits().proxies.images if exchange_of(row.method).needs_proxies else None,
         row.method,
         aggregation=secure(row, len(records), seed),
         protection=noise,
@@ -95,10 +95,10 @@ def votes(row: Row, records: Sequence[Labelled], seed: int) -> View:
         seed=seed,
     )
     run.fit(_ROUNDS)
-    return server_sees(run, proxies, CLASSES)
+    return run
 
 
-def parameters(row: Row, records: Sequence[Labelled], seed: int) -> View:
+def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     """FedAvg, whose server keeps every upload that it reads."""
     optimiser: SGD | PrivateSGD = _SCHEDULE.sgd
     if row.epsilon is not None:
@@ -113,11 +113,11 @@ def parameters(row: Row, records: Sequence[Labelled], seed: int) -> View:
         keep_uploads=True,
     )
     run.fit(_FEDAVG_ROUNDS)
-    return server_sees(run, None, CLASSES)
+    return run
 
 
-def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> View:
-    """Pooled heads: one sum under the pooled record unit, or without noise."""
+def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
+    """Pooled heads: one sum under the pooled record unit, or without noise; no network learns."""
     proxies = digits().proxies
     unit: Protection = NoProtection()
     features = FEATURES
@@ -142,9 +142,10 @@ def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> View:
         seed=seed,
     )
     run.fit(1)
-    return server_sees(run, proxies, CLASSES)
+    return run
 
 
+ALONE: Final = Row("Independent", votes, Independent())
 ROWS: Final[Mapping[str, Row]] = {
     "fedavg": Row("FedAvg", parameters),
     "fedavg-masks": Row("FedAvg + masks", parameters, masks=True),
@@ -164,8 +165,12 @@ ROWS: Final[Mapping[str, Row]] = {
 
 
 def factory(row: Row) -> Factory:
-    """What plays a row."""
-    return partial(row.make, row)
+    """What plays a row, as its server sees it."""
+    return partial(_seen, row)
+
+
+def _seen(row: Row, records: Sequence[Labelled], seed: int) -> View:
+    return server_sees(row.make(row, records, seed), digits().proxies, CLASSES)
 
 
 def game(seed: int = 0, runs: int = 8) -> LeakageGame:

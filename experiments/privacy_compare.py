@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attacks import COMPARED, OF_SUMS, load
+from attacks import COMPARED, ON_REQUEST, PLAYED, load
 from experiments import study
 from experiments.cli import data_folder
 from experiments.comparison import Cell, measured, needs, prepared
@@ -414,14 +414,14 @@ def _check_client_unit(settings: Settings, units: tuple[str, ...]) -> None:
 
 def _attacks(text: str) -> tuple[str, ...]:
     if text in ("all", "none"):
-        return COMPARED if text == "all" else ()
+        return (*COMPARED, *PLAYED) if text == "all" else ()
     chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in chosen:
         if ":" in name:
             working_folder()
             load(name, "attacks")
-        elif name not in (*COMPARED, *OF_SUMS):
-            known = ", ".join((*COMPARED, *OF_SUMS))
+        elif name not in (*COMPARED, *PLAYED, *ON_REQUEST):
+            known = ", ".join((*COMPARED, *PLAYED, *ON_REQUEST))
             allowed = f"use all, none, or one or more of {known}, or package.module:Name"
             raise ConfigurationError("attacks", name, allowed)
     return chosen
@@ -517,6 +517,13 @@ def _report(results: Results, folder: Path) -> None:
     write_report(results, folder)
 
 
+def _cost(cell: Cell) -> int:
+    """Of a row, about: the longest ones begin, and FedAvg's short one fills the end."""
+    if cell.row.unit == "record":
+        return 200
+    return 50 if cell.row.kind == "fedavg" else 100
+
+
 STUDY = Study(
     name="privacy_compare",
     script="privacy_compare.py",
@@ -530,7 +537,7 @@ STUDY = Study(
     roots=roots,
     shown=_shown,
     image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
-    cost=lambda cell: 200 if cell.row.unit == "record" else 100,
+    cost=_cost,
     out=lambda settings: settings.out or _default_out(settings),
     report=_report,
     libraries=PRIVACY_LIBRARIES,

@@ -28,7 +28,9 @@ ROWS = [
     "heads-masks-dp-record",
     "fedavg-dp-sgd",
 ]
-ATTACKS = ["label-distribution", "label-only", "update-inversion", "update-inversion-8"]
+ATTACKS = [
+    *("label-distribution", "label-only", "update-inversion", "update-inversion-8", "game-server"),
+]
 """Inversion takes longest: test_compare_run.py has it."""
 COMMAND = [
     *("--dataset", "digits", "--quick", "--rounds", "2", "--clients", "3", "--workers", "1"),
@@ -114,6 +116,16 @@ def test_updates_tell_labels_and_pictures(rows: dict[str, Result]) -> None:
     assert "hides more of many" in str(rows["fedavg-dp-sgd"].attacks["update-inversion-8"])
 
 
+def test_the_server_tells_members_of_rows_in_clear_best(rows: dict[str, Result]) -> None:
+    found = {key: figure(rows[key], "game-server") for key in ROWS if key != "independent"}
+    clear, masked = found["selective-fd-hard"], found["selective-fd-hard-masks"]
+    assert clear.interval[0] > masked.figure > found["fedavg-dp-sgd"].figure
+    assert found["fedavg"].interval[0] > 0.5
+    assert "missing anything that tells of members" in str(
+        rows["independent"].attacks["game-server"]
+    )
+
+
 def test_a_protected_row_says_what_the_attack_reaches_without_its_protection(
     rows: dict[str, Result],
 ) -> None:
@@ -173,7 +185,7 @@ def test_a_second_run_into_the_same_folder_has_nothing_to_do(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In this process, where a worker would be missed."""
-    monkeypatch.setattr(study, "_run_apart", None)
+    monkeypatch.setattr(study, "_submit_apart", None)
     before = read_results(STUDY, folder / "privacy_compare.json").cells
     assert main([*COMMAND, f"--out={folder}"]) == 0
     assert read_results(STUDY, folder / "privacy_compare.json").cells == before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tyro
 
-from attacks import COMPARED
+from attacks import COMPARED, PLAYED
 from experiments.cli import command
 from experiments.comparison import WARM_UP, needs
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
@@ -141,7 +141,7 @@ def test_defaults_are_those_of_the_image_set() -> None:
     usual = planned()
     known = IMAGE_SETS["mnist5k"]
     assert (usual.terms.rounds, usual.terms.schedule.proxies_per_round) == (known.rounds, 256)
-    assert usual.attacks.names == COMPARED
+    assert usual.attacks.names == (*COMPARED, *PLAYED)
     assert usual.units == ("label", "record")
     assert str(STUDY.out(Settings())).startswith("runs/mnist5k-strong-")
     beta = Settings(split="dirichlet:0.5")

@@ -1,0 +1,158 @@
+"""A row of the comparison in a small membership game, where what it tells of records can show.
+
+Clients of one class hide members behind the class, and one run has no shadow. So every row is
+played in eight small runs (`experiments.leakage_rows`), and the same runs are attacked by what the
+server reads and by an outsider who asks the networks in the end. In place of the row's data stand
+scikit-learn's digits; method, sum, unit and epsilon are the row's own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from torch import nn
+
+from attacks import PLAYED
+from attacks.base import AttackResult, Labelled
+from attacks.budgets import ModelLiRA, TracedLiRA, server_sees
+from attacks.label_shadows import QUICK, ShadowedLabels
+from attacks.membership import IndirectMembership, LiRA, UploadLiRA
+from attacks.on_run import POSITIVE
+from attacks.view import View
+from experiments import leakage_rows as small
+from experiments.leakage import NOT_RUN, tried
+from experiments.leakage_rows import Row
+from experiments.rows import RowSpec, Terms
+from experiments.runs import selective
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.methods.fedmd import FedMD
+
+Found = Mapping[str, AttackResult | str]
+"""By name of `PLAYED`."""
+SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
+RUNS, _QUICK_RUNS = 8, 6
+SET_UP: Final = (
+    "a game of its own: {runs} runs of three clients with eleven records a class of "
+    "scikit-learn's digits, under the row's method, sum, unit and epsilon"
+)
+UNPROTECTED: Final[Mapping[str, Row]] = {
+    "independent": small.ALONE,
+    "fedavg": small.ROWS["fedavg"],
+    "votes": small.ROWS["selective-fd-soft"],
+    "class sums": small.without_noise(small.ROWS["pooled-dp-record"]),
+}
+"""What everything is read of: the positive controls of rows that read as they do."""
+_READ: Final[Mapping[str, str]] = {
+    UploadLiRA.name: "fedavg",
+    ModelLiRA.name: "fedavg",
+    IndirectMembership.name: "votes",
+    TracedLiRA.name: "class sums",
+}
+"""By attack, the unprotected row whose figure is its positive control."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Baselines:
+    """Rows that nothing protects, as they were played once for all. found: by key."""
+
+    found: Mapping[str, Found] = field(repr=False)
+
+    def of(self, row: Row) -> Found | None:
+        """What was found of an equal row, whatever it is called."""
+        same = (
+            self.found[key]
+            for key, known in UNPROTECTED.items()
+            if replace(known, label="") == replace(row, label="")
+        )
+        return next(same, None)
+
+    def positive(self, name: str, attack: str) -> float:
+        """What the same attack reaches where nothing is protected: outside, of clients alone."""
+        found = self.found[_READ[attack] if name == SERVER else "independent"][name]
+        return found.figure if isinstance(found, AttackResult) else 0.5
+
+
+def baselines(seed: int, *, quick: bool, progress: Callable[[int], None]) -> Baselines:
+    """Play the rows that nothing protects. progress: percent."""
+    found = {}
+    for done, (key, row) in enumerate(UNPROTECTED.items(), 1):
+        found[key] = _played(row, seed, quick=quick)
+        progress(100 * done // len(UNPROTECTED))
+    return Baselines(found)
+
+
+def played(
+    terms: Terms, spec: RowSpec, seed: int, known: Baselines, names: Sequence[str], *, quick: bool
+) -> Found:
+    """What is found of a row, by name of `PLAYED`; a sentence where there is no such game."""
+    try:
+        row = row_of(terms, spec, seed)
+    except MissingCapabilityError as missing:
+        return dict.fromkeys(names, f"not applicable: {missing}")
+    found = known.of(row) or _played(row, seed, quick=quick)
+    runs = _QUICK_RUNS if quick else RUNS
+    return {name: _told(found[name], name, known, runs) for name in names}
+
+
+def _told(found: AttackResult | str, name: str, known: Baselines, runs: int) -> AttackResult | str:
+    """With the set-up, and the positive control."""
+    if isinstance(found, str):
+        return found
+    positive = {POSITIVE: known.positive(name, found.name)}
+    return replace(
+        found,
+        name=name,
+        details={**found.details, **positive},
+        caveats=(*found.caveats, SET_UP.format(runs=runs)),
+    )
+
+
+def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
+    """The small row of a row of the comparison.
+
+    Raises MissingCapabilityError for a method that no small row plays, and the client unit, which
+    takes a fleet.
+    """
+    epsilon = terms.epsilon if spec.unit is not None else None
+    masks = spec.secure is not None
+    if spec.unit == "client":
+        raise MissingCapabilityError("missing a small game of a fleet")
+    if spec.kind == "independent":
+        return small.ALONE
+    if spec.kind == "fedavg":
+        return replace(small.ROWS["fedavg"], masks=masks, epsilon=epsilon)
+    if spec.kind == "heads":
+        return replace(small.ROWS["pooled-dp-record"], masks=masks, epsilon=epsilon)
+    if spec.kind == "fedmd":
+        method = FedMD(spec.labels)
+        return Row("", small.votes, method, masks, epsilon)
+    if spec.kind == "selective-fd":
+        return Row("", small.votes, selective(terms.run(spec, seed)), masks, epsilon)
+    raise MissingCapabilityError("missing a small game of this method")
+
+
+_BY_LABELS: Final = partial(ShadowedLabels.prepare, settings=QUICK)
+
+
+def _played(row: Row, seed: int, *, quick: bool) -> Found:
+    """The server's figure; those of an outsider too, but in a quick look."""
+    game = small.game(seed, _QUICK_RUNS if quick else RUNS)
+    networks: list[Sequence[nn.Module]] = []
+    proxies = small.digits().proxies
+
+    def seen(records: Sequence[Labelled], run_seed: int) -> View:
+        run = row.make(row, records, run_seed)
+        networks.append(run.models)
+        return server_sees(run, proxies, small.CLASSES)
+
+    found = tried({SERVER: lambda: game.play(seen)})
+    if quick:
+        return found | dict.fromkeys((BY_PROBABILITIES, BY_LABELS), f"{NOT_RUN}a quick look")
+    if row.make is small.class_sums:
+        without = "not applicable: missing a network: what is deployed is the head that sums make"
+        return found | dict.fromkeys((BY_PROBABILITIES, BY_LABELS), without)
+    return found | {
+        BY_PROBABILITIES: game.outside(LiRA.prepare, networks, proxies.images),
+        BY_LABELS: game.outside(_BY_LABELS, networks, proxies.images),
+    }

@@ -1,0 +1,99 @@
+"""Small membership games of the comparison: the protocol is the row's, the records digits."""
+
+from functools import cache
+
+import pytest
+
+from attacks import PLAYED
+from attacks.base import AttackResult
+from attacks.on_run import POSITIVE
+from experiments import games
+from experiments import leakage_rows as small
+from experiments.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
+from experiments.rows import RowSpec, Terms
+from secure_fd.data.partition import Split
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.recipes import Schedule
+
+TERMS = Terms("digits", Split("strong"), 10, 2, Schedule(), epsilon=4.0)
+SOFT = RowSpec("selective-fd", "soft")
+HARD = RowSpec("selective-fd", "hard")
+MASKED = RowSpec("selective-fd", "hard", "masks")
+
+
+@cache
+def known() -> Baselines:
+    return games.baselines(0, quick=True, progress=lambda _: None)
+
+
+@cache
+def server(spec: RowSpec) -> AttackResult:
+    found = games.played(TERMS, spec, 0, known(), PLAYED, quick=True)
+    assert found[BY_LABELS] == found[BY_PROBABILITIES] == "not run: a quick look"
+    result = found[SERVER]
+    assert isinstance(result, AttackResult)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("spec", "masks", "epsilon"),
+    [
+        (RowSpec("fedavg"), False, None),
+        (RowSpec("fedavg", secure="masks"), True, None),
+        (RowSpec("fedavg", unit="record"), False, 4.0),
+        (RowSpec("fedmd", "soft"), False, None),
+        (MASKED, True, None),
+        (RowSpec("selective-fd", "hard", "he"), True, None),
+        (RowSpec("selective-fd", "hard", "masks", "label"), True, 4.0),
+        (RowSpec("heads", "hard", "masks", "record"), True, 4.0),
+    ],
+)
+def test_a_row_is_played_under_its_own_protections(
+    spec: RowSpec, *, masks: bool, epsilon: float | None
+) -> None:
+    row = games.row_of(TERMS, spec, 0)
+    assert (row.masks, row.epsilon) == (masks, epsilon)
+
+
+def test_a_row_of_votes_is_played_with_its_own_method() -> None:
+    made = games.row_of(TERMS, RowSpec("selective-fd", "hard", "masks", "label"), 0).method
+    assert isinstance(made, SelectiveFD)
+    assert (made.labels, made.votes) == ("hard", "counted")
+
+
+@pytest.mark.parametrize("spec", [RowSpec("dafkd"), RowSpec("selective-fd", unit="client")])
+def test_what_no_game_plays_is_said(spec: RowSpec) -> None:
+    with pytest.raises(MissingCapabilityError, match="missing a small game"):
+        games.row_of(TERMS, spec, 0)
+    found = games.played(TERMS, spec, 0, Baselines({}), PLAYED, quick=True)
+    assert all(str(why).startswith("not applicable: missing") for why in found.values())
+
+
+def test_masks_take_from_the_server_most_of_what_votes_tell_of_members() -> None:
+    clear, masked = server(HARD), server(MASKED)
+    assert clear.interval[0] > masked.interval[1]  # the twin: the same votes without masks
+    assert server(SOFT).figure > clear.figure
+
+
+def test_a_figure_stands_beside_what_an_unprotected_row_tells() -> None:
+    found = server(MASKED)
+    assert found.name == SERVER
+    assert found.details[POSITIVE] == server(SOFT).figure
+    assert "6 runs of three clients" in found.caveats[-1]
+
+
+def test_a_row_without_protection_is_not_played_twice() -> None:
+    assert known().of(games.row_of(TERMS, SOFT, 0)) is known().found["votes"]
+    assert known().of(games.row_of(TERMS, RowSpec("fedavg"), 0)) is known().found["fedavg"]
+    assert known().of(games.row_of(TERMS, HARD, 0)) is None
+
+
+def test_an_outsider_finds_members_of_networks_that_know_records_by_heart() -> None:
+    found = games._played(small.ALONE, 0, quick=False)
+    assert str(found[SERVER]).startswith("not applicable")
+    for name in (BY_PROBABILITIES, BY_LABELS):
+        result = found[name]
+        assert isinstance(result, AttackResult)
+        assert result.interval[0] > 0.6
+        assert abs(result.control - 0.5) < 0.03
