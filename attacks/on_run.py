@@ -75,7 +75,7 @@ from secure_fd.transcript import Transcript
 _SEARCH = gmi.InversionSettings(steps=150, restarts=2)
 """The suite searches longer, and finds as little."""
 _QUICK_CANDIDATES = 10
-_MEMBERS, _QUICK_MEMBERS = 40, 20
+_MEMBERS = 20
 """Of a client, where its own messages are asked about."""
 _QUICK_STEPS = 50
 """Of the generator of public records, the control of attacks on generators."""
@@ -205,7 +205,7 @@ def prepare(
             made[name] = partial(asked, _QUICK_STEPS if quick else generators.LESSON)
         elif name == ServerMembers.name:
             progress(90)
-            made[name] = _server_members(data, seed, quick)
+            made[name] = _server_members(data, seed)
         elif name in OF_SUMS:
             made[name] = _traced if name == "tracing" else _mean_images
         else:
@@ -350,9 +350,9 @@ def _traced(run: Run) -> AttackResult:
     return made.score(made.run(view, run.seed), truth, run.seed)
 
 
-def _server_members(data: FederatedData, seed: int, quick: bool) -> Callable[[Run], AttackResult]:
+def _server_members(data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
     """Each client's own records among held-out ones, about as many of each client."""
-    challenges = _few_of_each(data, seed, _QUICK_MEMBERS if quick else _MEMBERS)
+    challenges = _few_of_each(data, seed, _MEMBERS)
     candidates = {k: challenge.candidates for k, challenge in challenges.items()}
     made = ServerMembers.prepare(public_of(data), candidates)
     return partial(_members_read, made, [each.is_member for each in challenges.values()])

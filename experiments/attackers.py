@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from experiments.exhibits import brackets, control_names, figure_names
 from experiments.leakage import ERROR, NOT_APPLICABLE, NOT_RUN, AttackFigure, Leakage, Measured
@@ -29,8 +30,10 @@ HEADINGS: Mapping[str, str] = {
 RECOGNISED = 20.0
 """dB from which a digit is recognised as the same handwriting."""
 _PICTURES, _MEMBERS, _LABELS, _TRACES = "pictures", "members", "labels", "traces of pictures"
-_KINDS = (_PICTURES, _MEMBERS, _LABELS, _TRACES)
-"""What can be learnt, worst first: a record, that it was there, how many of a class; a blur."""
+_ANSWERS = "answers of final networks"
+_KINDS = (_PICTURES, _MEMBERS, _LABELS, _ANSWERS, _TRACES)
+"""What can be learnt, worst first: a record, that it was there, how many of a class; that it was
+there, by an outsider who asks what is deployed, whichever way that learnt; a blur."""
 _EQUAL = 120.0
 _POSITIVE = "positive_control"
 
@@ -141,17 +144,21 @@ class _Leak:
     share: float
 
     @property
-    def reading(self) -> str:
-        """Figure and control, and what else says how much they are."""
-        first, found = self.found.first, self.found
+    def figure(self) -> str:
+        """With name and unit."""
         name = "error " if self.kind == _LABELS else "AUC " if self.kind == _MEMBERS else ""
-        unit = f" {first.unit}" if first.unit else ""
+        unit = f" {self.found.first.unit}" if self.found.first.unit else ""
+        excess = "Δ " if _excess(self.found) else ""
+        return f"{excess}{name}{number(self.found.figure)}{unit}"
+
+    @property
+    def beside(self) -> str:
+        """The control, and what else says how much the figure is."""
+        first = self.found.first
         exact = "" if first.exact is None else f", {100 * first.exact:.0f} % exact"
         public = ", declared" if first.declared else ""
-        excess = "Δ " if _excess(found) else ""
         set_up = f"; {self.set_up}" if self.set_up else ""
-        figure = f"{excess}{name}{number(found.figure)}{unit}"
-        return f"{figure} (control {number(found.control)}{exact}{public}{set_up})"
+        return f"(control {number(self.found.control)}{exact}{public}{set_up})"
 
 
 def verdict(leaks: Leakage) -> list[str]:
@@ -188,7 +195,7 @@ def _leaks(leaks: Leakage, row: str) -> dict[str, _Leak]:
         found = leaks.figure(row, attack)
         if found is None or not (found.leaks or found.first.declared):
             continue
-        kind = _kind(found)
+        kind = _kind(attack, found)
         if kind and (kind not in strongest or strongest[kind].share < _share(found)):
             strongest[kind] = _Leak(kind, _set_up(attack), found, _share(found))
     if _PICTURES in strongest:
@@ -205,13 +212,16 @@ def _set_up(attack: str) -> str:
     return HEADINGS.get(attack, "").partition("(")[2].removesuffix(")")
 
 
-def _kind(found: Measured) -> str:
+def _kind(attack: str, found: Measured) -> str:
     """What a figure is about; "" of an attack of one's own that measures something else."""
     first = found.first
     if first.unit == "dB":
         seen = found.details.get("A", found.figure)
         return _PICTURES if seen >= RECOGNISED else _TRACES
-    return _LABELS if first.figure_name.startswith(ERROR) else _MEMBERS if _ranks(first) else ""
+    if first.figure_name.startswith(ERROR):
+        return _LABELS
+    told = _ANSWERS if HEADINGS.get(attack, "").startswith("outsider") else _MEMBERS
+    return told if _ranks(first) else ""
 
 
 def _ranks(first: AttackFigure) -> bool:
@@ -254,7 +264,11 @@ def _of_kind(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]], kind: str
     ]
     found.sort(key=lambda one: (_KINDS.index(one[0].kind), -one[0].share))
     if found:
-        readings = [f"{label} {leak.reading}" for leak, label in found]
+        of = groupby(found, key=lambda one: one[0].beside)
+        readings = [
+            f"{', '.join(f'{label} {leak.figure}' for leak, label in same)} {beside}"
+            for beside, same in of
+        ]
         yield f"{kind.capitalize()}: {'; '.join(readings)}."
 
 

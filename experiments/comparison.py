@@ -75,7 +75,7 @@ def needs(cell: Cell) -> tuple[Part, ...]:
     attacks = sorted(names, key=lambda name: name not in ("inversion", "label-only"))
     games = [GAME] if set(PLAYED) & set(cell.attacks.names) else []
     quick = cell.attacks.quick
-    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in (*attacks, *games))
+    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in (*games, *attacks))
     warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
     return (*warm, *parts)
 

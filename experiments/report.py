@@ -386,7 +386,8 @@ def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
             "Accuracy, bytes and leakage",
             "Each line is one method, from its first round to its last; the mark is its end. "
             "A dashed line sends nothing. After a name, what attackers learn: P pictures, M who is "
-            "a member, L how many records of a class, T traces of pictures.",
+            "a member, L how many records of a class, A who is a member by the answers of final "
+            "networks, T traces of pictures.",
             _listed(made, lambda row: f"{human_bytes(row.mean(BYTES_UP))} sent by a client"),
         ),
         "accuracy": (

@@ -29,11 +29,11 @@ def error(value: float, **details: float) -> AttackFigure:
 
 FOUND: Mapping[str, Mapping[str, Found]] = {
     "a": {"update-inversion": picture(120), "label-distribution": error(0.0)},
-    "b": {"label-distribution": error(0.1), "label-only": measured(0.8, 0.5)},
+    "b": {"label-distribution": error(0.1), "game-server": measured(0.8, 0.5)},
     "c": {
         "update-inversion": "not applicable: missing an update",
         "label-distribution": error(0.9),
-        "label-only": measured(0.505, 0.5),
+        "game-server": measured(0.505, 0.5),
     },
 }
 
@@ -59,6 +59,19 @@ def test_the_worst_comes_first_with_figure_and_control() -> None:
     assert all(part in members for part in ("0.80", "0.50"))
     assert order(labels) == ["Alpha", "Beta"]
     assert order(last) == ["Gamma"]
+
+
+def test_what_an_outsider_asks_is_no_leak_to_the_server() -> None:
+    asked = {"b": {"game-labels": measured(0.8, 0.5)}, "c": {"game-server": measured(0.8, 0.5)}}
+    first, members = verdict(leakage(asked))
+    assert first.endswith("Gamma: members; Beta: answers of final networks.")
+    assert members == "Members: Gamma AUC 0.80 (control 0.50; 3 clients, 11 records a class)."
+
+
+def test_what_figures_share_is_said_once() -> None:
+    both = {row: {"game-server": measured(value, 0.5)} for row, value in (("a", 0.8), ("b", 0.7))}
+    members = verdict(leakage(both))[1]
+    assert members.startswith("Members: Alpha AUC 0.80, Beta AUC 0.70 (control 0.50;")
 
 
 @pytest.mark.parametrize(("one", "other"), [("a", "b"), ("a", "c"), ("b", "c")])

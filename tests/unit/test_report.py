@@ -224,7 +224,7 @@ def test_seeds_are_put_together() -> None:
 def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path: Path) -> None:
     silent = with_row(sample(2), 0, figures={BYTES_UP: 0.0, BYTES_DOWN: 0.0})
     texts = [t.get_text() for t in report.accuracy_bytes(Shown.of(silent)).axes[0].texts]
-    assert texts == ["FedAvg · P M L", "Independent · M"]
+    assert texts == ["FedAvg · P L A", "Independent · A"]
     short = sample(1)
     curve = {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}
     flat = replace(figure(short, 0, "label-only"), figure=0.5, interval=(0.5, 0.5), roc=curve)
