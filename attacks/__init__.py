@@ -64,9 +64,8 @@ clients different things, in scenes that are named."""
 OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
 """Attacks on one update, each with a set-up of its own (`attacks.one_update`)."""
 
-COMPARED = ("label-distribution", *OF_UPDATES, "inversion", "server-members")
-"""Attacks that the comparison runs on each of its rows, in the order of its columns. The last is
-`tracing` where a row shares class sums."""
+COMPARED = ("label-distribution", *OF_UPDATES, "inversion", "tracing")
+"""Attacks that the comparison runs on each of its rows, in the order of its columns."""
 
 PLAYED = ("game-server", "game-lira", "game-labels")
 """What the comparison shows of small runs under a row's protocol: members told by whatever the
@@ -78,7 +77,7 @@ OF_GENERATORS = ("generator-membership", "generator-inversion")
 OF_SUMS = ("tracing", "mean-image")
 """Attacks that a run can be asked for where its clients share class sums of public features."""
 
-ON_REQUEST = ("label-only", *OF_SUMS)
+ON_REQUEST = ("label-only", "server-members", "mean-image")
 """Attacks on a run that the comparison runs where they are named."""
 
 _PARTS = ("prepare", "run", "score", "name", "title", "needs")

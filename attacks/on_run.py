@@ -339,7 +339,10 @@ def _with_positive(result: AttackResult, figure: float) -> AttackResult:
 
 
 def _traced(run: Run) -> AttackResult:
-    """Records of all clients against as many held-out ones of each class."""
+    """Records of all clients against as many held-out ones of each class.
+
+    Positive control: the sums of 30 records a client, in clear.
+    """
     view = server_view(run.transcript, public_of(run.data))
     view.require_any(*Tracing.needs)
     members = labelled(concatenate([client.train for client in run.data.clients]))
@@ -347,7 +350,8 @@ def _traced(run: Run) -> AttackResult:
     challenge = draw_challenge(*sides, run.seed)
     made = Tracing(challenge.candidates, run.noise)
     truth = Blocks(challenge.is_member, histograms(run.data))
-    return made.score(made.run(view, run.seed), truth, run.seed)
+    found = made.score(made.run(view, run.seed), truth, run.seed)
+    return _with_positive(found, _found_by_heart(Same(run.data), run.seed, CLASS_SUMS))
 
 
 def _server_members(data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
@@ -368,12 +372,10 @@ def _members_read(made: ServerMembers, inside: Sequence[BoolArray], run: Run) ->
     """Class sums are traced, all records of all clients; else see `ServerMembers`."""
     view = server_view(run.transcript, public_of(run.data))
     if Tracing.needs[0] <= view.capabilities:
-        read, traced = CLASS_SUMS, _traced(run)
-        found = replace(traced, name=made.name, title=f"{made.title} ({read})")
-    else:
-        estimate = made.run(view, run.seed)
-        read = TWIN.get(estimate.target, estimate.target)
-        found = made.score(estimate, np.concatenate(inside), run.seed)
+        return replace(_traced(run), name=made.name, title=f"{made.title} ({CLASS_SUMS})")
+    estimate = made.run(view, run.seed)
+    read = TWIN.get(estimate.target, estimate.target)
+    found = made.score(estimate, np.concatenate(inside), run.seed)
     return _with_positive(found, _found_by_heart(Same(run.data), run.seed, read))
 
 

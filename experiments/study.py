@@ -430,7 +430,7 @@ def _submit_apart(study: Study, cells: Sequence[Any], job: Job, tasks: "Tasks") 
         made[part] = result
         start()
 
-    for part in dict.fromkeys(part for cell in cells for part in parts[cell]):
+    for part in dict.fromkeys(part for cell in waiting for part in parts[cell]):
         tasks.submit(partial(ready, part), str(part), 100, prepare_part, job, part)
     start()
 
