@@ -1,5 +1,6 @@
 """What each attacker learns of each protocol: one table, its notes, and a verdict from it."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -196,6 +197,8 @@ def _leaks(leaks: Leakage, row: str) -> dict[str, _Leak]:
         if found is None or not (found.leaks or found.first.declared):
             continue
         kind = _kind(attack, found)
+        if kind == _TRACES and not _beyond_all(found):
+            continue
         if kind and (kind not in strongest or strongest[kind].share < _share(found)):
             strongest[kind] = _Leak(kind, _set_up(attack), found, _share(found))
     if _PICTURES in strongest:
@@ -222,6 +225,13 @@ def _kind(attack: str, found: Measured) -> str:
         return _LABELS
     told = _ANSWERS if HEADINGS.get(attack, "").startswith("outsider") else _MEMBERS
     return told if _ranks(first) else ""
+
+
+def _beyond_all(found: Measured) -> bool:
+    """Whether a blur exceeds every image made without access, and not the named control alone."""
+    others = [value for name, value in found.details.items() if name.endswith(": delta")]
+    low = -math.inf if found.interval is None else found.interval[0]
+    return all(low > other for other in others)
 
 
 def _ranks(first: AttackFigure) -> bool:

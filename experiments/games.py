@@ -19,6 +19,7 @@ from attacks.budgets import ModelLiRA, TracedLiRA, server_sees
 from attacks.label_shadows import QUICK, ShadowedLabels
 from attacks.membership import IndirectMembership, LiRA, UploadLiRA
 from attacks.on_run import POSITIVE
+from attacks.statistics import mean_roc
 from attacks.view import View
 from experiments import leakage_rows as small
 from experiments.leakage import NOT_RUN, tried
@@ -96,7 +97,7 @@ def played(
 
 
 def _told(found: AttackResult | str, name: str, known: Baselines, runs: int) -> AttackResult | str:
-    """With the set-up, and the positive control."""
+    """With the set-up, the positive control, and a curve of few points."""
     if isinstance(found, str):
         return found
     positive = {POSITIVE: known.positive(name, found.name)}
@@ -104,6 +105,7 @@ def _told(found: AttackResult | str, name: str, known: Baselines, runs: int) -> 
         found,
         name=name,
         details={**found.details, **positive},
+        roc=None if found.roc is None else mean_roc([found.roc]),
         caveats=(*found.caveats, SET_UP.format(runs=runs)),
     )
 

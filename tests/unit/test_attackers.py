@@ -113,6 +113,13 @@ def test_a_blur_beyond_its_control_is_no_picture() -> None:
     assert order(verdict(leakage(clear))[0]) == ["Alpha", "Gamma", "Beta"]
 
 
+def test_a_blur_within_what_any_image_without_access_reaches_is_none() -> None:
+    faint = measured(0.3, -0.2, "Δ PSNR", "dB", A=13.0, **{"public mean: delta": 0.2})
+    assert "traces" in verdict(leakage({"c": {"inversion": faint}}))[0]
+    near = replace(faint, details={"A": 13.0, "public mean: delta": 0.295})
+    assert "traces" not in verdict(leakage({"c": {"inversion": near}}))[0]
+
+
 def test_no_more_than_five_sentences() -> None:
     faint = measured(2.0, 0.0, "Δ PSNR", "dB", A=14.0)
     everything = {row: {**FOUND["a"], **FOUND["b"], "inversion": faint} for row in "ab"}
