@@ -73,7 +73,7 @@ from secure_fd.selection.density import Same
 from secure_fd.transcript import Transcript
 
 _SEARCH = gmi.InversionSettings(steps=150, restarts=2)
-"""The suite searches longer, and finds as little."""
+"""Of the comparison. The suite searches longer, and finds as little."""
 _QUICK_CANDIDATES = 10
 _MEMBERS = 20
 """Of a client, where its own messages are asked about."""
@@ -183,10 +183,12 @@ def prepare(
     seed: int,
     *,
     quick: bool = False,
+    compared: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Arsenal:
     """Train the public prior, shadows and controls of these attacks. quick: small ones.
 
+    compared: as the comparison has them, a shorter search, and tracing beside a positive control.
     progress(n): n percent done. Raises ConfigurationError for an unknown name.
     """
     made: dict[str, Callable[[Run], AttackResult]] = {}
@@ -194,7 +196,8 @@ def prepare(
         if name == "label-distribution":
             made[name] = partial(_label_distribution, _labels_in_clear(data, seed))
         elif name == "inversion":
-            made[name] = _inversion(data, seed, quick, progress)
+            search = gmi.QUICK if quick else _SEARCH if compared else gmi.InversionSettings()
+            made[name] = _inversion(data, seed, search, _lesson(quick), progress)
         elif name == "label-only":
             progress(80)
             made[name] = _label_only(data, seed, quick)
@@ -207,7 +210,8 @@ def prepare(
             progress(90)
             made[name] = _server_members(data, seed)
         elif name in OF_SUMS:
-            made[name] = _traced if name == "tracing" else _mean_images
+            traced = _traced_beside if compared else _traced
+            made[name] = traced if name == "tracing" else _mean_images
         else:
             made[name] = partial(_by_view, _own(name).prepare(public_of(data)))
     return Arsenal(public_of(data), histograms(data), made)
@@ -249,16 +253,19 @@ def _linear(inputs: int, n_classes: int, seed: int) -> nn.Module:
 
 
 def _inversion(
-    data: FederatedData, seed: int, quick: bool, progress: Callable[[int], None]
+    data: FederatedData,
+    seed: int,
+    search: gmi.InversionSettings,
+    lesson: fit.Fit,
+    progress: Callable[[int], None],
 ) -> Callable[[Run], AttackResult]:
-    public, lesson = public_of(data), _lesson(quick)
+    public = public_of(data)
     prior = priors.train_prior(
         public.proxies,
         priors.QUICK_PRIOR,  # a finer one takes half a minute, and no row leaves its control
         seed,
         lambda share: progress(int(60 * share)),
     )
-    search = gmi.QUICK if quick else _SEARCH
     made = ModelInversion.prepare(public, prior, seed, search, lesson)
     members = labelled(concatenate([client.train for client in data.clients]))
     truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
@@ -339,10 +346,7 @@ def _with_positive(result: AttackResult, figure: float) -> AttackResult:
 
 
 def _traced(run: Run) -> AttackResult:
-    """Records of all clients against as many held-out ones of each class.
-
-    Positive control: the sums of 30 records a client, in clear.
-    """
+    """Records of all clients against as many held-out ones of each class."""
     view = server_view(run.transcript, public_of(run.data))
     view.require_any(*Tracing.needs)
     members = labelled(concatenate([client.train for client in run.data.clients]))
@@ -350,8 +354,12 @@ def _traced(run: Run) -> AttackResult:
     challenge = draw_challenge(*sides, run.seed)
     made = Tracing(challenge.candidates, run.noise)
     truth = Blocks(challenge.is_member, histograms(run.data))
-    found = made.score(made.run(view, run.seed), truth, run.seed)
-    return _with_positive(found, _found_by_heart(Same(run.data), run.seed, CLASS_SUMS))
+    return made.score(made.run(view, run.seed), truth, run.seed)
+
+
+def _traced_beside(run: Run) -> AttackResult:
+    """The same, beside what the sums of 30 records a client tell in clear."""
+    return _with_positive(_traced(run), _found_by_heart(Same(run.data), run.seed, CLASS_SUMS))
 
 
 def _server_members(data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
@@ -372,7 +380,7 @@ def _members_read(made: ServerMembers, inside: Sequence[BoolArray], run: Run) ->
     """Class sums are traced, all records of all clients; else see `ServerMembers`."""
     view = server_view(run.transcript, public_of(run.data))
     if Tracing.needs[0] <= view.capabilities:
-        return replace(_traced(run), name=made.name, title=f"{made.title} ({CLASS_SUMS})")
+        return replace(_traced_beside(run), name=made.name, title=f"{made.title} ({CLASS_SUMS})")
     estimate = made.run(view, run.seed)
     read = TWIN.get(estimate.target, estimate.target)
     found = made.score(estimate, np.concatenate(inside), run.seed)

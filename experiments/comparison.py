@@ -95,7 +95,10 @@ def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # n
     from attacks import on_run  # a row that nobody attacks does without
 
     data = runs.data_of(terms, part.seed)
-    return on_run.prepare((part.name,), data, part.seed, quick=part.quick, progress=progress)
+    names = (part.name,)
+    return on_run.prepare(
+        names, data, part.seed, quick=part.quick, compared=True, progress=progress
+    )
 
 
 def measured(
