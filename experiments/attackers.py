@@ -291,7 +291,8 @@ def _silent(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]]) -> Iterato
         if (measured := leaks.measured(name).values()) and not _tells(measured)
     ]
     parts = [f"no attack tells more than its control of {_joined(rows)}"] if rows else []
-    parts += [f"in no row does {_joined(attacks, 'or')}"] if attacks else []
+    tell = "" if rows else " tell more than its control"
+    parts += [f"in no row does {_joined(attacks, 'or')}{tell}"] if attacks else []
     if parts:
         text = "; ".join(parts)
         yield f"{text[0].upper()}{text[1:]}."
