@@ -372,6 +372,12 @@ def test_the_committed_results_have_every_cell_that_a_script_asks_for(module: st
         missing = [c for c in missing if c.seed != 12 or c.split == "strong"]
     if study.name == "tuning":
         missing = [c for c in missing if c.split == "strong" or "mnist" not in c.image_set]
+        diverged = ("hospitals", "fkd", 0.05, 10)  # leaves the finite numbers, which ends a run
+        missing = [
+            c
+            for c in missing
+            if (c.split, c.method, c.schedule.sgd.learning_rate, c.rounds) != diverged
+        ]
     if study.name == "vote_encodings":
         least_and_most = ("2 bits", "6 bits")
         missing = [c for c in missing if c.game == "membership" or c.encoding in least_and_most]
