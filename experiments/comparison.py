@@ -118,6 +118,7 @@ def measured(
         found = attacked(attacks, run_of(terms, row), lambda done: progress(60 + 30 * done // 100))
     if baselines is not None:
         found |= _played(cell, baselines)
+    progress(100)
     figures, pictures = stored(_one_a_class(found, data))
     return Result(
         cell=cell,
