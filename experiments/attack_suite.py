@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import load as load_attack
-from experiments.leakage import stored
+from experiments.leakage import stored, thinned
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import working_folder
 from experiments.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
@@ -146,18 +146,10 @@ def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) ->
 
 def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - the scene's own
     """Train a row and attack it. Of a curve, the points are kept at which seeds are averaged."""
-    from attacks.statistics import mean_roc
-
     start = time.process_time()
     turn = Turn(cell.job(data_dir), cell.row, cell.seed, made, progress)
     found = attacked(load(cell.scene), turn)
-    thinned = {
-        name: result
-        if isinstance(result, str) or result.roc is None
-        else replace(result, roc=mean_roc([result.roc]))
-        for name, result in found.items()
-    }
-    figures, pictures = stored(thinned)
+    figures, pictures = stored({name: thinned(result) for name, result in found.items()})
     seconds = time.process_time() - start
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
 

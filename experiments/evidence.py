@@ -5,6 +5,7 @@ python -m experiments.evidence refresh
 python -m experiments.evidence rekey selectors --base CHECKOUT
 """
 
+import json
 import os
 import re
 import subprocess
@@ -49,6 +50,8 @@ STUDIES = tuple(
     )
 )
 """The modules of all studies with committed results."""
+COMPARISON = "experiments.privacy_compare"
+"""Whose committed runs have names of their own."""
 COMMITTED = ROOT / "docs" / "results"
 PAGES = ("README.md", "docs/results.md", "docs/attacks.md", "docs/audit.md")
 """Pages with figures of committed files."""
@@ -82,17 +85,17 @@ def stale_line(study: Study, results: Results) -> str:
 
 def stale_files(folder: Path = COMMITTED) -> set[str]:
     """Names of committed files with stale cells; those without keys of their own are stale."""
-    keyed = {f"{study.name}.json": study for study in map(load, STUDIES)}
-    return {
-        path.name
-        for path in folder.glob("*.json")
-        if path.name not in TIMINGS
-        and (path.name not in keyed or stale(keyed[path.name], _read(keyed, path)))
-    }
+    keyed = {f"{study.name}.json": study for study in map(load, (*STUDIES, COMPARISON))}
+    files = (path for path in folder.glob("*.json") if path.name not in TIMINGS)
+    return {path.name for path in files if _is_stale(keyed, path)}
 
 
-def _read(keyed: Mapping[str, Study], path: Path) -> Results:
-    return read_results(keyed[path.name], path)
+def _is_stale(keyed: Mapping[str, Study], path: Path) -> bool:
+    """A run of the comparison goes by any name, and says which study it is of."""
+    study = keyed.get(path.name)
+    if study is None:
+        study = keyed.get(f"{json.loads(path.read_bytes()).get('study')}.json")
+    return study is None or bool(stale(study, read_results(study, path)))
 
 
 def stale_note(page: str, files: Iterable[str]) -> str:

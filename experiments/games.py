@@ -15,14 +15,13 @@ from torch import nn
 
 from attacks import PLAYED
 from attacks.base import AttackResult, Labelled
-from attacks.budgets import ModelLiRA, TracedLiRA, server_sees
+from attacks.budgets import RUNS, ModelLiRA, TracedLiRA, server_sees
 from attacks.label_shadows import QUICK, ShadowedLabels
 from attacks.membership import IndirectMembership, LiRA, UploadLiRA
 from attacks.on_run import POSITIVE
-from attacks.statistics import mean_roc
 from attacks.view import View
 from experiments import leakage_rows as small
-from experiments.leakage import NOT_RUN, tried
+from experiments.leakage import NOT_APPLICABLE, NOT_RUN, thinned, tried
 from experiments.leakage_rows import Row
 from experiments.rows import RowSpec, Terms
 from experiments.runs import selective
@@ -32,7 +31,7 @@ from secure_fd.methods.fedmd import FedMD
 Found = Mapping[str, AttackResult | str]
 """By name of `PLAYED`."""
 SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
-RUNS, _QUICK_RUNS = 8, 6
+_QUICK_RUNS = 6
 SET_UP: Final = (
     "a game of its own: {runs} runs of three clients with eleven records a class of "
     "scikit-learn's digits, under the row's method, sum, unit and epsilon"
@@ -68,10 +67,10 @@ class Baselines:
         )
         return next(same, None)
 
-    def positive(self, name: str, attack: str) -> float:
+    def positive(self, name: str, attack: str) -> dict[str, float]:
         """What the same attack reaches where nothing is protected: outside, of clients alone."""
         found = self.found[_READ[attack] if name == SERVER else "independent"][name]
-        return found.figure if isinstance(found, AttackResult) else 0.5
+        return {POSITIVE: found.figure} if isinstance(found, AttackResult) else {}
 
 
 def baselines(seed: int, *, quick: bool, progress: Callable[[int], None]) -> Baselines:
@@ -90,7 +89,7 @@ def played(
     try:
         row = row_of(terms, spec, seed)
     except MissingCapabilityError as missing:
-        return dict.fromkeys(names, f"not applicable: {missing}")
+        return dict.fromkeys(names, f"{NOT_APPLICABLE}{missing}")
     found = known.of(row) or _played(row, seed, quick=quick)
     runs = _QUICK_RUNS if quick else RUNS
     return {name: _told(found[name], name, known, runs) for name in names}
@@ -100,14 +99,13 @@ def _told(found: AttackResult | str, name: str, known: Baselines, runs: int) -> 
     """With the set-up, the positive control, and a curve of few points."""
     if isinstance(found, str):
         return found
-    positive = {POSITIVE: known.positive(name, found.name)}
-    return replace(
+    made = replace(
         found,
         name=name,
-        details={**found.details, **positive},
-        roc=None if found.roc is None else mean_roc([found.roc]),
+        details={**found.details, **known.positive(name, found.name)},
         caveats=(*found.caveats, SET_UP.format(runs=runs)),
     )
+    return thinned(made)
 
 
 def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
@@ -152,7 +150,7 @@ def _played(row: Row, seed: int, *, quick: bool) -> Found:
     if quick:
         return found | dict.fromkeys((BY_PROBABILITIES, BY_LABELS), f"{NOT_RUN}a quick look")
     if row.make is small.class_sums:
-        without = "not applicable: missing a network: what is deployed is the head that sums make"
+        without = f"{NOT_APPLICABLE}missing a network: what is deployed is the head of the sums"
         return found | dict.fromkeys((BY_PROBABILITIES, BY_LABELS), without)
     return found | {
         BY_PROBABILITIES: game.outside(LiRA.prepare, networks, proxies.images),

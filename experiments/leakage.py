@@ -115,6 +115,15 @@ def stored(
     return figures, pictures
 
 
+def thinned(result: "AttackResult | str") -> "AttackResult | str":
+    """With the points of its curve alone at which seeds are averaged."""
+    from attacks.statistics import mean_roc
+
+    if isinstance(result, str) or result.roc is None:
+        return result
+    return replace(result, roc=mean_roc([result.roc]))
+
+
 Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]]"
 """Runs an attack: its result, first of several where it has more, or the reason not to run it."""
 
