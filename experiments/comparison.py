@@ -20,7 +20,7 @@ from experiments.study import Progress, Result, Results, grouped, moments
 if TYPE_CHECKING:
     from attacks.base import AttackResult, ImageArray
     from attacks.on_run import Arsenal, Run
-    from experiments.games import Baselines
+    from experiments.games import Found
     from experiments.runs import RowRun
     from secure_fd.data.federated import FederatedData
 
@@ -31,8 +31,8 @@ SUM_SECONDS = "CPU seconds of a sum"
 VOID, SURVIVORS = "void rounds", "clients in a sum"
 _OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
 WARM_UP = "warm-up"
-GAME = "game"
-"""What games of all rows share: rows that nothing protects."""
+GAMES = ("independent", "fedavg", "votes", "class sums")
+"""What games of all rows share: those of rows that nothing protects."""
 INVERSION, ORIGINALS = "inversion", "originals"
 
 
@@ -70,14 +70,17 @@ class Part:
 
 
 def needs(cell: Cell) -> tuple[Part, ...]:
-    """The warm-up for all but FedAvg, and the attacks, longest first."""
-    names = [name for name in cell.attacks.names if name not in PLAYED]
-    attacks = sorted(names, key=lambda name: name not in ("inversion", "label-only"))
-    games = [GAME] if set(PLAYED) & set(cell.attacks.names) else []
-    quick = cell.attacks.quick
-    parts = tuple(Part(name, cell.terms, cell.seed, quick) for name in (*games, *attacks))
+    """The warm-up for all but FedAvg, the attacks and the games, longest first."""
+    attacks = [name for name in cell.attacks.names if name not in PLAYED]
+    games = [_game(key) for key in GAMES] if set(PLAYED) & set(cell.attacks.names) else []
+    names = sorted([*games, *attacks], key=lambda name: name not in ("inversion", "label-only"))
+    parts = tuple(Part(name, cell.terms, cell.seed, cell.attacks.quick) for name in names)
     warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
     return (*warm, *parts)
+
+
+def _game(key: str) -> str:
+    return f"game of {key}"
 
 
 def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
@@ -88,10 +91,11 @@ def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # n
     if part.name == WARM_UP:
         each = 100 / terms.clients
         return runs.warm_up(terms, part.seed, lambda done: progress(int(each * done)))
-    if part.name == GAME:
+    played = {_game(key): key for key in GAMES}.get(part.name)
+    if played is not None:
         from experiments import games
 
-        return games.baselines(part.seed, quick=part.quick, progress=progress)
+        return games.baseline(played, part.seed, quick=part.quick)
     from attacks import on_run  # a row that nobody attacks does without
 
     data = runs.data_of(terms, part.seed)
@@ -108,15 +112,16 @@ def measured(
     from experiments import runs
 
     terms, ready = replace(cell.terms, data_dir=data_dir), {p.name: made[p] for p in made}
-    warm, baselines = ready.pop(WARM_UP, None), ready.pop(GAME, None)
-    share = (60 if ready else 100) / terms.rounds
-    row = runs.run_row(terms, cell.row, cell.seed, warm, lambda done: progress(int(share * done)))
+    warm = ready.pop(WARM_UP, None)
+    baselines = {key: ready.pop(_game(key)) for key in GAMES if _game(key) in ready}
+    share = 60 if ready else 100
+    row = runs.run_row(terms, cell.row, cell.seed, warm, lambda n: progress(share * n // 100))
     data = runs.data_of(terms, cell.seed)
     attacks = {name: ready[name] for name in cell.attacks.names if name in ready}
     found: dict[str, AttackResult | str] = {}
     if attacks:
         found = attacked(attacks, run_of(terms, row), lambda done: progress(60 + 30 * done // 100))
-    if baselines is not None:
+    if baselines:
         found |= _played(cell, baselines)
     progress(100)
     figures, pictures = stored(_one_a_class(found, data))
@@ -132,13 +137,13 @@ def measured(
     )
 
 
-def _played(cell: Cell, baselines: "Baselines") -> "Mapping[str, AttackResult | str]":
-    """What small runs under the row's protocol tell."""
+def _played(cell: Cell, baselines: "Mapping[str, Found]") -> "Found":
+    """What small runs under the row's protocol tell. baselines: of `GAMES`."""
     from experiments import games
 
-    names = [name for name in cell.attacks.names if name in PLAYED]
+    names, known = [n for n in cell.attacks.names if n in PLAYED], games.Baselines(baselines)
     quick = cell.attacks.quick
-    return games.played(cell.terms, cell.row, cell.seed, baselines, names, quick=quick)
+    return games.played(cell.terms, cell.row, cell.seed, known, names, quick=quick)
 
 
 def run_of(terms: Terms, row: "RowRun") -> "Run":

@@ -214,8 +214,9 @@ def _said_of_divergence(rows: Found) -> Iterator[str]:
     for found in (result for of in rows.values() for result in of):
         rounds = found.figures.get(DIVERGED, 0.0)
         if rounds:
-            seed = found.cell.seed
-            yield f"FedAvg, seed {seed}: training diverged in {rounds:g} rounds of a client, mean."
+            row, seed = row_of(found.cell), found.cell.seed
+            name = f"{row.title} {row.labels}".strip()
+            yield f"{name}, seed {seed}: training diverged in {rounds:g} rounds of a client, mean."
 
 
 def _gain(rows: Found, labels: str) -> str:

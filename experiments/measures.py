@@ -57,7 +57,7 @@ BYTES_UP = "bytes up a client"
 CLASSIFIER = "classifier accuracy"
 """Of FedProto: of the networks' own classifiers, where accuracy is that of nearest prototypes."""
 DIVERGED = "diverged rounds"
-"""Of FedAvg: rounds in which a client's training left what can be shared, mean over clients."""
+"""Rounds in which a client's training left what can be shared, mean over clients."""
 RESNET_UP, RESNET_DOWN = "ResNet-18, bytes up a round", "ResNet-18, bytes down a round"
 """Of FedAvg's cells on frozen features: what its real messages would weigh."""
 TERMS = {
@@ -93,7 +93,7 @@ def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, floa
     from secure_fd.selection.density import Same
 
     found = {VALIDATION: float(np.mean(runner.accuracies(_validation(Same(made.data)))))}
-    return found | of_method(cell, runner, made)
+    return found | of_method(cell, runner, made) | of_lost(runner)
 
 
 @dispatched
@@ -168,6 +168,21 @@ def of_messages(data: "FederatedData") -> dict[str, float]:
         return {}
     up, down = _resnet_bytes(len(data.clients), data.n_classes)
     return {RESNET_UP: float(up), RESNET_DOWN: float(down)}
+
+
+def lost(runner: "Runner") -> set[int]:
+    """Clients whose networks ended outside the finite numbers: from then on they are silent."""
+    from secure_fd.models import flatten
+
+    each = enumerate(runner.models)
+    return {client for client, network in each if not flatten(network).isfinite().all()}
+
+
+def of_lost(runner: "Runner") -> dict[str, float]:
+    """The rounds in which these diverged: one, and all in which they were silent since."""
+    gone, missing = lost(runner), runner.transcript.missing
+    rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)
+    return {DIVERGED: rounds / len(runner.models)} if gone else {}
 
 
 @lru_cache(maxsize=1)

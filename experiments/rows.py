@@ -256,8 +256,15 @@ class Cell:
 
     @property
     def steps(self) -> int:
-        """Of all rounds, those of every network counted."""
-        return self.clients * self.rounds * self.schedule.fedavg_steps
+        """Of all rounds, those of every network counted; heads teach once, after all sums."""
+        lessons = 1 if self.method in HEADS else self.rounds
+        return self.clients * lessons * self.schedule.fedavg_steps
+
+    def steps_after(self, rounds: int) -> int:
+        """Of all networks, when so many rounds are done."""
+        if self.method in HEADS and rounds < self.rounds:
+            return 0
+        return self.steps * rounds // self.rounds
 
     @property
     def line(self) -> str:
@@ -424,6 +431,8 @@ class Terms:
 
         The label unit makes one symbol noisy, and the client unit's noise drowns all but whole
         votes: there, and by the paper's selector, votes are counted, and must be unanimous.
+        FedAvg's rate falls to zero, as its last round is a matter of luck otherwise; that of
+        DP-SGD does not.
 
         >>> terms = Terms("digits", Split("iid"), 3, 2, Schedule(), epsilon=4.0)
         >>> terms.run(RowSpec("selective-fd", unit="label"), seed=0).line
@@ -434,6 +443,8 @@ class Terms:
         counted = ours and (noisy or self.selector == "kulsif")
         selector = "kulsif" if self.selector == "kulsif" else "ratio"
         rounds, schedule = self.rounds, self.schedule
+        if spec.kind == "fedavg" and not private:
+            schedule = replace(schedule, anneal_over=rounds)
         if spec.kind in HEADS:
             rounds, schedule = HEADS[spec.kind], HEADS_ALONE
             if private and self.epsilon is not None:

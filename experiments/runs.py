@@ -25,7 +25,7 @@ from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest
 from attacks.server_members import ROUNDS
 from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
-from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, measured
+from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation
 from experiments.rows import (
     ALL_RECORDS,
@@ -550,7 +550,7 @@ def run_cell(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progre
 
     def on_round(done: int) -> None:
         del runner.transcript.parameters[:-1]  # a large model every round fills the memory
-        steps.reach(cell.steps * done // cell.rounds)
+        steps.reach(cell.steps_after(done))
 
     accuracies, points = trained(runner, cell, spread(test, _MOST_TESTED), test, on_round)
     figures = {ACCURACY: points[-1].accuracy, **measured(cell, runner, made)}
@@ -584,8 +584,8 @@ def trained(
     """Run all rounds: accuracies after the last one, and a curve.
 
     some: the images that earlier points are tested on. on_round: called with the rounds done.
-    Raises LocalError where a client refused, but for a liar whose votes were: such a run is none of
-    the row's.
+    Raises LocalError where a client refused, but for a liar whose votes were, and for one whose
+    training diverged: such a run is none of the row's.
     """
     every, points = cell.every or max(1, cell.rounds // _POINTS), []
     accuracies: list[float] = []
@@ -596,8 +596,9 @@ def trained(
             accuracies = honest(every_one) if cell.liar else every_one
             points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
         on_round(done)
+    planned = lost(runner) | ({LIAR} if cell.liar else set())
     for client, why in runner.transcript.refused.items():
-        if cell.liar and client == LIAR:
+        if client in planned:
             continue
         raise LocalError(f"client {client} refused, which no row plans for: {why}")
     return tuple(accuracies), tuple(points)
@@ -679,15 +680,18 @@ def run_row(
     """Train one row.
 
     warm: the networks that it goes on from, None for FedAvg, which begins anew. chosen: the
-    protection, where it is not what the terms give the row. progress: of rounds.
+    protection, where it is not what the terms give the row. progress: percent of the training.
     """
     start, cell = time.process_time(), terms.run(spec, seed)
     if averages(spec.kind):
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
     test = made.data.test
-    runner = federation(cell, made, protection=chosen, kept=_kept(cell.rounds))
-    accuracies, curve = trained(runner, cell, test, test, progress)
+    steps = Steps(progress, cell.steps)
+    runner = federation(cell, made, steps.add, chosen, _kept(cell.rounds))
+    accuracies, curve = trained(
+        runner, cell, test, test, lambda done: steps.reach(cell.steps_after(done))
+    )
     alone, unit = spec.kind == "independent", runner.protection
     claim = None if alone else runner.guarantee()
     return RowRun(

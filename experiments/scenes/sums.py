@@ -117,7 +117,7 @@ class _Scored:
             spec,
             turn.seed,
             None if spec.kind == "fedavg" else turn.made.warm,
-            lambda done: turn.progress(100 * done // plan.terms.rounds),
+            turn.progress,
             recorder,
         )
         said = statements(recorder, made.transcript)

@@ -72,6 +72,19 @@ def test_the_truth_takes_the_place_of_the_head(digits: FederatedData) -> None:
         assert torch.equal(lesson.targets.argmax(dim=1), labels)
 
 
+def test_a_lesson_after_all_sums_is_told_of_on_the_way() -> None:
+    """Two sums take no steps, and 60 steps of three networks follow them."""
+    terms = Terms(
+        "digits", Split("strong"), 3, 30, Schedule(warmup_steps=1), epsilon=50.0, most_taught=60
+    )
+    told: list[int] = []
+    warm = runs.warm_up(terms, 0, lambda _: None)
+    runs.run_row(terms, RowSpec("heads", secure="masks", unit="record"), 0, warm, told.append)
+    assert told == sorted(set(told))
+    assert told[0] < 50
+    assert told[-1] == 100
+
+
 def test_rows_of_heads_train_nothing_in_the_comparison() -> None:
     terms = Terms("digits", Split("strong"), 3, 30, Schedule(warmup_steps=1))
     for kind, sums in HEADS.items():

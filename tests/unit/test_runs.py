@@ -24,6 +24,7 @@ from experiments.measures import (
     AUROC_CLASS,
     AUROC_RIGHT,
     BOUND,
+    DIVERGED,
     KEPT_ALL,
     RIGHT_ALL,
     TERMS,
@@ -112,6 +113,19 @@ def test_masks_change_bytes_and_nothing_else(made: Prepared, usual: Result) -> N
     again = run(replace(HARD, secure="masks"), made)
     assert hidden.per_client == again.per_client  # clients draw the proxies together: not `usual`'s
     assert hidden.curve[-1].up > usual.curve[-1].up
+
+
+def test_training_that_diverges_is_a_figure_and_not_the_end(
+    made: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks that are lost in the first of two rounds are silent in the second."""
+    cell = cell_of("fkd")
+    wild = replace(cell.schedule, sgd=replace(cell.schedule.sgd, learning_rate=1e30))
+    assert run(replace(cell, schedule=wild), made).figures[DIVERGED] == 2
+    assert DIVERGED not in run(cell, made).figures
+    monkeypatch.setattr("experiments.runs.lost", lambda _: set())
+    with pytest.raises(LocalError, match="refused"):
+        run(replace(cell, schedule=wild), made)
 
 
 def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
