@@ -348,7 +348,7 @@ def test_the_committed_tables_are_those_of_the_committed_results() -> None:
 
 
 EQUAL_TERMS = (
-    ("mnist,fashion_mnist", "strong", "20"),
+    ("mnist,fashion_mnist", "strong,iid", "20"),
     ("cifar10_features", "strong", "20,21,22"),
     ("cifar10_features", "iid,weak", "20"),
     ("chest_xray", "strong", "20,21"),

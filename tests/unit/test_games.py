@@ -84,6 +84,10 @@ def test_a_figure_stands_beside_what_an_unprotected_row_tells() -> None:
     assert "6 runs of three clients" in found.caveats[-1]
 
 
+def test_the_parts_of_the_comparison_are_the_rows_without_protection() -> None:
+    assert GAMES == tuple(games.UNPROTECTED)
+
+
 def test_a_row_without_protection_is_not_played_twice() -> None:
     assert known().of(games.row_of(TERMS, SOFT, 0)) is known().found["votes"]
     assert known().of(games.row_of(TERMS, RowSpec("fedavg"), 0)) is known().found["fedavg"]
