@@ -85,7 +85,7 @@ def test_a_figure_stands_beside_what_an_unprotected_row_tells() -> None:
 
 
 def test_the_parts_of_the_comparison_are_the_rows_without_protection() -> None:
-    assert GAMES == tuple(games.UNPROTECTED)
+    assert tuple(games.UNPROTECTED) == GAMES
 
 
 def test_a_row_without_protection_is_not_played_twice() -> None:
