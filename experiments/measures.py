@@ -122,7 +122,7 @@ def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
     from secure_fd.selection.density import Same
     from secure_fd.training import accuracy
 
-    test, labels = made.data.test, made.data.proxies.labels
+    test, truth = made.data.test, made.data.proxies.labels
     halves = [client.half for client in runner.clients]
     each = [half.accuracies(test) for half in halves if isinstance(half, HeadLearner)]
     held_back = _validation(Same(made.data))
@@ -130,7 +130,8 @@ def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
         accuracy(half.learner.model, held_back) for half in halves if isinstance(half, HeadLearner)
     ]
     lesson = next(half.lesson() for half in halves if isinstance(half, HeadLearner))
-    right = (lesson.targets.argmax(dim=1).cpu() == labels.cpu()).double().mean()
+    labels = truth.cpu()[lesson.indices.cpu()]
+    right = (lesson.targets.argmax(dim=1).cpu() == labels).double().mean()
     names = {"network": NETWORK, "head": HEAD, "mean": MEAN}
     return {
         **{shown: float(np.mean([one[name] for one in each])) for name, shown in names.items()},

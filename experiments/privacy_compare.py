@@ -22,9 +22,10 @@ import tyro
 from attacks import COMPARED, ON_REQUEST, PLAYED, load
 from experiments import study
 from experiments.cli import data_folder
-from experiments.comparison import Cell, measured, needs, prepared
+from experiments.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import (
+    HEADS,
     IMAGES_PER_PERSON,
     REPORTED_SEED,
     Attacks,
@@ -53,7 +54,6 @@ _UNITS = ("label", "record", "client")
 _MOST_DELTA = 1e-5
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
-_QUICK_TAUGHT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,6 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         small_fleet=settings.dp_small_fleet,
         drop=settings.drop,
         releases=settings.releases,
-        most_taught=_QUICK_TAUGHT if settings.quick else 0,
         own=own,
         budget=settings.vote_budget,
     )
@@ -518,10 +517,20 @@ def _report(results: Results, folder: Path) -> None:
 
 
 def _cost(cell: Cell) -> int:
-    """Of a row, about: the longest ones begin, and the short ones fill the end."""
-    if cell.row.unit == "record":
-        return 200
-    return 50 if cell.row.kind in ("fedavg", "independent") else 100
+    """Of a row, about, in tenths of a second: the longest ones begin, short ones fill the end."""
+    kind, unit = cell.row.kind, cell.row.unit
+    if kind in HEADS:
+        return 50
+    if kind == "independent":
+        return 280
+    if kind == "fedavg":
+        return 700 if unit == "record" else 260
+    return 420
+
+
+def _part_cost(part: Part) -> int:
+    """Of what rows share, in the same unit."""
+    return 150 if part.name in (WARM_UP, INVERSION) else 30
 
 
 STUDY = Study(
@@ -538,6 +547,7 @@ STUDY = Study(
     shown=_shown,
     image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
     cost=_cost,
+    part_cost=_part_cost,
     out=lambda settings: settings.out or _default_out(settings),
     report=_report,
     libraries=PRIVACY_LIBRARIES,

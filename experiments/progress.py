@@ -61,10 +61,14 @@ def times(fraction: float, elapsed: float) -> str:
 
 @dataclass(slots=True)
 class BoardState:
-    """All tasks by id. expected: how many there will be; the overall share counts each alike."""
+    """All tasks by id. expected: how many there will be, and units: their totals together.
+
+    The overall share counts units; where these are not known, 0, it counts each task alike.
+    """
 
     expected: int
     started: float
+    units: int = 0
     tasks: dict[str, TaskState] = field(default_factory=dict)
 
     def apply(self, event: Event, now: float) -> None:
@@ -85,6 +89,9 @@ class BoardState:
     @property
     def fraction(self) -> float:
         """Share done over all tasks."""
+        if self.units:
+            done = sum(task.fraction * task.total for task in self.tasks.values())
+            return done / max(self.units, sum(task.total for task in self.tasks.values()))
         return sum(task.fraction for task in self.tasks.values()) / max(self.count, 1)
 
 
@@ -174,8 +181,9 @@ def _share(fraction: float, elapsed: float) -> str:
 class ProgressBoard:
     """Shows the events of a queue while its `with` block runs, then ends, whatever happens.
 
-    expected: number of tasks to come. The queue is drained by a daemon thread that ends at most
-    `GRACE` seconds after the block does, even if a killed worker left the queue unusable.
+    expected: number of tasks to come; units: their totals together, 0 where that is not known. The
+    queue is drained by a daemon thread that ends at most `GRACE` seconds after the block does, even
+    if a killed worker left the queue unusable.
     """
 
     TICK = 0.2
@@ -186,6 +194,7 @@ class ProgressBoard:
         events: EventQueue,
         expected: int,
         *,
+        units: int = 0,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -195,7 +204,7 @@ class ProgressBoard:
         self._display: Display = Bars(console) if console.is_terminal else PlainLines(console)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._drain, name="progress", daemon=True)
-        self.state = BoardState(expected, clock())
+        self.state = BoardState(expected, clock(), units)
 
     def __enter__(self) -> Self:
         self._display.start()

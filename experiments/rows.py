@@ -16,7 +16,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.plans import sums_for
-from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, one_lesson, own_shape
+from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, own_shape
 
 Labels = Literal["soft", "hard"]
 Secure = Literal["masks", "he", "prio3"]
@@ -57,13 +57,9 @@ VARIANTS = (
 """What an ablation changes; "" is the default. `runs` and `method_ablation` give them meaning."""
 HEADS = {"heads": 4, "afl": 1}
 """Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
-_MOST_TAUGHT, _TAUGHT_BATCH, _TAUGHT_SMOOTHING = 600, 64, 0.1
-"""Steps of a network that a noisy head teaches in the comparison, their batch, and how far labels
-go towards even ones: they are not all right. Chosen on seeds 0 and 1 of MNIST-5k, strong, at
-epsilon 4, by pooled validation records: .969, where 300 steps of 128 without smoothing, which show
-as many images in up to a quarter less CPU time, are at .964."""
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
-"""Their schedule in the comparison."""
+"""Their schedule in the comparison, under noise too: a row has half a minute of CPU, and networks
+that heads teach have tables of their own (`experiments.heads`, `experiments.pooled`)."""
 SAMPLED = "sampled at 0.25"
 """Stored cells of fleets that asked a quarter of the clients; every new cell asks all."""
 _ALLOWED = {
@@ -405,7 +401,6 @@ class Terms:
 
     epsilon: None where no noise is added. delta: of the record and client units, and of what the
     label unit composes to. releases: how often a client answers one proxy; None: once a round.
-    most_taught: steps of a network that a noisy head teaches, at most; 0: those of a full run.
     budget: of votes that prove their range, in a client's equal shares of a round's proxies.
     """
 
@@ -422,7 +417,6 @@ class Terms:
     small_fleet: bool = False
     drop: float = 0.0
     releases: int | None = None
-    most_taught: int = field(default=0, metadata=UNLESS_EMPTY)
     own: OwnData | None = field(default=None, metadata=UNLESS_EMPTY)
     budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
 
@@ -449,7 +443,6 @@ class Terms:
             rounds, schedule = HEADS[spec.kind], HEADS_ALONE
             if private and self.epsilon is not None:
                 rounds = sums_for(self.epsilon, local=not spec.secure)
-                schedule = self._lesson
         return Cell(
             image_set=self.dataset,
             split=self.split.name,
@@ -469,18 +462,6 @@ class Terms:
             liar=spec.liar,
             budget=self.budget if spec.secure == "prio3" and ours else None,
         )
-
-    @property
-    def _lesson(self) -> Schedule:
-        """What a noisy head teaches networks, in steps that fit into a row's time.
-
-        Twice the recipe's steps at half its batch, or as many as that allows.
-        """
-        proxies = image_set(self.dataset).proxies
-        known = one_lesson(proxies, image_set=self.dataset).schedule
-        sgd = replace(known.sgd, distillation_batch=_TAUGHT_BATCH, smoothing=_TAUGHT_SMOOTHING)
-        steps = min(2 * known.proxy_steps, self.most_taught or _MOST_TAUGHT)
-        return replace(known, proxy_steps=steps, sgd=sgd)
 
     def _privacy(self, unit: Unit) -> Privacy:
         alphabet = self.label_alphabet if unit == "label" else ""

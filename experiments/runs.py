@@ -640,7 +640,8 @@ def warm_up(terms: Terms, seed: int, progress: Progress) -> WarmUp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRun:
-    """A trained row. curve: on the whole test set. seconds: of CPU, warm-up included.
+    """A trained row. curve: on the whole test set. seconds: of CPU, with the warm-up where networks
+    take it: heads do not.
 
     aggregation: name of the secure sum, None where nothing is summed. aggregation_seconds: of CPU,
     inside the sums of all rounds.
@@ -693,6 +694,7 @@ def run_row(
         runner, cell, test, test, lambda done: steps.reach(cell.steps_after(done))
     )
     alone, unit = spec.kind == "independent", runner.protection
+    before = 0.0 if warm is None or spec.kind in HEADS else warm.seconds
     claim = None if alone else runner.guarantee()
     return RowRun(
         spec=spec,
@@ -700,7 +702,7 @@ def run_row(
         accuracies=accuracies,
         curve=curve,
         transcript=runner.transcript,
-        seconds=time.process_time() - start + (0.0 if warm is None else warm.seconds),
+        seconds=time.process_time() - start + before,
         aggregation=None if alone else runner.aggregation.name,
         aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
         guarantee=_NOTHING if alone else promise(runner),
@@ -729,11 +731,11 @@ _NOTHING = "Nothing of a client crosses the boundary."
 
 
 def _queryable(terms: Terms, spec: RowSpec) -> bool:
-    """Whether clients deploy networks: those of heads alone are untrained, those that noisy heads
-    taught saw no record, and those beside a noisy release did.
+    """Whether clients deploy networks: those of rows of heads are untrained, and those beside a
+    noisy release of a record unit would tell what it hides.
     """
     noisy = spec.unit == "record" and terms.epsilon is not None
-    return averages(spec.kind) or (spec.kind in HEADS) == noisy
+    return averages(spec.kind) or (spec.kind not in HEADS and not noisy)
 
 
 def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:

@@ -149,7 +149,8 @@ class Study:
     `prepare` makes each part once, and a cell is measured with its parts, a mapping, in any worker.
     roots: of a cell, the definitions that its figures come from, as "module:name"; what these reach
     by name need not be stated. shown: tables and sentences.
-    image_set: that must be on disk for a cell. cost: of a cell, in a unit of the study.
+    image_set: that must be on disk for a cell. cost: of a cell, part_cost: of a part that cells
+    need, in a unit of the study.
     out: the folder of settings without one. report: writes further files of a finished run into
     its folder. libraries: besides the common ones, those that figures come from. status: exit
     status of a finished run. alone: a folder holds one run; otherwise runs share their cells.
@@ -169,6 +170,7 @@ class Study:
     figure: "Callable[[Results], Figure | None]" = lambda _: None
     image_set: Callable[[Any], str | None] = lambda cell: cell.image_set
     cost: Callable[[Any], int] = lambda _: 100
+    part_cost: Callable[[Any], int] = lambda _: 100
     out: Callable[[Any], Path] = lambda settings: settings.out
     report: Callable[[Results, Path], None] = lambda _, __: None
     libraries: tuple[str, ...] = ("scikit-learn",)
@@ -389,12 +391,13 @@ def run_missing(
     if not groups:
         return
     waiting = [cell for members in groups.values() for cell in members]
-    expected = len(groups)
+    totals = [_preparation(study, members) + _sum(study, members) for members in groups.values()]
     if study.needs is not None:
-        expected = len(waiting) + len({part for cell in waiting for part in study.needs(cell)})
+        parts = {part for cell in waiting for part in study.needs(cell)}
+        totals = [*map(study.cost, waiting), *map(study.part_cost, parts)]
     from experiments.workers import working  # multiprocessing is slow to import
 
-    with working(workers, expected) as tasks:  # workers start while the keys are made
+    with working(workers, totals) as tasks:  # workers start while the keys are made
         keys = {tuple(study.roots(cell)): study.key(cell) for cell in cells}
         job = Job(study.module, store.folder, keys, definitions.files_hash(), data_dir)
         if study.needs is None:
@@ -410,7 +413,7 @@ def _submit_groups(
     for members in groups.values():
         first = members[0].label
         label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
-        total = _preparation(study, members) + sum(map(study.cost, members))
+        total = _preparation(study, members) + _sum(study, members)
         tasks.submit(_nothing, label, total, run_group, job, members)
 
 
@@ -424,14 +427,15 @@ def _submit_apart(study: Study, cells: Sequence[Any], job: Job, tasks: "Tasks") 
         for cell in [cell for cell in waiting if made.keys() >= set(parts[cell])]:
             waiting.remove(cell)
             shared = {part: made[part] for part in parts[cell]}
-            tasks.submit(_nothing, cell.label, 100, run_one, job, cell, shared)
+            tasks.submit(_nothing, cell.label, study.cost(cell), run_one, job, cell, shared)
 
     def ready(part: Hashable, result: Any) -> None:
         made[part] = result
         start()
 
     for part in dict.fromkeys(part for cell in waiting for part in parts[cell]):
-        tasks.submit(partial(ready, part), str(part), 100, prepare_part, job, part)
+        cost = study.part_cost(part)
+        tasks.submit(partial(ready, part), str(part), cost, prepare_part, job, part)
     start()
 
 
@@ -450,7 +454,11 @@ def _check_data(study: Study, groups: Mapping[Hashable, list[Any]], data_dir: Pa
 
 def _preparation(study: Study, cells: Sequence[Any]) -> int:
     """A preparation counts as much as a mean cell."""
-    return sum(map(study.cost, cells)) // len(cells)
+    return _sum(study, cells) // len(cells)
+
+
+def _sum(study: Study, cells: Sequence[Any]) -> int:
+    return sum(map(study.cost, cells))
 
 
 def run_group(job: Job, cells: Sequence[Any], progress: Progress) -> None:
@@ -467,13 +475,15 @@ def run_group(job: Job, cells: Sequence[Any], progress: Progress) -> None:
 
 def prepare_part(job: Job, part: Any, progress: Progress) -> Any:
     """Prepare what some cells need."""
-    return job.store().study.prepare(job.data_dir, part, progress)
+    study = job.store().study
+    return study.prepare(job.data_dir, part, Part(progress, 0, study.part_cost(part)))
 
 
 def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any], progress: Progress) -> None:
     """Measure a cell whose parts are made, and save it."""
     store = job.store()
-    store.save(store.study.measure(job.data_dir, cell, made, progress))
+    share = Part(progress, 0, store.study.cost(cell))
+    store.save(store.study.measure(job.data_dir, cell, made, share))
 
 
 def _nothing(_: None) -> None:

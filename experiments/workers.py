@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,8 +46,8 @@ class Tasks:
 
 
 @contextmanager
-def working(workers: int | None, expected: int) -> Iterator[Tasks]:
-    """A pool of so many processes, one a core by default, and a board of `expected` tasks.
+def working(workers: int | None, totals: Sequence[int]) -> Iterator[Tasks]:
+    """A pool of so many processes, one a core by default, and a board. totals: of tasks to come.
 
     Whatever ends the block early ends the workers at once.
     """
@@ -58,12 +58,12 @@ def working(workers: int | None, expected: int) -> Iterator[Tasks]:
         events = manager.Queue()
     count = workers or os.cpu_count() or 1
     with (
-        ProgressBoard(events, expected),
+        ProgressBoard(events, len(totals), units=sum(totals)),
         ProcessPoolExecutor(count, context, _start_worker, (events,)) as pool,
     ):
         try:
             with undisturbed():
-                for _ in range(min(count, expected)):
+                for _ in range(min(count, len(totals))):
                     pool.submit(_start_early)  # what a worker imports takes seconds
             yield Tasks(pool)
         except BaseException:

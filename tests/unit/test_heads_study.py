@@ -1,5 +1,7 @@
 """The study of heads: one row a cell, networks at the first seed, tables of what was measured."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -73,13 +75,12 @@ def test_the_truth_takes_the_place_of_the_head(digits: FederatedData) -> None:
 
 
 def test_a_lesson_after_all_sums_is_told_of_on_the_way() -> None:
-    """Two sums take no steps, and 60 steps of three networks follow them."""
-    terms = Terms(
-        "digits", Split("strong"), 3, 30, Schedule(warmup_steps=1), epsilon=50.0, most_taught=60
-    )
+    """Four sums take no steps, and 60 steps of three networks follow them."""
+    terms = Terms("digits", Split("strong"), 3, 30, Schedule(warmup_steps=1))
+    taught = replace(HEADS_ALONE, proxy_steps=60, anneal_over=1)
+    cell = replace(terms.run(RowSpec("heads"), 0), schedule=taught)
     told: list[int] = []
-    warm = runs.warm_up(terms, 0, lambda _: None)
-    runs.run_row(terms, RowSpec("heads", secure="masks", unit="record"), 0, warm, told.append)
+    runs.run_cell(None, cell, runs.prepare(None, [cell], lambda _: None), told.append)
     assert told == sorted(set(told))
     assert told[0] < 50
     assert told[-1] == 100
@@ -90,8 +91,10 @@ def test_rows_of_heads_train_nothing_in_the_comparison() -> None:
     for kind, sums in HEADS.items():
         cell = terms.run(RowSpec(kind, secure="masks"), seed=0)
         assert (cell.rounds, cell.schedule, cell.secure) == (sums, HEADS_ALONE, "masks")
-    assert not runs._queryable(terms, RowSpec("heads"))
-    assert runs._queryable(terms, RowSpec("fedmd"))
+    noisy, record = replace(terms, epsilon=4.0), RowSpec("heads", secure="masks", unit="record")
+    assert noisy.run(record, seed=0).schedule == HEADS_ALONE
+    for row, asked in ((record, False), (RowSpec("heads"), False), (RowSpec("fedmd"), True)):
+        assert runs._queryable(noisy, row) == asked
     row = runs.run_row(
         terms, RowSpec("heads"), 0, runs.warm_up(terms, 0, lambda _: None), lambda _: None
     )

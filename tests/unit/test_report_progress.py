@@ -40,6 +40,16 @@ def test_state_follows_the_events() -> None:
     assert state.fraction == 0.5
 
 
+def test_a_long_task_counts_more_than_a_short_one() -> None:
+    state = BoardState(expected=2, started=0.0, units=100)
+    state.apply(("start", "short", "Pooled heads", 10), 0.0)
+    state.apply(("done", "short"), 1.0)
+    assert state.fraction == 0.1
+    state.apply(("start", "long", "FedAvg", 90), 1.0)
+    state.apply(("advance", "long", 45), 2.0)
+    assert state.fraction == 0.55
+
+
 def test_events_of_unknown_tasks_change_nothing() -> None:
     state = BoardState(expected=1, started=0.0)
     state.apply(("advance", "ghost", 5), 1.0)
