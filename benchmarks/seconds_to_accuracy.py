@@ -118,12 +118,17 @@ def _shown(name: str, found: Sequence[Timing], limit: float) -> str:
 
 def main() -> None:
     """Measure every method and print it as it ends."""
-    arguments = _arguments()
+    arguments, every = _arguments(), cells()
+    named = [name for name in every if arguments.only.lower() in name.lower()]
+    if not named:
+        sys.exit(f"error: --only {arguments.only}: use a part of one of {', '.join(every)}")
     torch.set_num_threads(1)
     sys.stdout.write(f"{'CPU seconds of all parties to':<40}{'94.68 %':>10}{'98.0 %':>10}\n")
     report = {}
-    for name, chosen in cells().items():
-        found = [t for cell in chosen for t in timings(cell, arguments.data_dir, arguments.limit)]
+    for name in named:
+        found = [
+            t for cell in every[name] for t in timings(cell, arguments.data_dir, arguments.limit)
+        ]
         report[name] = [[one.seconds, one.accuracy] for one in found]
         sys.stdout.write(_shown(name, found, arguments.limit))
         sys.stdout.flush()
@@ -137,6 +142,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data-dir", type=Path, help="folder that holds mnist/")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="CPU seconds of one run")
+    parser.add_argument("--only", default="", help="methods whose names have these words in them")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     return parser.parse_args()
 

@@ -15,7 +15,7 @@ _METHODS: Mapping[str, str] = {
     "fedmd": "clients send labels for all proxies, and learn from their mean",
     "selective-fd": "clients send labels for proxies like their own records, and learn from means "
     "that agree",
-    "heads": "clients send sums of public features by class, which label the proxies for all",
+    "heads": "clients send sums of public features by class, which make one linear head for all",
     "ds-fl": "clients send labels for all proxies, whose sharpened mean they learn from",
     "feded": "clients send labels for all proxies; their mean teaches the server's network, which "
     "teaches the clients",
@@ -46,7 +46,8 @@ _FIGURES = {
     "Δ is what it gains over the control, or over pictures that nobody trained on",
 }
 COLUMNS: Mapping[str, str] = {
-    "accuracy, %": "share of test images that a client's network names rightly, mean over clients; "
+    "accuracy, %": "share of test images that a client's network, or the head of a row of heads, "
+    "names rightly, mean over clients; "
     "± is the deviation over seeds, where there are several, here as in all tables",
     "of clients, %": "least and best client, of the first seed",
     "alone, %": "answered proxies that one client alone answered: a sum is its vote there",
