@@ -22,7 +22,9 @@ from experiments import provenance
 from experiments.cli import data_folder
 from experiments.definitions import ROOT
 from experiments.leakage import AttackFigure
+from experiments.measures import BYTES_UP
 from experiments.page import updated
+from experiments.pooled import KILOBYTES as KILOBYTES_UP
 from experiments.study import (
     KEPT,
     Result,
@@ -66,6 +68,9 @@ EXACT = 1e-12
 """Relative difference of two figures that count as equal."""
 BYTES = "bytes of an earlier count"
 """Name of the note on a cell that was stamped although its bytes are counted otherwise now."""
+
+_OF_BYTES = frozenset({BYTES_UP, KILOBYTES_UP})
+"""Figures that count them."""
 
 
 def stale(study: Study, results: Results) -> list[Result]:
@@ -160,13 +165,13 @@ def refresh(study: Study, path: Path, data_dir: Path | None, workers: int, cells
 def differences(before: Result, after: Result) -> list[str]:
     """Names of the figures of one cell that are not equal, but for bytes.
 
-    Seconds and keys are no figures. Bytes follow from the form of messages, not from what is learnt
-    (see `same_bytes`).
+    Seconds and keys are no figures. Bytes, in figures and in curves, follow from the form of
+    messages, not from what is learnt (see `same_bytes`).
 
     >>> differences(Result("a", {"accuracy": 0.5}, 1.0), Result("a", {"accuracy": 0.25}, 2.0))
     ['accuracy']
     """
-    names = before.figures.keys() | after.figures.keys()
+    names = (before.figures.keys() | after.figures.keys()) - _OF_BYTES
     found = [name for name in sorted(names) if not _equal(before, after, name)]
     if not _all_equal(before.per_client, after.per_client):
         found.append("per_client")
@@ -177,9 +182,10 @@ def differences(before: Result, after: Result) -> list[str]:
 
 
 def same_bytes(before: Result, after: Result) -> bool:
-    """Whether all points of both curves have the same bytes up and down."""
+    """Whether both have the same bytes up and down, in figures and at all points of a curve."""
+    counts = [{name: r.figures.get(name) for name in _OF_BYTES} for r in (before, after)]
     up_down = [[v for p in r.curve for v in (p.up, p.down)] for r in (before, after)]
-    return _all_equal(*up_down)
+    return counts[0] == counts[1] and _all_equal(*up_down)
 
 
 def _same_attack(before: Result, after: Result, name: str) -> bool:
