@@ -391,7 +391,7 @@ def run_missing(
     if not groups:
         return
     waiting = [cell for members in groups.values() for cell in members]
-    totals = [_preparation(study, members) + _sum(study, members) for members in groups.values()]
+    totals = [_total(study, members) for members in groups.values()]
     if study.needs is not None:
         parts = {part for cell in waiting for part in study.needs(cell)}
         totals = [*map(study.cost, waiting), *map(study.part_cost, parts)]
@@ -413,8 +413,7 @@ def _submit_groups(
     for members in groups.values():
         first = members[0].label
         label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
-        total = _preparation(study, members) + _sum(study, members)
-        tasks.submit(_nothing, label, total, run_group, job, members)
+        tasks.submit(_nothing, label, _total(study, members), run_group, job, members)
 
 
 def _submit_apart(study: Study, cells: Sequence[Any], job: Job, tasks: "Tasks") -> None:
@@ -454,11 +453,12 @@ def _check_data(study: Study, groups: Mapping[Hashable, list[Any]], data_dir: Pa
 
 def _preparation(study: Study, cells: Sequence[Any]) -> int:
     """A preparation counts as much as a mean cell."""
-    return _sum(study, cells) // len(cells)
+    return sum(map(study.cost, cells)) // len(cells)
 
 
-def _sum(study: Study, cells: Sequence[Any]) -> int:
-    return sum(map(study.cost, cells))
+def _total(study: Study, cells: Sequence[Any]) -> int:
+    """Of a group, its preparation included."""
+    return _preparation(study, cells) + sum(map(study.cost, cells))
 
 
 def run_group(job: Job, cells: Sequence[Any], progress: Progress) -> None:
