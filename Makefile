@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 # `make test-long` has what is too slow for every change: 200 set-ups of 300 clients, ten minutes of fuzzing,
 # sites and servers that die in mid-run.
-.PHONY: demo test test-long lint types unit evidence evidence-check clean
+.PHONY: demo test test-long lint types unit clean
 
 demo: $(STAMP)
 	$(BIN)/python experiments/privacy_compare.py --secure-agg --dp-eps 4
@@ -28,13 +28,6 @@ test-long: test
 	OMP_NUM_THREADS=1 SECURE_FD_SETUPS=200 $(BIN)/python -m pytest tests/properties/test_setup_success.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 10
 	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/security/test_flower_faults.py
-
-evidence: $(STAMP)  # measures stale figures again; interrupt it and go on at any time
-	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.evidence refresh --workers 2
-	$(BIN)/python experiments/results_page.py
-
-evidence-check: $(STAMP)
-	$(BIN)/python -m experiments.evidence check
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

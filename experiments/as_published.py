@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments import published
-from experiments.grid import later, roots
+from experiments.grid import later
 from experiments.plots import Line, Lines, drawn
 from experiments.published import known_percent
 from experiments.rows import Cell
@@ -144,7 +144,6 @@ STUDY = Study(
     group=lambda cell: cell.group,
     prepare=later("experiments.runs:prepare"),
     measure=later("experiments.runs:run_cell"),
-    roots=roots,
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     figure=figure,
     cost=lambda cell: cell.steps,

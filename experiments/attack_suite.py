@@ -24,11 +24,6 @@ from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
 _SEEDS = 3
-_METHODS = tuple(
-    f"secure_fd.methods.{name}"
-    for name in ("fedavg:FedAvg", "fedmd:FedMD", "selective_fd:SelectiveFD")
-)
-"""Loaded by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +149,6 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
 
 
-def roots(cell: Cell) -> tuple[str, ...]:
-    """The definitions that a cell's figures come from."""
-    scene = load(cell.scene)
-    parts = (attacked, scene.prepare, scene.attempts)
-    return (*(f"{part.__module__}:{part.__name__}" for part in parts), *_METHODS)
-
-
 def _shown(results: Results) -> list[Table | str]:
     from experiments.suite_page import tables
 
@@ -196,7 +184,6 @@ STUDY = Study(
     group=group,
     prepare=prepare,
     measure=measure,
-    roots=roots,
     shown=_shown,
     image_set=lambda cell: cell.dataset,
     cost=lambda cell: _COSTS.get(cell.scene, 100),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.grid import later, roots
+from experiments.grid import later
 from experiments.measures import ACCURACY, VALIDATION
 from experiments.plots import Lines, drawn
 from experiments.provenance import mean_and_deviation
@@ -343,7 +343,6 @@ STUDY = Study(
     group=lambda cell: cell.group,
     prepare=later("experiments.runs:prepare"),
     measure=later("experiments.runs:run_cell"),
-    roots=roots,
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     figure=figure,
     cost=lambda cell: max(100, cell.steps * (10 if cell.method in ("dafkd", "feddf") else 1)),

@@ -206,26 +206,6 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
     return found
 
 
-_FLEET_ROOTS = ("experiments.fleets:fleet_votes", "experiments.fleets:run_fleet")
-_ROOTS = (
-    *("experiments.runs:prepare", "experiments.runs:run_private"),
-    *("experiments.runs:selective", "experiments.runs:ratio"),
-    "secure_fd.methods.selective_fd:SelectiveFD",
-)
-_UNITS = {
-    "label": "secure_fd.protection.label:LabelUnit",
-    "record": "secure_fd.protection.record:RecordUnit",
-}
-
-
-def roots(cell: Cell) -> tuple[str, ...]:
-    """The definitions that a cell's figures come from."""
-    if cell.method == FLEET:
-        return _FLEET_ROOTS
-    unit = "" if cell.privacy is None else cell.privacy.unit
-    return *_ROOTS, _UNITS.get(unit, "secure_fd.protection.base:NoProtection")
-
-
 # Tables and figure.
 
 _FLEET_COLUMNS = {
@@ -356,7 +336,6 @@ STUDY = Study(
     group=group,
     prepare=prepare,
     measure=measure,
-    roots=roots,
     shown=tables,
     figure=figure,
 )

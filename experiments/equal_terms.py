@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments import plots, published, tuning
-from experiments.definitions import ROOT
 from experiments.equal_rows import (
     ROWS,
     SETS,
@@ -27,9 +26,10 @@ from experiments.equal_rows import (
     places,
     row_of,
 )
-from experiments.grid import HOSPITALS, later, roots
+from experiments.grid import HOSPITALS, later
 from experiments.measures import DIVERGED, NETWORK
 from experiments.plots import Bar
+from experiments.provenance import ROOT
 from experiments.published import GAINS_FIG_4, known_percent
 from experiments.rows import Cell
 from experiments.shared_options import SharedOptions
@@ -274,7 +274,6 @@ STUDY = Study(
     group=lambda cell: cell.group,
     prepare=later("experiments.runs:prepare"),
     measure=measure,
-    roots=lambda cell: (*roots(cell), "experiments.equal_terms:measure"),
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     figure=figure,
     cost=lambda cell: max(100, cell.steps),

@@ -215,7 +215,6 @@ STUDY = Study(
     group=lambda cell: (cell.image_set, cell.split, cell.trouble, cell.seed),
     prepare=later(f"{_HOME}:prepare"),
     measure=later(f"{_HOME}:measure"),
-    roots=lambda _: (f"{_HOME}:prepare", f"{_HOME}:measure", f"{_HOME}:TROUBLES", f"{_HOME}:ROWS"),
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     cost=lambda cell: 1000 if cell.students else 100 if cell.image_set == "mnist5k" else 400,
     out=lambda chosen: chosen.out or Path(f"runs/foreign_proxies{'-quick' * chosen.quick}"),

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.rows import ALL_RECORDS, BY_NETWORK, DISCRIMINATOR, FIRST_SEED, PROXY_LABELS, Cell
+from experiments.rows import BY_NETWORK, FIRST_SEED, Cell
 from experiments.shared_options import SharedOptions
 from experiments.study import (
     Results,
@@ -23,7 +23,6 @@ from experiments.study import (
 from experiments.tables import Table
 from secure_fd.data.partition import parse_split
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.registry import METHODS
 from secure_fd.recipes import IMAGE_SETS, Recipe, Schedule, ours, schedule
 
 if TYPE_CHECKING:
@@ -254,7 +253,6 @@ def paper_study(
         group=lambda cell: cell.group,
         prepare=later(f"{_RUNS}:prepare"),
         measure=later(f"{_RUNS}:run_cell"),
-        roots=roots,
         shown=lambda found: [
             *tables(found),
             f"Seeds of all cells: {seeds_of(found.cells)}.",
@@ -265,44 +263,4 @@ def paper_study(
     )
 
 
-_RUNS, _MEASURES = "experiments.runs", "experiments.measures"
-_VOTES = f"{_MEASURES}:of_distillation"
-_OURS = (f"{_RUNS}:selective", METHODS["selective-fd"].home)
-_ALSO = {
-    **dict.fromkeys(("independent", "fkd", "pls"), ()),
-    "fedavg": (f"{_RUNS}:fedavg", f"{_MEASURES}:of_messages"),
-    **dict.fromkeys(("dafkd", "feddf"), (f"{_RUNS}:dafkd",)),
-    "feded": (f"{_RUNS}:feded", _VOTES),
-    "fedproto": (f"{_MEASURES}:of_prototypes",),
-    **dict.fromkeys(("heads", "afl"), (f"{_RUNS}:heads", f"{_MEASURES}:of_heads")),
-    "selective-fd": (_VOTES, *_OURS),
-}
-_SELECTORS = {
-    "": (),
-    "ratio": (f"{_RUNS}:ratio",),
-    "kulsif": (f"{_RUNS}:kulsif",),
-    **dict.fromkeys(BY_NETWORK, (f"{_RUNS}:by_network",)),
-}
-_VARIANTS = {
-    "true labels": ("experiments.variants:taught_truth",),
-    "selector refitted": ("experiments.variants:refitted",),
-    ALL_RECORDS: ("experiments.variants:centralised",),
-    DISCRIMINATOR: ("secure_fd.selection.discriminator:DiscriminatorSelector",),
-}
-
-
-def roots(cell: Cell) -> tuple[str, ...]:
-    """The definitions that a cell's figures come from, where the code chooses by name."""
-    chosen: tuple[str, ...]
-    if cell.method in PROXY_LABELS:
-        chosen = (f"{_RUNS}:fixed_labels", "experiments.fixed_labels:of_bound", *_OURS)
-    else:
-        chosen = (f"{_RUNS}:federation", METHODS[cell.method].home)
-        chosen += _ALSO.get(cell.method, (_VOTES,))
-    return (
-        f"{_RUNS}:prepare",
-        f"{_RUNS}:run_cell",
-        *chosen,
-        *_SELECTORS[cell.selector],
-        *_VARIANTS.get(cell.variant, ()),
-    )
+_RUNS = "experiments.runs"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.grid import HOSPITALS, later, roots
+from experiments.grid import HOSPITALS, later
 from experiments.measures import HEAD, MEAN, NETWORK
 from experiments.plots import Lines, drawn
 from experiments.rows import HEADS_ALONE, SHARPENED, TRUE_LABELS, Cell
@@ -213,7 +213,6 @@ STUDY = Study(
     group=lambda cell: cell.group,
     prepare=later("experiments.runs:prepare"),
     measure=later("experiments.runs:run_cell"),
-    roots=roots,
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     figure=figure,
     cost=lambda cell: max(2000, cell.steps),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.definitions import dispatched
 from experiments.results import SINGLE
 
 if TYPE_CHECKING:
@@ -96,7 +95,6 @@ def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, floa
     return found | of_method(cell, runner, made) | of_lost(runner)
 
 
-@dispatched
 def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
     """What runs of some methods alone have."""
     from experiments.fixed_labels import FixedLabels, of_bound

@@ -284,7 +284,6 @@ STUDY = Study(
     group=lambda cell: (cell.image_set, cell.split, cell.seed),
     prepare=later(f"{_HOME}:prepare"),
     measure=later(f"{_HOME}:measure"),
-    roots=lambda _: (f"{_HOME}:prepare", f"{_HOME}:measure"),
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     cost=lambda cell: 1000 if cell.learns else 100,
     out=lambda chosen: chosen.out or Path(f"runs/pooled{'-quick' * chosen.quick}"),

@@ -347,7 +347,6 @@ STUDY = Study(
     group=lambda cell: cell,
     prepare=lambda *_: None,  # audits share nothing
     measure=measure,
-    roots=lambda _: ("experiments.privacy_audit:measure",),
     shown=tables,
     image_set=lambda _: None,
     out=lambda chosen: chosen.out or Path(f"runs/audit-{datetime.now(UTC):%Y%m%d-%H%M%S}"),

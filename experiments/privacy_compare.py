@@ -43,7 +43,6 @@ from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.data.places import check_there
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.budget import check_budget
-from secure_fd.methods.registry import METHODS
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.privacy.units import GROUP_SIZES, LEAST_EPSILON, MOST_EPSILON
 from secure_fd.recipes import ImageSet, image_set, schedule
@@ -474,34 +473,10 @@ def _with_delta(made: Plan) -> Plan:
 
 
 def _digest(made: Plan) -> str:
-    """Of the files of one's own, which no evidence key covers; "" where there are none."""
+    """Of the files of one's own, whose content is no part of a commit; "" where there are none."""
     own = [name for name in (*made.methods, *made.attacks.names) if ":" in name]
     files = [Path(str(find_spec(name.partition(":")[0]).origin)) for name in own]  # type: ignore[union-attr]
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
-
-
-_PROTECTIONS = {
-    "label": ("secure_fd.protection.label:LabelUnit",),
-    "record": ("secure_fd.protection.record:RecordUnit",),
-    "pooled": ("experiments.runs:heads", "secure_fd.protection.pooled:PooledRecordUnit"),
-    "client": ("secure_fd.protection.client:ClientUnit", "experiments.runs:client_unit"),
-}
-
-
-def _protection(row: RowSpec) -> str:
-    return "pooled" if (row.kind, row.unit) == ("heads", "record") else row.unit or ""
-
-
-def roots(cell: Cell) -> tuple[str, ...]:
-    """The definitions that a cell's figures come from, where the code chooses by name."""
-    known = METHODS.get(cell.row.kind)
-    return (
-        *(f"experiments.comparison:{part}" for part in ("prepared", "measured")),
-        *(f"experiments.runs:{part}" for part in ("selective", "ratio", "kulsif", "fedavg")),
-        *((known.home,) if known else ()),
-        *(("experiments.runs:dafkd",) if cell.row.kind in ("dafkd", "feddf") else ()),
-        *_PROTECTIONS.get(_protection(cell.row), ()),
-    )
 
 
 def _shown(results: Results) -> Sequence[Table | str]:
@@ -543,7 +518,6 @@ STUDY = Study(
     group=lambda cell: cell.seed,
     prepare=prepared,
     measure=measured,
-    roots=roots,
     shown=_shown,
     image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
     cost=_cost,

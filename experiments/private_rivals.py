@@ -423,7 +423,6 @@ STUDY = Study(
     group=lambda cell: (cell.image_set, ROWS[cell.row].split, cell.seed),
     prepare=later(f"{_HOME}:prepare"),
     measure=later(f"{_HOME}:measure"),
-    roots=lambda _: (f"{_HOME}:prepare", f"{_HOME}:measure"),
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     libraries=("scikit-learn", "opacus"),
     out=lambda chosen: chosen.out or Path(f"runs/private_rivals{'-quick' * chosen.quick}"),

@@ -1,9 +1,14 @@
-"""When, where and with which libraries results were made, and what any results must satisfy."""
+"""When, where and with which code results were made, and what any results must satisfy."""
 
+import hashlib
 import os
 import platform
+import shutil
+import subprocess
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +17,54 @@ from secure_fd.errors import ConfigurationError
 _LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
 PRIVACY_LIBRARIES = ("cryptography", "dp-accounting", "opacus", "pycryptodome", "scikit-learn")
 """What runs with masks, noise or attacks use besides."""
+
+ROOT = Path(__file__).parents[1]
+_CODE = ("secure_fd", "attacks", "experiments", "pyproject.toml")
+"""The files that a figure depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Version of the code that measures: a commit, or the version of an installed package.
+
+    changes: hash of the changes beside that commit, "" if there are none.
+
+    >>> str(Code("0123456789abcdef")), Code("0123456789abcdef").dirty
+    ('commit 0123456', False)
+    """
+
+    commit: str
+    changes: str = ""
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the code had changes that its commit does not hold."""
+        return bool(self.changes)
+
+    def __str__(self) -> str:
+        changed = f" with changes {self.changes[:7]}" if self.dirty else ""
+        is_hash = len(self.commit) > 12
+        return f"commit {self.commit[:7]}{changed}" if is_hash else f"version {self.commit}"
+
+
+def code(root: Path = ROOT) -> Code:
+    """The version of the code in a folder, by git where the folder is a repository."""
+    git = shutil.which("git")
+    if git is None or not (root / ".git").exists():
+        from importlib.metadata import version  # slow to import
+
+        return Code(version("secure-fd"))
+
+    def run(*arguments: str) -> bytes:
+        command = [git, "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
+
+    commit = run("rev-parse", "HEAD").decode().strip()
+    changed = run("diff", "--no-ext-diff", "--binary", "HEAD", "--", *_CODE)
+    new = run("ls-files", "-z", "--others", "--exclude-standard", "--", *_CODE).split(b"\0")
+    for name in sorted(filter(None, new)):
+        changed += name + b"\0" + (root / os.fsdecode(name)).read_bytes()
+    return Code(commit, hashlib.sha256(changed).hexdigest() if changed else "")
 
 
 def created_now() -> str:

@@ -118,7 +118,6 @@ STUDY = Study(
     group=lambda cell: (cell.image_set, cell.split, cell.seed),
     prepare=lambda *_: None,  # the images and features of a group are cached where it is measured
     measure=later(_MEASURE),
-    roots=lambda _: (_MEASURE,),
     shown=tables,
 )
 

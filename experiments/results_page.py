@@ -11,18 +11,21 @@ from pathlib import Path
 import tyro
 
 from attacks import markdown_table
-from experiments.evidence import PAGES, STUDIES, marked, stale_files, stale_line
+from experiments.provenance import Code
+from experiments.studies import STUDIES
 from experiments.study import Results, Study, load, read_results
 from experiments.tables import markdown
 from secure_fd.endings import exit_status
 
+MODULES = tuple(f"experiments.{name}" for name in (*STUDIES, "attack_suite", "privacy_audit"))
+"""Studies with a page of tables."""
 SAID = {"attack_suite": "attacks", "privacy_audit": "audit"}
 """By study, the page that says what was found, where that is not results.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Write the tables of all studies into their pages, and what is stale into all pages."""
+    """Write the tables of all studies into their pages."""
 
     docs: Path = Path(__file__).parents[1] / "docs"
     """Folder of results.md and of results/."""
@@ -30,7 +33,7 @@ class Settings:
 
 def table_pages(folder: Path) -> Mapping[str, str]:
     """By name of a study that the folder has results of: its page of tables, as Markdown."""
-    files = {study: folder / f"{study.name}.json" for study in map(load, STUDIES)}
+    files = {study: folder / f"{study.name}.json" for study in map(load, MODULES)}
     return {
         study.name: page(study, read_results(study, path))
         for study, path in files.items()
@@ -39,7 +42,7 @@ def table_pages(folder: Path) -> Mapping[str, str]:
 
 
 def page(study: Study, results: Results) -> str:
-    """Heading, what the page is, the command, what is stale, then every table of a study."""
+    """Heading, command, code version and every table of a study."""
     data = f"{study.name}.json"
     about = " ".join(study.about.split()).split(". ")[0].rstrip(".")
     said = SAID.get(study.name, "results")
@@ -49,10 +52,16 @@ def page(study: Study, results: Results) -> str:
         f" [{data}]({data}) by `experiments/results_page.py` alone; [{said}.md](../{said}.md)"
         " says how to read them and what was found.",
         f"Command: `{' '.join(results.command)}`",
-        *filter(None, [stale_line(study, results)]),
+        f"Measured at {_version(results)}.",
         markdown(study.shown(results)),
     ]
     return "\n\n".join(parts).rstrip() + "\n"
+
+
+def _version(results: Results) -> str:
+    """The code that measured a file; older files do not say whether it had changes."""
+    after = {None: " or before", True: " with changes that were not committed", False: ""}
+    return f"{Code(results.commit)}{after[results.dirty]}"
 
 
 def attack_list() -> str:
@@ -66,16 +75,12 @@ def attack_list() -> str:
 
 
 def main(settings: Settings) -> int:
-    """Rewrite the pages of studies that have results, and what pages say to be stale."""
+    """Rewrite the pages of studies that have results."""
     folder = settings.docs / "results"
     for name, text in table_pages(folder).items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
         print(f"results/{name}.md")
     (settings.docs / "attacks" / "all.md").write_text(attack_list(), encoding="utf-8")
-    files = stale_files(folder)
-    for name in PAGES:
-        other = settings.docs.parent / name
-        other.write_text(marked(other.read_text(encoding="utf-8"), files), encoding="utf-8")
     return 0
 
 

@@ -23,7 +23,6 @@ from attacks.class_sums import SumNoise
 from attacks.fedmia import evenly
 from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest
 from attacks.server_members import ROUNDS
-from experiments.definitions import dispatched
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation
@@ -264,7 +263,6 @@ def shared(cell: Cell, data: FederatedData) -> list[nn.Module]:
     return [models.build(name, data.n_classes, cell.seed) for _ in data.clients]
 
 
-@dispatched
 def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
     """What the clients of a cell share, and what its server does."""
     if cell.method == "fedavg":
@@ -360,7 +358,6 @@ def by_network(cell: Cell) -> SelectiveByNetwork:
     return SelectiveByNetwork(cast(Labels, cell.labels), selector, **given)
 
 
-@dispatched
 def varied(cell: Cell, data: FederatedData) -> Method:
     """Selective-FD, or what an ablation makes of it."""
     made = selective(cell)
@@ -390,7 +387,6 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 """What a variant changes of the method; the cell itself has all else (see `method_ablation`)."""
 
 
-@dispatched
 def selector_of(cell: Cell) -> ClientSelector:
     """The client selector, at the cell's tau_client where it has one."""
     if cell.variant == DISCRIMINATOR:
@@ -439,7 +435,6 @@ def sum_of(cell: Cell, data: FederatedData) -> SecureSum:
     return secure_sum(secure, data, seed, repr(cell).encode())
 
 
-@dispatched
 def protection_of(cell: Cell, data: FederatedData) -> Protection:
     """What stands before the wire; at an infinite epsilon, a unit's votes without noise."""
     if cell.privacy is None:
@@ -533,7 +528,6 @@ class Steps:
             self.tell(100 * taken // max(1, self.total))
 
 
-@dispatched
 def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
     """The run of a cell. on_steps: called with the training steps that are done."""
     if cell.variant == ALL_RECORDS:

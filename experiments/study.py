@@ -22,7 +22,7 @@ from zipfile import BadZipFile
 import numpy as np
 import tyro
 
-from experiments import definitions, provenance, tables
+from experiments import provenance, tables
 from experiments.cli import command, data_folder
 from experiments.codec import NEVER, UNLESS_EMPTY, decode, encode
 from experiments.config import RUN, differences, written
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from experiments.workers import Tasks
 
 SCHEMA = "secure-fd/study/1"
-CELL_SCHEMA = "secure-fd/cell/1"
+CELL_SCHEMA = "secure-fd/cell/2"
+CODE = "code.json"
+"""The file of the code version that measured a folder's cells."""
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
 _DPI = 180
 _PLACES = ("data_dir", "out", "workers")
@@ -77,7 +79,6 @@ class Result:
     figures: by the names of `experiments.measures`; "accuracy" is on the test set after the last
     round, the mean of `per_client` where clients differ. curve: by ascending round. notes: what is
     no number, such as a guarantee. seconds: of CPU, without what the cells of a group share.
-    evidence: key of the definitions that made it (see `experiments.definitions`), "" if unknown.
     attacks: by name, a figure beside its control, or the sentence that says why there is none.
     pictures: by "attack/name", kept beside the cell in a file of their own.
 
@@ -91,7 +92,6 @@ class Result:
     per_client: tuple[float, ...] = ()
     curve: tuple[Point, ...] = ()
     notes: dict[str, object] = field(default_factory=dict, hash=False)
-    evidence: str = ""
     attacks: dict[str, Found] = field(default_factory=dict, hash=False, metadata=UNLESS_EMPTY)
     pictures: Pictures = field(default_factory=dict, compare=False, repr=False, metadata=NEVER)
 
@@ -113,10 +113,12 @@ class Result:
 class Results:
     """The file of a study. created: ISO 8601 in UTC. command: without this machine's paths.
 
-    settings: those of the command line that a figure may depend on.
+    commit: of the code, or the version of an installed package. dirty: whether the code had
+    changes beside that commit; None if unknown. settings: the options that a figure may depend on.
+    seeds: of all cells. cpu_seconds: of all cells together.
 
     >>> one = Result("a", {}, 1.0)
-    >>> made = Results(SCHEMA, "alpha", "2026-01-01T00:00:00+00:00", [], {}, {}, {}, (one,))
+    >>> made = Results(SCHEMA, "alpha", "2026-01-01T00:00:00+00:00", cells=(one,))
     >>> len(made.cells)
     1
     """
@@ -124,11 +126,15 @@ class Results:
     schema: str
     study: str
     created: str
-    command: list[str]
-    settings: dict[str, object]
-    versions: dict[str, str]
-    machine: dict[str, object]
-    cells: tuple[Result, ...]
+    commit: str = ""
+    dirty: bool | None = None
+    command: list[str] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, object] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    cells: tuple[Result, ...] = ()
 
     def __post_init__(self) -> None:
         provenance.check_schema(self.schema, SCHEMA)
@@ -147,8 +153,7 @@ class Study:
     share; prepare: makes it once for the cells of a group that are missing. measure: one cell. Both
     run in a worker. needs: of a cell, for a study whose cells wait for parts of their own: then
     `prepare` makes each part once, and a cell is measured with its parts, a mapping, in any worker.
-    roots: of a cell, the definitions that its figures come from, as "module:name"; what these reach
-    by name need not be stated. shown: tables and sentences.
+    shown: tables and sentences.
     image_set: that must be on disk for a cell. cost: of a cell, part_cost: of a part that cells
     need, in a unit of the study.
     out: the folder of settings without one. report: writes further files of a finished run into
@@ -165,7 +170,6 @@ class Study:
     group: Callable[[Any], Hashable]
     prepare: Callable[[Path | None, Any, Progress], Any]
     measure: Callable[[Path | None, Any, Any, Progress], Result]
-    roots: Callable[[Any], Sequence[str]]
     shown: Callable[[Results], Sequence[Table | str]]
     figure: "Callable[[Results], Figure | None]" = lambda _: None
     image_set: Callable[[Any], str | None] = lambda cell: cell.image_set
@@ -182,10 +186,6 @@ class Study:
     def module(self) -> str:
         """Where a worker finds the study: functions alone cannot be sent to it."""
         return f"experiments.{self.script.removesuffix('.py')}"
-
-    def key(self, cell: Any) -> str:
-        """The evidence key that a result of this cell gets from the present code."""
-        return definitions.key(tuple(self.roots(cell)))
 
 
 @cache
@@ -251,7 +251,7 @@ def at_least(least: int, **values: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Finished cells of a folder, one JSON file each, found by cell and evidence key.
+    """Finished cells of a folder, one JSON file each, found by cell.
 
     Studies with equal cells share a folder: an equal cell is run once.
     """
@@ -260,23 +260,21 @@ class Store:
     study: Study
 
     def path(self, cell: Any) -> Path:
-        """A readable name, and a hash of cell and evidence key."""
-        key = json.dumps(encode([CELL_SCHEMA, self.study.key(cell), cell], "cell"), sort_keys=True)
+        """A readable name, and a hash of the cell."""
+        key = json.dumps(encode([CELL_SCHEMA, cell], "cell"), sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         return self.folder / f"{re.sub(r'[^a-z0-9.]+', '-', cell.label.lower())}-{digest}.json"
 
-    def save(self, result: Result) -> Result:
-        """Keep a result under the present key; ConfigurationError for what `find` refuses.
+    def save(self, result: Result) -> None:
+        """Keep a result. Raises ConfigurationError for a result that `find` would refuse.
 
         Its pictures come first, so that figures are never without them.
         """
-        stamped = replace(result, evidence=self.study.key(result.cell))
-        strict(self.study, stamped)
+        strict(self.study, result)
         path = self.path(result.cell)
         if result.pictures:
             save_arrays(path.with_suffix(".npz"), result.pictures)
-        write(path, stamped, "cell")
-        return stamped
+        write(path, result, "cell")
 
     def find(self, cell: Any) -> Result | None:
         """The result of a cell, None where it is missing; ConfigurationError for a wrong file."""
@@ -284,7 +282,7 @@ class Store:
         if not path.exists():
             return None
         found = strict(self.study, read(path, Result, "cell"))
-        if (found.cell, found.evidence) != (cell, self.study.key(cell)):
+        if found.cell != cell:
             raise ConfigurationError(
                 "cell", path.name, "it holds another cell: remove it to run this one again"
             )
@@ -346,29 +344,25 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker is told of a run. keys: of the parent, by roots. files: hash of its code."""
+    """A run, as a worker receives it. code: that of the process that started the run."""
 
     module: str
     folder: Path
-    keys: Mapping[tuple[str, ...], str]
-    files: str
+    code: provenance.Code
     data_dir: Path | None
 
     def store(self) -> Store:
-        """Where results go. Raises ConfigurationError where the code was edited since."""
-        if not definitions.confirm(self.keys, self.files):
-            raise ConfigurationError(
-                "code", "changed", "it was edited while workers start: run again"
-            )
+        """Where results go. Raises ConfigurationError if the code was edited in the meantime."""
+        if provenance.code() != self.code:
+            raise ConfigurationError("code", "changed", "it was edited during the run: run again")
         return Store(self.folder, load(self.module))
 
 
 def missing(study: Study, cells: Iterable[Any], store: Store) -> Mapping[Hashable, list[Any]]:
     """The cells that the store lacks, by what they share; the costliest group comes first."""
     groups: dict[Hashable, list[Any]] = {}
-    holds = store.folder.exists()  # where not, no key is needed yet, which takes seconds
     for cell in cells:
-        if not holds or store.find(cell) is None:
+        if store.find(cell) is None:
             groups.setdefault(study.group(cell), []).append(cell)
     return dict(sorted(groups.items(), key=lambda item: -sum(map(study.cost, item[1]))))
 
@@ -397,9 +391,8 @@ def run_missing(
         totals = [*map(study.cost, waiting), *map(study.part_cost, parts)]
     from experiments.workers import working  # multiprocessing is slow to import
 
-    with working(workers, totals) as tasks:  # workers start while the keys are made
-        keys = {tuple(study.roots(cell)): study.key(cell) for cell in cells}
-        job = Job(study.module, store.folder, keys, definitions.files_hash(), data_dir)
+    with working(workers, totals) as tasks:
+        job = Job(study.module, store.folder, provenance.code(), data_dir)
         if study.needs is None:
             _submit_groups(study, groups, job, tasks)
         else:
@@ -526,11 +519,13 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
             check_there(name, data_dir)  # at once; what is damaged shows when it is read
     check_out(out)
     own = written(settings, _PLACES)
+    code = provenance.code()
+    check_code(out, code)
     if study.alone:
         check_same(out, study, own)
     store = Store(out / "cells", study)
     print(f"{len(cells)} cells, into {out}", file=sys.stderr)
-    claim = partial(write_settings, out, own)
+    claim = partial(claim_folder, out, own, code)
     run_missing(study, cells, store, data_dir, settings.workers, claim)
     found = [result for cell in cells if (result := store.find(cell)) is not None]
     results = gathered(study, found, settings, given)
@@ -552,8 +547,26 @@ def check_out(out: Path) -> None:
         raise ConfigurationError("out", str(out), "it must be a folder, or one that can be made")
 
 
+def check_code(out: Path, code: provenance.Code) -> None:
+    """Raise ConfigurationError if a folder holds cells that another version of the code measured.
+
+    Cells without a version may come from any.
+    """
+    path = out / CODE
+    if path.is_file():
+        held = read(path, provenance.Code, "code")
+        if held != code:
+            raise ConfigurationError(
+                "out", str(out), f"it holds results of {held}, this is {code}: use another folder"
+            )
+    elif (out / "cells").exists():
+        raise ConfigurationError(
+            "out", str(out), f"it holds results without their {CODE}: use another folder"
+        )
+
+
 def check_same(out: Path, study: Study, own: str) -> None:
-    """Raise ConfigurationError where a folder holds results of another run, or of other code.
+    """Raise ConfigurationError if a folder holds results of a run with other settings.
 
     own: the settings of this one. Results without settings may be of any run.
     """
@@ -569,18 +582,13 @@ def check_same(out: Path, study: Study, own: str) -> None:
         raise ConfigurationError(
             "out", str(out), f"it holds results without their {RUN}: use another folder"
         )
-    if made.exists() and any(
-        found.evidence != study.key(found.cell) for found in read_results(study, made).cells
-    ):
-        raise ConfigurationError(
-            "out", str(out), "it holds results of another version of the code: use another folder"
-        )
 
 
-def write_settings(out: Path, own: str) -> None:
-    """Keep a run's settings beside what it will find; OSError where nothing can be written."""
+def claim_folder(out: Path, own: str, code: provenance.Code) -> None:
+    """Write a run's settings and code version into its folder. Raises OSError if that fails."""
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / RUN, lambda file: file.write(own.encode()))
+    write(out / CODE, code, "code")
 
 
 def _data_dir(settings: Any) -> Path | None:
@@ -595,15 +603,20 @@ def gathered(
 ) -> Results:
     """The results of these cells, made now and here."""
     chosen = {} if settings is None else asdict(settings)
+    cells, code = tuple(found), provenance.code()
     return Results(
         schema=SCHEMA,
         study=study.name,
         created=provenance.created_now(),
+        commit=code.commit,
+        dirty=code.dirty,
         command=command(study.script, given),
         settings={name: value for name, value in chosen.items() if name not in _OWN},
+        seeds=tuple(sorted({r.cell.seed for r in cells if hasattr(r.cell, "seed")})),
         versions=provenance.versions(*study.libraries),
         machine=provenance.machine(),
-        cells=tuple(found),
+        cpu_seconds=sum(result.seconds for result in cells),
+        cells=cells,
     )
 
 

@@ -22,7 +22,7 @@ from experiments.equal_rows import (
     row_of,
     setting_of,
 )
-from experiments.grid import later, roots
+from experiments.grid import later
 from experiments.measures import NETWORK_VALIDATION, VALIDATION
 from experiments.rows import Cell
 from experiments.shared_options import SharedOptions
@@ -114,7 +114,6 @@ STUDY = Study(
     group=lambda cell: cell.group,
     prepare=later("experiments.runs:prepare"),
     measure=later("experiments.runs:run_cell"),
-    roots=roots,
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     cost=lambda cell: max(100, cell.steps),
     out=lambda chosen: chosen.out or Path(f"runs/tuning{'-quick' * chosen.quick}"),

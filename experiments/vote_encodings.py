@@ -197,7 +197,6 @@ STUDY = Study(
     group=lambda cell: (cell.game, cell.seed),
     prepare=later(f"{_HOME}:prepare"),
     measure=later(f"{_HOME}:measure"),
-    roots=lambda _: (f"{_HOME}:prepare", f"{_HOME}:measure", f"{_HOME}:ENCODINGS"),
     shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
     image_set=lambda cell: "mnist" if cell.game == "accuracy" else None,
     cost=lambda cell: 250 if cell.game == "accuracy" else 100,

@@ -28,7 +28,6 @@ from attacks.generator import (
 from attacks.inversion import originals_of
 from attacks.statistics import Claim
 from attacks.view import Capability, Public, View, client_view, outsider_view, server_view
-from experiments.evidence import COMMITTED
 from experiments.generator_leakage import (
     FEATURE,
     IMAGE,
@@ -42,6 +41,7 @@ from experiments.generator_leakage import (
     within_bound,
 )
 from experiments.leakage import AttackFigure, Found
+from experiments.provenance import ROOT
 from experiments.study import Result, gathered, read_results, write_results
 from experiments.tables import rendered
 from secure_fd import models
@@ -332,7 +332,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
 
 
 def test_committed_figures_say_what_the_page_says_of_them() -> None:
-    measured = leakage_of(read_results(STUDY, COMMITTED / "generator_leakage.json"))
+    measured = leakage_of(read_results(STUDY, ROOT / "docs" / "results" / "generator_leakage.json"))
     rows = {cell.row: cell for cell in cells(Settings())}
     for row, one in measured.measured(MEMBERSHIP).items():
         cell = rows[row]

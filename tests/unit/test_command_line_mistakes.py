@@ -19,7 +19,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SECURE_FD_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(study, "write_settings", _never)  # the last step before work
+    monkeypatch.setattr(study, "claim_folder", _never)  # the last step before work
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "broken.toml").write_text("rounds =")

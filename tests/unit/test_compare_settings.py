@@ -319,7 +319,7 @@ def test_delta_must_be_below_one_over_the_records() -> None:
 def test_a_method_of_ones_own_that_was_edited_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No evidence key covers its file, so its content is a part of the cell."""
+    """Its file is no part of a commit, so its content is a part of the cell."""
     monkeypatch.syspath_prepend(tmp_path)
     text = "from secure_fd.methods.fedmd import FedMD as Mine\n"
     settings = Settings(dataset="digits", clients=3, methods="mine:Mine", rows="mine")

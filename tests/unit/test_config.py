@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from experiments import cli, study
 from experiments.config import RUN, written
 from experiments.privacy_compare import STUDY, Settings, main
-from experiments.study import check_same, write_settings
+from experiments.provenance import Code, code
+from experiments.study import check_same, claim_folder
 from secure_fd.endings import FAILED, INTERRUPTED, USAGE_ERROR, exit_status
 from secure_fd.errors import ConfigurationError
 from secure_fd.options import expanded
@@ -87,7 +88,7 @@ def test_what_a_run_leaves_is_read_back(
 def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path: Path) -> None:
     own = written(settings("--dp-eps", "4"))
     check_same(tmp_path, STUDY, own)
-    write_settings(tmp_path, own)
+    claim_folder(tmp_path, own, Code("1.0"))
     check_same(tmp_path, STUDY, own)
     with pytest.raises(ConfigurationError, match=r"other settings \(--dp-eps, --quick\)"):
         check_same(tmp_path, STUDY, written(settings("--dp-eps", "2", "--quick")))
@@ -108,7 +109,7 @@ def test_the_command_refuses_another_run_before_it_works(
         pytest.fail("it began to work")
 
     monkeypatch.setattr(study, "run_missing", run)
-    write_settings(tmp_path, written(settings(*TINY)))
+    claim_folder(tmp_path, written(settings(*TINY)), code())
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert main([*TINY, "--seeds", "2", "--out", str(tmp_path)]) == USAGE_ERROR
     assert "(--seeds)" in capsys.readouterr().err

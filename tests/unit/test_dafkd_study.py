@@ -10,7 +10,6 @@ from experiments.dafkd import (
     ROWS,
     SETS,
     SPLITS,
-    STUDY,
     SUMS,
     Settings,
     cells,
@@ -37,7 +36,9 @@ def results(found: Mapping[Cell, float], *, tune: bool = False) -> Results:
         )
         for cell, accuracy in found.items()
     )
-    return Results(SCHEMA, "dafkd", "2026-01-01T00:00:00+00:00", [], {"tune": tune}, {}, {}, made)
+    return Results(
+        SCHEMA, "dafkd", "2026-01-01T00:00:00+00:00", settings={"tune": tune}, cells=made
+    )
 
 
 def test_every_row_takes_the_same_steps_a_round() -> None:
@@ -107,4 +108,3 @@ def test_the_plot_draws_each_place() -> None:
     drawn = figure(results(dict.fromkeys(made, 0.5)))
     assert drawn is not None
     assert len(drawn.axes) == len(SETS) * len(SPLITS)
-    assert STUDY.roots(made[0])

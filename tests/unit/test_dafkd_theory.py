@@ -54,7 +54,6 @@ from experiments.dafkd_theory import (
     holds,
     of,
 )
-from experiments.evidence import COMMITTED
 from experiments.known_densities import (
     Mixture,
     classes,
@@ -65,6 +64,7 @@ from experiments.known_densities import (
     tile_shares,
     variation,
 )
+from experiments.provenance import ROOT
 from experiments.study import Result, gathered, read_results, write_results
 from experiments.tables import rendered
 from secure_fd.errors import ConfigurationError, LocalError
@@ -293,7 +293,7 @@ def test_settings_that_mean_nothing_are_refused(changed: dict[str, object], fiel
 
 
 def test_committed_figures_say_what_the_page_says_of_them() -> None:
-    by = by_records(read_results(STUDY, COMMITTED / "dafkd_theory.json"))
+    by = by_records(read_results(STUDY, ROOT / "docs" / "results" / "dafkd_theory.json"))
     for result in (result for found in by.values() for result in found):
         figures = result.figures
         assert figures[of(F_STAR, VIOLATED)] == 0 < figures[of(UNIFORM, VIOLATED)]

@@ -7,7 +7,7 @@ of every page of docs/ count; blocks of code and comments that a reader does not
 Two kinds of pages are left out because no hand writes them, experiments/results_page.py does: the
 tables of a study, docs/results/NAME.md beside its NAME.json, and the list of attacks,
 docs/attacks/all.md. That they are what the program writes is tested with the program
-(test_evidence.py, test_attack_view.py); here, that nothing else stands among them. README,
+(test_results_page.py, test_attack_view.py); here, that nothing else stands among them. README,
 CHANGELOG, SECURITY and CONTRIBUTING are no pages of docs/.
 """
 
@@ -53,7 +53,7 @@ def first_paragraph(page: Path) -> str:
         ("one two", 2),
         ("a + b = 5.3 [.1, .2]", 1),
         ("| row | ε = 4 | 98.1 |", 1),
-        ("see\n\n```sh\npython run.py\n```\n\n<!-- stale -->\n\n[here](there.md#it)", 2),
+        ("see\n\n```sh\npython run.py\n```\n\n<!-- note -->\n\n[here](there.md#it)", 2),
     ],
 )
 def test_words_are_counted_as_is_said(text: str, count: int) -> None:

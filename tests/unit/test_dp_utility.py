@@ -9,9 +9,9 @@ import pytest
 from experiments.dp_utility import STUDIES, Settings, group, lines, measure, prepare
 from experiments.dp_utility import STUDY as DP_UTILITY
 from experiments.dp_utility import cells as cells_of
-from experiments.evidence import COMMITTED
 from experiments.fleets import fleet_votes
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
+from experiments.provenance import ROOT
 from experiments.rows import FLEET, Cell, Privacy
 from experiments.study import Result, read_results
 from secure_fd.errors import LocalError
@@ -164,7 +164,7 @@ def test_a_fleet_without_a_unit_is_refused() -> None:
 
 
 def test_lines_are_in_the_order_of_epsilon_and_a_figure_needs_two() -> None:
-    found = read_results(DP_UTILITY, COMMITTED / "dp_utility.json")
+    found = read_results(DP_UTILITY, ROOT / "docs" / "results" / "dp_utility.json")
     backwards = replace(found, cells=found.cells[::-1])
     for line in lines(backwards).values():
         assert list(line) == sorted(line, key=lambda e: np.inf if e is None else e)

@@ -39,7 +39,7 @@ def steps_of(cell: Cell) -> int:
 
 
 def results(study: str, found: list[Result]) -> Results:
-    return Results(SCHEMA, study, "2026-01-01T00:00:00+00:00", [], {}, {}, {}, tuple(found))
+    return Results(SCHEMA, study, "2026-01-01T00:00:00+00:00", cells=tuple(found))
 
 
 def tuned(best: int) -> Results:

@@ -8,7 +8,7 @@ import torch
 
 from experiments import runs
 from experiments.grid import HOSPITALS
-from experiments.heads import ROWS, SETS, STUDY, Settings, cells, figure, row_of, tables
+from experiments.heads import ROWS, SETS, Settings, cells, figure, row_of, tables
 from experiments.measures import ACCURACY, HEAD, MEAN, NETWORK
 from experiments.rows import HEADS, HEADS_ALONE, RowSpec, Terms
 from experiments.study import SCHEMA, Point, Result, Results
@@ -49,14 +49,13 @@ def test_tables_show_networks_alone_and_what_was_chosen() -> None:
         figures = {ACCURACY: 0.99, **({NETWORK: 0.97, HEAD: 0.98, MEAN: 0.99} if learns else {})}
         point = Point(cell.rounds, 0.99, 1e5 * cell.rounds, 2e5)
         made.append(Result(cell, figures, 1.0, (0.99,), (point,)))
-    results = Results(SCHEMA, "heads", "2026-01-01T00:00:00+00:00", [], {}, {}, {}, tuple(made))
+    results = Results(SCHEMA, "heads", "2026-01-01T00:00:00+00:00", cells=tuple(made))
     accuracies, candidates = (table for table in tables(results) if isinstance(table, Table))
     shown = {row[0]: row[1:] for row in accuracies.rows}
     assert shown["Pooled head, one sum"] == ("99.0", "100")
     assert shown["Networks, true labels"] == ("97.0", "400")
     assert [row[2] for row in candidates.rows[:4]] == ["97.0", "98.0", "99.0", "99.0"]
     assert figure(results) is not None
-    assert STUDY.roots(made[0].cell)
 
 
 def test_the_truth_takes_the_place_of_the_head(digits: FederatedData) -> None:

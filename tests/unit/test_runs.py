@@ -10,7 +10,6 @@ import torch
 
 from experiments import method_ablation
 from experiments.accuracy_table import METHODS
-from experiments.definitions import Code, Place
 from experiments.fixed_labels import (
     FixedLabels,
     Lesson,
@@ -19,7 +18,7 @@ from experiments.fixed_labels import (
     knowledge_losses,
     numerical,
 )
-from experiments.grid import default_cell, roots
+from experiments.grid import default_cell
 from experiments.measures import (
     AUROC_CLASS,
     AUROC_RIGHT,
@@ -37,7 +36,6 @@ from experiments.study import Result
 from experiments.variants import Refitted, before_last, seen
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
-from secure_fd.federation import Federation
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule
 
@@ -147,24 +145,6 @@ def test_a_long_round_and_its_warm_up_are_told_of_on_the_way() -> None:
         assert each == sorted(set(each))
         assert each[-1] == 100
         assert len(each) >= 2
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_cells_roots_reach_the_method_that_it_runs(made: Prepared, method: str) -> None:
-    cell = cell_of(method)
-    runner = runner_of(cell, made)
-    assert isinstance(runner, Federation)
-    used = [runner, runner.method, method_of(cell, made.data)]
-    places = {Place(type(one).__module__, type(one).__qualname__) for one in used}
-    assert places <= set(Code().reached(roots(cell)))
-
-
-def test_another_methods_code_is_not_reached() -> None:
-    """So that a change of FedMD does not void Selective-FD."""
-    reached = set(Code().reached(roots(HARD)))
-    for other in ("fedmd:FedMD", "fkd:FKD", "feded:FedED", "fedavg:FedAvg"):
-        module, _, name = other.partition(":")
-        assert Place(f"secure_fd.methods.{module}", name) not in reached
 
 
 def test_points_are_on_an_even_part_of_the_test_set() -> None:

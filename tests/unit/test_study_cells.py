@@ -9,10 +9,10 @@ import pytest
 
 from experiments import method_ablation
 from experiments.alpha import ALPHAS
-from experiments.evidence import STUDIES as MODULES
 from experiments.grid import Settings, baselines, default_cell
 from experiments.heterogeneity import BETAS
 from experiments.published import ACCURACY
+from experiments.results_page import MODULES
 from experiments.rows import VARIANTS, Cell
 from experiments.study import Store, Study, load
 from experiments.thresholds import CLIENT, SERVER

@@ -7,22 +7,28 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from experiments import definitions
+from experiments import provenance
 from experiments import study as engine
-from experiments.evidence import STUDIES as MODULES
 from experiments.grid import default_cell
+from experiments.provenance import Code
+from experiments.results import write
+from experiments.results_page import MODULES
 from experiments.rows import VARIANTS, Cell, Privacy
 from experiments.study import (
+    CODE,
     Job,
     Point,
     Result,
     Results,
     Store,
     Study,
+    check_code,
+    claim_folder,
     gathered,
     load,
     missing,
@@ -73,17 +79,10 @@ def others() -> list[Cell]:
 
 def test_whatever_a_cell_depends_on_is_in_its_name(tmp_path: Path) -> None:
     store = Store(tmp_path, ACCURACY)
-    stamped = store.save(some_result(CELL))
-    assert stamped.evidence == ACCURACY.key(CELL)
-    assert store.find(CELL) == stamped
+    store.save(some_result(CELL))
+    assert store.find(CELL) == some_result(CELL)
     assert len({store.path(cell) for cell in [CELL, *others()]}) == 1 + len(others())
     assert [store.find(cell) for cell in others()] == [None] * len(others())
-
-
-def test_a_cell_of_other_code_is_not_found(tmp_path: Path) -> None:
-    Store(tmp_path, ACCURACY).save(some_result(CELL))
-    changed = replace(ACCURACY, roots=lambda _: ("secure_fd.errors:LocalError",))
-    assert Store(tmp_path, changed).find(CELL) is None
 
 
 def test_a_file_of_another_cell_is_refused(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path: Path) -> No
     with pytest.raises(ConfigurationError, match="schema"):
         replace(made, schema="secure-fd/study/0")
     with pytest.raises(ConfigurationError, match="each once"):
-        Results(made.schema, "x", "", [], {}, {}, {}, (*made.cells, made.cells[0]))
+        Results(made.schema, "x", "", cells=(*made.cells, made.cells[0]))
     with pytest.raises(ConfigurationError, match="the reader of alpha"):
         read_results(load("experiments.alpha"), path)
 
@@ -183,7 +182,7 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
         monkeypatch.setattr(engine, "load", lambda _, study=study: study)
         todo = [c for each in missing(study, cells, Store(tmp_path, study)).values() for c in each]
         try:
-            run_group(Job("", tmp_path, {}, "", None), todo, told.append)
+            run_group(Job("", tmp_path, provenance.code(), None), todo, told.append)
         except KeyboardInterrupt:
             assert until == 2
         assert (lab.ran, lab.prepared) == (ran, prepared)
@@ -191,23 +190,78 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
     assert told == [50, 100, 200, 200, 300, 300, 50, 100, 200, 200]
 
 
-def test_code_that_was_edited_meanwhile_makes_no_cell(tmp_path: Path) -> None:
-    keys = {tuple(ACCURACY.roots(CELL)): "another key"}
-    with pytest.raises(ConfigurationError, match="edited while workers start"):
-        run_group(Job(ACCURACY.module, tmp_path, keys, "", None), [CELL], lambda _: None)
+def test_code_that_was_edited_in_the_meantime_measures_no_cell(tmp_path: Path) -> None:
+    job = Job(ACCURACY.module, tmp_path, Code("another"), None)
+    with pytest.raises(ConfigurationError, match="edited during the run"):
+        run_group(job, [CELL], lambda _: None)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_keys_are_taken_over_from_the_same_bytes_alone() -> None:
-    roots = ("secure_fd.errors:PeerError",)
-    right = definitions.key(roots)
-    assert definitions.confirm({roots: right}, "other bytes")
-    assert not definitions.confirm({roots: "another key"}, "other bytes")
-    try:
-        assert definitions.confirm({roots: "another key"}, definitions.files_hash())
-        assert definitions.key(roots) == "another key"
-    finally:
-        definitions._KEYS.clear()
+# The version of the code.
+
+
+def git(folder: Path, *arguments: str) -> None:
+    named = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", "-C", str(folder), *named, *arguments], check=True)  # noqa: S603, S607
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one committed module."""
+    folder = tmp_path / "repository"
+    (folder / "secure_fd").mkdir(parents=True)
+    (folder / "secure_fd" / "one.py").write_text("ONE = 1\n")
+    (folder / "README.md").write_text("Read.\n")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "one")
+    return folder
+
+
+def test_the_version_is_the_commit_and_any_change_to_the_code(repository: Path) -> None:
+    clean = provenance.code(repository)
+    assert len(clean.commit) == 40
+    assert not clean.dirty
+    (repository / "README.md").write_text("No figure depends on it.\n")
+    assert provenance.code(repository) == clean
+    (repository / "secure_fd" / "one.py").write_text("ONE = 2\n")
+    changed = provenance.code(repository)
+    assert changed.dirty
+    (repository / "secure_fd" / "two.py").write_text("TWO = 1\n")
+    added = provenance.code(repository)
+    (repository / "secure_fd" / "two.py").write_text("TWO = 2\n")
+    assert len({clean, changed, added, provenance.code(repository)}) == 4
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "two")
+    assert provenance.code(repository).commit != clean.commit
+    assert not provenance.code(repository).dirty
+
+
+def test_without_a_repository_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    assert provenance.code(tmp_path) == Code(version("secure-fd"))
+
+
+def test_a_folder_resumes_with_the_same_code_only(tmp_path: Path) -> None:
+    code = Code("0" * 40)
+    check_code(tmp_path, code)
+    claim_folder(tmp_path, "", code)
+    check_code(tmp_path, code)
+    for other in (Code("1" * 40), Code("0" * 40, "changes")):
+        with pytest.raises(ConfigurationError, match="use another folder"):
+            check_code(tmp_path, other)
+
+
+def test_cells_without_a_version_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    with pytest.raises(ConfigurationError, match="use another folder"):
+        check_code(tmp_path, Code("0" * 40))
+
+
+def test_a_results_file_names_what_made_it() -> None:
+    made, code = gathered(ACCURACY, map(some_result, [CELL, *others()])), provenance.code()
+    assert (made.commit, made.dirty) == (code.commit, code.dirty)
+    assert made.seeds == (10, 11)
+    assert made.cpu_seconds == pytest.approx(1.5 * len(made.cells))
 
 
 # The command line.
@@ -279,7 +333,10 @@ def test_the_script_of_a_study_runs_it(module: str) -> None:
 def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path: Path, cli: Cli) -> None:
     study = load("experiments.heterogeneity")
     store = Store(tmp_path / "made" / "cells", study)
-    expected = [store.save(some_result(cell)) for cell in study.cells(study.settings(quick=True))]
+    expected = [some_result(cell) for cell in study.cells(study.settings(quick=True))]
+    for result in expected:
+        store.save(result)
+    write(tmp_path / "made" / CODE, provenance.code(), "code")
     status, shown, _ = cli("heterogeneity", *QUICK, "--data-dir", str(tmp_path))
     assert status == 0
     found = read_results(study, tmp_path / "made" / "heterogeneity.json")

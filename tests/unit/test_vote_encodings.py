@@ -55,7 +55,7 @@ def test_a_small_game_is_played_and_shown() -> None:
         assert 0 <= figures[f"{AUC}, low"] <= figures[AUC] <= figures[f"{AUC}, high"] <= 1
         found.append(Result(cell, figures, 1.0))
     found.append(Result(Cell("accuracy", "2 bits", "clear", 0), {ACCURACY: 0.97}, 1.0))
-    results = Results(SCHEMA, "x", "2026-01-01T00:00:00+00:00", [], {}, {}, {}, tuple(found))
+    results = Results(SCHEMA, "x", "2026-01-01T00:00:00+00:00", cells=tuple(found))
     shown = tables(results)[0]
     assert isinstance(shown, Table)
     clear, masked = (f"{result.figures[AUC]:.2f}" for result in found[:2])
