@@ -9,8 +9,7 @@ python benchmarks/run.py secure-aggregation > secure_aggregation.json
   privacy             a calibration has 1 s, a million samples of noise .5 s: status 1 beyond
 
 Progress goes to standard error. Times are CPU seconds of this process, medians after a warm-up.
-Speed of training has a script of its own (rounds.py), and so have the size of the project and the
-trips through it (house.py).
+Speed of training has a script of its own (rounds.py).
 """
 
 import argparse

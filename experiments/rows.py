@@ -47,19 +47,13 @@ ALL_RECORDS = "all records"
 """Of Independent: every client holds the records of all, which no federation can have."""
 SHARPENED, TRUE_LABELS = "sharpened labels", "true labels"
 """Of networks taught by a head: soft labels, to a power; the truth in the head's place."""
-VARIANTS = (
-    *("", COUNTED, "counted votes of all classes", "quantile threshold", "sharpness 1"),
-    *("server threshold 1", "ratio alone", "newest round only", "no views", "constant rate"),
-    *("no momentum", "warm-up", "no warm-up", "records apart", "the baselines' schedule"),
-    *("classes by both", "many rounds", "constant warm-up", "no smoothing", "no selector"),
-    *("selector refitted", TRUE_LABELS),
-)
-"""What an ablation changes; "" is the default. `runs` and `method_ablation` give them meaning."""
+VARIANTS = ("", COUNTED, "counted votes of all classes", "selector refitted", TRUE_LABELS)
+"""What a study changes of a method; "" is the default."""
 HEADS = {"heads": 4, "afl": 1}
 """Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 """Their schedule in the comparison, under noise too: a row has half a minute of CPU, and networks
-that heads teach have tables of their own (`experiments.heads`, `experiments.pooled`)."""
+trained on their labels have a table of their own (`experiments.pooled`)."""
 SAMPLED = "sampled at 0.25"
 """Stored cells of fleets that asked a quarter of the clients; every new cell asks all."""
 _ALLOWED = {

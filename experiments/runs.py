@@ -381,10 +381,8 @@ def selective(cell: Cell) -> SelectiveFD:
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     COUNTED: {"votes": "counted"},
     "counted votes of all classes": {"votes": "counted", "own_classes": False},
-    "sharpness 1": {"sharpness": 1.0},
-    "ratio alone": {"asks_network": False},
 }
-"""What a variant changes of the method; the cell itself has all else (see `method_ablation`)."""
+"""Settings of the method that a variant changes."""
 
 
 def selector_of(cell: Cell) -> ClientSelector:

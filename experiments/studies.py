@@ -6,9 +6,8 @@ from experiments.cli import dispatch
 
 STUDIES = (
     *("accuracy_table", "selector_study", "thresholds", "communication", "heterogeneity", "alpha"),
-    *("method_ablation", "as_published", "equal_terms", "foreign_proxies", "vote_encodings"),
-    *("dp_utility", "record_ablation", "pooled", "heads", "private_rivals", "tuning"),
-    *("dafkd", "dafkd_theory", "generator_leakage"),
+    *("as_published", "equal_terms", "tuning", "foreign_proxies", "dafkd", "dafkd_theory"),
+    *("dp_utility", "pooled", "private_rivals"),
 )
 
 

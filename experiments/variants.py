@@ -9,12 +9,10 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Contribution, Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import ByNetwork, Labels, Opinion, Own, Setting, WeighedVotes
 from secure_fd.methods.heads import HeadClient, PooledHeads, Public
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.selection.client import Selection
 from secure_fd.selection.density import Same
 from secure_fd.training import Lesson
 
@@ -42,21 +40,6 @@ class TaughtTruth(PooledHeads):
     def client(self, setting: Setting, own: Own) -> "TruthClient":
         """The half of one client."""
         return TruthClient(self, Public.of(self.features, setting), setting, own)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoded(SelectiveFD):
-    """Hard votes whose weight is another expert's: of the selector alone, or one everywhere."""
-
-    weight: Weight = "selector"
-
-    def opinion_of(self, verdict: Selection, n_classes: int) -> Opinion:
-        """The same votes, otherwise weighed."""
-        found = SelectiveFD.opinion_of(self, verdict, n_classes)
-        if not isinstance(found, WeighedVotes):
-            raise ConfigurationError("votes", self.votes, "use weighed")
-        given = {each.name: getattr(found, each.name) for each in fields(found)}
-        return _Reweighed(**given, weight=self.weight)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

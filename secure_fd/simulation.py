@@ -110,47 +110,12 @@ class Simulation:
         on_run = import_module("attacks.on_run")
         return on_run.attack(name, on_run.Run.of(self.data, self.federation, self.seed))
 
-    def save(self, path: Path | str) -> None:
-        """Write the whole run between two rounds: networks, memory, releases, transcript, round.
-
-        Of the data sets' ledgers those in memory as well; those on disk stay there. The file is
-        for its owner alone (mode 0600): it holds no keys, no noise to come and no records, but
-        networks that were trained on them. Of a run with noise save no more than go on: two that go
-        on from one file answer with different noise, which a ledger on disk alone can refuse.
-        ConfigurationError before the first round, and where a method or protection of one's own
-        keeps what has no form in a file.
-        """
-        saved.write(Path(path), self._networks() | {"run": saved.state_of_run(self.federation)})
-
-    def load(self, path: Path | str) -> None:
-        """Go on from a saved run, in a fresh one of the same settings, data and seed.
-
-        Its next rounds are those that the saved run would have had, bit for bit but for new noise.
-        Parties make new keys: that set-up is not counted, and bytes under masks may differ.
-        ConfigurationError for a file of another run, for one that is damaged, and where a ledger
-        on disk does not stand where it stood: what was released since would be released twice.
-
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "run.pt"
-        >>> settings = dict(split="iid", clients=3, method="independent", recipe="paper")
-        >>> first, second = (simulate("digits", **settings) for _ in range(2))
-        >>> _ = first.fit(rounds=1)
-        >>> first.save(path)
-        >>> second.load(path)
-        >>> second.accuracies == first.accuracies
-        True
-        """
-        found = self._read(path)
-        if "run" not in found:
-            raise ConfigurationError("path", str(path), "it holds networks alone: load_networks")
-        saved.go_on(self.federation, found["run"])
-
     def save_networks(self, path: Path | str) -> None:
         """Write every client's network; `load_networks` reads them into a run of the same form."""
         saved.write(Path(path), self._networks())
 
     def load_networks(self, path: Path | str) -> None:
-        """Take over the networks of a file of `save_networks` or `save`, to be asked or trained on.
+        """Take over the networks of a file of `save_networks`, to be asked or trained on.
 
         Raises ConfigurationError for a file of other architectures.
         """

@@ -48,7 +48,7 @@ class SelectiveFD:
     the class), or its sum over the client's classes, at most 1, for all of them: then the "network"
     alone names the class. That is better where clients hold all classes and learnt alone first.
     bits: of a weighed hard vote's weight. Two keep what tells guesses from knowledge; six taught no
-    better, and told more of single records (`experiments/vote_encodings.py` measures both).
+    better, and told more of single records (measured: docs/results.md).
     none_of_mine: with weighed votes, whether a survey comes first, so that proxies that no client
     knows teach nothing (see `survey`). rare: see `Memory`.
     budget: how much all of a client's votes of a round may weigh, in times its equal share of the

@@ -29,7 +29,7 @@ def test_its_cells_run_in_order(
     assert clear < 0.5 * masked
     [accuracy] = re.findall(r"^(\d+)%", said)
     assert int(accuracy) > 20  # of a client that knows two digits of ten
-    assert "round 5 after round 4" in said
+    assert said.endswith("True\n")  # the networks that were read back answer alike
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,11 +4,9 @@ Seeds are fixed. Where a figure has to agree with chance, its 95 % interval has 
 right attack fails so for one seed in twenty.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,22 +26,6 @@ from attacks.generator import (
 from attacks.inversion import originals_of
 from attacks.statistics import Claim
 from attacks.view import Capability, Public, View, client_view, outsider_view, server_view
-from experiments.generator_leakage import (
-    FEATURE,
-    IMAGE,
-    MEMBERSHIP,
-    PICTURES,
-    STUDY,
-    Cell,
-    Settings,
-    cells,
-    leakage_of,
-    within_bound,
-)
-from experiments.leakage import AttackFigure, Found
-from experiments.provenance import ROOT
-from experiments.study import Result, gathered, read_results, write_results
-from experiments.tables import rendered
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings, Generator
 from secure_fd.data.federated import FederatedData, seen_through
@@ -281,70 +263,3 @@ def test_a_run_without_a_generator_is_refused(digits: FederatedData) -> None:
     for name in ("generator-membership", "generator-inversion"):
         with pytest.raises(MissingCapabilityError, match="missing the generator"):
             on_run.attack(name, run)
-
-
-# The study.
-
-
-def made_up(cell: Cell, auc: float, bound: float | None) -> Result:
-    """A result with figures of no run."""
-    details = {"uncalibrated_auc": auc - 0.01, "tpr_at_0.01_fpr": 0.02}
-    member = AttackFigure(
-        *("Membership", auc, "AUC", "", (auc - 0.02, auc + 0.02), 0.5, "a coin"),
-        details=details if bound is None else {**details, "auc_bound": bound},
-    )
-    excess = AttackFigure(
-        *("Pictures", 0.25, "Δ PSNR", "dB", (0.125, 0.375), 0.1, "Δ of nothing"),
-        details={"A": 14.0, "A_H": 13.75},
-    )
-    found: dict[str, Found] = {MEMBERSHIP: member, PICTURES: excess}
-    figures = {} if cell.replayed else {"accuracy": 0.5}
-    return Result(cell, figures, 1.0, attacks=found)
-
-
-def test_a_study_comes_back_from_its_file_and_says_what_lies_within_a_bound(
-    tmp_path: Path,
-) -> None:
-    """The twin: of an AUC above its bound it does not say so."""
-    chosen = cells(Settings(seeds="1"))
-    private = [cell for cell in chosen if cell.epsilon]
-    assert [(cell.kind, cell.epsilon) for cell in private] == [(IMAGE, 1.0), (FEATURE, 1.0)]
-    made = [
-        made_up(cell, 0.9 if cell.kind == IMAGE else 0.5, 0.731 if cell.epsilon else None)
-        for cell in chosen
-    ]
-    found = gathered(STUDY, made)
-    write_results(found, tmp_path / "made.json")
-    again = read_results(STUDY, tmp_path / "made.json")
-    assert again.cells == found.cells
-    assert STUDY.figure(again) is not None
-    measured = leakage_of(again).measured(MEMBERSHIP)
-    kept = {row: within_bound(one) for row, one in measured.items()}
-    assert {row for row, inside in kept.items() if inside} == {private[1].row}
-    shown = rendered(STUDY.shown(again))
-    assert all(cell.row in shown for cell in chosen)
-
-
-def test_settings_that_mean_nothing_are_refused() -> None:
-    for epsilon in (0.0, math.inf):
-        with pytest.raises(ConfigurationError, match="epsilon"):
-            cells(Settings(epsilon=epsilon))
-
-
-def test_committed_figures_say_what_the_page_says_of_them() -> None:
-    measured = leakage_of(read_results(STUDY, ROOT / "docs" / "results" / "generator_leakage.json"))
-    rows = {cell.row: cell for cell in cells(Settings())}
-    for row, one in measured.measured(MEMBERSHIP).items():
-        cell = rows[row]
-        assert within_bound(one) == (cell.epsilon is not None)
-        assert len(one.seeds) == (3 if cell.epsilon is None else 1)
-        if cell.replayed:
-            assert one.leaks
-            assert one.figure > 0.9
-            continue
-        assert one.interval is not None
-        assert one.interval[0] < 0.5 < one.interval[1]
-        assert one.difference.value < 0.05
-        assert one.leaks == (cell.kind == FEATURE and cell.epsilon is None)
-    for row, one in measured.measured(PICTURES).items():
-        assert one.leaks == rows[row].replayed

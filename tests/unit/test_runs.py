@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import method_ablation
 from experiments.accuracy_table import METHODS
 from experiments.fixed_labels import (
     FixedLabels,
@@ -217,17 +216,6 @@ def test_a_lesson_without_proxies_is_refused() -> None:
 
 
 # What only an ablation runs.
-
-
-@pytest.mark.parametrize("split", ["strong", "iid"])
-def test_every_variant_changes_the_method_or_the_schedule(made: Prepared, split: str) -> None:
-    cells = list(method_ablation.vary(default_cell("mnist", split, 10)))
-    default = {cell.labels: cell for cell in cells if not cell.variant}
-    for cell in cells:
-        runs = [(method_of(c, made.data), c.schedule) for c in (cell, default[cell.labels])]
-        assert (runs[0] != runs[1]) == bool(cell.variant), cell.variant
-    by = {getattr(method_of(cell, made.data), "class_by", None) for cell in default.values()}
-    assert by == {"network" if split == "iid" else "both"}
 
 
 def refitting(data: Prepared, every: int) -> Refitted:

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from experiments import method_ablation
 from experiments.alpha import ALPHAS
 from experiments.grid import Settings, baselines, default_cell
 from experiments.heterogeneity import BETAS
 from experiments.published import ACCURACY
 from experiments.results_page import MODULES
-from experiments.rows import VARIANTS, Cell
+from experiments.rows import Cell
 from experiments.study import Store, Study, load
 from experiments.thresholds import CLIENT, SERVER
 from secure_fd.errors import ConfigurationError
@@ -53,55 +52,6 @@ def test_every_other_study_has_its_points_once() -> None:
     assert sum(counted("communication").values()) == sets * 3
     assert sum(counted("heterogeneity").values()) == len(BETAS) * 5
     assert sum(counted("alpha").values()) == len(ALPHAS) * 2
-
-
-def test_an_ablation_has_what_changes_its_default() -> None:
-    default = default_cell("mnist", "strong", 10)
-    plain = replace(
-        default.schedule, augment="none", anneal_over=None, sgd=SGD(own_batch=13, momentum=0.0)
-    )
-    for schedule, missing in (
-        (default.schedule, 0),
-        (plain, 3),
-        (replace(default.schedule, remember=False), 1),
-    ):
-        made = list(method_ablation.vary(replace(default, schedule=schedule)))
-        assert len(made) == len(set(made)) == 2 * (16 - missing)
-        assert {c.labels for c in made if c.variant == "sharpness 1"} == {"soft"}
-        assert {c.labels for c in made if c.variant == "true labels"} == {"hard"}
-    constant = next(c for c in method_ablation.vary(default) if c.variant == "constant rate")
-    assert constant.schedule == replace(default.schedule, anneal_over=None)
-    apart = next(c for c in method_ablation.vary(default) if c.variant == "records apart")
-    assert (apart.schedule.local_steps, apart.schedule.sgd.own_batch) == (1, 0)
-    assert {c.class_by for c in method_ablation.vary(default)} == {"both"}
-
-
-def test_the_iid_ablation_has_what_its_recipe_has_alone() -> None:
-    iid = default_cell("mnist", "iid", 10)
-    made = {c.variant: c for c in method_ablation.vary(iid) if c.labels == "hard"}
-    schedule = iid.schedule
-    many = replace(schedule, proxy_steps=50, proxies_per_round=1000, anneal_over=40)
-    assert {variant: (c.rounds, c.schedule) for variant, c in made.items()} == {
-        "": (1, schedule),
-        "no warm-up": (1, replace(schedule, warmup_steps=0)),
-        "constant warm-up": (1, replace(schedule, anneal_warmup=False)),
-        "many rounds": (40, many),
-        "no smoothing": (1, replace(schedule, sgd=replace(schedule.sgd, smoothing=0.0))),
-        "no views": (1, replace(schedule, augment="none")),
-        "the baselines' schedule": (25, baselines("mnist", "iid")),
-        "classes by both": (1, schedule),
-        "no selector": (1, schedule),
-        "true labels": (1, schedule),
-    }
-    by_both = {variant for variant, cell in made.items() if cell.class_by == "both"}
-    assert by_both == {"classes by both", "no selector"}
-    assert [v for v, c in made.items() if c.method == "fedmd"] == ["no selector"]
-    named = {v for split in ("strong", "iid") for v in _variants(split)}
-    assert named == set(VARIANTS)
-
-
-def _variants(split: str) -> set[str]:
-    return {c.variant for c in method_ablation.vary(default_cell("mnist", split, 10))}
 
 
 def test_baselines_have_their_own_schedule_and_rounds() -> None:
@@ -182,7 +132,6 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("dp_utility", {"seeds": "-1"}, "seeds: '-1' is not allowed; use whole numbers"),
     ("dp_utility", {"rounds": 0}, "rounds: 0 is not allowed; use 1 or more"),
     ("dp_utility", {"study": "splits", "epsilons": "2"}, "epsilons: '2' is not allowed; study"),
-    ("record_ablation", {"datasets": "mnist5k,mnist6k"}, "datasets: 'mnist6k' is not allowed"),
     ("privacy_audit", {"epsilon": 0.0}, "epsilon: 0.0 is not allowed; use 0.1 to 16"),
     ("privacy_audit", {"epsilon": 17.0}, "epsilon: 17.0"),
     ("privacy_audit", {"delta": 0.5}, "delta: 0.5"),
@@ -193,7 +142,6 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("privacy_audit", {"noise": "0.9,half"}, "noise: '0.9,half'"),
     ("privacy_audit", {"noise": "0.9,1"}, "noise: '0.9,1'"),
     ("privacy_audit", {"insecure_seed": -1}, "insecure_seed: -1"),
-    ("record_ablation", {"seeds": 0}, "seeds: 0 is not allowed; use 1 or more"),
 ]
 
 
