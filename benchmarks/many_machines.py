@@ -2,7 +2,6 @@
 
 PYTHONPATH=. SECURE_FD_DATA=DIR python benchmarks/many_machines.py beside FOLDER > beside.json
 PYTHONPATH=. python benchmarks/many_machines.py killed FOLDER > killed.json
-PYTHONPATH=. SECURE_FD_DATA=DIR python benchmarks/many_machines.py virtual FOLDER > virtual.json
 
 beside   three sites, MNIST-5k, pooled heads under masks, once without noise and once with the
          record unit of epsilon 4. Without noise the class sums are a function of the records: the
@@ -20,7 +19,6 @@ killed   ten sites that share known words instead of votes, so that every sum ca
 Both go on where they stood when they are started again on the same FOLDER. Needs the extra:
 pip install "secure-fd[flower]".
 
-virtual  a thousand virtual clients of Flower's engine, on a new FOLDER: see virtual_clients.py.
          Needs the extra: pip install "secure-fd[simulation]".
 """
 
@@ -51,7 +49,6 @@ from secure_fd.flower.verify import verify
 from secure_fd.training import accuracy
 from tests.flower_processes import Federation, federation
 from tests.known_words import words
-from virtual_clients import virtual
 
 THREE: Final = ("north", "south", "west")
 TEN: Final = (
@@ -272,20 +269,16 @@ def _has_sum(made: Federation, lines: dict[int, Report]) -> bool:
 def main() -> None:
     """Run what the command line names, and print its report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", choices=("beside", "killed", "virtual"))
+    parser.add_argument("what", choices=("beside", "killed"))
     parser.add_argument("folder", type=Path, help="new, or of a run that was interrupted")
-    parser.add_argument("--rounds", type=int, help="30, or 3 of virtual clients")
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--share", type=float, default=0.2, help="of the sites, killed in a round")
-    parser.add_argument("--clients", type=int, default=1000, help="virtual ones")
-    parser.add_argument("--workers", type=int, default=2, help="processes for virtual clients")
     known = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
     if known.what == "beside":
         found = beside(known.folder)
-    elif known.what == "killed":
-        found = killed(known.folder, known.rounds or 30, known.share)
     else:
-        found = virtual(known.folder, known.clients, known.rounds or 3, known.workers)
+        found = killed(known.folder, known.rounds, known.share)
     print(json.dumps({"processors": os.cpu_count(), **found}, indent=2))
 
 

@@ -20,7 +20,6 @@ from experiments.measures import ACCURACY, VALIDATION
 from experiments.plots import Lines, drawn
 from experiments.provenance import mean_and_deviation
 from experiments.rows import (
-    DISCRIMINATOR,
     RATIO_WEIGHT,
     SELECTOR_WEIGHT,
     Cell,
@@ -82,9 +81,6 @@ ROWS: Mapping[str, Row] = {
     "dafkd-ratio": Row("DaFKD: weights f / (1 - f)", "dafkd", RATIO_WEIGHT),
     "dafkd-head": Row("DaFKD: weights of density-ratio heads", "dafkd", SELECTOR_WEIGHT),
     "selective-fd": Row("Selective-FD", "selective-fd", rate=0.05),
-    "selective-fd-discriminator": Row(
-        "Selective-FD: DaFKD's discriminators", "selective-fd", DISCRIMINATOR, rate=0.05
-    ),
     "fedavg-dp": Row(f"FedAvg, record epsilon {_EPSILON:g}", "fedavg", private=True),
     "dafkd-dp": Row(f"DaFKD, record epsilon {_EPSILON:g}", "dafkd", private=True),
 }
@@ -184,8 +180,7 @@ def _shown_at(row: Row, place: tuple[str, str], *, first: bool) -> bool:
     """Ablations at one place, private rows of one seed there: they take minutes each."""
     if row.private:
         return place == (SETS[0], SPLITS[0]) and first
-    ablation = row.variant in (SELECTOR_WEIGHT, DISCRIMINATOR)
-    return place == (SETS[0], SPLITS[0]) or not ablation
+    return place == (SETS[0], SPLITS[0]) or row.variant != SELECTOR_WEIGHT
 
 
 def _shortened(cell: Cell) -> Cell:

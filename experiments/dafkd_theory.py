@@ -1,19 +1,26 @@
-"""DaFKD's Theorems 1 and 2, and equation 19 between them, on mixtures of known densities.
+"""DaFKD's Theorem 1 for discriminators, equation 19 and Theorem 2, on mixtures of known densities.
 
-python experiments/dafkd_theory.py --quick
+    python experiments/dafkd_theory.py --quick
+
+Of Wang et al. (CVPR 2023), by the numbers of its supplement. p is the mean of K clients' p_k.
+Theorem 1: discriminators come to f*_k = p_k / (p_k + p); here they are trained on exact samples of
+p. Theorem 2: the loss is half the squared distance of a prediction in the simplex to the class's
+corner. It is convex and lies in [0, 1], so that sigma is 1 in Hoeffding's inequality.
 """
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from experiments.grid import later
-from experiments.plots import Line, Lines, drawn
 from experiments.study import (
+    Progress,
     Result,
     Results,
     Study,
@@ -21,84 +28,43 @@ from experiments.study import (
     grouped,
     main,
     measure,
-    moments,
-    over,
     seeds_of,
     whole_numbers,
 )
-from experiments.tables import MINUS, Table, new_table
-from secure_fd.errors import ConfigurationError
+from experiments.tables import Table, new_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from torch import Tensor, nn
 
-F_STAR, FROM_P, UNIFORM = "f*", "f, against p", "uniform"
-UNTRAINED = "f, untrained"
-NON_SATURATING, MINIMAX, MAXIMUM_LIKELIHOOD = "-log f", "log(1 - f)", "-f / (1 - f)"
-GENERATORS: Final = (NON_SATURATING, MINIMAX, MAXIMUM_LIKELIHOOD)
-"""Losses of a generator: that of most GANs, equation 13's, and the one that leads to p."""
+    from experiments.known_densities import Mixture
+    from secure_fd.adversarial import Adversary
+    from secure_fd.knowledge import FloatArray, IntArray
+
+F_STAR, TRAINED, UNTRAINED, UNIFORM = "f*", "f, trained", "f, untrained", "uniform"
 AWAY = "distance to f*"
 """Mean of |f_k(x) - f*_k(x)| over clients and x of p."""
-OVERLAP = "p_k to p"
-"""Total variation, mean over clients; 0 where all clients are alike."""
-TO_P, TO_REST = "p_g to p", "p_g to where it rests"
-"""Total variation, over tiles."""
-REST = ", at rest"
-"""After a name: where a generator of this loss rests, computed and not trained."""
-NOT_ONE = "sum of alpha away from 1"
-"""Largest of all x."""
 VIOLATED, EXCESS = "violations of (19)", "largest excess over (19)"
 """Share of all x and k; largest alpha_k - (K + 1) / K p_k / p."""
 LOSS = "loss of the ensemble"
 """The left side of Theorem 2, on fresh x of p."""
-LOCAL = "(K + 1) / K sum of losses on p_k"
-"""Right side of (20), on fresh points."""
-LOCAL_EMPIRICAL = "(K + 1) / K sum of losses on own records"
-"""Right side of (24) without its deviation."""
-POOLED = "(K + 1) x loss of h on all records"
-"""Of the network that all records train."""
-DEVIATION, BOUND = "deviation", "bound"
-"""For DELTA; POOLED + DEVIATION."""
-WORSE = "h_k over h, own records"
-"""Largest difference of losses over clients; the proof's step (25) needs 0 or less."""
-OVERFIT = "p_k over own records"
-"""Largest difference of losses of h_k over clients; step (22) needs DEVIATION / (K + 1) or less."""
-ALONG = "along the diagonal"
-"""Name of the note with f of the first client at points (t, t), by the name of f."""
+POOLED, DEVIATION, BOUND = "(K + 1) x loss of h on all records", "deviation", "bound"
+"""Of the network that all records train; of Hoeffding's inequality, for DELTA; their sum."""
 DELTA = 0.05
-TARGET = 0.05
-"""Of AWAY, for discriminators that are trained against p."""
-_MEASURE = "experiments.dafkd_terms:measure_cell"
-_STEPS, _ROUNDS, _LOCAL_STEPS = 5000, 1000, 1500
-_QUICK = 10
-"""Times fewer steps."""
-_MOST_CLIENTS = 20
-
-
-def of(name: str, figure: str) -> str:
-    """The name of a figure that there is one of for every f, or for every generator.
-
-    >>> of(F_STAR, NOT_ONE)
-    'f*: sum of alpha away from 1'
-    """
-    return f"{name}: {figure}"
+_STEPS, _LOCAL_STEPS, _FRESH = 5000, 1500, 20_000
+_HIDDEN, _BATCH, _RATE, _ROUNDING = 64, 256, 1e-2, 1e-9
+_SHAPE: Final = (1, 1, 2)
+"""Of a point, as networks take it: an image of two pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One draw of densities and records.
-
-    records: m of each client. steps: of discriminators against p. rounds: steps of a generator;
-    generators: their losses. local_steps: of the networks h.
-    """
+    """One draw of densities and records. records: of each client. steps: of discriminators."""
 
     seed: int
     records: int
     clients: int = 4
     steps: int = _STEPS
-    rounds: int = _ROUNDS
     local_steps: int = _LOCAL_STEPS
-    generators: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -108,7 +74,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """DaFKD's theorems on mixtures of known densities: what holds, how tightly, and what not."""
+    """DaFKD's f*, equation 19 and Theorem 2 on mixtures of known densities."""
 
     records: str = "200,1000,5000"
     """Records of each client, with commas."""
@@ -117,7 +83,7 @@ class Settings:
     clients: int = 4
     """K."""
     quick: bool = False
-    """One seed, two numbers of records, a tenth of the steps: shows the way, proves little."""
+    """One seed, one number of records, a tenth of the steps."""
     out: Path = Path("runs/dafkd_theory")
     """Folder of the results, and of the cells that are done."""
     workers: int = 2
@@ -125,186 +91,213 @@ class Settings:
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """Every number of records on every seed; generators where there are most records.
-
-    Raises ConfigurationError for clients other than 2 to 20.
-    """
-    if not 2 <= settings.clients <= _MOST_CLIENTS:
-        allowed = f"use 2 to {_MOST_CLIENTS}"
-        raise ConfigurationError("clients", settings.clients, allowed)
+    """Every number of records on every seed. Raises ConfigurationError for a bad number."""
     sizes, seeds = (whole_numbers(n, getattr(settings, n)) for n in ("records", "seeds"))
     at_least(1, records=min(sizes))
-    less = _QUICK if settings.quick else 1
-    most = max(sizes)
+    at_least(2, clients=settings.clients)
     if settings.quick:
-        sizes, seeds = tuple(sorted(sizes)[-2:]), seeds[:1]
-    steps = (_STEPS // less, _ROUNDS // less, _LOCAL_STEPS // less)
+        sizes, seeds = sizes[:1], seeds[:1]
+    steps = (_STEPS // 10, _LOCAL_STEPS // 10) if settings.quick else (_STEPS, _LOCAL_STEPS)
+    return [Cell(seed, size, settings.clients, *steps) for seed in seeds for size in sizes]
+
+
+def optimal(densities: "FloatArray") -> "FloatArray":
+    """f* [K, n] = p_k / (p_k + p) (Theorem 1), from p_k [K, n]; p is their mean.
+
+    >>> optimal(np.array([[3.0], [1.0]])).round(2).tolist()
+    [[0.6], [0.33]]
+    """
+    return np.asarray(densities / (densities + densities.mean(axis=0)))
+
+
+def alphas(f: "FloatArray") -> "FloatArray":
+    """[K, n] weights: f_k over the sum over clients, from f [K, n].
+
+    >>> alphas(np.array([[0.6], [0.2]])).round(2).tolist()
+    [[0.75], [0.25]]
+    """
+    return np.asarray(f / f.sum(axis=0))
+
+
+def excess(alpha: "FloatArray", densities: "FloatArray") -> "FloatArray":
+    """[K, n] alpha_k - (K + 1) / K p_k / p; by equation 19 none is above 0 at f*.
+
+    >>> p = np.array([[3.0], [1.0]])
+    >>> bool((excess(alphas(optimal(p)), p) <= 0).all())
+    True
+    """
+    count = len(densities)
+    return np.asarray(alpha - (count + 1) / count * densities / densities.mean(axis=0))
+
+
+def half_squared(predictions: "FloatArray", truth: "IntArray") -> "FloatArray":
+    """[n] in [0, 1]: half the squared distance of predictions [n, C] to the corner of truth [n].
+
+    >>> half_squared(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 1])).tolist()
+    [1.0, 0.25]
+    """
+    corners = np.eye(predictions.shape[1])[truth]
+    return np.asarray(((predictions - corners) ** 2).sum(axis=1) / 2)
+
+
+def deviation(clients: int, records: int, delta: float) -> float:
+    """(K + 1) sqrt(log(2 K / delta) / (2 m)), the last term of Theorem 2 at sigma = 1.
+
+    >>> round(deviation(4, 1600, 0.05), 3)
+    0.199
+    """
+    return (clients + 1) * math.sqrt(math.log(2 * clients / delta) / (2 * records))
+
+
+def as_images(x: "FloatArray") -> "Tensor":
+    """[n, 1, 1, 2] float32, as networks take points [n, 2]."""
+    import torch
+
+    return torch.from_numpy(x).float().view(-1, *_SHAPE)
+
+
+def discriminators(records: "Sequence[FloatArray]", seed: int) -> "list[Adversary]":
+    """One untrained discriminator for each client, with its records [m, 2]."""
+    import torch
+
+    from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
+    from secure_fd.data.images import Images
+
+    form = AdversarialSettings(
+        latent=8, hidden=128, judge=256, batch=64, rate=2e-3, class_weight=0.0, spread=0.5, blur=0.0
+    )
+    generator, device = Generator(_SHAPE, 1, form, seed), torch.device("cpu")
+    images = [Images(as_images(x), torch.zeros(len(x), dtype=torch.int64)) for x in records]
+    classifier = torch.nn.Identity()  # no step asks it
     return [
-        Cell(seed, size, settings.clients, *steps, GENERATORS if size == most else ())
-        for seed in seeds
-        for size in sizes
+        Adversary(generator, classifier, own, form, 1000 * seed + k, device)
+        for k, own in enumerate(images)
     ]
 
 
-# Tables.
+def train_on_samples(
+    judge: "Adversary",
+    own: "FloatArray",
+    mean: "Mixture",
+    steps: int,
+    rng: np.random.Generator,
+) -> None:
+    """Train a discriminator on its client's records against fresh points of p."""
+    from experiments.known_densities import draw
+
+    batch = judge.settings.batch
+    drawn = as_images(own)[rng.integers(len(own), size=(steps, batch))]
+    others = as_images(draw(mean, steps * batch, rng)).view(steps, batch, *_SHAPE)
+    for records, points in zip(drawn, others, strict=True):
+        judge.judge_step(records, points)
 
 
-def by_records(results: Results) -> Mapping[float, Sequence[Result]]:
-    """The seeds' results by records of a client, ascending."""
-    return dict(sorted(grouped(results.cells, lambda cell: cell.records).items()))
+def fitted(x: "FloatArray", steps: int, seed: int) -> "nn.Module":
+    """A network trained to a small loss on points x [m, 2]."""
+    import torch
+    from torch import nn
+
+    from experiments.known_densities import N_CLASSES, classes
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = (nn.Linear(2, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, N_CLASSES))
+        network = nn.Sequential(nn.Flatten(), *layers)
+    points, truth = as_images(x), torch.eye(N_CLASSES)[torch.from_numpy(classes(x))]
+    random = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(network.parameters(), _RATE)
+    for _ in range(steps):
+        drawn = torch.randint(len(x), (min(len(x), _BATCH),), generator=random)
+        optimizer.zero_grad()
+        predictions = network(points[drawn]).softmax(dim=1)
+        ((predictions - truth[drawn]) ** 2).sum(dim=1).mean().backward()
+        optimizer.step()
+    return network.eval()
 
 
-def tables(results: Results) -> list[Table | str]:
-    """Theorem 1, equation 19 and Theorem 2, and what they say together."""
-    largest = [result for result in results.cells if result.cell.generators]
-    bound = _bound(results)
-    return [
-        _generators(largest),
-        _weights(largest),
-        _discriminators(results),
-        *bound,
-        _note(results),
-    ]
+def measure_cell(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
+    """Train everything on one draw of densities and records, and measure both sides."""
+    from experiments.known_densities import classes, density, draw, mean_of, random_mixtures
+    from secure_fd.training import predict
+
+    start = time.process_time()
+    mixtures = random_mixtures(cell.clients, np.random.default_rng(cell.seed))
+    mean, rng = mean_of(mixtures), np.random.default_rng([cell.seed, cell.records])
+    records = [draw(each, cell.records, rng) for each in mixtures]
+    x = draw(mean, _FRESH, rng)
+    densities = np.stack([density(each, x) for each in mixtures])
+    judges = {name: discriminators(records, cell.seed) for name in (TRAINED, UNTRAINED)}
+    for judge, own in zip(judges[TRAINED], records, strict=True):
+        train_on_samples(judge, own, mean, cell.steps, rng)
+    progress(50)
+    f = {
+        name: np.stack([judge.weigh(as_images(x)).double().numpy() for judge in each])
+        for name, each in judges.items()
+    }
+    figures = {
+        of(name, AWAY): float(np.abs(v - optimal(densities)).mean()) for name, v in f.items()
+    }
+    f |= {F_STAR: optimal(densities), UNIFORM: np.ones_like(densities)}
+    networks = [fitted(own, cell.local_steps, cell.seed + k) for k, own in enumerate(records)]
+    predictions = np.stack([predict(network, as_images(x)) for network in networks])
+    for name, values in f.items():
+        over = excess(alphas(values), densities)
+        figures[of(name, VIOLATED)] = float((over > _ROUNDING).mean())
+        figures[of(name, EXCESS)] = float(over.max())
+        ensemble = np.einsum("kn,knc->nc", alphas(values), predictions)
+        figures[of(name, LOSS)] = float(half_squared(ensemble, classes(x)).mean())
+    everything = np.concatenate(records)
+    pooled = fitted(everything, cell.local_steps, cell.seed)
+    loss = half_squared(predict(pooled, as_images(everything)), classes(everything)).mean()
+    figures[POOLED] = (cell.clients + 1) * float(loss)
+    figures[DEVIATION] = deviation(cell.clients, cell.records, DELTA)
+    figures[BOUND] = figures[POOLED] + figures[DEVIATION]
+    return Result(cell, figures, time.process_time() - start)
 
 
-def _where(found: Sequence[Result]) -> str:
-    cell = found[0].cell
-    return f"{cell.clients} clients of {cell.records} records"
+def of(name: str, figure: str) -> str:
+    """The name of a figure that there is one of for every f.
 
-
-def _mean(found: Sequence[Result], name: str) -> str:
-    return measure(found, name).replace("-", MINUS)
-
-
-def _generators(found: Sequence[Result]) -> Table:
-    """A row a loss of the generator, and exact samples of p as control."""
-    title = f"Theorem 1, {_where(found)}: where generators rest, and what training reaches"
-    columns = ("TV to p at rest", "f to f* at rest", "TV to p", "TV to rest", "f to f*")
-    table = new_table(title, ("generator's loss", *columns))
-    figures = (TO_P + REST, AWAY + REST, TO_P, TO_REST, AWAY)
-    for name in (*GENERATORS, FROM_P):
-        shown = [_mean(found, of(name, figure)) for figure in figures]
-        table.add_row("none: samples of p" if name == FROM_P else name, *shown)
-    return table
-
-
-def _weights(found: Sequence[Result]) -> Table:
-    """A row a weight."""
-    columns = ("violated, %", "largest excess", "sum of alpha off 1", "loss of the ensemble")
-    table = new_table(f"Equation 19, {_where(found)}", ("weights", *columns))
-    for name in (F_STAR, FROM_P, *GENERATORS, UNIFORM):
-        title = f"f, generator by {name}" if name in GENERATORS else name
-        table.add_row(
-            title,
-            measure(found, of(name, VIOLATED), lambda share: f"{100 * share:.1f}"),
-            _mean(found, of(name, EXCESS)),
-            measure(found, of(name, NOT_ONE), "{:.0e}".format),
-            measure(found, of(name, LOSS), "{:.4f}".format),
-        )
-    return table
-
-
-def _discriminators(results: Results) -> Table:
-    """A row a number of records: f against samples of p."""
-    columns = ("f to f*", "largest of seeds", "f untrained", "violated, %", "largest excess")
-    table = new_table("Theorem 1 against samples of p", ("records of a client", *columns))
-    for records, found in by_records(results).items():
-        table.add_row(
-            f"{records:g}",
-            _mean(found, of(FROM_P, AWAY)),
-            f"{max(result.figures[of(FROM_P, AWAY)] for result in found):.3f}",
-            _mean(found, of(UNTRAINED, AWAY)),
-            measure(found, of(FROM_P, VIOLATED), lambda share: f"{100 * share:.1f}"),
-            _mean(found, of(FROM_P, EXCESS)),
-        )
-    return table
-
-
-def _bound(results: Results) -> list[Table]:
-    """A row a number of records: the theorem's terms; then what its proof needs."""
-    sides = (of(F_STAR, LOSS), of(FROM_P, LOSS), of(UNIFORM, LOSS))
-    terms = (LOCAL, LOCAL_EMPIRICAL, POOLED, DEVIATION, BOUND)
-    heads = ("left, f*", "left, f against p", "left, uniform", *terms, "bound / left")
-    one = new_table(f"Theorem 2, delta {DELTA:g}", ("records of a client", *heads))
-    needs = ("holds", OVERFIT, "allowed by (22)", WORSE, "(25) met")
-    two = new_table("Theorem 2: what its proof needs", ("records of a client", *needs))
-    for records, found in by_records(results).items():
-        loose = moments(found, lambda r: r.figures[BOUND] / r.figures[of(FROM_P, LOSS)])[0]
-        shown = [measure(found, name, "{:.4f}".format) for name in (*sides, *terms)]
-        one.add_row(f"{records:g}", *shown, f"{loose:.0f}")
-        allowed = moments(found, lambda r: r.figures[DEVIATION] / (r.cell.clients + 1))[0]
-        two.add_row(
-            f"{records:g}",
-            _count(found, holds),
-            f"{max(r.figures[OVERFIT] for r in found):.4f}",
-            f"{allowed:.4f}",
-            f"{max(r.figures[WORSE] for r in found):.4f}".replace("-", MINUS),
-            _count(found, lambda r: r.figures[WORSE] <= 0),
-        )
-    return [one, two]
+    >>> of(F_STAR, LOSS)
+    'f*: loss of the ensemble'
+    """
+    return f"{name}: {figure}"
 
 
 def holds(result: Result) -> bool:
-    """Whether Theorem 2's bound holds for f* and for f trained against p."""
+    """Whether Theorem 2's bound holds for f* and for the trained f."""
     figures = result.figures
-    return max(figures[of(name, LOSS)] for name in (F_STAR, FROM_P)) <= figures[BOUND]
+    return max(figures[of(name, LOSS)] for name in (F_STAR, TRAINED)) <= figures[BOUND]
 
 
-def _count(found: Sequence[Result], met: Callable[[Result], bool]) -> str:
-    return f"{sum(map(met, found))} of {len(found)}"
+def tables(results: Results) -> list[Table | str]:
+    """By number of records: Theorem 1 and equation 19; the two sides of Theorem 2."""
+    by = dict(sorted(grouped(results.cells, lambda cell: cell.records).items()))
+    return [
+        _table("Theorem 1 and equation 19", by, _WEIGHTS),
+        _table(f"Theorem 2, delta {DELTA:g}", by, _SIDES),
+        *(f"{n} records: bound holds {sum(map(holds, r))} of {len(r)}." for n, r in by.items()),
+        f"Mixtures of seeds {seeds_of(results.cells)}. f to f*: {AWAY}, over clients and x of p.",
+    ]
 
 
-def _note(results: Results) -> str:
-    apart = moments(results.cells, lambda r: r.figures[OVERLAP])[0]
-    return (
-        f"Mixtures of seeds {seeds_of(results.cells)}; p_k lie {apart:.2f} from p in total "
-        f"variation (TV). f to f*: mean of |f_k - p_k / (p_k + p)| over clients and x of p; the "
-        f"target against p is {TARGET:g}. At rest: computed from the densities. Losses: half the "
-        "squared distance to the class's corner, so sigma is 1; bound / left is for f against p. "
-        "Differences of losses in the last table are the largest over seeds and clients."
-    )
+_WEIGHTS = {
+    "f to f*": of(TRAINED, AWAY),
+    "f untrained": of(UNTRAINED, AWAY),
+    **{f"violated by {f}": of(f, VIOLATED) for f in (F_STAR, TRAINED, UNIFORM)},
+    "largest excess, trained": of(TRAINED, EXCESS),
+}
+_SIDES = {
+    **{f"left, {f}": of(f, LOSS) for f in (F_STAR, TRAINED, UNIFORM)},
+    **{name: name for name in (POOLED, DEVIATION, BOUND)},
+}
 
 
-# Figure.
-
-
-def figure(results: Results) -> "Figure":
-    """f along a line through the square; its distance to f*; and Theorem 2's terms."""
-    by = {math.log10(records): found for records, found in by_records(results).items()}
-    ticks = {at: f"{10**at:.0f}" for at in by}
-    names = {name: of(name, AWAY) for name in (FROM_P, UNTRAINED)}
-    records = "records of a client"
-    away = Lines("Distance to f*", records, AWAY, _over(by, names), share=False, ticks=ticks)
-    names = {
-        "left, f against p": of(FROM_P, LOSS),
-        "left, uniform": of(UNIFORM, LOSS),
-        **{name: name for name in (LOCAL, POOLED, DEVIATION, BOUND)},
-    }
-    up, scales = _over(by, names), ("linear", "log")
-    terms = Lines("Theorem 2", records, "loss", up, share=False, scales=scales, ticks=ticks)
-    return drawn([_along(results), away, terms])
-
-
-def _over(by: Mapping[float, Sequence[Result]], names: Mapping[str, str]) -> Mapping[str, Line]:
-    """A line a figure, by its title."""
-    return {title: over(by, partial(_figure, name=name)) for title, name in names.items()}
-
-
-def _along(results: Results) -> Lines:
-    """f of the first client of the first seed that has generators."""
-    found = next(result for result in results.cells if result.cell.generators)
-    note: Any = found.notes[ALONG]
-    shown = {}
-    for name in (F_STAR, FROM_P, NON_SATURATING, MAXIMUM_LIKELIHOOD):
-        x = tuple(i / (len(note[name]) - 1) for i in range(len(note[name])))
-        title = f"f, generator by {name}" if name in GENERATORS else name
-        shown[title] = Line(x, tuple(note[name]), (0.0,) * len(x))
-    title = f"One client, seed {found.cell.seed}, at (t, t)"
-    return Lines(title, "t", "f", shown, share=False)
-
-
-def _figure(result: Result, name: str) -> float:
-    return result.figures[name]
+def _table(title: str, by: Mapping[int, Sequence[Result]], columns: Mapping[str, str]) -> Table:
+    table = new_table(title, ("records of a client", *columns))
+    for records, found in by.items():
+        table.add_row(str(records), *(measure(found, name) for name in columns.values()))
+    return table
 
 
 STUDY = Study(
@@ -316,11 +309,9 @@ STUDY = Study(
     cells=cells,
     group=lambda cell: cell,
     prepare=lambda *_: None,  # cells share nothing
-    measure=later(_MEASURE),
+    measure=later("experiments.dafkd_theory:measure_cell"),
     shown=tables,
-    figure=figure,
     image_set=lambda _: None,
-    cost=lambda cell: 100 * (1 + len(cell.generators)),
 )
 
 if __name__ == "__main__":

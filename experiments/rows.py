@@ -41,8 +41,6 @@ BY_NETWORK = ("confidence", "energy")
 COUNTED = "counted votes"
 RATIO_WEIGHT, SELECTOR_WEIGHT = "weight f / (1 - f)", "weight by the selector"
 """Of DaFKD: what its discriminators, or a client selector in their place, make of a vote."""
-DISCRIMINATOR = "selector is a discriminator"
-"""Of Selective-FD: DaFKD's discriminator, trained against the proxies."""
 ALL_RECORDS = "all records"
 """Of Independent: every client holds the records of all, which no federation can have."""
 SHARPENED, TRUE_LABELS = "sharpened labels", "true labels"
@@ -66,7 +64,6 @@ _ALLOWED = {
         SHARPENED,
         RATIO_WEIGHT,
         SELECTOR_WEIGHT,
-        DISCRIMINATOR,
         SAMPLED,
     ),
     "class_by": ("both", "network"),

@@ -30,7 +30,6 @@ from experiments.rows import (
     ALL_RECORDS,
     BY_NETWORK,
     COUNTED,
-    DISCRIMINATOR,
     HEADS,
     PROXY_LABELS,
     RATIO_WEIGHT,
@@ -89,7 +88,6 @@ from secure_fd.selection.client import (
     Selection,
 )
 from secure_fd.selection.density import Same
-from secure_fd.selection.discriminator import DiscriminatorSelector
 from secure_fd.simulation import (
     Secure,
     architectures,
@@ -374,7 +372,7 @@ def selective(cell: Cell) -> SelectiveFD:
     if cell.server_threshold is not None:
         changed["server_threshold"] = cell.server_threshold
     changed |= {"budget": cell.budget}
-    class_by = cast(ClassBy, "network" if cell.variant == DISCRIMINATOR else cell.class_by)
+    class_by = cast(ClassBy, cell.class_by)
     return SelectiveFD(cast(Labels, cell.labels), selector_of(cell), class_by=class_by, **changed)
 
 
@@ -387,8 +385,6 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 
 def selector_of(cell: Cell) -> ClientSelector:
     """The client selector, at the cell's tau_client where it has one."""
-    if cell.variant == DISCRIMINATOR:
-        return DiscriminatorSelector(settings=AdversarialSettings(spread=SPREAD))
     return kulsif(cell) if cell.selector == "kulsif" else ratio(cell)
 
 

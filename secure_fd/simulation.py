@@ -163,8 +163,7 @@ def simulate(
     rounds of the recipe. delta: None for one in 10 times the records of the largest client, 1e-5 at
     most.
     recipe: "ours", "paper", or one of your own.
-    drop: chance that a client falls silent in a round. on_round: hears every round's report, as
-    `reporting.TensorBoard` and `reporting.MLflow` do.
+    drop: chance that a client falls silent in a round. on_round: called with every round's report.
 
     Raises ConfigurationError for a setting that does not fit the others.
 

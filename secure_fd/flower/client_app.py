@@ -19,8 +19,6 @@ from secure_fd.errors import PeerError
 
 RECORD: Final = "secure-fd"
 FIELD: Final = "data"
-_NUMBER: Final = "partition-id"
-"""What Flower's engine calls the number of a virtual client."""
 
 
 def carried(data: bytes) -> RecordDict:
@@ -39,17 +37,9 @@ def carried_by(message: Message) -> bytes:
 
 def app_for(answer: Callable[[bytes], bytes]) -> ClientApp:
     """The app of the site that answers pushes so."""
-    return _app(lambda data, _: answer(data))
 
-
-def app_for_all(answer: Callable[[int, bytes], bytes]) -> ClientApp:
-    """The app of virtual clients, which answer so; each has its number from Flower's engine."""
-    return _app(lambda data, context: answer(int(context.node_config[_NUMBER]), data))
-
-
-def _app(answer: Callable[[bytes, Context], bytes]) -> ClientApp:
-    def handle(message: Message, context: Context) -> Message:
-        return Message(carried(answer(carried_by(message), context)), reply_to=message)
+    def handle(message: Message, _: Context) -> Message:
+        return Message(carried(answer(carried_by(message))), reply_to=message)
 
     made = ClientApp()
     made.query()(handle)

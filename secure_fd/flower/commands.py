@@ -135,30 +135,15 @@ class Serve:
     """The public images, by default the folder proxies beside the roster."""
     listen: str = "127.0.0.1"
     """Address to listen at: 0.0.0.0 takes sites of other machines."""
-    tensorboard: Path | None = None
-    """A folder for TensorBoard's files of each round's figures."""
-    mlflow: bool = False
-    """Log each round's figures to MLflow, where its variables (MLFLOW_TRACKING_URI) say."""
 
     def __call__(self) -> int:
         """Serve until the last round."""
-        from secure_fd.flower.export import exporting, tools
-        from secure_fd.flower.roster import read
-        from secure_fd.flower.serve import JOURNAL, Place, serve
-        from secure_fd.flower.watch import lines_of
+        from secure_fd.flower.serve import Place, serve
 
         roster = self.roster.resolve()
         home = (self.home or roster.parent / "server").resolve()
         place = Place(home, roster, _beside(roster, self.proxies), self.listen)
-        sites, earlier = len(read(roster).sites), lines_of(home / JOURNAL)
-        asked = tools(self.tensorboard, mlflow=self.mlflow)
-        with exporting(asked, sites, earlier) as export:
-
-            def tell(line: Mapping[str, Any]) -> None:
-                _tell(line)
-                export(line)
-
-            return 0 if serve(place, tell) else FAILED
+        return 0 if serve(place, _tell) else FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,16 +123,7 @@ class Circuit(Protocol[Measured_contra]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProofSystem(Generic[Measured]):
-    """prove, query and decide for one circuit.
-
-    >>> from secure_fd.prio3.circuits import Count
-    >>> proofs, nothing = ProofSystem(Count()), np.zeros((1, 0), np.uint64)
-    >>> one, seeds = proofs.circuit.encode(1), np.array([[5, 6]], np.uint64)
-    >>> proof = proofs.prove(one, seeds, nothing)
-    >>> answer = proofs.query(one, proof, np.array([[7]], np.uint64), nothing, shares=1)
-    >>> proofs.decide(answer, nothing)
-    True
-    """
+    """prove, query and decide for one circuit."""
 
     WHOLE: ClassVar[np.uint64] = np.uint64(1)
 

@@ -69,10 +69,6 @@ class Prio3(Generic[Measured]):
 
     algorithm: the draft's number of the type. proofs: made of each measurement; soundness errors
     multiply. The context of every call names the application, and here round and client too.
-
-    >>> from secure_fd.prio3.circuits import Count
-    >>> Prio3(Count(), algorithm=1).rand_bytes
-    64
     """
 
     circuit: Circuit[Measured]

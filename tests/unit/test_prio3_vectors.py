@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import PeerError
-from secure_fd.prio3.circuits import Count, Sum, SumVec
 from secure_fd.prio3.field import MODULUS, FieldArray, add, decode, encode, mul, sub
 from secure_fd.prio3.flp import Size
 from secure_fd.prio3.vdaf import Prio3, VerifyState
 from secure_fd.prio3.votes import vote_sum
 from secure_fd.prio3.xof import derive_seed
+from tests.vdaf_circuits import Count, Sum, SumVec
 
 VECTORS: Final = Path(__file__).parent.parent / "vectors" / "vdaf"
 PRIVATE: Final = 0xFFFFFFFF
