@@ -115,14 +115,15 @@ class Told:
     def __init__(self, session: bytes) -> None:
         self.digest, self.count, self._session = session, 0, session
 
-    def _after(self, header: bytes | memoryview, body: bytes | memoryview) -> bytes:
+    @staticmethod
+    def _after(digest: bytes, header: bytes | memoryview, body: bytes | memoryview) -> bytes:
         """The digest after one more broadcast. header: up to the position, which it includes.
 
         The signature is left out: what was told is the same under any.
         """
         told = hashlib.sha256(header)
         told.update(body)
-        return hashlib.sha256(self.digest + told.digest()).digest()
+        return hashlib.sha256(digest + told.digest()).digest()
 
     def recall(self, digest: bytes, count: int) -> None:
         """Go on after so many broadcasts."""
@@ -154,7 +155,7 @@ class Teller(Told):
         """The next broadcast, taken into the hash."""
         position = _POSITION.pack(self.count)
         header = frame(kind, Place(self._session, index), SERVER, position)
-        digest = self._after(header, body)
+        digest = self._after(self.digest, header, body)
         word = SignedDigest.sign(self._key, self._session, self.count, digest)
         self._take(digest)
         return header + word.signature + body
@@ -166,12 +167,21 @@ class Listener(Told):
     kept: what the server signed, in order: a client's part of a proof that it split them.
     """
 
-    __slots__ = ("_server", "kept")
+    __slots__ = ("_before", "_server", "kept")
 
     def __init__(self, session: bytes, server: IdentityPublic) -> None:
         super().__init__(session)
-        self._server = server
+        self._server, self._before = server, session
         self.kept: list[SignedDigest] = []
+
+    def has_read(self, data: bytes) -> bool:
+        """Whether this is the newest broadcast once more, byte for byte.
+
+        After `recall` none is known until the next one is read.
+        """
+        if not self.kept or position_of(data) != self.count - 1:
+            return False
+        return self._word(data, self._before) == self.kept[-1]
 
     def read(self, data: bytes) -> tuple[Kind, int, bytes]:
         """(kind, index, body) of the next broadcast.
@@ -183,14 +193,19 @@ class Listener(Told):
             raise PeerError(f"a broadcast does not follow the {self.count} before it")
         if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
             raise PeerError(f"a message of type {kind} is no broadcast")
-        view = memoryview(data)
-        digest = self._after(view[:_SIGNED_FROM], view[BROADCAST_BYTES:])
-        signature = data[_SIGNED_FROM:BROADCAST_BYTES]
-        word = SignedDigest(self._session, self.count, digest, signature)
+        word = self._word(data, self.digest)
         word.check(self._server)
         self.kept.append(word)
-        self._take(digest)
+        self._before = self.digest
+        self._take(word.digest)
         return Kind(kind), index, data[BROADCAST_BYTES:]
+
+    def _word(self, data: bytes, digest: bytes) -> SignedDigest:
+        """Digest and signature of a broadcast that follows `digest`."""
+        view = memoryview(data)
+        after = self._after(digest, view[:_SIGNED_FROM], view[BROADCAST_BYTES:])
+        signature = data[_SIGNED_FROM:BROADCAST_BYTES]
+        return SignedDigest(self._session, position_of(data), after, bytes(signature))
 
 
 def position_of(data: bytes) -> int:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from secure_fd.state import StateFile
     from secure_fd.training import Steps
 
-_TOLD: Final = struct.Struct(">32s32sIqq")
+_TOLD: Final = struct.Struct(">32s32sIqqq??")
 
 Place = tuple[int, int, bytes | None]
 
@@ -75,7 +75,10 @@ class Client:
         self._inbox: deque[bytes] = deque()
         self._turn: ClientTurn | None = None
         self._subject: bytes | None = None
-        self._index = self._shared = -1
+        self._index = self._shared = self._gave = -1  # newest sum: announced, shared in, opened
+        self._loaded = -1  # newest sum that this process can answer messages of
+        self._awaited = False  # the result of the newest sum is still to come
+        self._counted = self._released = False  # newest share; a counted one of this round opened
         self._file = file
         if file is not None:
             self._recall(file)
@@ -95,9 +98,12 @@ class Client:
         told, half = file.read("told"), file.read("half")
         if told is None:
             return
-        session, digest, count, self._index, self._shared = _TOLD.unpack(told)
+        if len(told) != _TOLD.size:
+            raise LocalError("this state file is of an earlier version: make a new roster")
+        session, digest, count, *known = _TOLD.unpack(told)
         if session != self._session:
             raise LocalError("a state file belongs to another session")
+        self._index, self._shared, self._gave, self._awaited, self._released = known
         self._told.recall(digest, count)
         for position in range(count):
             kept = file.read(f"broadcast {position}")
@@ -122,8 +128,9 @@ class Client:
         """Write what was told, asked and released; it returns once it is on the disk."""
         if self._file is None:
             return
-        known = (self._told.digest, self._told.count, self._index, self._shared)
-        values = {"told": _TOLD.pack(self._session, *known)}
+        read = (self._session, self._told.digest, self._told.count)
+        known = (self._index, self._shared, self._gave, self._awaited, self._released)
+        values = {"told": _TOLD.pack(*read, *known)}
         if broadcast is not None:
             values[f"broadcast {self._told.count - 1}"] = broadcast
         if isinstance(self.half, Remembers):
@@ -183,10 +190,11 @@ class Client:
     def _take(self, data: bytes) -> list[bytes]:
         kind, _, body = read_header(data, self._session, SERVER)
         if kind < Kind.INPUT or kind in (Kind.CIPHER, Kind.REPORT):
-            with self._watch:
-                return self._sum.receive(data)
+            return self._answer_sum(data)
         if kind == Kind.MISSED:
             self._catch_up(body)
+            return []
+        if self._told.has_read(data):
             return []
         read, payload = self._read(data)
         if read is Kind.SUBJECT:
@@ -199,14 +207,52 @@ class Client:
             return self._go(partial(self._turn.throw, Void()))
         return self._go(partial(self._turn.send, payload))
 
+    def _answer_sum(self, data: bytes) -> list[bytes]:
+        """Answer a message of the set-up, or of the newest sum while its result is awaited."""
+        self._check_takes_part()
+        with self._watch:
+            answers = self._sum.receive(data)
+        self._note_given()
+        return answers
+
+    def _check_takes_part(self) -> None:
+        """PeerError where this client is not in the newest sum, or the sum has its result already.
+
+        A sum that was called unopened is not counted, so nothing may open it afterwards.
+        """
+        if self._loaded != self._index or (self._index >= 0 and not self._awaited):
+            raise PeerError(f"a message of a sum came, and none is open after sum {self._index}")
+
+    def _note_given(self) -> None:
+        """Write that this client gives what opens its newest share, before that leaves."""
+        if self._sum.gave and self._gave != self._shared:
+            self._gave, self._released = self._shared, self._released or self._counted
+            self._remember()
+
     def _read(self, broadcast: bytes) -> tuple[Kind, bytes]:
-        """Kind and body of the next broadcast; PeerError where it leaves out a sum's number."""
-        kind, index, payload = self._told.read(broadcast)
-        if index not in (self._index, self._index + 1):
-            raise PeerError(f"sum {index} does not follow sum {self._index}")
+        """Kind and body of the next broadcast; PeerError where it cannot follow, nothing read."""
+        kind, index, _ = read_header(broadcast, self._session, SERVER)
+        self._check_follows(kind, index, broadcast[BROADCAST_BYTES:])
+        read, _, payload = self._told.read(broadcast)
+        self._awaited = index > (self._shared if read is Kind.SUBJECT else self._index)
+        self._released = self._released and read is not Kind.SUBJECT
         self._index = index
         self._remember(broadcast)
-        return kind, payload
+        return read, payload
+
+    def _check_follows(self, kind: int, index: int, payload: bytes) -> None:
+        """PeerError for a second result of a sum, and for one of another sum than the newest."""
+        if kind in (Kind.TELL, Kind.VOID) and not self._awaited:
+            raise PeerError("an answer came where nothing was asked")
+        if index != self._index and (kind == Kind.VOID or index != self._index + 1):
+            raise PeerError(f"sum {index} does not follow sum {self._index}")
+        if kind == Kind.VOID and payload not in (OPENED, UNOPENED):
+            raise PeerError("a void sum is neither opened nor unopened")
+
+    @property
+    def _helped_to_open(self) -> bool:
+        """Whether it gave what opens the newest sum, or its counted share of this round."""
+        return self._released or 0 <= self._gave == self._index
 
     def _catch_up(self, broadcast: bytes) -> None:
         """Read an earlier broadcast; one that this client has already read changes nothing."""
@@ -220,15 +266,14 @@ class Client:
 
     def _note_void(self, payload: bytes) -> None:
         """PeerError where it is called unopened after this client helped to open it."""
-        if payload not in (OPENED, UNOPENED):
-            raise PeerError("a void sum is neither opened nor unopened")
-        if payload == UNOPENED and self._shared == self._index and self._sum.gave:
+        if payload == UNOPENED and self._helped_to_open:
             raise PeerError("a sum that this client helped to open is called unopened")
         self._give_back(payload)
 
     def _give_back(self, payload: bytes) -> None:
         """What was asked in a void sum that nobody opened may be asked once more."""
-        if payload == UNOPENED and self._subject is not None:
+        unread = payload == UNOPENED and not self._helped_to_open
+        if unread and self._subject is not None:
             self.half.unopened(self._subject)
 
     def _go(self, step: Callable[[], "Share | Steps"]) -> list[bytes]:
@@ -251,7 +296,10 @@ class Client:
             *(self._index, len(share.values), share.bound),
             *(self._told.digest, self._noise, share.limits),
         )
-        self._shared = self._index
+        self._shared, self._counted, self._loaded = self._index, share.counted, -1
         self._remember()
         with self._watch:
-            return self._sum.load(terms, share.values)
+            opening = self._sum.load(terms, share.values)
+        self._loaded = self._index
+        self._note_given()
+        return opening

@@ -66,6 +66,8 @@ class Void(Exception):  # noqa: N818 - thrown into both halves as an event, not 
 class Share:
     """Integers [m] in [0, bound], within the limits, that a client hands to the sum.
 
+    counted: whether the client counts them as a release, which `ClientHalf.unopened` takes back.
+
     >>> import numpy as np
     >>> Share(np.array([1, 0], dtype=np.uint64), bound=1).bound
     1
@@ -74,6 +76,7 @@ class Share:
     values: UnitArray = field(repr=False)
     bound: int
     limits: Limits = NO_LIMITS
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,7 @@ class VoteClient(LearningHalf):
         place = self._own.number / self._terms.setting.n_clients
         said = codec.encode(self._release(guard, indices))
         self._units = within(said, codec.n_classes, limits.budget, place)
-        return Share(guard.perturb(self._units), codec.levels, limits)
+        return Share(guard.perturb(self._units), codec.levels, limits, counted=True)
 
     def _release(self, guard: Guard, indices: IntArray) -> Released:
         """What leaves the client; a network-free guard gets no way to the network."""

@@ -1,0 +1,269 @@
+"""A lying server that wants a release twice: it opens a sum and has the clients count it as unread.
+
+Each mutant client lacks one protection and is caught by the same check.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.broadcasts import Teller
+from secure_fd.client import Client
+from secure_fd.crypto.primitives import SERVER, IdentityKey
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import PeerError
+from secure_fd.exchange import UNOPENED, ClientTurn, Kind, Share, Void
+from secure_fd.federation import Federation
+from secure_fd.knowledge import UnitArray
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.secagg.session import MessageType, Place, RoundTerms, frame
+from secure_fd.server import Outbound, Server
+from secure_fd.state import StateFile
+from tests.small_federation import BRIEF, CPU, participants
+
+SESSION = bytes(32)
+KEY = IdentityKey.generate(os.urandom)
+
+
+class Opening:
+    """A sum in two messages: the input, then what opens it."""
+
+    gave = False
+
+    def __init__(self) -> None:
+        self.opened: list[int] = []
+
+    def start(self) -> list[bytes]:
+        return []
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        self.gave, self.index = False, terms.index
+        return [values.tobytes()]
+
+    def receive(self, data: bytes) -> list[bytes]:
+        self.gave = True
+        self.opened.append(self.index)
+        return [data]
+
+
+class Voting:
+    """Shares one counted vote a round, or a survey first; keeps results and refunds."""
+
+    def __init__(self, *, survey: bool = False) -> None:
+        self.results: list[bytes] = []
+        self.refunds = 0
+        self.survey = survey
+
+    def begin(self) -> ClientTurn:
+        yield from ()
+
+    def round(self, subject: bytes) -> ClientTurn:
+        del subject
+        try:
+            if self.survey:
+                yield Share(np.zeros(4, dtype=np.uint64), 3)
+            self.results.append((yield Share(np.ones(4, dtype=np.uint64), 3, counted=True)))
+        except Void:
+            return
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        del subject
+        if message is not None:
+            self.results.append(message)
+
+    def unopened(self, subject: bytes) -> None:
+        del subject
+        self.refunds += 1
+
+
+class Story:
+    """One client and what a server, honest or not, sends to it."""
+
+    def __init__(self, path: Path, kind: type[Client] = Client, *, survey: bool = False) -> None:
+        self.kind, self.path, self.teller = kind, path, Teller(SESSION, KEY)
+        self.half, self.sums = Voting(survey=survey), Opening()
+        self.file = StateFile.create(path)
+        self.client = kind(0, SESSION, KEY.public, self.half, self.sums, file=self.file)
+        self.client.start()
+
+    def restart(self) -> None:
+        self.file.close()
+        self.file = StateFile.open(self.path)
+        opened, self.sums = self.sums.opened, Opening()
+        self.sums.opened = opened
+        self.client = self.kind(0, SESSION, KEY.public, self.half, self.sums, file=self.file)
+
+    def send(self, kind: Kind, index: int, body: bytes = b"") -> bytes:
+        data = self.teller.write(kind, index, body)
+        self.client.receive(data)
+        return data
+
+    def send_missed(self, data: bytes) -> None:
+        self.client.receive(frame(Kind.MISSED, Place(SESSION, 0), SERVER, data))
+
+    def open(self, index: int) -> None:
+        """Ask for what opens the sum."""
+        self.client.receive(frame(MessageType.SURVIVORS, Place(SESSION, index), SERVER, b""))
+
+    @property
+    def refunded(self) -> bool:
+        """Whether a vote was opened that the client does not count."""
+        return bool(self.sums.opened) and self.half.refunds > 0
+
+
+def next_index(story: Story) -> None:
+    story.send(Kind.SUBJECT, 0)
+    story.open(0)
+    story.send(Kind.VOID, 1, UNOPENED)
+
+
+def restarted(story: Story) -> None:
+    story.send(Kind.SUBJECT, 0)
+    story.open(0)
+    story.restart()
+    story.send_missed(story.teller.write(Kind.VOID, 0, UNOPENED))
+
+
+def opened_afterwards(story: Story) -> None:
+    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.VOID, 0, UNOPENED)
+    story.open(0)
+
+
+def opened_in_a_later_round(story: Story) -> None:
+    """The second announcement has the number of the first sum, so the client loads nothing new."""
+    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.VOID, 0, UNOPENED)
+    story.half.round = lambda _: iter(())  # type: ignore[assignment, method-assign, return-value]
+    story.send(Kind.SUBJECT, 0)
+    story.open(0)
+
+
+def another_sum(story: Story) -> None:
+    """The result claims to announce one more sum of the round, which then fails."""
+    story.send(Kind.SUBJECT, 0)
+    story.open(0)
+    story.send(Kind.TELL, 1)
+    story.send_missed(story.teller.write(Kind.VOID, 1, UNOPENED))
+
+
+class OneSum(Client):
+    def _note_given(self) -> None:
+        """The newest sum alone is checked, not the round."""
+        super()._note_given()
+        self._released = False
+
+
+class AnyIndex(OneSum):
+    def _check_follows(self, kind: int, index: int, payload: bytes) -> None:
+        """Any number follows any other."""
+
+
+class Unwritten(Client):
+    def _note_given(self) -> None:
+        """What it gave is in memory alone."""
+        file, self._file = self._file, None
+        super()._note_given()
+        self._file = file
+
+
+class Answering(Client):
+    def _check_takes_part(self) -> None:
+        """Messages of a sum are answered whatever became of it."""
+
+
+LIES = [
+    (next_index, AnyIndex),
+    (restarted, Unwritten),
+    (opened_afterwards, Answering),
+    (opened_in_a_later_round, Answering),
+    (another_sum, OneSum),
+]
+
+
+@pytest.mark.parametrize(("lie", "mutant"), LIES, ids=[lie.__name__ for lie, _ in LIES])
+def test_no_lie_gets_a_refund_for_an_opened_vote(
+    tmp_path: Path, lie: Callable[[Story], None], mutant: type[Client]
+) -> None:
+    story = Story(tmp_path / "client")
+    with pytest.raises(PeerError):
+        lie(story)
+    assert not story.refunded
+    caught = Story(tmp_path / "mutant", mutant)
+    lie(caught)
+    assert caught.refunded
+
+
+def test_an_honest_abort_after_a_survey_is_refunded(tmp_path: Path) -> None:
+    """The survey was opened and the vote was not, in the same process and in a new one."""
+    for restart in (False, True):
+        story = Story(tmp_path / str(restart), survey=True)
+        story.send(Kind.SUBJECT, 0)
+        story.open(0)
+        if restart:
+            story.restart()
+            story.send_missed(story.teller.write(Kind.TELL, 1, b""))
+            story.send_missed(story.teller.write(Kind.VOID, 1, UNOPENED))
+        else:
+            story.send(Kind.TELL, 1)
+            story.send(Kind.VOID, 1, UNOPENED)
+        assert story.half.refunds == 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_round_has_one_result(tmp_path: Path, restart: bool) -> None:
+    """A second one is refused before it enters the signed chain; a repeated one has no effect."""
+    story = Story(tmp_path / "client")
+    story.send(Kind.SUBJECT, 0)
+    story.open(0)
+    first = story.send(Kind.TELL, 0, b"x")
+    before = story.client.told, story.client.position
+    assert story.client.receive(first) == []
+    story.send_missed(first)
+    if restart:
+        story.restart()
+    second = story.teller.write(Kind.TELL, 0, b"y")
+    for kind in (Kind.MISSED, Kind.TELL):
+        sent = frame(kind, Place(SESSION, 0), SERVER, second) if kind is Kind.MISSED else second
+        with pytest.raises(PeerError, match="nothing was asked"):
+            story.client.receive(sent)
+    assert (story.client.told, story.client.position) == before
+    assert set(story.half.results) == {b"x"}
+
+
+class Refunding(Server):
+    """Reads every sum, and has it counted as one that failed unread, under the next number."""
+
+    def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:
+        if kind is not Kind.TELL:
+            return super()._broadcast(kind, body, index)
+        self.half.unopened(self._round - 1)
+        self._exchange += 1
+        return super()._broadcast(Kind.VOID, UNOPENED)
+
+
+@pytest.mark.parametrize("mutated", [False, True])
+def test_the_same_proxies_are_not_summed_twice_for_a_lying_server(
+    digits: FederatedData, mutated: bool
+) -> None:
+    made = Federation(
+        participants(digits),
+        digits.proxies.pixels,
+        SelectiveFD("hard", votes="counted"),
+        aggregation=MaskedSum(4),
+        schedule=replace(BRIEF, proxies_per_round=200),
+        releases_per_pair=1,
+        device=CPU,
+        serve=Refunding,
+    )
+    for client in made.clients if mutated else ():
+        client.__class__ = AnyIndex
+    summed = []
+    for _ in made.rounds(2):
+        summed += [len(seen.result.survivors) for seen in made.server.seen]
+    assert summed == ([4, 4] if mutated else [4])
