@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from secure_fd.errors import ConfigurationError
+from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.extras import extra
 from secure_fd.flower import keys
 from secure_fd.flower.parties import Agreement
@@ -34,12 +35,19 @@ def join(desk: Desk) -> Site:
     """Take part until the run is over; the site, whose network is in its home.
 
     Raises ConfigurationError where the roster, the records or the proxies are not what was agreed
-    on; LocalError where the server cannot be reached; MissingCapabilityError without the extra.
+    on; LocalError where the server cannot be reached, and where the run ends before this site has
+    trained a network; MissingCapabilityError without the extra, or without the key encapsulation
+    that the roster demands.
     """
     with extra("flower"):
         from secure_fd.flower.node import attend
 
     agreed = read(desk.roster)
+    if agreed.hybrid and not quantum_safe_available():
+        raise MissingCapabilityError(
+            "the roster asks for HPKE with ML-KEM-768, which this site's cryptography lacks: "
+            "install version 48 or newer with a back end that has it"
+        )
     file = keys.open_state(desk.home)
     try:
         site = site_of(desk, agreed, file)
@@ -48,6 +56,10 @@ def join(desk: Desk) -> Site:
         attend(agreed.address, authority, site.answer, lambda: site.done, desk.patience)
     finally:
         file.close()
+    if not site.has_network:
+        raise LocalError(
+            "the run is over and this site has no network: no round gave it a result to train on"
+        )
     return site
 
 

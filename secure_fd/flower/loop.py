@@ -218,6 +218,8 @@ class Rounds:
         self._record().step()
         self._clock.server += time.monotonic() - begun
         if not out:
+            self._stage(self._owed)  # the last result, which no announcement carries this time
+            self._owed = {}
             self._push({k: self._next(PushKind.ALONE) for k in self._here})
         out = {k: self._owed.get(k, []) + parts for k, parts in out.items()}
         while party.busy:

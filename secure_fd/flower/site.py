@@ -21,7 +21,7 @@ from secure_fd.client import Client
 from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import IdentityKey, fields
 from secure_fd.data.federated import ClientData
-from secure_fd.errors import BudgetError, LocalError, PeerError
+from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError, PeerError
 from secure_fd.files import write_atomically
 from secure_fd.flower.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind
 from secure_fd.flower.parties import Agreement, kept_seed
@@ -31,7 +31,7 @@ from secure_fd.state import StateFile
 from secure_fd.training import TrainingMode
 
 log = logging.getLogger(__name__)
-_REFUSALS = (PeerError, LocalError, BudgetError)
+_REFUSALS = (PeerError, LocalError, BudgetError, MissingCapabilityError)
 _HELLO = b"secure-fd site"
 CHALLENGE_BYTES = 32
 
@@ -134,6 +134,8 @@ class Site:
             case PushKind.END:
                 self.done = True  # it would wait for nothing, also where it refuses what is due
                 self._carry(push.parts, sent)
+                if self._begun and self.has_network:  # a last result may replace what was trained
+                    self._save()
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
         """Number, whether it is enrolled, broadcasts that it has read, and a signature."""
@@ -169,7 +171,7 @@ class Site:
             return
         self._begun = True
         self._go(client.start, sent)
-        if self._network_file is not None and self._network_file.exists():
+        if self._network_file is not None and self.has_network:
             self._model.load_state_dict(torch.load(self._network_file, weights_only=True))
 
     def _party(self) -> Client:
@@ -206,6 +208,11 @@ class Site:
     @property
     def _network_file(self) -> Path | None:
         return None if self._folder is None else self._folder / "network.pt"
+
+    @property
+    def has_network(self) -> bool:
+        """Whether a trained network is in its folder, where it has one."""
+        return self._network_file is not None and self._network_file.exists()
 
     def _save(self) -> None:
         """Replace the saved network whole, so that a crash leaves the old one or the new one."""

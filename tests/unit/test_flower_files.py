@@ -11,8 +11,10 @@ import pytest
 from PIL import Image
 
 from secure_fd.crypto.primitives import proxy_commitment
+from secure_fd.endings import USAGE_ERROR
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.flower import keys
+from secure_fd.flower.commands import main
 from secure_fd.flower.enrol import enrol
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.join import Desk, site_of
@@ -167,6 +169,55 @@ def test_a_ledger_that_is_gone_is_not_made_again(folder: Path, tmp_path: Path) -
     with pytest.raises(ConfigurationError, match="enrol anew"):
         site_of(desk, agreed, file)
     file.close()
+
+
+def _joined(
+    folder: Path, roster: Roster, attend: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> int:
+    """Exit status of `secure-fd join` at site c; attend: what its connection does."""
+    pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
+    monkeypatch.setattr("secure_fd.flower.node.attend", attend)
+    path = folder / "roster.toml"
+    text = render(replace(roster, hybrid=True))
+    path.write_text(text)
+    return main(["--data", str(folder / "c" / "records"), "--roster", str(path)], "secure-fd join")
+
+
+def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(
+    folder: Path,
+    roster: Roster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    connected: list[object] = []
+
+    def attend(*given: object) -> None:
+        connected.append(given)
+
+    monkeypatch.setattr("secure_fd.flower.join.quantum_safe_available", lambda: False)
+    assert _joined(folder, roster, attend, monkeypatch) == USAGE_ERROR
+    assert not connected
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_site_that_the_run_leaves_without_a_network_ends_with_an_error(
+    folder: Path,
+    roster: Roster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    network = folder / "c" / "home" / "network.pt"
+
+    def nothing_trained(_: str, __: Path, answer: Callable[[bytes], bytes], *___: object) -> None:
+        answer(Push(PushKind.END, 1).encode())
+
+    def trained(*_: object) -> None:
+        network.touch()
+
+    monkeypatch.setattr("secure_fd.flower.join.quantum_safe_available", lambda: True)
+    assert _joined(folder, roster, nothing_trained, monkeypatch) == USAGE_ERROR
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert _joined(folder, roster, trained, monkeypatch) == 0
 
 
 def test_a_home_without_the_keys_of_a_server_serves_nothing(folder: Path) -> None:

@@ -3,12 +3,13 @@
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 from secure_fd.cohort import Alone
 from secure_fd.data.federated import FederatedData, federate
@@ -20,12 +21,14 @@ from secure_fd.flower.loop import Arrived, Rounds
 from secure_fd.flower.roster import Terms
 from secure_fd.flower.site import CHALLENGE_BYTES, Site
 from secure_fd.methods.dafkd import DaFKDServer
+from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.models import flatten
-from secure_fd.recipes import Sizes
+from secure_fd.recipes import Recipe, Sizes
 from secure_fd.state import StateFile
 from secure_fd.training import Steps, Trainer
 from secure_fd.transcript import Float32Array
 from tests.flower_federation import Courier, World
+from tests.small_federation import BRIEF
 
 ROUNDS = 2
 EVERYONE = (0, 1, 2, 3)
@@ -191,6 +194,43 @@ def _network_at(rounds: Rounds) -> Float32Array:
 
 def _network_of(site: Site) -> Float32Array:
     return np.asarray(flatten(site.half.learner.model).cpu().numpy())
+
+
+@pytest.mark.parametrize("rounds", [3, 4])
+def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """Epsilon 4 pays for two sums; the rounds after them ask nothing and send the last result."""
+    monkeypatch.setattr(
+        "secure_fd.flower.parties.named_recipe",
+        lambda *_: Recipe(2, replace(BRIEF, warmup_steps=0)),
+    )
+    sizes = Sizes(proxies=40, test=10, held_out=4, local=20)
+    three = federate(load("digits"), parse_split("iid"), 3, seed=0, sizes=sizes)
+    terms = Terms(unit="record", epsilon=4.0, image_set="digits", rounds=rounds, deadline=5)
+    world = World(three, tmp_path, terms)
+    played = list(world.serve(Courier(world)).run(rounds))
+    assert [len(one.survivors) for one in played] == [1, 1] + [0] * (rounds - 2)
+    assert all(site.has_network for site in world.sites.values())
+    assert len({site.told for site in world.sites.values()}) == 1
+    assert {site.progress.position for site in world.sites.values()} == {4}
+
+
+def test_the_saved_network_is_the_one_that_the_last_result_gave(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedAvg takes over the mean without a step of training."""
+    monkeypatch.setattr("secure_fd.flower.parties.named_recipe", lambda *_: Recipe(2, BRIEF))
+    world = World(data, tmp_path, Terms("fedavg", image_set="digits", rounds=1, deadline=5))
+    rounds = world.serve(Courier(world))
+    list(rounds.run(1))
+    assert rounds.party is not None and isinstance(rounds.party.half, FedAvgServer)
+    mean = rounds.party.half.report().parameters
+    for k, site in world.sites.items():
+        site.half.learner.model.load_state_dict(
+            torch.load(world.folder / f"home{k}" / "network.pt")
+        )
+        assert np.array_equal(_network_of(site), mean)
 
 
 def test_a_site_that_lost_its_state_takes_part_no_more(world: World) -> None:
