@@ -58,6 +58,7 @@ def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
     LocalError where Flower does not start.
     """
     agreed = read(place.roster)
+    check_home(place.home, agreed)
     port = _port(agreed)
     _check_free(place.listen, port)
     seen = len(lines_of(place.home / JOURNAL))
@@ -73,6 +74,21 @@ def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
         return False
     finally:
         shutil.rmtree(place.scratch, ignore_errors=True)
+
+
+def check_home(home: Path, roster: Roster) -> None:
+    """Raise ConfigurationError unless the roster names the keys of this home; nothing is written.
+
+    Its journal belongs to one federation.
+    """
+    file = keys.open_state(home)
+    try:
+        identity = keys.identity_in(file).public.raw
+    finally:
+        file.close()
+    if identity != roster.identity:
+        allowed = f"use the home whose keys the roster {roster.name!r} names"
+        raise ConfigurationError("home", str(home), allowed)
 
 
 def _port(roster: Roster) -> int:

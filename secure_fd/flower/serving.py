@@ -17,7 +17,7 @@ from secure_fd.flower.loop import Courier, RoundOutcome, Rounds
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import proxies_in
 from secure_fd.flower.roster import Roster, read
-from secure_fd.flower.serve import JOURNAL
+from secure_fd.flower.serve import JOURNAL, check_home
 from secure_fd.flower.transcript import TRANSCRIPT, Transcript
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.state import StateFile
@@ -26,11 +26,13 @@ from secure_fd.state import StateFile
 def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> None:
     """Run what is left of a roster's rounds.
 
-    Raises ConfigurationError where the roster is not of this server, or the proxies are others.
+    Raises ConfigurationError where the roster is not of this server, before it writes anything,
+    and where the proxies are others.
     """
+    agreed = read(roster)
+    check_home(home, agreed)
 
     def load() -> Agreement:
-        agreed = read(roster)
         pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])
         return Agreement.of(agreed, agreed.check_proxies(pixels))
 

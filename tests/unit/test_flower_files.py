@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +18,11 @@ from secure_fd.flower.commands import main
 from secure_fd.flower.enrol import enrol
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.join import Desk, site_of
+from secure_fd.flower.loop import Arrived
 from secure_fd.flower.records import count_records, proxies_in, records_in
 from secure_fd.flower.roster import Roster, SiteEntry, Terms, parse, render, render_site
+from secure_fd.flower.serve import JOURNAL, Place, serve
+from secure_fd.flower.serving import serve_rounds
 
 CLASSES = ("cat", "dog")
 PUSH = Push(PushKind.CARRY, 5, (b"one", b"", b"three")).encode()
@@ -169,6 +172,35 @@ def test_a_ledger_that_is_gone_is_not_made_again(folder: Path, tmp_path: Path) -
     with pytest.raises(ConfigurationError, match="enrol anew"):
         site_of(desk, agreed, file)
     file.close()
+
+
+@pytest.mark.parametrize("start", ["serve", "serve_rounds"])
+def test_a_server_with_another_federation_s_home_writes_nothing_there(
+    folder: Path, roster: Roster, tmp_path: Path, start: str
+) -> None:
+    _enrolled(folder, tmp_path / "other", Terms())
+    path, home = tmp_path / "roster.toml", tmp_path / "other"
+    path.write_text(render(roster))
+    (home / JOURNAL).write_text("")
+    before = {each: each.read_bytes() for each in home.iterdir()}
+    with pytest.raises(ConfigurationError) as refused:
+        if start == "serve":
+            serve(Place(home, path, folder / "proxies"), print)
+        else:
+            serve_rounds(home, path, folder / "proxies", _NoCourier())
+    assert refused.value.field == "home"
+    assert {each: each.read_bytes() for each in home.iterdir()} == before
+
+
+class _NoCourier:
+    """Reaches no site."""
+
+    def nodes(self) -> Sequence[int]:
+        return []
+
+    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
+        del messages, deadline
+        return []
 
 
 def _joined(
