@@ -7,6 +7,7 @@ A client refuses by raising. It then gives no answer in this round, and nothing 
 taken but what it had read before; the next round finds it as it is.
 """
 
+import hashlib
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from secure_fd.state import StateFile
     from secure_fd.training import Steps
 
-_TOLD: Final = struct.Struct(">32s32sIqqq??")
+_TOLD: Final = struct.Struct(">32s32sIIqqq??")
 
 Place = tuple[int, int, bytes | None]
 
@@ -79,6 +80,8 @@ class Client:
         self._loaded = -1  # newest sum that this process can answer messages of
         self._awaited = False  # the result of the newest sum is still to come
         self._counted = self._released = False  # newest share; a counted one of this round opened
+        self._first = 0  # broadcasts in the file are those from this position on
+        self._written = b""  # hash of the half's memory in the file
         self._file = file
         if file is not None:
             self._recall(file)
@@ -100,12 +103,17 @@ class Client:
             return
         if len(told) != _TOLD.size:
             raise LocalError("this state file is of an earlier version: make a new roster")
-        session, digest, count, *known = _TOLD.unpack(told)
+        session, digest, count, self._first, *known = _TOLD.unpack(told)
         if session != self._session:
             raise LocalError("a state file belongs to another session")
         self._index, self._shared, self._gave, self._awaited, self._released = known
         self._told.recall(digest, count)
-        for position in range(count):
+        if half is not None and isinstance(self.half, Remembers):
+            try:
+                self.half.recall(half)
+            except PeerError as error:
+                raise LocalError("a state file is damaged, or of another method") from error
+        for position in range(self._first, count):
             kept = file.read(f"broadcast {position}")
             if kept is None:
                 raise LocalError(f"a state file lacks broadcast {position}")
@@ -114,8 +122,6 @@ class Client:
             self._learn_of(Kind(kind), payload)
             if kind == Kind.VOID:
                 self._give_back(payload)
-        if half is not None and isinstance(self.half, Remembers):
-            self.half.recall(half)  # last: rounds are drawn in their order
 
     def _learn_of(self, kind: Kind, payload: bytes) -> None:
         """Take in a broadcast that came, or was read, when this client was not in the round."""
@@ -125,17 +131,33 @@ class Client:
             self.half.missed(self._subject, payload if kind is Kind.TELL else None)
 
     def _remember(self, broadcast: bytes | None = None) -> None:
-        """Write what was told, asked and released; it returns once it is on the disk."""
+        """Write what was told, asked and released; it returns once it is on the disk.
+
+        Broadcasts of earlier rounds are dropped where the half's memory has what is left of them.
+        """
         if self._file is None:
             return
-        read = (self._session, self._told.digest, self._told.count)
+        newest, first = self._told.count - 1, self._first
+        if (
+            isinstance(self.half, Remembers)
+            and broadcast is not None
+            and self._announces(broadcast)
+        ):
+            self._first = newest
+        read = (self._session, self._told.digest, self._told.count, self._first)
         known = (self._index, self._shared, self._gave, self._awaited, self._released)
         values = {"told": _TOLD.pack(*read, *known)}
         if broadcast is not None:
-            values[f"broadcast {self._told.count - 1}"] = broadcast
+            values[f"broadcast {newest}"] = broadcast
         if isinstance(self.half, Remembers):
-            values["half"] = self.half.memory()
-        self._file.write(values)
+            memory = self.half.memory()
+            if (digest := hashlib.sha256(memory).digest()) != self._written:
+                values["half"], self._written = memory, digest
+        self._file.write(values, drop=(f"broadcast {k}" for k in range(first, self._first)))
+
+    def _announces(self, broadcast: bytes) -> bool:
+        """Whether a round begins with this broadcast."""
+        return read_header(broadcast, self._session, SERVER)[0] == Kind.SUBJECT
 
     @property
     def signed(self) -> tuple[SignedDigest, ...]:

@@ -172,13 +172,18 @@ class ClientHalf(Protocol):
 
 @runtime_checkable
 class Remembers(Protocol):
-    """A half that knows what it must not forget when its process ends, beside its network."""
+    """A half whose state outlives its process, its network apart.
+
+    Broadcasts of earlier rounds are dropped from the state file of such a client: what a later
+    round needs of them has to be in `memory`. Those of the newest round are read again through
+    `missed` after `recall`, also where `memory` has them already.
+    """
 
     def memory(self) -> bytes:
-        """What was released and asked so far; no records, and nothing of the network."""
+        """What was released and asked so far, and the newest results; no records."""
 
     def recall(self, memory: bytes) -> None:
-        """Go on from what `memory` gave; LocalError for other bytes."""
+        """Go on from what `memory` gave; LocalError or PeerError for other bytes."""
 
 
 class ServerHalf(Protocol):

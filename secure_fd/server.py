@@ -74,6 +74,8 @@ class Server:
         self._watch = watch or nullcontext()
         self._told = Teller(session, key)
         self._log: list[bytes] = []
+        self.dropped = 0
+        """Broadcasts before the first that is still in the log."""
         self._has = dict.fromkeys(clients, 0)  # broadcasts that were handed to a client
         self._had = dict(self._has)  # the same before the newest one
         self._away: set[int] = set()
@@ -87,12 +89,16 @@ class Server:
 
     @property
     def broadcasts(self) -> Sequence[bytes]:
-        """All broadcasts so far, in order, as they were signed."""
+        """All broadcasts so far but those that were dropped, in order, as they were signed."""
         return tuple(self._log)
 
     @property
+    def _count(self) -> int:
+        return self.dropped + len(self._log)
+
+    @property
     def told(self) -> list[tuple[int, int, bytes]]:
-        """All broadcasts so far: kind, number of the sum, body."""
+        """All broadcasts so far but those that were dropped: kind, number of the sum, body."""
         read = (read_header(data, self._session, SERVER)[:2] for data in self._log)
         return [(*head, data[BROADCAST_BYTES:]) for head, data in zip(read, self._log, strict=True)]
 
@@ -110,6 +116,26 @@ class Server:
         self._has = dict(zip(self._clients, handed, strict=True))
         self._had = dict(self._has)
         return self._log
+
+    def go_on_from(self, rounds: int, sums: int, digest: bytes, count: int) -> None:
+        """Stand where an earlier process stood after a round whose broadcasts all clients have.
+
+        Its half is restored apart. rounds, sums: that were begun. digest, count: of the broadcasts.
+        """
+        self._round, self._exchange, self.dropped = rounds, sums, count
+        self._told.recall(digest, count)
+        self._has = dict.fromkeys(self._clients, count)
+        self._had = dict(self._has)
+
+    @property
+    def digest(self) -> bytes:
+        """The running digest of all broadcasts, 32 bytes."""
+        return self._told.digest
+
+    def drop(self, count: int) -> None:
+        """Drop the broadcasts before this position, which every client has read."""
+        del self._log[: max(0, count - self.dropped)]
+        self.dropped = max(self.dropped, count)
 
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""
@@ -141,13 +167,14 @@ class Server:
 
     def returned(self, client: int, position: int) -> None:
         """A client came back that has read so many broadcasts: it is owed the others."""
-        self._has[client] = min(position, len(self._log))
+        self._has[client] = min(position, self._count)
 
     def owed(self, client: int) -> list[bytes]:
         """The earlier broadcasts that a client has not been handed, to be handed to it now."""
         place, had = Place(self._session, max(self._exchange - 1, 0)), self._has[client]
-        self._had[client], self._has[client] = had, len(self._log)
-        return [frame(Kind.MISSED, place, SERVER, old) for old in self._log[had:]]
+        self._had[client], self._has[client] = had, self._count
+        missed = self._log[max(0, had - self.dropped) :]
+        return [frame(Kind.MISSED, place, SERVER, old) for old in missed]
 
     def unreached(self, client: int) -> None:
         """The transport could not hand over the last broadcast: send it again when it is back."""
@@ -214,6 +241,6 @@ class Server:
             if k not in self._away:
                 had = self._has[k]
                 out[k] = [*self.owed(k), data]
-                self._had[k], self._has[k] = had, len(self._log) + 1
+                self._had[k], self._has[k] = had, self._count + 1
         self._log.append(data)
         return out

@@ -4,7 +4,7 @@ A file holds named values, each replaced as a whole. It is for its owner alone (
 while a process has it), since it holds keys: of channels that have moved on, of an identity.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -66,9 +66,11 @@ class StateFile(OwnedDatabase):
         rows = self._rows("SELECT value FROM state WHERE name = ?", name)
         return bytes(rows[0][0]) if rows else None
 
-    def write(self, values: Mapping[str, bytes]) -> None:
-        """Replace these values, all or none of them; it returns once they are on the disk."""
+    def write(self, values: Mapping[str, bytes], drop: Iterable[str] = ()) -> None:
+        """Replace these values and drop others, all or nothing; it returns once that is on disk."""
         self._check_usable()
         with self._transaction():
             for name, value in values.items():
                 self._database.execute(_PUT, (name, value, value))
+            for name in drop:
+                self._database.execute("DELETE FROM state WHERE name = ?", (name,))

@@ -8,6 +8,7 @@ parties     `Client` and `Server` as a roster has them
 envelope    one push and one answer, as bytes
 site        a participant across pushes, in one process
 journal     a server's sums on disk, and how it comes back
+checkpoints its state after a round, in place of older sums and broadcasts
 health      how a run stands, for its operator
 transcript  what an auditor may know of a run, signed as it goes
 verify      checks it with the roster alone

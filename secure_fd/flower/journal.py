@@ -5,6 +5,8 @@ each time. So every sum is written before anything that follows from it leaves, 
 starts again runs its rounds once more without any site: it then holds every broadcast, byte for
 byte, and the method stands where it stood. A sum that was open when its process ended is void; it
 may have been read, so it is told as opened.
+
+It begins after the newest checkpoint (`secure_fd.flower.checkpoints`).
 """
 
 import hashlib
@@ -177,13 +179,13 @@ def replay(
     step: Callable[[], None],
     over: Callable[[int], None],
 ) -> int:
-    """Run a new server through the rounds of its earlier lives; how many there were.
+    """Run a server through the rounds of its earlier lives that it lacks; how many began in all.
 
     step: called after each step. over: after each round, with its number.
     """
     sums.replaying = True
     rounds = begun(file)
-    for index in range(rounds):
+    for index in range(server.place[0], rounds):
         server.begin()
         step()
         while server.busy:

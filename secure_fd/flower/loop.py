@@ -15,6 +15,7 @@ from typing import Protocol
 from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
 from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.flower.checkpoints import Checkpoints
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.health import Clock, Doing, Health
 from secure_fd.flower.journal import JournaledSum, digest_of, note_begun, replay
@@ -99,6 +100,8 @@ class Rounds:
     ) -> None:
         self._transcript = transcript
         self._recorder: Recorder | None = None
+        self._checkpoints: Checkpoints | None = None
+        self._read: dict[int, int] = {}  # broadcasts, by site of a set-up, as it said
         self._half: RecordingHalf | None = None
         self._agreement, self._courier, self._key = agreement, courier, key
         self._member, self._file = member, file
@@ -129,6 +132,9 @@ class Rounds:
         sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
         half = self._half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
+        self._checkpoints = Checkpoints(self.party, self._transcript, self.health, self._file)
+        sites = self._checkpoints.restore()
+        self._read = dict.fromkeys(sites, self.party.dropped)
         recorder = self._recorder = Recorder(self._transcript, self.party, sums)
         done = replay(self.party, sums, self._file, recorder.step, self._over)
         if back:
@@ -236,8 +242,13 @@ class Rounds:
 
     def _over(self, index: int) -> None:
         """A round is over, in this life or an earlier one."""
+        party = self._open_party()
         self._record().round(index)
-        self.health.over(void=self._open_party().void)
+        self.health.over(void=party.void)
+        for k in self._member.group.members:
+            self._read.setdefault(k, party.dropped)
+        if self._checkpoints is not None:
+            self._checkpoints.over(self._read)
 
     def _now(self, doing: Doing) -> None:
         self.health.now(doing, self._here)
@@ -342,11 +353,14 @@ class Rounds:
         roster.session.roster[k].verify(signature, text, f"the greeting of site {k}")
         if self._member.enrolled and enrolled != b"\1":
             raise PeerError(f"site {k} has lost its state: enrol it anew, in a new roster")
+        if self.party is not None and answer.position < self.party.dropped:
+            raise PeerError(f"site {k} has an older copy of its state: make a new roster")
         again = self._processes.get(k) != answer.process
         self._numbers = {n: j for n, j in self._numbers.items() if j != k} | {arrived.node: k}
         self._processes[k] = answer.process
         self._lost.discard(k)
         if self.party is not None:
+            self._read[k] = answer.position
             self.party.returned(k, answer.position)
             self._owed.pop(k, None)
         return [k] if again else []
@@ -368,6 +382,8 @@ class Rounds:
             if answer.at != pushes[k].at or answer.state is AnswerState.STALE:
                 continue
             answers[k] = answer
+            if self.party is not None:
+                self._read[k] = answer.position
             last = max(last, (arrived.after, answer.computing))
         refused = {k for k, answer in answers.items() if answer.state is AnswerState.REFUSED}
         absent = (set(pushes) - set(answers)) | refused

@@ -9,15 +9,18 @@
     void        a sum that did not come about, why, and whether it may have been read
     round, end  a round is over, void or not; the run is over after so many
 
-All of it follows from the server's state file. So a server that comes back writes the same lines
-once more, byte for byte, and its file is compared with them instead of being trusted.
+All of it follows from the server's state. A server that comes back signs the lines of the rounds
+that its state has dropped once more and compares their digest with the one that it kept; the lines
+after them it writes again, byte for byte, and compares.
 """
 
 import base64
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,6 +71,26 @@ class Transcript:
         self._digest, self._position, self._end = session, 0, 0
         self._whole = _whole_bytes(path)
 
+    @property
+    def place(self) -> tuple[bytes, int, int]:
+        """Digest, entries and bytes so far."""
+        return self._digest, self._position, self._end
+
+    def go_on_from(self, place: tuple[bytes, int, int]) -> None:
+        """Read the file up to where an earlier life stood; LocalError where it differs."""
+        try:
+            for entry, _ in islice(lines(self._path), place[1]):
+                self.add(entry)
+        except PeerError as error:
+            raise LocalError(f"{TRANSCRIPT}: {error}") from error
+        if self.place != place:
+            raise LocalError(f"{TRANSCRIPT} and the state differ before line {place[1] + 1}")
+
+    def sync(self) -> None:
+        """Return once all entries are on the disk."""
+        with self._path.open("rb") as file:
+            os.fsync(file.fileno())
+
     def add(self, entry: Entry) -> None:
         """Write the next entry, or find it where it was written."""
         digest = digest_after(self._digest, entry)
@@ -101,7 +124,7 @@ class Recorder:
 
     def __init__(self, transcript: Transcript, server: Server, sums: JournaledSum) -> None:
         self._transcript, self._server, self._sums = transcript, server, sums
-        self._told, self._last = 0, -1
+        self._told, self._last = server.dropped, server.place[1] - 1
 
     def step(self) -> None:
         """Write what is new since the last step; call it after each."""
@@ -109,11 +132,11 @@ class Recorder:
         if ended is not None and ended["index"] > self._last:
             self._transcript.add(ended)
             self._last = ended["index"]
-        told = self._server.broadcasts
-        for data in told[self._told :]:
+        told, dropped = self._server.broadcasts, self._server.dropped
+        for data in told[self._told - dropped :]:
             kept = base64.b64encode(data).decode()
             self._transcript.add({"what": "broadcast", "data": kept})
-        self._told = len(told)
+        self._told = dropped + len(told)
 
     def round(self, index: int) -> None:
         """Write that a round is over."""

@@ -271,6 +271,17 @@ class DaFKDClient(LearningHalf):
             self._take(message)
         self._load()
 
+    def memory(self) -> bytes:
+        """Both generators, and the newest global network where there is one."""
+        network = b"" if self._network is None else model_bytes(self._network)
+        return _bytes(self._generator) + _bytes(self._makes) + network
+
+    def recall(self, memory: bytes) -> None:
+        """Take them over; PeerError for another form."""
+        cut, terms = 8 * self._terms.generator, self._terms
+        self._take(_ASKED + memory[:cut])
+        self._network = read_model(memory[cut:], terms.network) if memory[cut:] else None
+
     def report(self) -> ClientReport:
         """Its votes of the last round."""
         return ClientReport(units=self._units)

@@ -211,6 +211,14 @@ class FedAvgClient(LearningHalf):
             self._model = self._parameters(message)
         self._load()
 
+    def memory(self) -> bytes:
+        """The newest global model; nothing before there is one."""
+        return b"" if self._model is None else model_bytes(self._model)
+
+    def recall(self, memory: bytes) -> None:
+        """Take it over; PeerError for another architecture."""
+        self._model = self._parameters(memory) if memory else None
+
     def guarantee(self) -> Guarantee | None:
         """Of DP-SGD, where it is on."""
         trainer = self.learner.trainer

@@ -325,6 +325,14 @@ class FedProtoClient(LearningHalf):
         if message is not None:
             self._take(message)
 
+    def memory(self) -> bytes:
+        """The newest prototypes."""
+        return prototype_message(self.prototypes, self.known)
+
+    def recall(self, memory: bytes) -> None:
+        """Take them over; PeerError for another form."""
+        self._take(memory)
+
     def report(self) -> ClientReport:
         """By class that this client holds, whether it had a prototype in the last round."""
         return ClientReport(taught=self._taught)

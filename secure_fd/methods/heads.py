@@ -301,6 +301,17 @@ class HeadLearner(LearningHalf):
         if message is not None:
             self.take(message)
 
+    def memory(self) -> bytes:
+        """The newest head, the proxies that may teach, and the choice of what to leave with."""
+        chosen = bytes([CANDIDATES.index(self.chosen)])
+        return chosen + np.packbits(self.known).tobytes() + head_message(self.head)
+
+    def recall(self, memory: bytes) -> None:
+        """Take them over; PeerError for another form."""
+        cut = 1 + -(-len(self.known) // 8)
+        for message in (CHOICE + memory[:1], KNOWN + memory[1:cut], memory[cut:]):
+            self.take(message)
+
     def take(self, message: bytes) -> None:
         """The server's newest head, what is known, or its choice. PeerError for another form."""
         kind, body = message[:1], message[1:]
@@ -404,6 +415,19 @@ class HeadClient(HeadLearner):
         super().missed(subject, message)
         if message is not None and message[:1] == HEAD and read_index(subject) == 0:
             self._took_ratios()
+
+    def memory(self) -> bytes:
+        """The first head, which is of density ratios, beside what every learner keeps."""
+        ratios = b"" if self._ratios is None else head_message(self._ratios)
+        return len(ratios).to_bytes(4, "big") + ratios + super().memory()
+
+    def recall(self, memory: bytes) -> None:
+        """Take all of it over; PeerError for another form."""
+        cut = 4 + int.from_bytes(memory[:4], "big")
+        if ratios := memory[4:cut]:
+            self.take(ratios)
+            self._ratios = self.head
+        super().recall(memory[cut:])
 
     def _took_ratios(self) -> None:
         """The first head is one of density ratios; under noise they say which proxies may teach."""

@@ -184,7 +184,9 @@ class VoteClient(LearningHalf):
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """Remember an ensemble that came too late to learn from at once."""
         self._trust.forget()
-        indices, _ = self._asked(subject)
+        indices, first = self._asked(subject)
+        if first and message is not None:  # the survey has its result: there is no second one
+            self._surveyed = True
         if message:  # a survey is answered with nothing
             self._memory.learn(read_ensemble(message, indices, self._terms.codec))
 
@@ -193,12 +195,13 @@ class VoteClient(LearningHalf):
         self._terms.draws.give_back(_SUBJECT.unpack(subject)[0])
 
     def memory(self) -> bytes:
-        """Which proxies were drawn, how often, and whether the survey was answered."""
-        return bytes([self._surveyed]) + self._terms.draws.memory()
+        """Whether the survey was answered, what proxies teach, which were drawn and how often."""
+        return bytes([self._surveyed]) + self._memory.memory() + self._terms.draws.memory()
 
     def recall(self, memory: bytes) -> None:
         """Go on with these counts; LocalError for bytes that `memory` does not write."""
-        self._terms.draws.recall(memory[1:])
+        rest = memory[1 + self._memory.recall(memory[1:]) :]
+        self._terms.draws.recall(rest)
         self._surveyed = bool(memory[0])
 
     @property
@@ -435,7 +438,7 @@ class Draws:
         if len(rest) < _DRAWN.size or (len(rest) - _DRAWN.size) % 8:
             raise LocalError("a memory of draws is damaged")
         self._next, self._void = _DRAWN.unpack_from(rest)
-        self._last = np.frombuffer(rest[_DRAWN.size :], np.int64)
+        self._last = np.frombuffer(rest[_DRAWN.size :], np.int64).copy()
 
     def give_back(self, index: int) -> None:
         """Round `index`, the last one drawn, released nothing; once a round."""
@@ -504,6 +507,23 @@ class Memory:
         self._targets[indices] = taught
         known = self._known.nonzero()[:, 0]
         return Lesson(self._proxies, known, self._weighed(self._targets[known]))
+
+    def memory(self) -> bytes:
+        """The targets of all proxies, and which of them teach."""
+        targets = self._targets.cpu().numpy().astype("<f4").tobytes()
+        return targets + self._known.cpu().numpy().tobytes()
+
+    def recall(self, memory: bytes) -> int:
+        """Take both over; how many bytes they are. LocalError for too few."""
+        proxies, classes = self._targets.shape
+        cut = 4 * proxies * classes
+        if len(memory) < cut + proxies:
+            raise LocalError(f"targets of {proxies} proxies have {cut + proxies} bytes")
+        targets = np.frombuffer(memory[:cut], "<f4").astype(np.float32)
+        known = np.frombuffer(memory[cut : cut + proxies], np.bool_).copy()
+        self._targets.copy_(torch.from_numpy(targets.reshape(proxies, classes)))
+        self._known.copy_(torch.from_numpy(known))
+        return cut + proxies
 
     def _weighed(self, targets: Tensor) -> Tensor:
         """Targets [m, C] times a weight of mean one: the loss is linear in them."""

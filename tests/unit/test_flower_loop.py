@@ -1,5 +1,6 @@
 """The parties over a courier of pushes: rounds, a site that is away, a new process, a tamperer."""
 
+import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +16,15 @@ from secure_fd.cohort import Alone
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
+from secure_fd.errors import LocalError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.health import STATUS, Doing, Health
 from secure_fd.flower.loop import Arrived, Rounds
 from secure_fd.flower.roster import Terms
 from secure_fd.flower.site import CHALLENGE_BYTES, Site
+from secure_fd.flower.transcript import TRANSCRIPT
+from secure_fd.flower.verify import verify
+from secure_fd.kept import state_of
 from secure_fd.methods.dafkd import DaFKDServer
 from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.models import flatten
@@ -231,6 +236,129 @@ def test_the_saved_network_is_the_one_that_the_last_result_gave(
             torch.load(world.folder / f"home{k}" / "network.pt")
         )
         assert np.array_equal(_network_of(site), mean)
+
+
+# What the files of sites and the server keep.
+
+
+def _brief(
+    data: FederatedData, folder: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[World, Courier]:
+    """A federation that trains little; heads and DaFKD make several sums a round."""
+    schedule = replace(BRIEF, warmup_steps=0, remember=True)
+    monkeypatch.setattr("secure_fd.flower.parties.named_recipe", lambda *_: Recipe(9, schedule))
+    folder.mkdir(exist_ok=True)
+    world = World(data, folder, Terms(method, image_set="digits", rounds=9, deadline=0.2))
+    return world, Courier(world)
+
+
+def _broadcasts_in(file: StateFile) -> int:
+    return sum(file.read(f"broadcast {k}") is not None for k in range(200))
+
+
+def _sums_in(file: StateFile) -> int:
+    return sum(file.read(f"sum {k}") is not None for k in range(200))
+
+
+METHODS = ("fedavg", "selective-fd", "heads", "fedproto", "tests.small_dafkd:SmallDaFKD")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_grow(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    world, courier = _brief(data, tmp_path, method, monkeypatch)
+    rounds = world.serve(courier)
+    played, sizes = rounds.run(9), []
+    for _ in range(3):
+        assert not next(played).void
+        sizes.append((_broadcasts_in(world.files[0]), _sums_in(world.files[-1])))
+    assert sizes[1] == sizes[2]
+    old, party = world.sites[1], rounds.party
+    assert party is not None
+    kept, told, digest = old.half.memory(), old.told, party.digest  # type: ignore[attr-defined]
+    new = world.start(1)
+    assert new._open().told == told
+    assert new.half.memory() == kept  # type: ignore[attr-defined]
+    again = world.serve(courier)
+    assert again.open() == 3
+    assert again.party is not None and again.party.digest == digest
+    assert _state(again) == _state(rounds)
+    assert (again.health.completed, again.health.void) == (3, 0)
+    assert set(list(world.serve(courier).run(5))[-1].survivors) == {EVERYONE}
+    terms = replace(world.terms, rounds=5)
+    assert verify(world.folder, replace(world.roster, terms=terms)).rounds == 5
+
+
+def _state(rounds: Rounds) -> bytes:
+    """The state of the method's server role."""
+    assert rounds.party is not None
+    written = io.BytesIO()
+    torch.save(state_of(rounds.party.half), written)
+    return written.getvalue()
+
+
+def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Site 3 misses three rounds, in which the server is started again, too."""
+    world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
+    played = world.serve(courier).run(9)
+    next(played)
+    next(played)
+    courier.away = {3}
+    for _ in range(2):
+        next(played)
+    rounds = world.serve(courier)
+    played = rounds.run(9)
+    assert next(played).void  # the sites' keys for it went to the process that is gone
+    assert rounds.party is not None
+    lacks = world.sites[3].progress.position
+    assert rounds.party.dropped <= lacks < rounds.party.dropped + len(rounds.party.broadcasts)
+    courier.away = set()
+    world.start(3)
+    back = next(played)
+    assert set(back.survivors) == {EVERYONE}
+    next(played)
+    assert rounds.party.dropped > lacks
+    assert len(rounds.party.broadcasts) <= 4
+
+
+def test_a_site_with_an_older_state_than_the_server_keeps_is_not_greeted(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
+    rounds = world.serve(courier)
+    played = rounds.run(9)
+    next(played)
+    world.files.pop(3).close()
+    older = (world.folder / "site3").read_bytes()
+    world.start(3)
+    for _ in range(4):
+        next(played)
+    world.files.pop(3).close()
+    (world.folder / "site3").write_bytes(older)
+    world.start(3)
+    assert set(next(played).survivors) == {EVERYONE[:3]}
+    assert set(next(played).survivors) == {EVERYONE[:3]}
+
+
+def test_a_transcript_that_was_changed_before_the_checkpoint_stops_the_server(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
+    played = world.serve(courier).run(9)
+    for _ in range(4):
+        next(played)
+    path = world.folder / TRANSCRIPT
+    text = path.read_bytes()
+    first, rest = text.split(b"\n", 1)
+    for changed in (rest, first + b"\n" + rest.replace(b'"what":"round"', b'"what":"robin"', 1)):
+        path.write_bytes(changed)
+        with pytest.raises(LocalError, match=TRANSCRIPT):
+            world.serve(courier).open()
+    path.write_bytes(text)
+    assert world.serve(courier).open() == 4
 
 
 def test_a_site_that_lost_its_state_takes_part_no_more(world: World) -> None:
