@@ -193,7 +193,7 @@ class MeanImage(Attack[Images, Originals]):
     linear map from features to pixels, so that of a block's mean feature it gives the mean over its
     records: W(x) = phi(x)^T (H + ridge I)^-1 d weighs each public image by how much its density
     ratio is above what is usual of the class, and the weighed images are added to the class's mean
-    public image. noise: of the pooled unit.
+    public image; a class without two of these is left out. noise: of the pooled unit.
     """
 
     name = "mean-image"
@@ -219,7 +219,7 @@ class MeanImage(Attack[Images, Originals]):
         found: dict[int, Tensor] = {}
         controls: dict[int, Tensor] = {}
         for owner, held in held_by(public, first, self.noise).items():
-            for c in np.flatnonzero(held).tolist():
+            for c in (c for c in public.classes if held[c]):
                 gap = first.means[owner][:, c] / held[c] - means[c]
                 weights = torch.from_numpy(centred @ (weight @ gap) / len(centred)).float()
                 group = group_of(c, owner, len(held))

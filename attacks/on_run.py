@@ -308,7 +308,11 @@ def _by_view(made: Attack[Any, Any], run: Run) -> AttackResult:
 
 
 def _update_inversion(name: str, data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
-    """Positive control: the same set-up in clear, which is all there is to a plain FedAvg run."""
+    """Positive control: the same set-up in clear, which is all there is to a plain FedAvg run.
+
+    Raises MissingCapabilityError for records that are no images.
+    """
+    public_of(data).pixels()
     return partial(_inverted_update, name, _one_inverted(name, data, seed))
 
 
@@ -460,7 +464,10 @@ def histograms(data: FederatedData) -> np.ndarray[tuple[int, ...], np.dtype[np.f
 
 
 def challenges_of(data: FederatedData, seed: int, most: int | None) -> dict[int, Challenge]:
-    """For each client its own records and, class by class, its share of the held-out ones."""
+    """For each client its own records and, class by class, its share of the held-out ones.
+
+    Raises MissingCapabilityError where no client has a share.
+    """
     made = {}
     for k, (client, share) in enumerate(zip(data.clients, _deal(data), strict=True)):
         if len(share):
@@ -468,6 +475,8 @@ def challenges_of(data: FederatedData, seed: int, most: int | None) -> dict[int,
                 labelled(client.train), labelled(data.held_out[share]), seed + k, most
             )
             made[k] = draw_challenge(members, outside, seed + k)
+    if not made:
+        raise MissingCapabilityError("missing held-out records of the classes that clients hold")
     return made
 
 

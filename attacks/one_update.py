@@ -5,7 +5,7 @@ where little stands behind it, with the row's own protection: in clear, under ma
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -27,7 +27,7 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.federation import Federation, participants_of
-from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedavg import FedAvg, ParameterCodec
 from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import SGD
 from secure_fd.server import Server
@@ -90,6 +90,8 @@ def one_update(
     """
     recipe = set_up.recipe
     clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
+    codec = ParameterCodec.by_records([len(client.train) for client in clients])
+    recipe = replace(recipe, shares=codec.shares)
     architecture = partial(models.build, models.fitted(set_up.model, data.name), data.n_classes)
     step: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
     if private:

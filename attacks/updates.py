@@ -400,7 +400,9 @@ def _apportion(shares: FloatArray, records: int) -> Tensor:
 _Parameters = dict[str, Tensor]
 _RELATIVE = 1e-3
 _ABSOLUTE = 4e-6
-"""Of an entry of a gradient: fixed point and float32, divided by a learning rate near 0.1."""
+"""Of an entry of a gradient: fixed point and float32, divided by a learning rate near 0.1.
+
+Of clients with the records of the largest; fixed point rounds smaller ones more coarsely."""
 
 
 def newest_draw(trainer_seed: int, population: int, recipe: Recipe, rounds: int) -> Tensor:
@@ -421,14 +423,19 @@ def check_explained(
     For scoring: an experiment holds clients and seeds, so it can draw their batches again; what is
     drawn must make the update that the transcript holds, or the truth would be about other records.
 
-    trained: by client, its records [recipe.records] in the order of its local steps.
+    trained: by client, its records [recipe.records] in the order of its local steps. A mean over
+    clients is weighted by `recipe.shares`.
     """
     model = network(public, updates.start)
+    shares = torch.tensor(recipe.shares or (1.0,) * len(trained), dtype=torch.float64)
     for clients, gradient in zip(updates.clients, updates.gradients, strict=True):
         own = [trained[k] for k in clients]
         made = [unrolled(model, recipe, each.images, each.labels).double() for each in own]
-        apart = (torch.stack(made).mean(dim=0) - gradient).norm()
-        allowed = _RELATIVE * gradient.norm() + _ABSOLUTE * len(gradient) ** 0.5
+        weights = shares[list(clients)]
+        mean = torch.stack(made).T @ (weights / weights.sum())
+        apart = (mean - gradient).norm()
+        absolute = _ABSOLUTE / weights.mean()  # fixed point rounds what a share has scaled down
+        allowed = _RELATIVE * gradient.norm() + absolute * len(gradient) ** 0.5
         if apart > allowed:
             raise LocalError(
                 f"truth: training on the drawn records misses the update of clients {clients} by "

@@ -258,6 +258,17 @@ def imaged(data: FederatedData) -> tuple[Images, AttackResult]:
     return estimate, made.score(estimate, truth, 0)
 
 
+def test_a_class_of_one_public_image_is_left_out_under_noise_too() -> None:
+    data = divided()
+    of_class = data.proxies.labels == 3
+    kept = (~of_class | (of_class.cumsum(0) == 1)).nonzero()[:, 0]
+    fewer = replace(data, proxies=data.proxies[kept])
+    made = summed(fewer, sums=1, masks=True, budget=4.0)
+    found = MeanImage(noise_of(made)).run(seen(made, fewer), 0)
+    others = [c for c in range(10) if c != 3]
+    assert sorted(found.groups.tolist()) == [group_of(c, TOTAL, 10) for c in others]
+
+
 def test_a_block_of_one_record_is_pictured() -> None:
     estimate, result = imaged(first_only(divided(), 1))
     assert result.figure > result.control + 3

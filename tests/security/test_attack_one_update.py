@@ -6,15 +6,17 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from attacks.base import AttackResult
 from attacks.one_update import SET_UPS, OneUpdate, one_update
-from attacks.updates import Search
+from attacks.updates import Recipe, Search, check_explained, readable_updates
 from attacks.updates_attack import UpdateInversion, UpdateMatching
 from attacks.view import View, client_view, outsider_view
 from experiments.privacy_compare import Settings, plan
 from experiments.runs import data_of
-from secure_fd.errors import MissingCapabilityError
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.private_training import PrivateSGD
 from secure_fd.transcript import Transcript
 
@@ -81,6 +83,37 @@ def test_masks_leave_the_mean_whose_records_are_read_without_an_owner() -> None:
     assert result.title.endswith("(mean of 3)")
     with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
         scored(made(CNN, masks=True), attack=UpdateMatching(made(CNN).public))
+
+
+def of_unequal_sizes() -> FederatedData:
+    """The first client has a hundredth of the others' records."""
+    data = data_of(PLAN, 0)
+    first = data.clients[0]
+    few = replace(first, train=first.train[torch.arange(len(first.train) // 100)])
+    return replace(data, clients=(few, *data.clients[1:]))
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_records_of_clients_of_unequal_sizes_are_read_as_well(*, masks: bool) -> None:
+    """The mean is weighted by records, and fixed point is coarser for a small client."""
+    of = one_update(SET_UPS[ONE], of_unequal_sizes(), 0, masks=masks)
+    assert (of.view.models[-1].uploads is None) == masks
+    result = scored(of)
+    assert result.figure > 60
+    assert result.control < 25
+
+
+def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records() -> None:
+    data = of_unequal_sizes()
+    of, sizes = one_update(SET_UPS[ONE], data, 0, masks=True), [len(c.train) for c in data.clients]
+    recipe = Recipe(1, shares=tuple(size / max(sizes) for size in sizes))
+    updates = readable_updates(of.view, recipe)
+    check_explained(of.public, updates, recipe, of.records.private)
+    with pytest.raises(LocalError, match="misses the update"):
+        check_explained(of.public, updates, Recipe(1), of.records.private)
+    swapped = {**of.records.private, 1: of.records.private[2]}
+    with pytest.raises(LocalError, match="misses the update"):
+        check_explained(of.public, updates, recipe, swapped)
 
 
 def test_dp_sgd_leaves_no_more_than_the_control() -> None:
