@@ -11,11 +11,12 @@ import numpy as np
 
 from attacks import PLAYED
 from experiments.codec import UNLESS_EMPTY
-from experiments.leakage import Leakage, stored, tried
+from experiments.leakage import NOT_APPLICABLE, Leakage, stored, tried
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
 from experiments.promises import promised
 from experiments.rows import Attacks, RowSpec, Terms, averages, title
 from experiments.study import Progress, Result, Results, grouped, moments
+from secure_fd.errors import SecureFDError
 
 if TYPE_CHECKING:
     from attacks.base import AttackResult, ImageArray
@@ -84,7 +85,7 @@ def _game(key: str) -> str:
 
 
 def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
-    """The warm-up of a seed, or one attack that is ready for its rows."""
+    """The warm-up of a seed, or one attack that is ready for its rows; why not, where it is not."""
     from experiments import runs
 
     terms = replace(part.terms, data_dir=data_dir)
@@ -100,9 +101,12 @@ def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # n
 
     data = runs.data_of(terms, part.seed)
     names = (part.name,)
-    return on_run.prepare(
-        names, data, part.seed, quick=part.quick, compared=True, progress=progress
-    )
+    try:
+        return on_run.prepare(
+            names, data, part.seed, quick=part.quick, compared=True, progress=progress
+        )
+    except SecureFDError as reason:  # see `tried`: every row goes on without this attack
+        return f"{NOT_APPLICABLE}{reason}"
 
 
 def measured(
@@ -143,7 +147,10 @@ def _played(cell: Cell, baselines: "Mapping[str, Found]") -> "Found":
 
     names, known = [n for n in cell.attacks.names if n in PLAYED], games.Baselines(baselines)
     quick = cell.attacks.quick
-    return games.played(cell.terms, cell.row, cell.seed, known, names, quick=quick)
+    try:
+        return games.played(cell.terms, cell.row, cell.seed, known, names, quick=quick)
+    except SecureFDError as reason:
+        return dict.fromkeys(names, f"{NOT_APPLICABLE}{reason}")
 
 
 def run_of(terms: Terms, row: "RowRun") -> "Run":
@@ -167,11 +174,14 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
 
 
 def attacked(
-    ready: "Mapping[str, Arsenal]", run: "Run", progress: Progress = lambda _: None
+    ready: "Mapping[str, Arsenal | str]", run: "Run", progress: Progress = lambda _: None
 ) -> "dict[str, AttackResult | str]":
-    """By name, the result of every attack that is ready, or which capability it lacks."""
-    attempts = {name: partial(arsenal.attack, name, run) for name, arsenal in ready.items()}
-    return tried(attempts, progress)
+    """By name, the result of every attack, or why there is none. ready: as `prepared` left it."""
+
+    def attempt(name: str, arsenal: "Arsenal | str") -> "AttackResult | str":
+        return arsenal if isinstance(arsenal, str) else arsenal.attack(name, run)
+
+    return tried({name: partial(attempt, name, one) for name, one in ready.items()}, progress)
 
 
 def _figures(row: "RowRun") -> dict[str, float]:

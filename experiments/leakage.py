@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.errors import ConfigurationError, SecureFDError
 
 if TYPE_CHECKING:
     from attacks.base import AttackResult
@@ -131,7 +131,11 @@ Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]
 def tried(
     attempts: "Mapping[str, Attempt]", progress: Callable[[int], None] = lambda _: None
 ) -> "dict[str, AttackResult | str]":
-    """Run attacks: by name, their results, or which capability is missing.
+    """Run attacks: by name, their results, or the reason why there is none.
+
+    An error that this package raises on purpose is such a reason: a capability that the attacker
+    lacks, data that the attack does not fit, a check of the attack's own truth that fails. One
+    attack then costs its own figure only. Any other exception is a bug and is raised.
 
     progress(n): n percent done.
 
@@ -142,8 +146,8 @@ def tried(
     for done, (name, attempt) in enumerate(attempts.items(), start=1):
         try:
             result = attempt()
-        except MissingCapabilityError as missing:
-            result = f"{NOT_APPLICABLE}{missing}"
+        except SecureFDError as reason:
+            result = f"{NOT_APPLICABLE}{reason}"
         first, *more = result if isinstance(result, tuple) else (result,)
         found |= {name: first, **{other.name: other for other in more}}
         progress(100 * done // len(attempts))

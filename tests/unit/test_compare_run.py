@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attacks import COMPARED, ON_REQUEST, on_run
 from attacks import inversion as gmi
-from attacks import on_run
 from attacks import prior as priors
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
@@ -21,6 +21,7 @@ from experiments.comparison import (
     SUM_SECONDS,
     SURVIVORS,
     VOID,
+    Part,
     attacked,
     measured,
     needs,
@@ -36,6 +37,7 @@ from secure_fd import simulation
 from secure_fd.aggregation.base import Stage
 from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.federation import Dropouts
 from secure_fd.knowledge import proxy_pixels
 from tests.small_federation import federation
@@ -283,6 +285,89 @@ def test_an_attack_without_its_capability_says_which(trained: Train, arsenal: Ar
     )
     [reason] = found.values()
     assert str(reason).startswith("not applicable: missing sums over clients")
+
+
+def failing(error: Exception) -> Arsenal:
+    """An arsenal whose one attack raises."""
+
+    def attack(_: on_run.Run) -> AttackResult:
+        raise error
+
+    data = runs.data_of(planned(None), 0)
+    return Arsenal(on_run.public_of(data), on_run.histograms(data), {"tracing": attack})
+
+
+def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
+    trained: Train, arsenal: Arsenal
+) -> None:
+    run = run_of(planned(None), trained(HARD))
+    for error in (LocalError("truth: it misses"), ConfigurationError("k", 1, "use 2")):
+        found = attacked({"tracing": failing(error), **dict.fromkeys(NAMES, arsenal)}, run)
+        assert found["tracing"] == f"not applicable: {error}"
+        assert isinstance(found["label-distribution"], AttackResult)
+    with pytest.raises(IndexError):
+        attacked({"tracing": failing(IndexError("a bug"))}, run)
+
+
+def test_an_attack_that_cannot_be_prepared_leaves_a_reason_in_every_row(
+    monkeypatch: pytest.MonkeyPatch, trained: Train
+) -> None:
+    def raising(error: Exception) -> None:
+        def prepare(*_: object, **__: object) -> Arsenal:
+            raise error
+
+        monkeypatch.setattr(on_run, "prepare", prepare)
+
+    part = Part("tracing", planned(None), 0, quick=True)
+    raising(LocalError("truth: it misses"))
+    ready = prepared(None, part, silent)
+    found = attacked({"tracing": ready}, run_of(planned(None), trained(HARD)))
+    assert found == {"tracing": "not applicable: truth: it misses"}
+    raising(TypeError("a bug"))
+    with pytest.raises(TypeError):
+        prepared(None, part, silent)
+
+
+def test_data_that_is_no_picture_has_attacks_that_need_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every attack answers on vectors of 20 features: with a figure, or why there is none."""
+    (tmp_path / "vectors_of_20.py").write_text(VECTORS)
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(
+        federation="vectors_of_20:make",
+        rounds=2,
+        rows="fedavg",
+        attacks=",".join((*COMPARED, *ON_REQUEST)),
+        quick=True,
+    )
+    [cell] = cells(settings)
+    parts = {part: prepared(None, part, silent) for part in needs(cell)}
+    found = measured(None, cell, parts, silent).attacks
+    figures = {name for name, one in found.items() if isinstance(one, AttackFigure)}
+    assert figures == {"label-distribution", "server-members"}
+    pictures = {*COMPARED, *ON_REQUEST} - figures - {"tracing", "mean-image"}
+    assert all(str(found[name]).startswith("not applicable: ") for name in pictures)
+
+
+VECTORS = """
+import torch
+import secure_fd as fd
+
+def part(n, seed):
+    random = torch.Generator().manual_seed(seed)
+    return fd.Images(torch.rand(n, 20, 1, 1, generator=random), torch.arange(n) % 3)
+
+def make(seed):
+    clients = fd.clients_of([part(60, k) for k in range(3)], n_classes=3, seed=seed)
+    return fd.FederatedData("vectors", 3, tuple(clients), part(60, 7), part(30, 8), part(30, 9))
+"""
+
+
+def test_membership_attacks_need_held_out_records() -> None:
+    data = runs.data_of(planned(None), 0)
+    with pytest.raises(MissingCapabilityError):
+        on_run.challenges_of(replace(data, held_out=data.held_out[:0]), 0, None)
 
 
 def test_the_truth_that_scores_attacks_is_in_no_repr(arsenal: Arsenal) -> None:
