@@ -3,13 +3,14 @@
 Clients of one class hide members behind the class, and one run has no shadow. So every row is
 played in eight small runs (`experiments.leakage_rows`), and the same runs are attacked by what the
 server reads and by an outsider who asks the networks in the end. In place of the row's data stand
-scikit-learn's digits; method, sum, unit and epsilon are the row's own.
+scikit-learn's digits; method, secure sum, unit and epsilon are the row's own. Rounds, steps, delta
+and the number of class sums are the game's.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from torch import nn
 
@@ -34,7 +35,7 @@ SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
 _QUICK_RUNS = 6
 SET_UP: Final = (
     "a game of its own: {runs} runs of three clients with eleven records a class of "
-    "scikit-learn's digits, under the row's method, sum, unit and epsilon"
+    "scikit-learn's digits, the row's method in the game's rounds, {protection}"
 )
 UNPROTECTED: Final[Mapping[str, Row]] = {
     "independent": small.ALONE,
@@ -88,10 +89,33 @@ def played(
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{missing}")
     found = known.of(row) or _played(row, seed, quick=quick)
     runs = _QUICK_RUNS if quick else RUNS
-    return {name: _told(found[name], name, known, runs) for name in names}
+    set_up = SET_UP.format(runs=runs, protection=_protection(row))
+    return {name: _told(found[name], name, known, set_up) for name in names}
 
 
-def _told(found: AttackResult | str, name: str, known: Baselines, runs: int) -> AttackResult | str:
+_SUMS: Final = {
+    "masks": "masked sums",
+    "he": "sums under homomorphic encryption",
+    "prio3": "sums of votes that prove their range (Prio3)",
+}
+_NOISE: Final[Mapping[object, str]] = {
+    small.votes: "noise on labels",
+    small.parameters: "DP-SGD",
+    small.class_sums: "noise on one class sum",
+}
+
+
+def _protection(row: Row) -> str:
+    """What the game protects clients by."""
+    sums = _SUMS[row.hidden_by] if row.masks else "in clear"
+    if row.epsilon is None:
+        return f"{sums}, no noise"
+    return f"{sums}, {_NOISE[row.make]} at ε = {row.epsilon:g} and δ = {small.DELTA:g}"
+
+
+def _told(
+    found: AttackResult | str, name: str, known: Baselines, set_up: str
+) -> AttackResult | str:
     """With the set-up, the positive control, and a curve of few points."""
     if isinstance(found, str):
         return found
@@ -99,7 +123,7 @@ def _told(found: AttackResult | str, name: str, known: Baselines, runs: int) -> 
         found,
         name=name,
         details={**found.details, **known.positive(name, found.name)},
-        caveats=(*found.caveats, SET_UP.format(runs=runs)),
+        caveats=(*found.caveats, set_up),
     )
     return thinned(made)
 
@@ -107,24 +131,27 @@ def _told(found: AttackResult | str, name: str, known: Baselines, runs: int) -> 
 def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
     """The small row of a row of the comparison.
 
-    Raises MissingCapabilityError for a method that no small row plays, and the client unit, which
-    takes a fleet.
+    Raises MissingCapabilityError for a method that no small row plays, for the client unit, which
+    takes a fleet, and for the record unit over votes.
     """
     epsilon = terms.epsilon if spec.unit is not None else None
-    masks = spec.secure is not None
+    protected: dict[str, Any] = {"masks": spec.secure is not None, "epsilon": epsilon}
+    if spec.secure is not None:
+        protected["hidden_by"] = spec.secure
     if spec.unit == "client":
         raise MissingCapabilityError("missing a small game of a fleet")
     if spec.kind == "independent":
         return small.ALONE
     if spec.kind == "fedavg":
-        return replace(small.ROWS["fedavg"], masks=masks, epsilon=epsilon)
+        return replace(small.ROWS["fedavg"], **protected)
     if spec.kind == "heads":
-        return replace(small.ROWS["pooled-dp-record"], masks=masks, epsilon=epsilon)
+        return replace(small.ROWS["pooled-dp-record"], **protected)
+    if spec.unit == "record" and epsilon is not None:
+        raise MissingCapabilityError("missing a small game of the record unit over votes")
     if spec.kind == "fedmd":
-        method = FedMD(spec.labels)
-        return Row("", small.votes, method, masks, epsilon)
+        return Row("", small.votes, FedMD(spec.labels), **protected)
     if spec.kind == "selective-fd":
-        return Row("", small.votes, selective(terms.run(spec, seed)), masks, epsilon)
+        return Row("", small.votes, selective(terms.run(spec, seed)), **protected)
     raise MissingCapabilityError("missing a small game of this method")
 
 

@@ -14,6 +14,8 @@ from attacks.base import Labelled, substream
 from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.overfitted import all_training, perceptron
 from attacks.view import View
+from experiments.rows import Secure
+from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Federation, Participant, exchange_of, participants_of
@@ -26,7 +28,7 @@ from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.selection.density import ReferenceSettings
 
@@ -52,7 +54,9 @@ _SCHEDULE: Final = Schedule(
 class Row:
     """A row of the main table.
 
-    make: runs it. method: of votes. epsilon: of the unit that goes with its kind; None without.
+    make: runs it. method: of votes. masks: whether the server sees sums only. epsilon: of the unit
+    that goes with its kind; None without. hidden_by: what hides the inputs of sums, where masks is
+    set.
     """
 
     label: str
@@ -60,6 +64,7 @@ class Row:
     method: AnyMethod = field(default_factory=SelectiveFD)
     masks: bool = False
     epsilon: float | None = None
+    hidden_by: Secure = "masks"
 
 
 @cache
@@ -75,9 +80,19 @@ def participants(records: Sequence[Labelled], seed: int) -> list[Participant]:
     return participants_of(networks, [all_training(own, CLASSES) for own in records])
 
 
-def secure(row: Row, clients: int, seed: int) -> MaskedSum | None:
-    """Masks, where the row has them."""
-    return MaskedSum(clients, public_seed=seed) if row.masks else None
+def secure(row: Row, clients: int, seed: int) -> SecureSum | None:
+    """The row's secure sum; None in clear."""
+    if not row.masks:
+        return None
+    if row.hidden_by == "he":
+        from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
+
+        return HomomorphicSum(clients)
+    if row.hidden_by == "prio3":
+        from secure_fd.aggregation.prio3 import Prio3Sum  # an extra brings its hash
+
+        return Prio3Sum(clients)
+    return MaskedSum(clients, public_seed=seed)
 
 
 def votes(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
@@ -117,12 +132,16 @@ def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
 
 
 def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
-    """Pooled heads: one sum under the pooled record unit, or without noise; no network learns."""
+    """Pooled heads: one sum under the record unit, or without noise; no network learns.
+
+    Clients share the noise under masks, and each adds its own where sums are in clear.
+    """
     proxies = digits().proxies
     unit: Protection = NoProtection()
     features = FEATURES
     if row.epsilon is not None:
-        pooled = PooledRecordUnit(
+        kind = PooledRecordUnit if row.masks else LocalRecordUnit
+        pooled = kind(
             row.epsilon,
             DELTA,
             records=[len(own) for own in records],

@@ -1,8 +1,10 @@
 """Small membership games of the comparison: the protocol is the row's, the records digits."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 
 from attacks import PLAYED
 from attacks.base import AttackResult
@@ -11,10 +13,11 @@ from experiments import games
 from experiments import leakage_rows as small
 from experiments.comparison import GAMES
 from experiments.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
-from experiments.rows import RowSpec, Terms
+from experiments.rows import RowSpec, Secure, Terms
 from secure_fd.data.partition import Split
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.protection.pooled import LocalRecordUnit
 from secure_fd.recipes import Schedule
 
 TERMS = Terms("digits", Split("strong"), 10, 2, Schedule(), epsilon=4.0)
@@ -48,6 +51,7 @@ def server(spec: RowSpec) -> AttackResult:
         (RowSpec("selective-fd", "hard", "he"), True, None),
         (RowSpec("selective-fd", "hard", "masks", "label"), True, 4.0),
         (RowSpec("heads", "hard", "masks", "record"), True, 4.0),
+        (RowSpec("heads", "hard", None, "record"), False, 4.0),
     ],
 )
 def test_a_row_is_played_under_its_own_protections(
@@ -57,13 +61,41 @@ def test_a_row_is_played_under_its_own_protections(
     assert (row.masks, row.epsilon) == (masks, epsilon)
 
 
+@pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
+def test_a_row_is_played_under_its_own_sum(secure: Secure) -> None:
+    row = games.row_of(TERMS, RowSpec("selective-fd", "hard", secure), 0)
+    records = tuple(own.take(torch.arange(0, 220, 20)) for own in small.digits().clients)
+    short = replace(small._SCHEDULE, warmup_steps=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small, "_SCHEDULE", short)
+        run = small.votes(row, records, 0)
+    assert run.aggregation.name == secure
+    assert all(one.uploads is None for one in run.transcript.distillation)
+
+
+def test_pooled_heads_without_masks_are_played_with_noise_of_each_client() -> None:
+    row = games.row_of(TERMS, RowSpec("heads", "hard", None, "record"), 0)
+    run = small.class_sums(row, small.digits().clients, 0)
+    assert isinstance(run.protection, LocalRecordUnit)
+    assert run.protection.plan.honest == 1
+    assert run.aggregation.name == "plain"
+
+
 def test_a_row_of_votes_is_played_with_its_own_method() -> None:
     made = games.row_of(TERMS, RowSpec("selective-fd", "hard", "masks", "label"), 0).method
     assert isinstance(made, SelectiveFD)
     assert (made.labels, made.votes) == ("hard", "counted")
 
 
-@pytest.mark.parametrize("spec", [RowSpec("dafkd"), RowSpec("selective-fd", unit="client")])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        RowSpec("dafkd"),
+        RowSpec("selective-fd", unit="client"),
+        RowSpec("selective-fd", unit="record"),
+        RowSpec("fedmd", unit="record"),
+    ],
+)
 def test_what_no_game_plays_is_said(spec: RowSpec) -> None:
     with pytest.raises(MissingCapabilityError, match="missing a small game"):
         games.row_of(TERMS, spec, 0)

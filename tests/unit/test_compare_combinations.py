@@ -1,0 +1,142 @@
+"""Every combination of sum, privacy unit and split runs to its end, with all attacks answered.
+
+The comparison's own folder of images is a few digits; rows train for one round, and the games have
+few candidates. SECURE_FD_COMBINATIONS=1 runs every combination, else a part that covers them.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from attacks import OF_UPDATES, PLAYED
+from attacks.budgets import Digits, bundled_digits
+from experiments import games
+from experiments import leakage_rows as small
+from experiments.comparison import Cell, Part, measured, needs, prepared
+from experiments.leakage import AttackFigure
+from experiments.privacy_compare import STUDY, Settings, cells
+from experiments.rows import RowSpec
+from experiments.study import SCHEMA, Result, Results
+from experiments.tables import Table
+from secure_fd.data.sources import load
+from secure_fd.recipes import SGD, Schedule
+
+CLASSES, EACH = 3, 40
+ATTACKS = ("label-distribution", *OF_UPDATES[:2], "tracing", *PLAYED)
+EVERY = list(
+    product(
+        (False, True),
+        ("", "label", "record", "label,record"),
+        ("strong", "iid", "dirichlet:0.3"),
+    )
+)
+"""Units: "" is a run without epsilon."""
+COVERING = [
+    (False, "label,record", "iid"),
+    (True, "label,record", "dirichlet:0.3"),
+    (False, "record", "strong"),
+    (True, "", "strong"),
+]
+
+
+def silent(_: int) -> None:
+    """Discard the progress."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder a class."""
+    root, pool = tmp_path_factory.mktemp("scans"), load("digits").pool
+    for label in range(CLASSES):
+        (root / str(label)).mkdir()
+        for index, pixels in enumerate(pool.pixels[pool.labels == label][:EACH]):
+            image = Image.fromarray((255 * pixels[0]).round().byte().numpy())
+            image.save(root / str(label) / f"{index:02}.png")
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_games() -> Iterator[None]:
+    """Games of few candidates and steps: what they find does not matter here."""
+
+    @cache
+    def few() -> Digits:
+        return bundled_digits(candidates=4, proxies=10)
+
+    steps = Schedule(
+        warmup_steps=2, local_steps=1, proxy_steps=1, proxies_per_round=100, sgd=SGD(local_batch=8)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small, "digits", few)
+        patch.setattr(small, "_SCHEDULE", steps)
+        patch.setattr(small, "_FEDAVG_ROUNDS", 2)
+        patch.setattr(small, "_FEDAVG_STEPS", 2)
+        patch.setattr(games, "_played", cache(games._played))  # the split is no part of a game
+        yield
+
+
+def combination(folder: Path, split: str, units: str, *, secure: bool) -> list[Cell]:
+    """The cells of a run of one round, after a warm-up of two steps."""
+    chosen = Settings(
+        images=folder,
+        image_size=16,
+        split=split,
+        clients=3,
+        rounds=1,
+        proxies_per_round=16,
+        secure_agg=secure,
+        dp_eps=4.0 if units else None,
+        dp_unit=units or "label",
+        attacks=",".join(ATTACKS),
+    )
+    return [
+        replace(
+            cell,
+            terms=replace(cell.terms, schedule=replace(cell.terms.schedule, warmup_steps=2)),
+            attacks=replace(cell.attacks, quick=True),
+        )
+        for cell in cells(chosen)
+    ]
+
+
+@cache
+def ready(part: Part) -> Any:  # noqa: ANN401 - of each part its own
+    return prepared(None, part, silent)
+
+
+def result(cell: Cell) -> Result:
+    return measured(None, cell, {part: ready(part) for part in needs(cell)}, silent)
+
+
+def figures_of(row: RowSpec) -> set[str]:
+    """The attacks that must have a figure of a row."""
+    if row.kind == "fedavg":
+        return {"game-server", *OF_UPDATES[: 1 if row.unit else 2]}
+    if row.kind == "independent":
+        return set()
+    return {"game-server", "label-distribution", *(["tracing"] if row.kind == "heads" else [])}
+
+
+@pytest.mark.parametrize(
+    ("secure", "units", "split"), EVERY if "SECURE_FD_COMBINATIONS" in os.environ else COVERING
+)
+def test_every_combination_runs_to_its_end(
+    folder: Path, split: str, units: str, *, secure: bool
+) -> None:
+    made = combination(folder, split, units, secure=secure)
+    assert {cell.row.unit or "" for cell in made} == {"", *units.split(",")}
+    results = tuple(result(cell) for cell in made)
+    for cell, one in zip(made, results, strict=True):
+        measured_ones = {n for n, f in one.attacks.items() if isinstance(f, AttackFigure)}
+        assert tuple(one.attacks) == ATTACKS
+        assert figures_of(cell.row) <= measured_ones, cell.label
+    results_of = Results(SCHEMA, STUDY.name, "2026-01-01T00:00:00+00:00", [], {}, {}, {}, results)
+    tables = [part for part in STUDY.shown(results_of) if isinstance(part, Table)]
+    assert [len(table.rows) for table in tables[:2]] == [len(made)] * 2
