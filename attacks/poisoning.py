@@ -142,6 +142,10 @@ class LyingHalf(LearningHalf):
         """As the method's."""
         return self.half.begin()
 
+    def announced(self, index: int, digest: bytes) -> None:
+        """As the method's."""
+        self.half.announced(index, digest)
+
     def round(self, subject: bytes) -> ClientTurn:
         """As the method's, with other votes; what it says it knows before the first is honest."""
         indices = self._draws.of(int.from_bytes(subject[:8], "big"))

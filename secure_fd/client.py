@@ -260,6 +260,7 @@ class Client:
         self._released = self._released and read is not Kind.SUBJECT
         self._index = index
         self._remember(broadcast)
+        self.half.announced(index, self._told.digest)
         return read, payload
 
     def _check_follows(self, kind: int, index: int, payload: bytes) -> None:

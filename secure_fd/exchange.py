@@ -160,6 +160,12 @@ class ClientHalf(Protocol):
     def begin(self) -> ClientTurn:
         """Once, before the first round: training alone."""
 
+    def announced(self, index: int, digest: bytes) -> None:
+        """Take the number of the newest sum, and the digest of all broadcasts up to this one.
+
+        No other sum has both. Called before the turn that answers the broadcast goes on.
+        """
+
     def round(self, subject: bytes) -> ClientTurn:
         """One round about the server's subject. `Void` is thrown in where a sum fails."""
 

@@ -299,6 +299,10 @@ class LearningHalf(ClientHalf, Protocol):
 
     learner: Learner
 
+    def announced(self, index: int, digest: bytes) -> None:  # noqa: ARG002 - most releases are for any sum
+        """By default a release may enter any sum."""
+        return
+
     def missed(self, subject: bytes, message: bytes | None) -> None:  # noqa: ARG002 - it is not made up for
         """By default a round teaches those that were in it."""
         return

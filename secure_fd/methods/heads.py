@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from secure_fd.crypto.primitives import fields
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
@@ -391,6 +392,11 @@ class HeadClient(HeadLearner):
         self._surveys = surveys(method, setting)
         self._by_ratios = method.none_of_mine and public.units is not None
         self._ratios: FloatArray | None = None
+        self._announced = b""
+
+    def announced(self, index: int, digest: bytes) -> None:
+        """Keep which sum the next share is for: a share of noise enters no other."""
+        self._announced = fields(index.to_bytes(8, "big"), digest)
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share the residual of the newest head, take the next one; after the last, learn."""
@@ -445,7 +451,8 @@ class HeadClient(HeadLearner):
         if self._guard is None or self.public.units is None:
             return self.public.codec.encode(self._own.number, self._residual())
         guard, proxies = self._guard, self.public.reference.proxy_features
-        released = guard.release(self._wrong(), self.public.shape, head_message(self.head))
+        asked, place = head_message(self.head), self._announced
+        released = guard.release(self._wrong(), self.public.shape, asked, place)
         if not self.head.any():  # a residual counts nothing
             released = guard.heard(released, proxies, self.public.n_classes)
         return self.public.units.encode(released, noisy=guard.shares)

@@ -137,13 +137,19 @@ class PooledGuard(Guard):
         return audible(released, common, count, n_classes, deviation)
 
     def release(
-        self, parts: Iterable[tuple[Features, Features]], shape: tuple[int, int], asked: bytes = b""
+        self,
+        parts: Iterable[tuple[Features, Features]],
+        shape: tuple[int, int],
+        asked: bytes = b"",
+        announced: bytes = b"",
     ) -> IntArray:
         """[D C] sums over the records, and this client's share. BudgetError after those planned.
 
         parts: features [n, D] and residuals [n, C] of all records. asked: what the residuals are
-        of, in public terms. A sum counts from here on, even where it ends void: nobody can tell a
-        lost message from one that somebody kept. BudgetError beyond the total of a ledger, too.
+        of, in public terms. announced: the sum's number and the digest of its announcement. A
+        ledger replays a vector that carries a share of the noise into that sum alone, and into none
+        if this is empty. A sum counts from here on, even if it is aborted: a lost message looks
+        like one that was kept. BudgetError beyond the total of a ledger, too.
         """
         sums, plan = pooled_sums(parts, shape), self._unit.plan
         event = replace(plan, sums=1).event()
@@ -157,10 +163,11 @@ class PooledGuard(Guard):
         self._odometer.spend("noisy class sums", event)
         if self._ledger is None:
             return self._shares.perturb(sums)
+        place = (announced or os.urandom(32)) if self.shares else b""
         return self._ledger.release_integers(
             "noisy class sums",
             event,
-            fields(self._request, self._sums.to_bytes(4, "big"), asked),
+            fields(self._request, place, asked),
             partial(self._shares.perturb, sums),
             size=plan.entries,
             unmet=unmet_by(self._shares.random),

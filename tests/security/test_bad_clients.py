@@ -196,6 +196,9 @@ class Refusing:
             raise self.error
         yield from self.half.begin()
 
+    def announced(self, index: int, digest: bytes) -> None:
+        self.half.announced(index, digest)
+
     def round(self, subject: bytes) -> ClientTurn:
         if self.left == 0:
             raise self.error

@@ -402,18 +402,25 @@ RECORDS = [(np.eye(30, 10), np.eye(30, 2))]
 def test_pooled_sums_are_paid_for_one_by_one_and_replayed(path: Path) -> None:
     with created(path) as ledger:
         first = pooled(ledger)
-        vectors = [first.release(RECORDS, (10, 2), asked) for asked in (b"", b"a head")]
+        sums = ((b"", b"sum 0"), (b"a head", b"sum 1"))
+        vectors = [first.release(RECORDS, (10, 2), *each) for each in sums]
         assert len(ledger.bookings) == 2
         assert ledger.spent <= 4.0
     with BudgetLedger.open(path, "ward 7") as ledger:
         again = pooled(ledger)
-        for vector, asked in zip(vectors, (b"", b"a head"), strict=True):
-            assert again.release(RECORDS, (10, 2), asked).tolist() == vector.tolist()
-        other, elsewhere, unnamed = pooled(ledger), pooled(ledger, b"2"), pooled(ledger, None)
-        other.release(RECORDS, (10, 2))
-        for part, asked in ((other, b"another head"), (elsewhere, b""), (unnamed, b"")):
+        for vector, each in zip(vectors, sums, strict=True):
+            assert again.release(RECORDS, (10, 2), *each).tolist() == vector.tolist()
+        later = pooled(ledger)  # restarted in the second sum: it made no first one
+        assert later.release(RECORDS, (10, 2), *sums[1]).tolist() == vectors[1].tolist()
+        for part, each in (
+            (pooled(ledger), (b"another head", b"sum 1")),
+            (pooled(ledger), (b"", b"sum 1")),
+            (pooled(ledger), (b"", b"")),
+            (pooled(ledger, b"2"), sums[0]),
+            (pooled(ledger, None), sums[0]),
+        ):
             with pytest.raises(BudgetError, match="noisy class sums: with it data set 'ward 7'"):
-                part.release(RECORDS, (10, 2), asked)
+                part.release(RECORDS, (10, 2), *each)
         assert len(ledger.bookings) == 2
 
 

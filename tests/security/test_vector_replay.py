@@ -1,0 +1,125 @@
+"""A vector with a share of noise enters one sum: restarts, and a request that names no sum.
+
+Two sums of the same vectors, with one client missing from the second, differ by the vector of that
+client, under its own small share of the noise.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.masked import MaskedClient, MaskedSum
+from secure_fd.client import Client
+from secure_fd.data.federated import FederatedData
+from secure_fd.federation import Federation, participants_of
+from secure_fd.knowledge import IntArray, UnitArray
+from secure_fd.methods.base import Own
+from secure_fd.methods.heads import HeadClient, PooledHeads
+from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.recipes import Schedule
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.selection.density import ReferenceSettings
+from secure_fd.simulation import fresh_networks
+from secure_fd.state import StateFile
+from tests.security.test_party_restarts import put_back
+from tests.small_federation import faults
+
+SMALL = ReferenceSettings(ranks=(5,), n_features=20)
+SCHEDULE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+
+
+class Sites:
+    """Four clients with ledgers and state files, whose processes can all be started again."""
+
+    def __init__(self, data: FederatedData, folder: Path) -> None:
+        self.ledgers = {k: BudgetLedger.simulation() for k in range(4)}
+        self.sums, self._data, self._folder = MaskedSum(4, public_seed=0), data, folder
+        lost = {0: {2: Stage.UNMASK, 3: Stage.UNMASK}}
+        unit = self.unit()
+        self.run = Federation(
+            participants_of(fresh_networks(data, 0), data.clients),
+            data.proxies.pixels,
+            PooledHeads(1, features=unit.features, none_of_mine=False, leave="network"),
+            aggregation=self.sums,
+            protection=unit,
+            schedule=SCHEDULE,
+            dropouts=faults(lost),
+        )
+        for k, client in enumerate(self.run.clients):
+            client._file = StateFile.create(folder / str(k))
+
+    def unit(self) -> PooledRecordUnit:
+        unit = PooledRecordUnit(
+            4.0,
+            1e-5,
+            records=[len(client.train) for client in self._data.clients],
+            n_proxies=len(self._data.proxies),
+            n_classes=self._data.n_classes,
+            sums=2,
+            features=SMALL,
+            ledgers=self.ledgers,
+            session=self.sums.session,
+        )
+        unit.check_sum(self.sums)
+        return unit
+
+    def restart(self) -> None:
+        """Replace every client by one that knows what the files hold."""
+        unit, run = self.unit(), self.run
+        setting = replace(run._setting, protection=unit)
+        for k, person in enumerate(run._participants):
+            file = run.clients[k]._file
+            assert file is not None
+            file.close()
+            half = run.method.client(setting, Own(k, person.model, person.data, k, run._device))
+            parts = (self.sums.session, run.server.key, half, self.sums.client(k))
+            file = StateFile.open(self._folder / str(k))
+            put_back(run, Client(k, *parts, unit.noise_terms, file=file))
+
+
+def sent_in_both(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> list[list[IntArray]]:
+    """By sum, the vectors of all clients: the first is opened and aborted, then all restart."""
+    load = MaskedClient.load
+    sent: list[list[IntArray]] = [[], []]
+
+    def watched(self: MaskedClient, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        sent[terms.index].append(np.asarray(values, dtype=np.int64))
+        return load(self, terms, values)
+
+    monkeypatch.setattr(MaskedClient, "load", watched)
+    [first] = sites.run.fit(1)
+    assert first.void
+    assert sites.run.server.sums.opened
+    sites.restart()
+    [second] = sites.run.fit(1)
+    assert second.survivors == (0, 1, 2, 3)
+    return sent
+
+
+def test_a_vector_of_an_aborted_sum_enters_no_later_sum_after_all_sites_restart(
+    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = Sites(digits, tmp_path)
+    first, second = sent_in_both(sites, monkeypatch)
+    assert not any(np.array_equal(one, two) for one, two in zip(first, second, strict=True))
+    assert [len(ledger.bookings) for ledger in sites.ledgers.values()] == [2] * 4
+
+
+def test_a_request_without_index_and_announcement_sends_the_same_vectors_again(
+    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutation: one booking, and the difference of the two sums is a client's own vector."""
+
+    def forgetful(self: HeadClient, index: int, digest: bytes) -> None:  # noqa: ARG001
+        self._announced = b"any sum"
+
+    monkeypatch.setattr(HeadClient, "announced", forgetful)
+    sites = Sites(digits, tmp_path)
+    first, second = sent_in_both(sites, monkeypatch)
+    assert all(np.array_equal(one, two) for one, two in zip(first, second, strict=True))
+    assert [len(ledger.bookings) for ledger in sites.ledgers.values()] == [1] * 4
+    assert np.array_equal(sum(first) - sum(second[1:]), first[0])
