@@ -200,6 +200,7 @@ class LenientSum:
         self._inner = inner
         self.name, self.n_clients, self.hides = inner.name, inner.n_clients, inner.hides
         self.guarantee, self.caveats = inner.guarantee, inner.caveats
+        self.corrupt = inner.corrupt
         self.session, self.seed = inner.session, inner.seed
         self.server, self.setup_traffic = inner.server, inner.setup_traffic
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 EPSILONS = ("0.25", "1", "4", "inf")
 Trust = Literal["enough", "all", "nobody"]
 _TRUSTED: Mapping[Trust, str] = {
-    "enough": "masks, 7 of 10 honest",
+    "enough": "masks, 4 of 10 honest",
     "all": "masks, all honest",
     "nobody": "local",
 }
@@ -168,7 +168,8 @@ def seeded_run(
     """Pooled heads of all clients under noise that a seed foretells, so that a cell repeats.
 
     local: each client's own noise, in clear. honest: clients whose noise stays secret; by default
-    as many as masks need. The unit's plan says how many sums the run is to have.
+    those of the smallest masked sum that are not corrupt. The unit's plan says how many sums the
+    run is to have.
     """
     from secure_fd.federation import Federation, participants_of
     from secure_fd.privacy.samplers import SeededRandom

@@ -255,11 +255,12 @@ def _ours(cell: Cell, made: Prepared) -> Found:
 
 def _budget(cell: Cell) -> "Budget":
     from experiments.rival_heads import Budget
-    from secure_fd.secagg.graph import threshold
+    from secure_fd.secagg.graph import corrupt_of, threshold
 
     if ROWS[cell.row].holder != "clients":
         return Budget(float(cell.epsilon), DELTA)
-    return Budget(float(cell.epsilon), DELTA, _CLIENTS, threshold(_CLIENTS))
+    honest = threshold(_CLIENTS) - corrupt_of(_CLIENTS)
+    return Budget(float(cell.epsilon), DELTA, _CLIENTS, honest)
 
 
 def _heads(cell: Cell, made: Prepared, progress: Progress) -> Found:
@@ -378,7 +379,7 @@ def _accuracies(place: str, found: Sequence[Result]) -> Table:
     epsilons = list(grouped(found, lambda cell: cell.epsilon))
     table = new_table(
         f"{place}, test accuracy, %, at an epsilon for one record, present or zeroed out, over the "
-        f"whole run, delta 1e-5; under masks 7 honest clients of {_CLIENTS} suffice",
+        f"whole run, delta 1e-5; under masks 4 honest clients of {_CLIENTS} suffice",
         ("row", *(f"epsilon {epsilon}" for epsilon in epsilons), "noisy sums", "numbers up, k"),
     )
     by_row = grouped(found, lambda cell: cell.row)

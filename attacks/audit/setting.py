@@ -119,6 +119,7 @@ class StandInForMasks:
     name: ClassVar[str] = "stand-in"
     guarantee: ClassVar[str] = "none: the auditor adds up what clients send"
     hides: ClassVar[bool] = True
+    corrupt: ClassVar[int] = 0
     caveats: ClassVar[tuple[str, ...]] = ()
 
 

@@ -112,6 +112,10 @@ class SumPromise(Protocol):
         """Whether the server sees sums only; noise that clients share is enough only then."""
 
     @property
+    def corrupt(self) -> int:
+        """The clients that its guarantee takes to be corrupt, at most, beside the server."""
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         """Insecure settings in force, for the report; empty by default."""
 
@@ -248,6 +252,7 @@ class PlainSum:
 
     name: ClassVar[str] = "plain"
     hides: ClassVar[bool] = False
+    corrupt: ClassVar[int] = 0
     guarantee: ClassVar[str] = (
         "None: the server reads every client's values, and adds them up as it is trusted to do."
     )

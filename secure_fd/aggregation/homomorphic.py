@@ -341,6 +341,11 @@ class HomomorphicSum(crypto.SecretHolder):
         return self._keys.public, own, None
 
     @property
+    def corrupt(self) -> int:
+        """All clients but the key holders."""
+        return self.n_clients - KEY_HOLDERS
+
+    @property
     def seed(self) -> None:
         """None: the clients draw nothing together."""
 

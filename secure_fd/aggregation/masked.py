@@ -23,7 +23,7 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.client import Client, ClientRound, ClientState
-from secure_fd.secagg.graph import COMPLETE_UP_TO, ONE_IN, SECURITY_BITS
+from secure_fd.secagg.graph import COMPLETE_UP_TO, SECURITY_BITS
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.session import (
     EPOCH_ROUNDS,
@@ -354,6 +354,11 @@ class MaskedSum(SecretHolder):
         return self._traffic
 
     @property
+    def corrupt(self) -> int:
+        """The clients that its guarantee takes to be corrupt."""
+        return self._group.corrupt
+
+    @property
     def guarantee(self) -> str:
         """See SecureSum; it names thresholds and key agreement."""
         return masked_guarantee(self._group, self._public_seed)
@@ -401,16 +406,14 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
 
 def _with_whom(group: Group) -> str:
     """How many corrupt clients a group stands, and when they may become so."""
-    n, spare = len(group.members), group.tolerated
+    n, corrupt = len(group.members), group.corrupt
     if group.degree == n - 1:
-        corrupt = max(0, min(spare, group.quorum - 2))
         return f"together with up to {corrupt} of the {n} clients, whenever it corrupts them"
-    corrupt = -(-len(group.session.roster) // ONE_IN)
     return (
         f"together with up to {corrupt} of the {n} clients, corrupt before the graph is drawn "
         f"({group.degree} neighbours each, failure below 2^-{SECURITY_BITS} a set-up; if it "
-        f"corrupts {spare + 1} of one client's neighbours once the graph is known, it reads that "
-        f"client)"
+        f"corrupts {group.tolerated + 1} of one client's neighbours once the graph is known, it "
+        f"reads that client)"
     )
 
 

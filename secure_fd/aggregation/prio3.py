@@ -148,6 +148,11 @@ class Prio3Sum(SecretHolder):
         return self._session.id
 
     @property
+    def corrupt(self) -> int:
+        """As many as leave two honest clients in the smallest sum."""
+        return self._session.quorum - 2
+
+    @property
     def seed(self) -> None:
         """None: the clients draw nothing together."""
 

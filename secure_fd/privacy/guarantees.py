@@ -318,15 +318,16 @@ def pooled_guarantee(
 def _shares_assumed(plan: PooledPlan) -> tuple[str, ...]:
     return (
         "the server sees nothing but the masked sums",
-        f"of the clients in a sum, {plan.honest} or more keep their noise to themselves",
+        f"a sum holds {plan.survivors:,} of {plan.clients:,} clients or more, "
+        f"and at most {plan.corrupt:,} of these tell the server their noise",
     )
 
 
 def _fewer(plan: PooledPlan, delta: float, draws: int) -> str:
-    """What it costs where two clients more tell their noise."""
+    """The price if the server learns the noise of two more clients."""
     fewer = max(1, plan.honest - 2)
     weaker, _ = sampled_cost(plan.with_honest(fewer).event(), delta, draws)
-    return f"with {fewer} such clients it is epsilon {figure(weaker)}"
+    return f"where only {fewer} keep their noise to themselves it is epsilon {figure(weaker)}"
 
 
 def check_delta_of(delta: float, count: int, what: str) -> None:

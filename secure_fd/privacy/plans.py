@@ -321,19 +321,20 @@ UNITS = 1 << 20
 class PooledPlan(Noisy):
     """Sums over the records of all clients under masks, each client adding its share of the noise.
 
-    honest: the fewest clients of a sum whose shares nobody else knows: theirs are noise enough,
-    whoever is away or tells its own. entries: integers of a sum. sums: how many there are. noise:
-    of one sum, its deviation over what a record moves it.
+    honest: the fewest clients of a sum whose shares no other party learns: these are noise enough.
+    corrupt: clients of a sum that may give the server their shares, at most. entries: integers of a
+    sum. sums: how many there are. noise: of one sum, its deviation over what a record moves it.
 
-    >>> plan = PooledPlan(clients=10, honest=7, entries=10_000, noise=1.0)
-    >>> round((plan.honest * plan.share_variance) ** 0.5) == UNITS
-    True
+    >>> plan = PooledPlan(clients=10, honest=4, corrupt=3, entries=10_000, noise=1.0)
+    >>> plan.survivors, round((plan.honest * plan.share_variance) ** 0.5) == UNITS
+    (7, True)
     """
 
     clients: int
     honest: int
     entries: int
     sums: int = 1
+    corrupt: int = 0
 
     unit: ClassVar = PrivacyUnit.RECORD
     neighbours: ClassVar = (
@@ -348,7 +349,16 @@ class PooledPlan(Noisy):
             raise ConfigurationError(
                 "honest", self.honest, f"use up to {self.clients}, all clients"
             )
+        check_counts(self, "corrupt", least=0)
+        if self.survivors > self.clients:
+            allowed = f"use up to {self.clients - self.honest}, the clients that are not honest"
+            raise ConfigurationError("corrupt", self.corrupt, allowed)
         Noisy.__post_init__(self)
+
+    @property
+    def survivors(self) -> int:
+        """The fewest inputs that a sum may be opened with."""
+        return self.honest + self.corrupt
 
     @property
     def share_variance(self) -> float:
@@ -372,7 +382,8 @@ class PooledPlan(Noisy):
     def with_honest(self, honest: int) -> Self:
         """The same shares of noise, where fewer or more of them count."""
         noise = self.noise * math.sqrt(honest / self.honest)
-        return replace(self, honest=honest, noise=noise)
+        corrupt = max(0, self.survivors - honest)
+        return replace(self, honest=honest, corrupt=corrupt, noise=noise)
 
 
 def sums_for(epsilon: float, *, local: bool = False) -> int:

@@ -30,7 +30,7 @@ from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Guard, Protection, above_noise, check_budget, ledger_of
 from secure_fd.protection.client import IN_CLEAR
-from secure_fd.secagg.graph import threshold
+from secure_fd.secagg.graph import corrupt_of, threshold
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.selection.density import ReferenceSettings
 
@@ -188,16 +188,18 @@ class PooledRecordUnit(Protection):
 
     epsilon, delta: of one record of one client over the whole run; all blocks of all classes are
     released, so no set of classes is public. records: by client, public. n_proxies, n_classes: of
-    the federation. sums: how many the run will make. honest: clients of a sum that keep their noise
-    to themselves, by default as few as the masks need. 1 is the local unit: each client's own noise
-    is enough, and sums may be in clear. One object serves one federation.
+    the federation. sums: how many the run will make. honest: the fewest clients of a sum that keep
+    their noise to themselves; by default those of the smallest masked sum, less the corrupt clients
+    that its guarantee names. Other sums must have as many inputs more as there are corrupt clients.
+    1 is the local unit: each client's own noise is enough, and sums may be in clear. One object
+    serves one federation.
     ledgers: by client, the budget of its data set. session: names the one set-up of masked sums in
     which a client that restarts may send its vector again. Without it nothing is replayed: two sums
     with the same vectors, and one client in only the first, differ by that client's own.
 
     >>> unit = PooledRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10)
-    >>> unit.plan.honest, unit.rules.rank
-    (7, 48)
+    >>> unit.plan.survivors, unit.plan.corrupt, unit.plan.honest, unit.rules.rank
+    (7, 3, 4, 48)
     """
 
     name = "pooled record unit"
@@ -221,9 +223,12 @@ class PooledRecordUnit(Protection):
         super().__init__()
         check_budget(epsilon, delta)
         clients, plain = len(records), features or ReferenceSettings()
+        corrupt, self._as_the_masks = corrupt_of(clients), honest is None
+        enough = threshold(clients) - corrupt if honest is None else honest
         plan = PooledPlan(
             clients=clients,
-            honest=threshold(clients) if honest is None else honest,
+            honest=enough,
+            corrupt=0 if enough == 1 else max(0, min(corrupt, clients - enough)),
             entries=plain.size(n_proxies) * n_classes,
             sums=sums,
         )
@@ -245,6 +250,7 @@ class PooledRecordUnit(Protection):
     def check_sum(self, aggregation: SumPromise) -> None:
         """Refuse a sum in clear, where each share stands alone, and another number of clients.
 
+        Also refuse one whose guarantee names more corrupt clients than the noise was made for.
         Under masks that the sum itself does not vouch for there is no epsilon.
         """
         if aggregation.n_clients != self.plan.clients:
@@ -254,6 +260,9 @@ class PooledRecordUnit(Protection):
             return
         if not aggregation.hides:
             allowed = "the pooled record unit hides in the sum only: use masks"
+            raise ConfigurationError("aggregation", aggregation.name, allowed)
+        if self._as_the_masks and aggregation.corrupt > self.plan.corrupt:
+            allowed = f"its guarantee names {aggregation.corrupt} corrupt clients: set honest"
             raise ConfigurationError("aggregation", aggregation.name, allowed)
         self.voids.extend(aggregation.caveats)
         self.masked = True
@@ -271,7 +280,7 @@ class PooledRecordUnit(Protection):
         """
         if self.noiseless or self.local:
             return NoiseTerms()
-        return NoiseTerms(self._shares.room(self.plan.clients), self.plan.honest)
+        return NoiseTerms(self._shares.room(self.plan.clients), self.plan.survivors)
 
     @property
     def own_room(self) -> int:

@@ -67,6 +67,18 @@ def threshold(holders: int, lying_server: bool = True) -> int:
     return (2 * holders // 3 if lying_server else holders // 2) + 1
 
 
+def corrupt_of(n: int) -> int:
+    """Corrupt clients that a sum of all n clients stands by default; at least two others are in it.
+
+    >>> corrupt_of(3), corrupt_of(10), corrupt_of(1000)
+    (1, 3, 100)
+    """
+    if n > COMPLETE_UP_TO:
+        return -(-n // ONE_IN)
+    shares = threshold(n)
+    return max(0, min(2 * shares - n - 1, shares - 2))
+
+
 @lru_cache(maxsize=256)
 def default_degree(n: int, roster: int | None = None) -> int:
     """Neighbours per client for n clients: n - 1 up to COMPLETE_UP_TO, beyond about log n.

@@ -429,6 +429,13 @@ class Group:
         """Holders of a secret that may be corrupt: with one more, both its secrets could open."""
         return max(0, 2 * self.threshold - self.degree - 2)
 
+    @property
+    def corrupt(self) -> int:
+        """Corrupt clients that its sums stand; a complete graph leaves two honest ones in each."""
+        if self.degree == len(self.members) - 1:
+            return max(0, min(self.tolerated, self.quorum - 2))
+        return -(-len(self.session.roster) // graph.ONE_IN)
+
     def reaches(self, present: Sequence[int]) -> bool:
         """Whether `present` are a quorum, and every one of them has a threshold of its holders
         among them, and so has the committee of its own.

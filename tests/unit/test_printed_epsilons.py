@@ -21,6 +21,7 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_two_probability_mass_functions,
 )
 
+from secure_fd.aggregation.masked import masked_guarantee
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import Event
@@ -32,10 +33,20 @@ from secure_fd.privacy.guarantees import (
     pooled_guarantee,
     record_guarantee,
 )
-from secure_fd.privacy.plans import ClientPlan, LabelPlan, PooledPlan, RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import (
+    UNITS,
+    ClientPlan,
+    LabelPlan,
+    PooledPlan,
+    RecordPlan,
+    TrainingPlan,
+)
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee, PrivacyUnit
+from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.selection.density import ReferenceSettings
 from tests.opacus_bounds import opacus_bounds
+from tests.unit.test_masked_guarantee import group_of
 
 CLAIMS = (0.1, 1.0, 4.0, 20.0)
 DELTA = 1e-5
@@ -110,6 +121,32 @@ def test_the_pooled_record_unit(claimed: float, sums: int) -> None:
     fewer = mu * math.sqrt(7 / 5)
     at_least(in_caveats(made), [gaussian(2 * mu), gaussian(fewer)], slack=0.01)
     assert composed(made, PrivacyUnit.CLIENT) >= gaussian(FAR * mu)
+
+
+@pytest.mark.parametrize("clients", [3, 4, 5, 10, 33, 301, 1000])
+def test_the_smallest_pooled_sum_with_all_corrupt_clients_that_the_masks_name(
+    claimed: float, clients: int
+) -> None:
+    """As many inputs as a sum must have, less the corrupt clients of the sum's own guarantee."""
+    group = group_of(clients, clients)
+    (named,) = re.findall(r"together with up to (\d+) of", masked_guarantee(group, None))
+    unit = PooledRecordUnit(
+        claimed,
+        DELTA,
+        records=(300,) * clients,
+        n_proxies=40,
+        n_classes=2,
+        sums=2,
+        features=ReferenceSettings(ranks=(5,), n_features=10),
+    )
+    least = max(unit.noise_terms.survivors, group.quorum)
+    assert least == group.quorum  # no tolerance of drop-outs is lost
+    assert int(named) == group.corrupt == unit.plan.corrupt
+    honest = (least - int(named)) * unit.plan.share_variance
+    mu = math.sqrt(2) * UNITS / math.sqrt(honest)
+    made = pooled_guarantee(unit.plan, DELTA, unit.records, spent(unit.plan.event()))
+    assert gaussian(mu) <= made.epsilon <= claimed < gaussian(1.01 * mu)
+    assert f"{least:,} of {clients:,} clients or more, and at most {named}" in made.sentence()
 
 
 # The client unit's noise is so coarse that what it costs can be enumerated.
