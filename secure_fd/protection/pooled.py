@@ -26,7 +26,7 @@ from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import UNITS, PooledPlan
 from secure_fd.privacy.pooled import PooledShares, pooled_sums
 from secure_fd.privacy.release import Features
-from secure_fd.privacy.samplers import Random, unmet_by
+from secure_fd.privacy.samplers import MAX_SIGMA, Random, unmet_by
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Guard, Protection, above_noise, check_budget, ledger_of
 from secure_fd.protection.client import IN_CLEAR
@@ -233,6 +233,11 @@ class PooledRecordUnit(Protection):
             sums=sums,
         )
         self.plan = plan.with_noise(calibrate(epsilon, delta, plan))
+        deviation = math.sqrt(self.plan.share_variance)
+        if deviation > MAX_SIGMA:
+            allowed = f"at delta {delta:g} it takes a share of noise of deviation {deviation:.3g}, "
+            allowed += f"above the sampler's {MAX_SIGMA:.3g}: use a larger epsilon or delta"
+            raise ConfigurationError("epsilon", epsilon, allowed)
         self.records, self.delta = tuple(records), delta
         self.noiseless, self.masked = math.isinf(epsilon), False
         self.local = self.plan.honest == 1

@@ -19,6 +19,7 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import FloatArray
 from secure_fd.methods.heads import HeadClient, HeadServer, PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import UNITS, PooledPlan
 from secure_fd.privacy.pooled import (
     FEATURE_UNITS,
@@ -33,6 +34,7 @@ from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
 from secure_fd.protection.pooled import (
+    LocalRecordUnit,
     PooledGuard,
     PooledRecordUnit,
     audible,
@@ -374,6 +376,25 @@ def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(
         with pytest.raises(ConfigurationError) as refused:
             unit_for(digits).check_sum(sums)
     assert refused.value.field == "aggregation"
+
+
+@pytest.mark.parametrize("kind", [LocalRecordUnit, PooledRecordUnit])
+def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(
+    kind: type[PooledRecordUnit],
+) -> None:
+    """Epsilon .01 at delta 1e-8, of three clients; at .02 the noise is drawn."""
+    ledger = BudgetLedger.simulation()
+
+    def made(epsilon: float) -> PooledGuard:
+        features = ReferenceSettings(ranks=(5,), n_features=10)
+        known = {"records": (30,) * 3, "n_proxies": 40, "n_classes": 2, "features": features}
+        return kind(epsilon, 1e-8, ledgers={0: ledger}, **known).client(0)  # type: ignore[arg-type]
+
+    with pytest.raises(ConfigurationError) as refused:
+        made(0.01)
+    assert refused.value.field == "epsilon"
+    assert not ledger.bookings
+    assert made(0.02).release([(np.eye(30, 10), np.eye(30, 2))], (10, 2)).any()
 
 
 def test_shares_are_for_sums_of_the_planned_form() -> None:
