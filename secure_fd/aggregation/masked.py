@@ -23,7 +23,7 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.client import Client, ClientRound, ClientState
-from secure_fd.secagg.graph import COMPLETE_UP_TO, SECURITY_BITS
+from secure_fd.secagg.graph import COMPLETE_UP_TO, SECURITY_BITS, SEED_BYTES
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.session import (
     EPOCH_ROUNDS,
@@ -362,6 +362,40 @@ class MaskedSum(SecretHolder):
     def guarantee(self) -> str:
         """See SecureSum; it names thresholds and key agreement."""
         return masked_guarantee(self._group, self._public_seed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RosterMasks:
+    """Promise of the masked sum of a roster, as it is known before the set-up: all clients join."""
+
+    session: Session
+
+    name: ClassVar[str] = "masks"
+    hides: ClassVar[bool] = True
+
+    @property
+    def n_clients(self) -> int:
+        """The whole roster."""
+        return len(self.session.roster)
+
+    @property
+    def corrupt(self) -> int:
+        """The clients that its guarantee takes to be corrupt."""
+        return self._group.corrupt
+
+    @property
+    def guarantee(self) -> str:
+        """See SecureSum; it names thresholds and key agreement."""
+        return masked_guarantee(self._group, None)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Insecure settings in force: a roster has keys and seeds of the operating system."""
+        return _caveats(self.n_clients, os.urandom, None, None)
+
+    @property
+    def _group(self) -> Group:
+        return Group(self.session, tuple(self.session.roster), b"", bytes(SEED_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

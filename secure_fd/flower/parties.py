@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from secure_fd import models
 from secure_fd.aggregation.base import SumClient, SumServer
+from secure_fd.aggregation.masked import RosterMasks
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import IdentityKey
 from secure_fd.data.federated import ClientData
@@ -168,5 +169,5 @@ def _protection(
         ledgers=None if ledger is None else dict([ledger]),
         session=roster.session.id,
     )
-    unit.masked = True  # parties of a roster have masked sums, and no others
+    unit.check_sum(RosterMasks(roster.session))  # parties of a roster have no other sums
     return unit

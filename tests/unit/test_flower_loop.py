@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from secure_fd.aggregation.masked import RosterMasks
 from secure_fd.cohort import Alone
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
@@ -28,6 +29,8 @@ from secure_fd.kept import state_of
 from secure_fd.methods.dafkd import DaFKDServer
 from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.models import flatten
+from secure_fd.privacy.units import Guarantee
+from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import Recipe, Sizes
 from secure_fd.state import StateFile
 from secure_fd.training import Steps, Trainer
@@ -61,6 +64,27 @@ def test_rounds_end_with_the_sums_of_all_sites(world: World) -> None:
     assert outcomes[1].clock.stages == 2  # in steady state
     assert outcomes[0].sums != outcomes[1].sums
     assert all(site.done for site in world.sites.values())
+
+
+def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(
+    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = Terms(image_set="digits", unit="record", epsilon=4.0, delta=1e-5)
+    world = World(data, tmp_path, terms)
+
+    def claim() -> Guarantee | None:
+        unit = world.agreement().protection
+        assert isinstance(unit, PooledRecordUnit)
+        guard = unit.client(0)
+        guard.release([], (unit.plan.entries // 10, 10))
+        return guard.guarantee()
+
+    sound = claim()
+    assert sound is not None and sound.holds
+    monkeypatch.setattr(RosterMasks, "caveats", ("INSECURE: the keys are known",))
+    weak = claim()
+    assert weak is not None and not weak.holds
+    assert weak.unmet == ("INSECURE: the keys are known",)
 
 
 def test_a_network_is_for_its_site_alone_and_stands_alone(world: World) -> None:
