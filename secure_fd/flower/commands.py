@@ -43,13 +43,14 @@ class Init:
         """Write keys and card."""
         from secure_fd.flower import keys
         from secure_fd.flower.records import count_records
-        from secure_fd.flower.roster import SiteEntry, render_site
+        from secure_fd.flower.roster import SiteEntry, check_name, render_site
 
+        check_name("name", self.name)
         records = count_records(self.data)
         home = _home(self.home, self.data)
         entry = SiteEntry(self.name, keys.create_site(home), records)
         card = home / "card.toml"
-        card.write_text(render_site(entry))
+        card.write_text(render_site(entry), encoding="utf-8")
         print(f"{card}: {records} training records; give it to the server")
         return 0
 
@@ -77,9 +78,9 @@ class MakeRoster:
     method: str = "selective-fd"
     """Or fedavg, fedmd, dafkd, heads."""
     unit: str = "none"
-    """record: noise under which no sum tells of one record."""
+    """record: noise under which no sum tells of one record; it goes with an epsilon."""
     epsilon: float = math.inf
-    """Of the record unit."""
+    """Of the record unit, without which it is refused."""
     image_set: str = ""
     """One that the package knows, for its networks and recipe; by default images of one's own."""
     rounds: int = 0
@@ -98,6 +99,8 @@ class MakeRoster:
 
         if self.out.exists():
             raise ConfigurationError("out", str(self.out), "it exists: name a new file")
+        if not self.out.resolve().parent.is_dir():
+            raise ConfigurationError("out", str(self.out), "its folder is missing: make it first")
         terms = Terms(
             method=self.method,
             unit=self.unit,
@@ -118,7 +121,7 @@ class MakeRoster:
             terms=terms,
             name=self.out.stem,
         )
-        self.out.write_text(text)
+        self.out.write_text(text, encoding="utf-8")
         print(f"{self.out}: give it to all sites, by a way that they trust")
         return 0
 

@@ -1,7 +1,6 @@
 """From the cards of sites to the roster, and the server's own keys with it."""
 
 import os
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,19 @@ from secure_fd.crypto.primitives import proxy_commitment, quantum_safe_available
 from secure_fd.errors import ConfigurationError
 from secure_fd.flower import keys
 from secure_fd.flower.parties import Agreement
-from secure_fd.flower.records import Pixels, proxies_in
-from secure_fd.flower.roster import Roster, SiteEntry, Terms, parse, render, site_entry
+from secure_fd.flower.records import LEAST_NOISY_RECORDS, LEAST_RECORDS, Pixels, proxies_in
+from secure_fd.flower.roster import (
+    Roster,
+    SiteEntry,
+    Terms,
+    check_address,
+    check_shape,
+    check_sites,
+    parse,
+    render,
+    site_entry,
+    toml,
+)
 from secure_fd.recipes import own_name
 
 _NONCE_BYTES: Final = 32
@@ -35,52 +45,75 @@ def enrol(
     shape: channels, height, width of every image. terms: an empty `image_set` is one's own images.
     Raises ConfigurationError for a card that is none, and terms under which no run is possible.
     """
-    host, colon, port = address.rpartition(":")
-    if not (host and colon and port.isdecimal() and 0 < int(port) < 65536):
+    host, _, port = check_address(address).rpartition(":")
+    if not int(port):
         raise ConfigurationError("address", address, "use HOST:PORT")
-    sites = tuple(_card(path) for path in cards)
-    if len({site.identity for site in sites}) < len(sites):
-        raise ConfigurationError("cards", len(sites), "use the card of each site once")
+    check_shape(shape)
+    sites = check_sites([_card(path) for path in cards])
+    _check_records(sites, terms)
     pixels = proxies_in(proxies, shape[-1], shape[0])
     image_set = terms.image_set or own_name(shape, len(classes), len(pixels))
-    card = keys.create_server(home, host)
+    draft = keys.draft_server(host)
     roster = Roster(
         name=name,
         address=address,
-        certificate=card.certificate,
+        certificate=draft.certificate,
         terms=replace(terms, image_set=image_set),
         classes=tuple(classes),
         shape=shape,
         proxies=proxy_commitment(pixels),
         nonce=os.urandom(_NONCE_BYTES),
         hybrid=quantum_safe_available(),
-        identity=card.identity,
-        agreement=card.agreement,
+        identity=draft.identity,
+        agreement=draft.agreement,
         sites=sites,
         digest=bytes(_NONCE_BYTES),
     )
-    text = render(roster)
-    _try_out(parse(text.encode()), pixels)
-    return text
+    _try_out(parse(render(roster).encode()), pixels)
+    # Keys come last: a home that exists is refused, also to the corrected command.
+    card = keys.create_server(home, host)
+    made = replace(
+        roster,
+        certificate=card.certificate,
+        identity=card.identity,
+        agreement=card.agreement,
+    )
+    return render(made)
+
+
+def _check_records(sites: Sequence[SiteEntry], terms: Terms) -> None:
+    """ConfigurationError for a site of fewer records than the terms need."""
+    noisy = terms.unit != "none"
+    least = LEAST_NOISY_RECORDS if noisy else LEAST_RECORDS
+    for site in sites:
+        if site.records < least:
+            why = "under a record epsilon " if noisy else ""
+            allowed = f"{why}every site needs {least} training records or more ({site.name})"
+            raise ConfigurationError("records", site.records, allowed)
 
 
 def _try_out(made: Roster, pixels: Pixels) -> None:
-    """ConfigurationError where a site's network would not take the images."""
+    """ConfigurationError where the method does not run, or a network would not take the images."""
     agreement = Agreement.of(made, (public := made.check_proxies(pixels)))
-    for number in range(len(made.sites)):
-        try:
-            agreement.network(number)(public[:2])
-        except RuntimeError as error:
-            allowed = f"the networks of {made.terms.image_set} take images of another size"
-            raise ConfigurationError("size", made.shape[-1], allowed) from error
+    networks = [agreement.network(number) for number in range(len(made.sites))]
+    try:
+        for network in networks:
+            network(public[:2])
+    except RuntimeError as error:
+        allowed = f"the networks of {made.terms.image_set} take images of another size"
+        raise ConfigurationError("size", made.shape[-1], allowed) from error
+    agreement.method.check(agreement.setting(bytes(_NONCE_BYTES)), networks)
 
 
 def _card(path: Path) -> SiteEntry:
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_CARD_BYTES + 1)
     except OSError as error:
         raise ConfigurationError("cards", str(path), "use a card.toml of a site") from error
+    if len(data) > _CARD_BYTES:
+        raise ConfigurationError("cards", str(path), f"a card has up to {_CARD_BYTES} bytes")
     try:
-        return site_entry(tomllib.loads(data[:_CARD_BYTES].decode()))
-    except ValueError as error:
+        return site_entry(toml("card", data))
+    except ConfigurationError as error:
         raise ConfigurationError("cards", str(path), f"it is no card ({error})") from error

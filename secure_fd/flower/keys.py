@@ -53,14 +53,25 @@ def create_server(home: Path, host: str) -> ServerCard:
 
     host: a name or an address. Raises ConfigurationError where the home has a state file.
     """
+    pems = _certificates(host)
     file = _new(home)
     try:
         seed, agreed = os.urandom(_SEED_BYTES), os.urandom(_SEED_BYTES)
         file.write({"identity": seed, "agreement": agreed})
     finally:
         file.close()
-    certificate = _certify(home, host)
-    return ServerCard(_identity(seed).public.raw, AgreementKey.derive(agreed).public, certificate)
+    for path, data in zip(tls_files(home), pems, strict=True):
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
+            out.write(data)
+    return _card(seed, agreed, pems[0])
+
+
+def draft_server(host: str) -> ServerCard:
+    """The card of a server whose keys are stored nowhere, to check a roster before it is made.
+
+    Raises ConfigurationError for a host that no certificate can name.
+    """
+    return _card(os.urandom(_SEED_BYTES), os.urandom(_SEED_BYTES), _certificates(host)[0])
 
 
 def open_state(home: Path) -> StateFile:
@@ -100,8 +111,13 @@ def _identity(seed: bytes) -> IdentityKey:
     return IdentityKey.generate(lambda _: seed)
 
 
-def _certify(home: Path, host: str) -> str:
-    """A certificate from an authority whose key is forgotten at once: it can sign no other."""
+def _card(seed: bytes, agreed: bytes, authority: bytes) -> ServerCard:
+    public = AgreementKey.derive(agreed).public
+    return ServerCard(_identity(seed).public.raw, public, authority.decode())
+
+
+def _certificates(host: str) -> tuple[bytes, bytes, bytes]:
+    """The content of `tls_files`. The authority's key is dropped at once: it can sign no other."""
     authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     public = authority.public_key()
     root = (
@@ -125,13 +141,10 @@ def _certify(home: Path, host: str) -> str:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    pem = root.public_bytes(serialization.Encoding.PEM)
-    places = tls_files(home)
-    written = (pem, leaf.public_bytes(serialization.Encoding.PEM), secret)
-    for path, data in zip(places, written, strict=True):
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
-            out.write(data)
-    return pem.decode()
+    authority_pem, own_pem = (
+        made.public_bytes(serialization.Encoding.PEM) for made in (root, leaf)
+    )
+    return authority_pem, own_pem, secret
 
 
 def _certificate(

@@ -1,7 +1,7 @@
 """A site's own records and the public proxies, from folders of images."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from secure_fd.flower.roster import Roster
 from secure_fd.knowledge import proxy_pixels
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+LEAST_IMAGES: Final = 20
+"""Of a site, as of a client of `compare --images`: selectors know no class of under ten records."""
+LEAST_RECORDS: Final = 18
+"""Training records that `LEAST_IMAGES` leave."""
+LEAST_NOISY_RECORDS: Final = 100
+"""The same under a record epsilon, whose noise outweighs what fewer records say."""
 
 
 def records_in(folder: Path, roster: Roster, number: int) -> ClientData:
@@ -33,8 +39,13 @@ def records_in(folder: Path, roster: Roster, number: int) -> ClientData:
 
 
 def count_records(folder: Path) -> int:
-    """Training records in a folder of one folder a class, as `records_in` will have them."""
+    """Training records in a folder of one folder a class, as `records_in` will have them.
+
+    Raises ConfigurationError for fewer images than a site needs.
+    """
     images, names = images_in(folder, 1)
+    if len(images) < LEAST_IMAGES:
+        raise ConfigurationError("data", len(images), f"use {LEAST_IMAGES} images or more")
     [data] = clients_of([images], len(names))
     return len(data.train)
 

@@ -8,26 +8,40 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
+from cryptography import x509
 
 from secure_fd.crypto.primitives import IdentityPublic, proxy_commitment
 from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.ledger import SIMULATION
+from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
+from secure_fd.recipes import image_set, own_shape
 from secure_fd.secagg.session import Roster as Identities
 from secure_fd.secagg.session import Session
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+T = TypeVar("T")
 FORMAT: Final = 1
 MOST_BYTES: Final = 1 << 22
 _UNITS: Final = ("none", "record")
 _RECIPES: Final = ("ours", "paper")
+_MOST_CHARACTERS: Final = 200
+"""Of a name; a budget ledger takes no longer one."""
+_MOST_CLASSES: Final = 10_000
+_MOST_SITES: Final = 10_000
+_MOST_RECORDS: Final = 10**9
+_MOST_ROUNDS: Final = 10**6
+_MOST_SEED: Final = 2**31 - 1
+_MOST_VALUES: Final = 1 << 24
+"""Values of one image: channels x height x width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +51,12 @@ class SiteEntry:
     name: str
     identity: bytes
     records: int
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name)
+        if self.name == SIMULATION:
+            raise ConfigurationError("name", self.name, "use another name: it is for no real data")
+        _check_number("records", self.records, 1, _MOST_RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +81,7 @@ class Terms:
     deadline: float = 60.0
 
     def __post_init__(self) -> None:
+        check_name("method", self.method)
         for name, value, allowed in (
             ("unit", self.unit, _UNITS),
             ("recipe", self.recipe, _RECIPES),
@@ -68,10 +89,35 @@ class Terms:
         ):
             if value not in allowed:
                 raise ConfigurationError(name, value, f"use one of {', '.join(allowed)}")
-        if self.rounds < 0:
-            raise ConfigurationError("rounds", self.rounds, "use 0 or more")
+        for number in ("epsilon", "delta", "held", "deadline"):
+            found: object = getattr(self, number)
+            if not isinstance(found, int | float) or isinstance(found, bool):
+                raise ConfigurationError(number, _short(found), _KINDS[float])
+        self._check_budget()
+        if self.image_set:
+            check_name("image_set", self.image_set)
+        _check_number("rounds", self.rounds, 0, _MOST_ROUNDS)
+        _check_number("seed", self.seed, 0, _MOST_SEED)
+        if not 0 < self.held <= _MOST_CLASSES:
+            raise ConfigurationError("held", self.held, f"use a number above 0, to {_MOST_CLASSES}")
         if not 0 < self.deadline <= 86400:
-            raise ConfigurationError("deadline", self.deadline, "use 1 to 86400 seconds")
+            bounds = "use a number of seconds above 0, to 86400"
+            raise ConfigurationError("deadline", self.deadline, bounds)
+
+    def _check_budget(self) -> None:
+        """Refuse an epsilon without a unit, and a unit without an epsilon: neither adds noise."""
+        if self.unit == "none":
+            if self.epsilon != math.inf:
+                allowed = "without a unit there is no noise: use unit record as well"
+                raise ConfigurationError("epsilon", self.epsilon, allowed)
+        elif self.epsilon == math.inf:
+            allowed = "without a finite epsilon there is no noise: set epsilon as well"
+            raise ConfigurationError("unit", self.unit, allowed)
+        elif not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
+            allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}"
+            raise ConfigurationError("epsilon", self.epsilon, allowed)
+        if not 0 < self.delta < 1:
+            raise ConfigurationError("delta", self.delta, "use a number between 0 and 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,33 +187,119 @@ def read(path: Path | str) -> Roster:
 
 def parse(data: bytes) -> Roster:
     """The roster in bytes of TOML; ConfigurationError for anything else."""
-    try:
-        top = tomllib.loads(data.decode())
-    except ValueError as error:
-        raise ConfigurationError("roster", "this file", f"it is no TOML ({error})") from error
-    if top.get("format") != FORMAT:
-        raise ConfigurationError("format", top.get("format"), f"use {FORMAT}")
+    top = toml("roster", data)
+    if _typed(top, "format", int) != FORMAT:
+        raise ConfigurationError("format", top["format"], f"use {FORMAT}")
     known = {"format", "name", "address", "certificate", "classes", "shape", "proxies", "nonce"}
     _only(top, known | {"hybrid", "server", "sites", "terms"}, "roster")
     server = _table(top, "server", {"identity", "agreement"})
-    sites = top.get("sites")
-    if not isinstance(sites, list) or len(sites) < 3:
-        raise ConfigurationError("sites", sites, "list three sites or more")
-    return Roster(
-        name=_typed(top, "name", str),
-        address=_typed(top, "address", str),
-        certificate=_typed(top, "certificate", str),
+    sites = _typed(top, "sites", list)
+    if not 3 <= len(sites) <= _MOST_SITES:
+        raise ConfigurationError("sites", len(sites), f"list 3 to {_MOST_SITES} sites")
+    made = Roster(
+        name=check_name("name", _typed(top, "name", str)),
+        address=check_address(_typed(top, "address", str)),
+        certificate=_certificate(_typed(top, "certificate", str)),
         terms=_terms(_table(top, "terms", set(Terms.__dataclass_fields__))),
-        classes=tuple(_typed(top, "classes", list)),
-        shape=tuple(int(size) for size in _typed(top, "shape", list)),
+        classes=check_classes(_typed(top, "classes", list)),
+        shape=check_shape(_typed(top, "shape", list)),
         proxies=_hex(top, "proxies"),
         nonce=_hex(top, "nonce"),
         hybrid=_typed(top, "hybrid", bool),
         identity=_hex(server, "identity"),
         agreement=_hex(server, "agreement"),
-        sites=tuple(site_entry(entry) for entry in sites),
+        sites=check_sites([site_entry(entry) for entry in sites]),
         digest=hashlib.sha256(data).digest(),
     )
+    _check_image_set(made.terms.image_set, made.shape)
+    _ = made.session  # refuses keys that cannot be used
+    return made
+
+
+def toml(what: str, data: bytes) -> dict[str, Any]:
+    """The table in bytes of TOML; ConfigurationError about `what` for anything else."""
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(what, "this file", f"it is no TOML ({error})") from error
+
+
+def check_name(field: str, value: object) -> str:
+    """The same; ConfigurationError unless it is a text that can be printed, of one line."""
+    if not isinstance(value, str) or not 0 < len(value) <= _MOST_CHARACTERS:
+        allowed = f"use a text of 1 to {_MOST_CHARACTERS} characters"
+        raise ConfigurationError(field, _short(value), allowed)
+    if not value.isprintable():
+        raise ConfigurationError(field, value, "use printable characters alone")
+    return value
+
+
+def check_classes(names: Sequence[object]) -> tuple[str, ...]:
+    """The same; ConfigurationError unless they are the names of different folders, two or more."""
+    if not 2 <= len(names) <= _MOST_CLASSES:
+        raise ConfigurationError("classes", len(names), f"name 2 to {_MOST_CLASSES} classes")
+    found = tuple(check_name("classes", name) for name in names)
+    for name in found:
+        if name in (".", "..") or "/" in name or "\\" in name:
+            raise ConfigurationError("classes", name, "use the name of a folder, without a path")
+    if (twice := _twice(found)) is not None:
+        raise ConfigurationError("classes", twice, "name each class once")
+    return found
+
+
+def check_sites(sites: Sequence[SiteEntry]) -> tuple[SiteEntry, ...]:
+    """The same; ConfigurationError where two have one name or one identity."""
+    if (same := _twice([site.identity for site in sites])) is not None:
+        raise ConfigurationError("sites", same.hex(), "list each identity once")
+    if (twice := _twice([site.name for site in sites])) is not None:
+        raise ConfigurationError("sites", twice, "use another name for each site")
+    return tuple(sites)
+
+
+def _twice(values: Sequence[T]) -> T | None:
+    """The first value that is there a second time; None where all differ."""
+    seen: set[T] = set()
+    for value in values:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None
+
+
+def check_shape(sizes: Sequence[object]) -> tuple[int, ...]:
+    """The same; ConfigurationError unless it is channels, height and width of an image."""
+    whole = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool)]
+    if len(sizes) != 3 or len(whole) != 3 or min(whole) < 1 or math.prod(whole) > _MOST_VALUES:
+        allowed = f"use channels, height and width, each 1 or more, to {_MOST_VALUES} values in all"
+        raise ConfigurationError("shape", _short(sizes), allowed)
+    return tuple(whole)
+
+
+def check_address(value: str) -> str:
+    """The same; ConfigurationError unless it is HOST:PORT."""
+    host, colon, port = check_name("address", value).rpartition(":")
+    decimal = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not (host and colon and " " not in host and decimal and int(port) < 65536):
+        raise ConfigurationError("address", value, "use HOST:PORT")
+    return value
+
+
+def _certificate(value: str) -> str:
+    try:
+        x509.load_pem_x509_certificates(value.encode())
+    except ValueError as error:
+        raise ConfigurationError("certificate", _short(value), "use a PEM certificate") from error
+    return value
+
+
+def _check_image_set(name: str, shape: tuple[int, ...]) -> None:
+    try:
+        image_set(name)
+    except ConfigurationError as error:
+        raise ConfigurationError("image_set", name, "use a set that the package knows") from error
+    own = own_shape(name)
+    if own is not None and own != shape:
+        raise ConfigurationError("image_set", name, f"the roster's images are {list(shape)}")
 
 
 def render(roster: Roster) -> str:
@@ -200,19 +332,20 @@ def render_site(site: SiteEntry) -> str:
 
 def _lines(table: Mapping[str, Any]) -> str:
     # JSON's strings, integers, lists and truth values are TOML's too; infinity is not.
-    plain = {name: str(v) if isinstance(v, float) else json.dumps(v) for name, v in table.items()}
-    return "".join(f"{name} = {value}\n" for name, value in plain.items())
+    # TOML has no surrogate escapes, so that characters stand for themselves.
+    def written(value: object) -> str:
+        return str(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+    return "".join(f"{name} = {written(value)}\n" for name, value in table.items())
 
 
 def site_entry(entry: Any) -> SiteEntry:  # noqa: ANN401 - whatever a file holds
     """One site of a file; ConfigurationError for anything else."""
     if not isinstance(entry, dict):
-        raise ConfigurationError("sites", entry, "use a table for each")
+        raise ConfigurationError("sites", _short(entry), "use a table for each")
     _only(entry, {"name", "identity", "records"}, "sites")
-    records = _typed(entry, "records", int)
-    if records < 1:
-        raise ConfigurationError("records", records, "use 1 or more")
-    return SiteEntry(_typed(entry, "name", str), _hex(entry, "identity"), records)
+    name, records = _typed(entry, "name", str), _typed(entry, "records", int)
+    return SiteEntry(name, _hex(entry, "identity"), records)
 
 
 def _terms(table: Mapping[str, Any]) -> Terms:
@@ -223,7 +356,7 @@ def _terms(table: Mapping[str, Any]) -> Terms:
 def _table(top: Mapping[str, Any], name: str, known: set[str]) -> dict[str, Any]:
     found = top.get(name, {})
     if not isinstance(found, dict):
-        raise ConfigurationError(name, found, "use a table")
+        raise ConfigurationError(name, _short(found), "use a table")
     _only(found, known, name)
     return found
 
@@ -237,17 +370,50 @@ def _only(table: Mapping[str, Any], known: set[str], what: str) -> None:
 def _typed(table: Mapping[str, Any], name: str, kind: type) -> Any:  # noqa: ANN401 - as the type says
     value = table.get(name)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(min(max(value, -_HUGE), _HUGE))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigurationError(name, value, f"use a {kind.__name__}")
+        raise ConfigurationError(name, _short(value), _KINDS[kind])
     return value
 
 
+_KINDS: Final[Mapping[type, str]] = {
+    str: "use a text",
+    int: "use a whole number",
+    float: "use a number",
+    bool: "use true or false",
+    list: "use a list",
+}
+
+
+_HUGE: Final = 10**300
+"""Beyond every bound here, and a float holds it."""
+
+
+def _check_number(field: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        allowed = f"use a whole number from {least} to {most}"
+        raise ConfigurationError(field, _short(value), allowed)
+
+
 def _hex(table: Mapping[str, Any], name: str, size: int = 32) -> bytes:
+    value = _typed(table, name, str)
     try:
-        found = bytes.fromhex(_typed(table, name, str))
+        found = bytes.fromhex(value)
     except ValueError:
         found = b""
-    if len(found) != size:
-        raise ConfigurationError(name, table.get(name), f"use {size} bytes in hexadecimal")
+    if len(found) != size or found.hex() != value:
+        allowed = f"use {size} bytes in hexadecimal, of lower case"
+        raise ConfigurationError(name, _short(value), allowed)
     return found
+
+
+def _short(value: object) -> object:
+    """A value for a sentence: its type in the place of one that would fill the screen."""
+    try:
+        fits = len(repr(value)) <= _MOST_SHOWN
+    except ValueError:  # an integer of more digits than Python writes
+        fits = False
+    return value if fits else f"a long {type(value).__name__}"
+
+
+_MOST_SHOWN: Final = 80

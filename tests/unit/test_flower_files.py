@@ -1,10 +1,15 @@
 """What parties agree on and keep, read strictly: rosters, cards, envelopes, keys, records."""
 
+import math
 import os
+import re
 import stat
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +19,21 @@ from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.endings import USAGE_ERROR
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.flower import keys
-from secure_fd.flower.commands import main
+from secure_fd.flower.commands import Init, MakeRoster, main
 from secure_fd.flower.enrol import enrol
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.join import Desk, site_of
 from secure_fd.flower.loop import Arrived
 from secure_fd.flower.records import count_records, proxies_in, records_in
-from secure_fd.flower.roster import Roster, SiteEntry, Terms, parse, render, render_site
+from secure_fd.flower.roster import (
+    Roster,
+    SiteEntry,
+    Terms,
+    parse,
+    render,
+    render_site,
+    site_entry,
+)
 from secure_fd.flower.serve import JOURNAL, Place, serve
 from secure_fd.flower.serving import serve_rounds
 
@@ -46,18 +59,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _enrolled(folder: Path, home: Path, terms: Terms) -> Roster:
-    text = enrol(
-        home,
-        [folder / site / "home" / "card.toml" for site in "abc"],
-        folder / "proxies",
-        shape=(1, 16, 16),
-        classes=CLASSES,
-        address="127.0.0.1:9443",
-        terms=terms,
-        name="three",
-    )
-    return parse(text.encode())
+def _enrolled(folder: Path, home: Path, terms: Terms, **changed: Any) -> Roster:  # noqa: ANN401 - of `enrol`
+    options: dict[str, Any] = {
+        "cards": [folder / site / "home" / "card.toml" for site in "abc"],
+        "proxies": folder / "proxies",
+        "shape": (1, 16, 16),
+        "classes": CLASSES,
+        "address": "127.0.0.1:9443",
+        "terms": terms,
+        "name": "three",
+    }
+    return parse(enrol(home, **options | changed).encode())
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +124,201 @@ def test_a_roster_of_another_form_is_refused(roster: Roster, change: Callable[[s
         parse(change(text).encode())
 
 
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"epsilon": 4.0}, "epsilon"),
+        ({"unit": "record"}, "unit"),
+        ({"unit": "record", "epsilon": -3.0}, "epsilon"),
+        ({"unit": "record", "epsilon": 0.0}, "epsilon"),
+        ({"unit": "record", "epsilon": 1e9}, "epsilon"),
+        ({"unit": "record", "epsilon": math.nan}, "epsilon"),
+        ({"unit": "record", "epsilon": True}, "epsilon"),
+        ({"unit": "record", "epsilon": "4"}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": -math.inf}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"delta": math.nan}, "delta"),
+        ({"rounds": True}, "rounds"),
+        ({"rounds": 10**9}, "rounds"),
+        ({"rounds": 2.5}, "rounds"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**40}, "seed"),
+        ({"held": 0.0}, "held"),
+        ({"held": math.inf}, "held"),
+        ({"held": math.nan}, "held"),
+        ({"deadline": math.nan}, "deadline"),
+        ({"deadline": math.inf}, "deadline"),
+        ({"deadline": True}, "deadline"),
+        ({"method": ""}, "method"),
+        ({"image_set": "mn\nist"}, "image_set"),
+        ({"labels": 3}, "labels"),
+    ],
+)
+def test_terms_that_no_run_can_keep_are_refused(options: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Terms(**options)
+    assert refused.value.field == field
+    assert "\n" not in str(refused.value)
+
+
+def test_a_record_epsilon_is_taken_with_its_unit_and_none_without() -> None:
+    assert Terms(unit="record", epsilon=4).epsilon == 4
+    assert math.isinf(Terms().epsilon)
+
+
+def _line(name: str, value: str) -> Callable[[str], str]:
+    """Replace the first line of that name."""
+    return lambda text: re.sub(rf"(?m)^{name} = .*$", lambda _: f"{name} = {value}", text, count=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (_line("format", "true"), "format"),
+        (_line("format", "1.0"), "format"),
+        (_line("name", '""'), "name"),
+        (_line("name", '"a\\u0007"'), "name"),
+        (_line("name", f'"{"x" * 201}"'), "name"),
+        (_line("address", '"nowhere"'), "address"),
+        (_line("address", '"host:99999"'), "address"),
+        (_line("address", '"host:-1"'), "address"),
+        (_line("certificate", '"none"'), "certificate"),
+        (_line("classes", "[]"), "classes"),
+        (_line("classes", '["cat"]'), "classes"),
+        (_line("classes", "[1, [2]]"), "classes"),
+        (_line("classes", '["cat", "cat"]'), "classes"),
+        (_line("classes", '["cat", "../dog"]'), "classes"),
+        (_line("classes", '["cat", ".."]'), "classes"),
+        (_line("shape", "[]"), "shape"),
+        (_line("shape", '["x", 28, 28]'), "shape"),
+        (_line("shape", "[1, 16]"), "shape"),
+        (_line("shape", "[1, 16, -16]"), "shape"),
+        (_line("shape", "[true, 16, 16]"), "shape"),
+        (_line("shape", "[1.0, 16, 16]"), "shape"),
+        (_line("shape", "[1, 99999, 99999]"), "shape"),
+        (_line("shape", f"[1, 16, 0x{'f' * 9000}]"), "shape"),
+        (_line("shape", "[1, 17, 17]"), "image_set"),
+        (_line("image_set", '"nothing"'), "image_set"),
+        (_line("hybrid", "1"), "hybrid"),
+        (_line("proxies", '"ab cd"'), "proxies"),
+        (_line("agreement", f'"{"00" * 32}"'), "server"),
+        (_line("epsilon", "4.0"), "epsilon"),
+        (_line("epsilon", "nan"), "epsilon"),
+        (_line("unit", '"record"'), "unit"),
+        (_line("deadline", f"1{'0' * 400}"), "deadline"),
+        (_line("records", "true"), "records"),
+        (_line("records", f"{10**12}"), "records"),
+        (lambda text: text.replace('name = "b"', 'name = "a"'), "sites"),
+        (lambda text: text.replace('name = "b"', 'name = "simulation"'), "name"),
+        (lambda text: text + text[text.rindex("[[sites]]") :], "sites"),
+        (lambda text: "deep = " + "[" * 20000 + text, "roster"),
+    ],
+)
+def test_a_roster_with_a_value_that_means_nothing_is_refused_by_field(
+    roster: Roster, change: Callable[[str], str], field: str
+) -> None:
+    text = render(roster)
+    assert change(text) != text
+    with pytest.raises(ConfigurationError) as refused:
+        parse(change(text).encode())
+    assert refused.value.field == field
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["Klinik \U0001f600", "Münster", 'a "quoted" \\ name', "東京"])
+def test_a_name_in_any_script_is_read_as_it_was_written(roster: Roster, name: str) -> None:
+    site = replace(roster.sites[0], name=name)
+    assert site_entry(tomllib.loads(render_site(site))) == site
+    again = replace(roster, name=name, sites=(site, *roster.sites[1:]))
+    found = parse(render(again).encode())
+    assert (found.name, found.sites) == (name, again.sites)
+
+
+@pytest.mark.parametrize("name", ["", "\x7f", "\ud800", "two\nlines", "x" * 201, "simulation", 3])
+def test_a_name_that_cannot_be_printed_is_refused(name: Any) -> None:  # noqa: ANN401 - wrong types too
+    with pytest.raises(ConfigurationError) as refused:
+        SiteEntry(name, bytes(32), 20)
+    assert refused.value.field == "name"
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"shape": (1, 8, 8)}, "images"),
+        ({"shape": (1, -8, -8)}, "shape"),
+        ({"shape": (2, 16, 16)}, "channels"),
+        ({"terms": Terms(image_set="digits")}, "size"),
+        ({"terms": Terms(image_set="nothing")}, "image_set"),
+        ({"terms": Terms(method="nothing")}, "method"),
+        ({"terms": Terms(unit="record", epsilon=4.0)}, "records"),
+        ({"classes": ("cat", "cat")}, "classes"),
+        ({"address": "127.0.0.1:0"}, "address"),
+        ({"address": "no host at all!:9443"}, "address"),
+        ({"address": "höst:9443"}, "address"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_a_roster_that_cannot_be_run_makes_no_keys(
+    folder: Path, tmp_path: Path, options: dict[str, Any], field: str
+) -> None:
+    """So that the corrected command is taken."""
+    home = tmp_path / "server"
+    with pytest.raises(ConfigurationError) as refused:
+        _enrolled(folder, home, **{"terms": Terms(), **options})
+    assert refused.value.field == field
+    assert not home.exists()
+
+
+def test_a_site_of_three_images_is_refused_before_it_has_keys(folder: Path, tmp_path: Path) -> None:
+    records = tmp_path / "few" / "cat"
+    records.mkdir(parents=True)
+    for index in range(3):
+        copyfile(folder / "a" / "records" / "cat" / f"{index}.png", records / f"{index}.png")
+    with pytest.raises(ConfigurationError) as refused:
+        Init(data=records.parent, name="few", home=tmp_path / "home")()
+    assert refused.value.field == "data"
+    with pytest.raises(ConfigurationError) as unnamed:
+        Init(data=folder / "a" / "records", name="\n", home=tmp_path / "home")()
+    assert unnamed.value.field == "name"
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_card_of_too_few_records_is_refused(folder: Path, tmp_path: Path) -> None:
+    card = tmp_path / "card.toml"
+    card.write_text(render_site(SiteEntry("few", bytes(32), 3)))
+    others = [folder / site / "home" / "card.toml" for site in "ab"]
+    with pytest.raises(ConfigurationError) as refused:
+        _enrolled(folder, tmp_path / "server", Terms(), cards=[*others, card])
+    assert refused.value.field == "records"
+    card.write_text(render_site(SiteEntry("few", bytes(32), 18)) + "#" * 5000)
+    with pytest.raises(ConfigurationError) as long:
+        _enrolled(folder, tmp_path / "server", Terms(), cards=[*others, card])
+    assert long.value.field == "cards"
+
+
+def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder: Path, tmp_path: Path) -> None:
+    command = MakeRoster(
+        home=tmp_path / "server",
+        cards=tuple(folder / site / "home" / "card.toml" for site in "abc"),
+        proxies=folder / "proxies",
+        classes=CLASSES,
+        address="127.0.0.1:9443",
+        out=tmp_path / "nowhere" / "roster.toml",
+        size=16,
+    )
+    with pytest.raises(ConfigurationError) as refused:
+        command()
+    assert refused.value.field == "out"
+    assert not (tmp_path / "server").exists()
+    with pytest.raises(ConfigurationError) as noiseless:
+        replace(command, out=tmp_path / "roster.toml", epsilon=4.0)()
+    assert noiseless.value.field == "epsilon"
+    assert not (tmp_path / "server").exists()
+    assert replace(command, out=tmp_path / "roster.toml")() == 0
+
+
 def test_a_card_that_comes_twice_is_refused(folder: Path, tmp_path: Path) -> None:
     card = folder / "a" / "home" / "card.toml"
     with pytest.raises(ConfigurationError, match="once"):
@@ -160,8 +367,9 @@ def test_a_site_that_is_on_no_roster_is_refused(
 
 def test_a_ledger_that_is_gone_is_not_made_again(folder: Path, tmp_path: Path) -> None:
     """Nobody knows what was released under it. The twin, with the ledger there, goes on."""
-    terms = Terms(unit="record", epsilon=4.0)
-    agreed = _enrolled(folder, tmp_path / "server", terms)
+    plain = _enrolled(folder, tmp_path / "server", Terms())
+    noisy = replace(plain.terms, unit="record", epsilon=4.0)
+    agreed = parse(render(replace(plain, terms=noisy)).encode())
     desk = Desk(folder / "b" / "home", folder / "b" / "records", Path(), folder / "proxies", 1.0)
     file = keys.open_state(desk.home)
     site_of(desk, agreed, file)
