@@ -30,6 +30,7 @@ from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import SharesParameters
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.registry import METHODS, RECORD_UNIT, RECORD_UNIT_METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.ledger import BudgetLedger
@@ -160,7 +161,8 @@ def simulate(
     pooled heads in the place of Selective-FD, as its guarantee says: noisy class sums label the
     proxies for all networks, with one noise inside the sum of all clients under masks, and each
     client's own in clear. Where clients share parameters (FedAvg, DaFKD), it is DP-SGD for the
-    rounds of the recipe. delta: None for one in 10 times the records of the largest client, 1e-5 at
+    rounds of the recipe; other methods have no record unit. A unit and a finite epsilon go
+    together. delta: None for one in 10 times the records of the largest client, 1e-5 at
     most.
     recipe: "ours", "paper", or one of your own.
     drop: chance that a client falls silent in a round. on_round: called with every round's report.
@@ -171,6 +173,7 @@ def simulate(
     >>> [report.index for report in run.fit(rounds=1)]
     [0]
     """
+    _check_unit(method, unit, epsilon)
     made = data if isinstance(data, FederatedData) else _named(data, split, clients, seed, data_dir)
     pools = unit == "record" and secure not in ("he", "prio3") and not math.isinf(epsilon)
     pools, local = pools and method in ("selective-fd", "heads"), secure is None
@@ -206,6 +209,22 @@ def simulate(
         training=steps.training,
     )
     return Simulation(made, federation, names, steps, seed)
+
+
+def _check_unit(method: str | AnyMethod, unit: Unit, epsilon: float) -> None:
+    """Refuse a unit without an epsilon, an epsilon without a unit, and a method without the unit.
+
+    None of the three would protect what is run.
+    """
+    if unit is None and epsilon != math.inf:
+        allowed = "without a unit there is no noise: use unit label or record as well"
+        raise ConfigurationError("epsilon", epsilon, allowed)
+    if unit is not None and epsilon == math.inf:
+        allowed = "without a finite epsilon there is no noise: set epsilon as well"
+        raise ConfigurationError("unit", unit, allowed)
+    named = isinstance(method, str) and method in METHODS
+    if unit == "record" and named and method not in RECORD_UNIT:
+        raise ConfigurationError("unit", unit, f"not with {method}: {RECORD_UNIT_METHODS}")
 
 
 def promise(federation: Federation) -> str:

@@ -145,7 +145,8 @@ def _method(roster: Roster) -> Any:  # noqa: ANN401 - any method
     terms = roster.terms
     if terms.unit == "record":
         if terms.method not in ("selective-fd", "heads"):
-            raise ConfigurationError("unit", terms.unit, "use it with heads")
+            allowed = f"not with {terms.method}: use selective-fd or heads"
+            raise ConfigurationError("unit", terms.unit, allowed)
         if not math.isinf(terms.epsilon):
             return pooled_heads(terms.epsilon)
     kind = load_method(terms.method, "method")

@@ -45,6 +45,13 @@ METHODS: Mapping[str, MethodName] = {
 }
 """The one table of method names."""
 
+RECORD_UNIT: Final = (
+    *("selective-fd", "heads"),
+    *(name for name, known in METHODS.items() if known.averages),
+)
+"""Methods of the table that have a record unit of their own."""
+RECORD_UNIT_METHODS: Final = f"the record unit takes {', '.join(RECORD_UNIT)}"
+
 _KINDS: Final = (("client", "server"), ("opinion", "ensemble"), ("contribution", "teaching"))
 
 

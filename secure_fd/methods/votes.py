@@ -56,6 +56,8 @@ from secure_fd.methods.base import (
     Setting,
 )
 from secure_fd.methods.budget import units_of, within
+from secure_fd.methods.registry import RECORD_UNIT_METHODS
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import BOUND, Known, Survey, Surveys
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
@@ -79,7 +81,14 @@ class ProxyVotes:
         return self.rule.name
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
-        """Raise ConfigurationError where a round asks about more proxies than there are."""
+        """Raise ConfigurationError where a round asks about more proxies than there are.
+
+        Also where a protection releases votes of a density-ratio head in the place of the method's:
+        of all methods Selective-FD alone votes by such a head.
+        """
+        if not (setting.protection.asks_network or isinstance(self.rule, SelectiveFD)):
+            allowed = f"it never asks {self.rule.name} for a vote: {RECORD_UNIT_METHODS}"
+            raise ConfigurationError("protection", setting.protection.name, allowed)
         wanted, held = setting.schedule.proxies_per_round, len(setting.public_proxies())
         if not 1 <= wanted <= held:
             raise ConfigurationError("proxies_per_round", wanted, f"there are {held} proxies")

@@ -247,6 +247,35 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
     ("a method misspelt", simulated(method="fedsgd"), "method", "fedavg"),
     ("a sum misspelt", simulated(secure="mask"), "secure", "masks"),
     ("a unit misspelt", simulated(unit="person", epsilon=4.0), "unit", "label or record"),
+    *(
+        (
+            f"a record unit that never asks {method}",
+            simulated(method=method, unit="record", epsilon=4.0),
+            "unit",
+            "selective-fd, heads",
+        )
+        for method in ("fedmd", "ds-fl", "edgefd", "feded", "selective-fd-published", "fkd")
+    ),
+    (
+        "a record unit that never asks FedMD",
+        lambda: federation(method=fd.FedMD("hard"), protection=fd.RecordUnit(4.0, 1e-5)),
+        "protection",
+        "selective-fd, heads",
+    ),
+    (
+        "pooled noise for a method of votes",
+        lambda: federation(
+            method=fd.FedMD("hard"),
+            protection=fd.LocalRecordUnit(
+                *(4.0, 1e-5), records=(40,) * CLIENTS, n_proxies=60, n_classes=2
+            ),
+        ),
+        "protection",
+        "selective-fd, heads",
+    ),
+    ("an epsilon without a unit", simulated(epsilon=4.0), "epsilon", "unit"),
+    ("a record unit without an epsilon", simulated(unit="record"), "unit", "epsilon"),
+    ("a label unit without an epsilon", simulated(unit="label"), "unit", "epsilon"),
     ("a recipe misspelt", simulated(recipe="our"), "recipe", "ours, paper"),
     ("too many clients for the split", simulated(clients=40), "clients", "10"),
     (

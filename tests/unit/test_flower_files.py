@@ -24,6 +24,7 @@ from secure_fd.flower.enrol import enrol
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.join import Desk, site_of
 from secure_fd.flower.loop import Arrived
+from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import count_records, proxies_in, records_in
 from secure_fd.flower.roster import (
     Roster,
@@ -160,6 +161,19 @@ def test_terms_that_no_run_can_keep_are_refused(options: dict[str, Any], field: 
         Terms(**options)
     assert refused.value.field == field
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["fedmd", "ds-fl", "edgefd", "feded"])
+def test_a_roster_with_noise_that_the_method_never_uses_is_refused(
+    folder: Path, roster: Roster, method: str
+) -> None:
+    noisy = replace(roster.terms, method=method, unit="record", epsilon=4.0)
+    public = roster.check_proxies(proxies_in(folder / "proxies", 16, 1))
+    with pytest.raises(ConfigurationError) as refused:
+        Agreement.of(replace(roster, terms=noisy), public)
+    assert refused.value.field == "unit"
+    kept = replace(noisy, method="selective-fd")
+    assert Agreement.of(replace(roster, terms=kept), public).method.name == "Pooled heads"
 
 
 def test_a_record_epsilon_is_taken_with_its_unit_and_none_without() -> None:
