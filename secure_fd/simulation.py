@@ -1,14 +1,15 @@
 """A whole run in five lines: named data, a method, a sum and a privacy unit, in one process."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from secure_fd import models, recipes, saved
 from secure_fd.aggregation.base import PlainSum, SecureSum
@@ -22,13 +23,13 @@ from secure_fd.federation import (
     AnyMethod,
     Dropouts,
     Federation,
-    Participant,
     participants_of,
 )
 from secure_fd.knowledge import proxy_pixels
 from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import SharesParameters
 from secure_fd.methods.dafkd import DaFKD
+from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import METHODS, RECORD_UNIT, RECORD_UNIT_METHODS
 from secure_fd.methods.registry import load as load_method
@@ -39,7 +40,7 @@ from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
-from secure_fd.recipes import Recipe
+from secure_fd.recipes import Recipe, Schedule
 from secure_fd.training import effective_classes
 from secure_fd.transcript import RoundReport, Transcript
 
@@ -118,11 +119,11 @@ class Simulation:
     def load_networks(self, path: Path | str) -> None:
         """Take over the networks of a file of `save_networks`, to be asked or trained on.
 
-        Raises ConfigurationError for a file of other architectures.
+        Where clients share parameters (FedAvg, DaFKD), the server starts from them too. Raises
+        ConfigurationError for a file of other architectures, and where clients share parameters
+        also for networks that differ, for a run that has begun, and under DP-SGD.
         """
-        found = self._read(path)
-        for model, state in zip(self.federation.models, found["networks"], strict=True):
-            model.load_state_dict(state)
+        saved.start_from(self.federation, self._read(path)["networks"])
 
     def _networks(self) -> dict[str, Any]:
         state = [model.state_dict() for model in self.federation.models]
@@ -178,11 +179,14 @@ def simulate(
     pools = unit == "record" and secure not in ("he", "prio3") and not math.isinf(epsilon)
     pools, local = pools and method in ("selective-fd", "heads"), secure is None
     delta = default_delta(made) if delta is None else delta
-    chosen = pooled_heads(epsilon, local=local) if pools else _method(method, labels, unit, epsilon)
+    if pools:
+        chosen: AnyMethod = pooled_heads(epsilon, local=local)
+    else:
+        chosen = _method(method, labels, unit, epsilon, made, recipe, seed)
     shared = isinstance(chosen, SharesParameters)
     names = architectures(made.name, len(made.clients), shared=shared)
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
-    steps = _recipe(recipe, chosen, made, people)
+    steps = _recipe(recipe, chosen, made)
     protection: Protection = NoProtection()
     if isinstance(chosen, SharesParameters):
         if unit is not None and not math.isinf(epsilon):
@@ -261,7 +265,13 @@ def fresh_networks(data: FederatedData, seed: int, *, shared: bool = False) -> l
 
 
 def _method(
-    method: str | AnyMethod, labels: Literal["soft", "hard"], unit: Unit, epsilon: float
+    method: str | AnyMethod,
+    labels: Literal["soft", "hard"],
+    unit: Unit,
+    epsilon: float,
+    data: FederatedData,
+    recipe: Literal["ours", "paper"] | Recipe,
+    seed: int,
 ) -> AnyMethod:
     if not isinstance(method, str):
         return method
@@ -269,8 +279,42 @@ def _method(
         # The label unit makes one symbol noisy, so votes are counted.
         return SelectiveFD(labels, server_threshold=1.0, votes="counted")
     kind = load_method(method, "method")
+    if kind is FedED:
+        schedule = _recipe(recipe, None, data).schedule
+        proxies = data.proxies.pixels
+        return central_network(labels, proxies, data.n_classes, data.name, schedule, seed)
     made: AnyMethod = kind(labels) if _takes_labels(kind) else kind()
     return made
+
+
+def central_network(
+    labels: Literal["soft", "hard"],
+    proxies: Tensor,
+    n_classes: int,
+    image_set: str,
+    schedule: Schedule,
+    seed: int,
+    device: torch.device | None = None,
+) -> FedED:
+    """FedED whose central network has the first client's architecture and a client's schedule.
+
+    It takes as many steps a round towards the ensemble as a client takes, and before its first
+    answer as many more as a client's warm-up has.
+
+    >>> central_network("hard", torch.zeros(4, 1, 28, 28), 10, "digits", Schedule(), seed=0).name
+    'FedED hard'
+    """
+    return FedED(
+        labels,
+        proxies,
+        models.build(architectures(image_set, 1)[0], n_classes, seed),
+        sgd=schedule.sgd,
+        steps=max(1, schedule.proxy_steps),
+        warmup=schedule.warmup_steps,
+        remember=schedule.remember,
+        seed=seed,
+        device=device,
+    )
 
 
 def _takes_labels(kind: Any) -> bool:  # noqa: ANN401 - a class of any method
@@ -278,24 +322,26 @@ def _takes_labels(kind: Any) -> bool:  # noqa: ANN401 - a class of any method
 
 
 def _recipe(
-    recipe: Literal["ours", "paper"] | Recipe,
-    method: AnyMethod,
-    data: FederatedData,
-    people: Sequence[Participant],
+    recipe: Literal["ours", "paper"] | Recipe, method: AnyMethod | None, data: FederatedData
 ) -> Recipe:
     if isinstance(recipe, Recipe):
         return recipe
-    held = float(np.mean([effective_classes(person.data.train) for person in people]))
+    held = float(np.mean([effective_classes(client.train) for client in data.clients]))
     return named_recipe(recipe, method, data.n_classes, len(data.proxies), held, data.name)
 
 
 def named_recipe(
-    recipe: str, method: AnyMethod, n_classes: int, n_proxies: int, held: float, image_set: str
+    recipe: str,
+    method: AnyMethod | None,
+    n_classes: int,
+    n_proxies: int,
+    held: float,
+    image_set: str,
 ) -> Recipe:
     """The recipe of that name for a method, from what every party knows.
 
-    held: classes that a client holds, as if evenly, mean over clients. Raises ConfigurationError
-    for another name than ours and paper.
+    method: None for one without a recipe of its own. held: classes that a client holds, as if
+    evenly, mean over clients. Raises ConfigurationError for another name than ours and paper.
 
     >>> named_recipe("ours", pooled_heads(4.0), 10, 1000, 1.0, "mnist5k").rounds
     2

@@ -5,7 +5,7 @@ Nothing here knows a transport. What `simulate` builds for one process is built 
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +21,14 @@ from secure_fd.federation import exchange_of
 from secure_fd.flower.roster import Roster
 from secure_fd.methods.base import (
     Exchange,
+    Labels,
     LearningHalf,
     Own,
     RecordingHalf,
     Setting,
     SharesParameters,
 )
+from secure_fd.methods.feded import FedED
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.ledger import BudgetLedger
@@ -36,7 +38,7 @@ from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import Recipe
 from secure_fd.secagg.session import Group
 from secure_fd.server import Server
-from secure_fd.simulation import architectures, named_recipe, pooled_heads
+from secure_fd.simulation import architectures, central_network, named_recipe, pooled_heads
 from secure_fd.state import StateFile
 
 _CPU = torch.device("cpu")
@@ -61,7 +63,7 @@ class Agreement:
         cls, roster: Roster, proxies: Tensor, ledger: tuple[int, BudgetLedger] | None = None
     ) -> "Agreement":
         """ledger: a site's number, and the budget of its records."""
-        method = _method(roster)
+        method = _method(roster, proxies)
         exchange = exchange_of(method)
         protection = _protection(roster, len(proxies), ledger)
         terms, classes = roster.terms, len(roster.classes)
@@ -140,7 +142,7 @@ def kept_seed(file: StateFile, member: Enrolled) -> bytes:
     return seed
 
 
-def _method(roster: Roster) -> Any:  # noqa: ANN401 - any method
+def _method(roster: Roster, proxies: Tensor) -> Any:  # noqa: ANN401 - any method
     """Pooled heads in the place of Selective-FD under the record unit, as `simulate` does."""
     terms = roster.terms
     if terms.unit == "record":
@@ -150,6 +152,11 @@ def _method(roster: Roster) -> Any:  # noqa: ANN401 - any method
         if not math.isinf(terms.epsilon):
             return pooled_heads(terms.epsilon)
     kind = load_method(terms.method, "method")
+    if kind is FedED:
+        classes, named = len(roster.classes), terms.image_set
+        recipe = named_recipe(terms.recipe, None, classes, len(proxies), terms.held, named)
+        given = classes, named, recipe.schedule, terms.seed, _CPU
+        return central_network(cast(Labels, terms.labels), proxies, *given)
     known = METHODS.get(terms.method)
     return kind(terms.labels) if known is not None and known.labels else kind()
 

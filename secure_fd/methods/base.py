@@ -331,6 +331,14 @@ class LearningHalf(ClientHalf, Protocol):
 class RecordingHalf(ServerHalf, Protocol):
     """A server half that says what it saw of a round, and what it made of it."""
 
+    def start_from(self, network: nn.Module) -> None:  # noqa: ARG002 - it is not taken
+        """Start the run from this network, before round one, in the place of its own.
+
+        Raises ConfigurationError by default: a server of a global model has to implement it.
+        """
+        allowed = "it does not start from a network that was saved"
+        raise ConfigurationError("method", type(self).__name__, allowed)
+
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:  # noqa: ARG002 - nothing was seen
         """Add a sum of round `index` to the transcript; by default nothing was seen."""
         return

@@ -360,6 +360,10 @@ class DaFKDServer(RecordingHalf):
         self._ensemble: Ensemble | None = None
         self._recorded = 0
 
+    def start_from(self, network: nn.Module) -> None:
+        """Send this network in the first round."""
+        self._network.load_state_dict(network.state_dict())
+
     def round(self, index: int) -> ServerTurn:
         """Sums of generators, one of votes on generated x; sends the distilled network."""
         self._recorded, self._ensemble, terms = 0, None, self._terms

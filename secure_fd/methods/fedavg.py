@@ -256,6 +256,10 @@ class FedAvgServer(RecordingHalf):
     def __init__(self, initial: Float32Array, codec: ParameterCodec) -> None:
         self._parameters, self._codec, self._sent = initial, codec, False
 
+    def start_from(self, network: nn.Module) -> None:
+        """Send the parameters of this network in the first round."""
+        self._parameters = flatten(network).cpu().numpy()
+
     def round(self, index: int) -> ServerTurn:
         """Ask for parameters, and send their mean; the first subject carries the start."""
         initial = b"" if self._sent else model_bytes(self._parameters)

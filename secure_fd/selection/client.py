@@ -39,10 +39,14 @@ def quantile_thresholds(
 
     ratios: [n, len(classes)] at the held-back records; labels: [n]. Returns [len(classes)].
     """
-    if not 0 <= quantile <= 1:
-        raise ConfigurationError("quantile", quantile, "use a number from 0 to 1")
+    _check_quantile(quantile)
     own = [ratios[labels == c, column] for column, c in enumerate(classes)]
     return np.array([np.quantile(v, quantile) if len(v) else np.inf for v in own])
+
+
+def _check_quantile(quantile: float) -> None:
+    if not 0 <= quantile <= 1:
+        raise ConfigurationError("quantile", quantile, "use a number from 0 to 1")
 
 
 def otsu_thresholds(ratios: FloatArray) -> FloatArray:
@@ -228,6 +232,9 @@ class ProxyRatioSelector:
     prior: float = 0.5
 
     def __post_init__(self) -> None:
+        if self.threshold not in ("otsu", "quantile"):
+            raise ConfigurationError("threshold", self.threshold, "use otsu or quantile")
+        _check_quantile(self.quantile)
         if not 0 <= self.prior <= 1:
             raise ConfigurationError("prior", self.prior, "use a number from 0 to 1")
 
@@ -315,6 +322,11 @@ class KulsifSelector:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        _check_quantile(self.quantile)
+        if not 0 < self.width < np.inf:
+            raise ConfigurationError("width", self.width, "use a finite number above 0")
+        if self.n_reference < 1:
+            raise ConfigurationError("n_reference", self.n_reference, "use 1 or more")
         if not 0 < self.share < 1:
             raise ConfigurationError("share", self.share, "use a number between 0 and 1")
 

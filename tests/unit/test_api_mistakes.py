@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -273,6 +274,23 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
         "protection",
         "selective-fd, heads",
     ),
+    ("a capital in a threshold", lambda: fd.ProxyRatioSelector("Otsu"), "threshold", "otsu or"),  # type: ignore[arg-type]
+    (
+        "a threshold that is a number",
+        lambda: fd.ProxyRatioSelector(0.5),  # type: ignore[arg-type]
+        "threshold",
+        "otsu or quantile",
+    ),
+    *(
+        (f"{quantile} as a quantile of {kind.__name__}", partial(kind, quantile=quantile), *said)
+        for kind, said in (
+            (fd.ProxyRatioSelector, ("quantile", "from 0 to 1")),
+            (fd.KulsifSelector, ("quantile", "from 0 to 1")),
+        )
+        for quantile in (7.0, -0.1, float("nan"))
+    ),
+    ("a kernel of no width", lambda: fd.KulsifSelector(width=0.0), "width", "above 0"),
+    ("no reference", lambda: fd.KulsifSelector(n_reference=0), "n_reference", "1 or more"),
     ("an epsilon without a unit", simulated(epsilon=4.0), "epsilon", "unit"),
     ("a record unit without an epsilon", simulated(unit="record"), "unit", "epsilon"),
     ("a label unit without an epsilon", simulated(unit="label"), "unit", "epsilon"),

@@ -18,6 +18,7 @@ from PIL import Image
 from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.endings import USAGE_ERROR
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.exchange import Sum
 from secure_fd.flower import keys
 from secure_fd.flower.commands import Init, MakeRoster, main
 from secure_fd.flower.enrol import enrol
@@ -174,6 +175,24 @@ def test_a_roster_with_noise_that_the_method_never_uses_is_refused(
     assert refused.value.field == "unit"
     kept = replace(noisy, method="selective-fd")
     assert Agreement.of(replace(roster, terms=kept), public).method.name == "Pooled heads"
+
+
+def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_alike(
+    folder: Path, roster: Roster
+) -> None:
+    agreed = replace(roster, terms=replace(roster.terms, method="feded"))
+    public = agreed.check_proxies(proxies_in(folder / "proxies", 16, 1))
+    sent = []
+    for _ in range(2):
+        made = Agreement.of(agreed, public)
+        assert made.method.name == "FedED hard"
+        turn = made.server_half(bytes(32)).round(0)
+        asked = next(turn)
+        total = np.arange(asked.length, dtype=np.uint64) % 3
+        with pytest.raises(StopIteration) as ended:
+            turn.send(Sum(total, survivors=(0, 1, 2)))
+        sent.append(ended.value.value)
+    assert sent[0] == sent[1]
 
 
 def test_a_record_epsilon_is_taken_with_its_unit_and_none_without() -> None:

@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from secure_fd.kept import state_of
 
 from secure_fd.aggregation.masked import RosterMasks
 from secure_fd.cohort import Alone
@@ -25,7 +26,6 @@ from secure_fd.flower.roster import Terms
 from secure_fd.flower.site import CHALLENGE_BYTES, Site
 from secure_fd.flower.transcript import TRANSCRIPT
 from secure_fd.flower.verify import verify
-from secure_fd.kept import state_of
 from secure_fd.methods.dafkd import DaFKDServer
 from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.models import flatten

@@ -34,6 +34,7 @@ from secure_fd.methods.fedproto import FedProto
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
+from secure_fd.methods.registry import METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import Trust
 from secure_fd.models import flatten
@@ -43,6 +44,7 @@ from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.selection.client import Selection
+from secure_fd.simulation import simulate
 from secure_fd.training import Trainer, predict, predicted_labels
 from tests.small_federation import (
     BRIEF,
@@ -62,6 +64,11 @@ CPU = torch.device("cpu")
 
 
 # Masks on or off changes nothing.
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_of_the_table_is_made_by_its_name(digits: FederatedData, name: str) -> None:
+    assert simulate(digits, method=name).federation.method.name.startswith(METHODS[name].title)
 
 
 def test_masks_change_no_bit_of_fedavg(digits: FederatedData) -> None:

@@ -2,19 +2,28 @@
 
 import os
 import pickle
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from secure_fd import saved
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
+from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.fedavg import FedAvg
 from secure_fd.models import flatten
 from secure_fd.recipes import Recipe
 from secure_fd.simulation import Simulation, simulate
+from secure_fd.transcript import Float32Array
+from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF
+
+RECIPE = Recipe(2, BRIEF)
 
 
 def run(data: FederatedData, seed: int = 0) -> Simulation:
@@ -57,6 +66,71 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(
         saved.write(path, {"networks": 2})
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "method",
+    [FedAvg(), SmallDaFKD()],
+    ids=["fedavg", "dafkd"],
+)
+def test_loaded_networks_are_where_shared_parameters_start(
+    digits: FederatedData, tmp_path: Path, method: FedAvg | SmallDaFKD
+) -> None:
+    """As in a federation that was made of these networks, bit for bit."""
+    path, schedule = tmp_path / "networks.pt", replace(BRIEF, proxy_steps=0)
+    plan: dict[str, Any] = {"method": method, "recipe": Recipe(4, schedule)}
+    first = simulate(digits, seed=1, **plan)
+    first.fit(2)
+    first.save_networks(path)
+    loaded = simulate(digits, **plan)
+    loaded.load_networks(path)
+    start, reached = _parameters(first.federation), _parameters(loaded.federation)
+    np.testing.assert_array_equal(start, reached)
+    networks = [deepcopy(model) for model in first.federation.models]
+    people = participants_of(networks, digits.clients)
+    direct = Federation(people, digits.proxies.pixels, method, schedule=schedule)
+    loaded.fit(1)
+    direct.fit(1)
+    np.testing.assert_array_equal(_parameters(direct), _parameters(loaded.federation))
+    assert not np.array_equal(start, _parameters(direct))
+    with pytest.raises(ConfigurationError) as begun:
+        loaded.load_networks(path)
+    assert begun.value.field == "run"
+
+
+def test_networks_that_differ_or_start_dp_sgd_are_refused(
+    digits: FederatedData, tmp_path: Path
+) -> None:
+    path = tmp_path / "networks.pt"
+    first = simulate(digits, method="fedavg", recipe=RECIPE)
+    first.fit(1)
+    first.save_networks(path)
+    noisy = simulate(digits, method="fedavg", unit="record", epsilon=4.0, seed=1, recipe=RECIPE)
+    before = _parameters(noisy.federation)
+    with pytest.raises(ConfigurationError) as uncovered:
+        noisy.load_networks(path)
+    with torch.no_grad():
+        next(first.federation.models[1].parameters()).add_(1.0)
+    first.save_networks(path)
+    other = simulate(digits, method="fedavg", seed=1, recipe=RECIPE)
+    with pytest.raises(ConfigurationError) as differ:
+        other.load_networks(path)
+    assert {uncovered.value.field, differ.value.field} == {"networks"}
+    for refused in (noisy, other):
+        np.testing.assert_array_equal(before, _parameters(refused.federation))
+        np.testing.assert_array_equal(before, flatten(refused.federation.models[0]).numpy())
+
+
+def _parameters(federation: Federation) -> Float32Array:
+    found = federation.global_parameters
+    assert found is not None
+    return found.copy()
+
+
+def test_feded_runs_by_its_name(digits: FederatedData) -> None:
+    made = simulate(digits, method="feded", recipe=RECIPE)
+    assert made.federation.method.name == "FedED hard"
+    assert [report.void for report in made.fit(1)] == [False]
 
 
 class Runs:
