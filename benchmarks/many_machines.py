@@ -46,6 +46,7 @@ from secure_fd.flower.journal import digest_of
 from secure_fd.flower.records import proxies_in, records_in
 from secure_fd.flower.roster import Roster, read
 from secure_fd.flower.verify import verify
+from secure_fd.site_network import load_site_network
 from secure_fd.training import accuracy
 from tests.flower_processes import Federation, federation
 from tests.known_words import words
@@ -121,7 +122,7 @@ def _compared(made: Federation) -> Report:
         run.fit(rounds=1)
         sums.append([digest_of(seen.result) for seen in run.federation.server.seen])
     networks = [
-        torch.load(made.folder / site.name / "home" / "network.pt", weights_only=True)
+        load_site_network(made.folder / site.name / "home" / "network.pt").network.state_dict()
         for site in roster.sites
     ]
     found = []

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from secure_fd.server import Server as Server
     from secure_fd.simulation import Simulation as Simulation
     from secure_fd.simulation import simulate as simulate
+    from secure_fd.site_network import load_site_network as load_site_network
     from secure_fd.training import Learner as Learner
     from secure_fd.training import Lesson as Lesson
     from secure_fd.training import Steps as Steps
@@ -148,6 +149,7 @@ _HOMES = {
     "Server": "server",
     "Simulation": "simulation",
     "simulate": "simulation",
+    "load_site_network": "site_network",
     "RoundReport": "transcript",
     "Transcript": "transcript",
 }

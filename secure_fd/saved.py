@@ -19,13 +19,13 @@ _MOST_BYTES: Final = 4 << 30
 _MARK: Final = b"PK\x03\x04"
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
+def write(path: Path, content: Mapping[str, Any], schema: str = SCHEMA) -> None:
     """Write plain values and tensors, mode 0600, whole or not at all."""
-    made = {"schema": SCHEMA, **content}
+    made = {"schema": schema, **content}
     write_atomically(path, lambda file: torch.save(made, file), mode=0o600)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path, schema: str = SCHEMA) -> dict[str, Any]:
     """Read what `write` wrote. Raises ConfigurationError for any other file."""
     if not path.is_file():
         raise ConfigurationError("path", str(path), "there is no such file")
@@ -42,8 +42,8 @@ def read(path: Path) -> dict[str, Any]:
             raise ConfigurationError(
                 "path", str(path), f"it cannot be read ({type(error).__name__})"
             ) from error
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise ConfigurationError("path", str(path), f"it is not of the schema {SCHEMA}")
+    if not isinstance(found, dict) or found.get("schema") != schema:
+        raise ConfigurationError("path", str(path), f"it is not of the schema {schema}")
     return found
 
 

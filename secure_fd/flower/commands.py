@@ -151,7 +151,10 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Take part in the rounds of a roster; the network is network.pt in the home."""
+    """Take part in the rounds of a roster; the network is network.pt in the home.
+
+    `secure_fd.load_site_network` loads it.
+    """
 
     data: Path
     """The records: one folder of images a class. They stay here."""

@@ -73,13 +73,16 @@ class Agreement:
         protection.agree(Public(proxies, classes, ((),) * len(roster.sites)))
         return cls(roster, exchange, protection, recipe, terms.rounds or recipe.rounds, proxies)
 
-    def network(self, number: int) -> nn.Module:
-        """A site's network before training."""
+    def architecture(self, number: int) -> str:
+        """The name of a site's architecture, for `models.build`."""
         roster = self.roster
         shared = isinstance(self.method, SharesParameters)
-        names = architectures(roster.terms.image_set, len(roster.sites), shared=shared)
-        seed = 100 * roster.terms.seed + number
-        return models.build(names[number], len(roster.classes), seed)
+        return architectures(roster.terms.image_set, len(roster.sites), shared=shared)[number]
+
+    def network(self, number: int) -> nn.Module:
+        """A site's network before training."""
+        roster, seed = self.roster, 100 * self.roster.terms.seed + number
+        return models.build(self.architecture(number), len(roster.classes), seed)
 
     def setting(self, seed: bytes) -> Setting:
         """The public terms of the halves. seed: of joint draws, from the set-up."""

@@ -2,7 +2,7 @@
 
 A site reads bytes and gives bytes; which transport brought them it does not know. Everything that a
 later process of it must not forget is in its state file before an answer leaves. Round secrets,
-records and network are in this process alone; the network is saved after each push that trained it.
+records and network are in this process alone; the network is saved after each push that changed it.
 """
 
 import logging
@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
+from secure_fd import site_network
 from secure_fd.aggregation.masked import MaskedClient
 from secure_fd.client import Client
 from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import IdentityKey, fields
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError, PeerError
-from secure_fd.files import write_atomically
 from secure_fd.flower.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
@@ -83,6 +83,7 @@ class Site:
         self._process = os.urandom(PROCESS_BYTES)
         self._at = -1
         self._train, self._begun, self.done = Alone(), False, False
+        self._unsaved = False
         self._training: AbstractContextManager[None] = nullcontext()
 
     def answer(self, data: bytes) -> bytes:
@@ -101,6 +102,8 @@ class Site:
             self.progress.refusals += 1
             self.progress.last = str(error)
             log.warning("refused", extra={"reason": str(error), "push": push.kind.name})
+        if self._unsaved:
+            self._save()
         return self._say(state, push, arrived, sent)
 
     def _say(self, state: AnswerState, push: Push, arrived: float, parts: Sequence[bytes]) -> bytes:
@@ -172,7 +175,9 @@ class Site:
         self._begun = True
         self._go(client.start, sent)
         if self._network_file is not None and self.has_network:
-            self._model.load_state_dict(torch.load(self._network_file, weights_only=True))
+            kept = site_network.load_site_network(self._network_file)
+            self._model.load_state_dict(kept.network.state_dict())
+            self._unsaved = False  # the file is newer than what was learnt alone just now
 
     def _party(self) -> Client:
         if self._client is None:
@@ -189,17 +194,17 @@ class Site:
 
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Let the client go on, and run the training that is due."""
-        client = self._party()
+        client, read = self._party(), self._position
         with self._training:  # a method may have left its network as one that is asked
             sent.extend(step())
-            trained = client.work is not None
             while client.work is not None:
                 begun = time.monotonic()
                 self._train([client.work])
                 self.progress.training += time.monotonic() - begun
+                self._unsaved = True
                 sent.extend(client.resume())
-        if trained:
-            self._save()
+        # A broadcast may replace the network, or choose the head in its place.
+        self._unsaved |= self._position != read
 
     @property
     def _model(self) -> torch.nn.Module:
@@ -216,9 +221,10 @@ class Site:
 
     def _save(self) -> None:
         """Replace the saved network whole, so that a crash leaves the old one or the new one."""
+        self._unsaved = False
         if self._network_file is not None:
-            network = self._model.state_dict()
-            write_atomically(self._network_file, lambda file: torch.save(network, file), mode=0o600)
+            roster, name = self.agreement.roster, self.agreement.architecture(self.number)
+            site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
 
     @property
     def half(self) -> LearningHalf:

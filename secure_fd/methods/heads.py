@@ -21,7 +21,7 @@ from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from secure_fd.crypto.primitives import fields
@@ -39,6 +39,8 @@ from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.selection.client import Familiar
 from secure_fd.selection.density import (
+    FourierFeatures,
+    Map,
     ProxyReference,
     RatioHead,
     RatioSolver,
@@ -236,6 +238,27 @@ def simplex(scores: FloatArray) -> FloatArray:
     return np.asarray(np.divide(positive, total, out=even, where=total > 0))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicHead:
+    """A head with its public feature map, which needs no proxies any more.
+
+    map: images [N, ...] -> [N, r]. coefficients: [D, C].
+    """
+
+    map: Map
+    fourier: FourierFeatures
+    coefficients: FloatArray
+
+    def answers(self, pixels: Tensor) -> FloatArray:
+        """[N, C] probabilities, as of `Public.answers`."""
+        single = self.coefficients.astype(np.float32)
+        parts = [
+            self.fourier.single(self.map(part).astype(np.float32)) @ single
+            for part in torch.split(pixels, _AT_ONCE)
+        ]
+        return simplex(np.concatenate(parts))
+
+
 @dataclass(frozen=True, slots=True)
 class MeanCodec:
     """A client's mean over its records, weighted by their number, as integers in [0, levels].
@@ -345,6 +368,13 @@ class HeadLearner(LearningHalf):
     def accuracy(self, test: Images) -> float:
         """Of what this client leaves with."""
         return self._right(test, self.chosen) / len(test)
+
+    def exported(self) -> tuple[str, PublicHead | None]:
+        """What it leaves with as far as it knows, one of CANDIDATES, and the head that it needs."""
+        if self.chosen == "network":
+            return self.chosen, None
+        reference = self.public.reference
+        return self.chosen, PublicHead(reference.public, reference.fourier, self.head)
 
     def accuracies(self, test: Images) -> dict[str, float]:
         """Of all that it could leave with, by name."""

@@ -135,6 +135,18 @@ def convolutions(proxies: Tensor, ranks: tuple[int, ...], seed: int) -> Map:
     return SideBySide(tuple(banks))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PatchFeatures:
+    """The leading features of a patch map; kept: how many, None for all."""
+
+    patches: PatchMap
+    kept: int | None
+
+    def __call__(self, pixels: Tensor) -> FloatArray:
+        """[N, channels, H, W] -> [N, r]."""
+        return np.asarray(self.patches.whitened(pixels.cpu())[:, : self.kept].double().numpy())
+
+
 def patches(proxies: Tensor, rank: int | None, seed: int, most: int | None = None) -> Map:
     """The map of `data.patches`; rank: None for as many features as explain the proxies.
 
@@ -146,16 +158,25 @@ def patches(proxies: Tensor, rank: int | None, seed: int, most: int | None = Non
     found = PatchMap.fit(proxies.cpu(), replace(plain, side=side))
     explain = found.axes.shape[1]
     kept = most if most is None or rank is not None else round(most * explain / _OF_DIGITS)
-    return lambda pixels: np.asarray(found.whitened(pixels.cpu())[:, :kept].double().numpy())
+    return PatchFeatures(found, kept)
 
 
 _OF_DIGITS = 60
 """Whitened features that explain MNIST-5k's proxies."""
 
 
+@dataclass(frozen=True, slots=True)
+class AsTheyAre:
+    """The map of `as_they_are`."""
+
+    def __call__(self, pixels: Tensor) -> FloatArray:
+        """[N, ...] -> [N, d]."""
+        return as_they_are(pixels)
+
+
 def given(proxies: Tensor, rank: int) -> Map:
     """Features [P, d, 1, 1] that have a map behind them already, whitened."""
-    return SideBySide(((as_they_are, Whitening.fit(as_they_are(proxies), rank)),))
+    return SideBySide(((AsTheyAre(), Whitening.fit(as_they_are(proxies), rank)),))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

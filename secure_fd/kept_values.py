@@ -1,0 +1,196 @@
+"""Values that stand alone, as numbers, texts, lists, dicts and tensors, and back.
+
+`torch.load` reads these with `weights_only`: nothing in a file is run.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from secure_fd.aggregation.base import Stage
+from secure_fd.data.patches import PatchMap, PatchSettings
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.knowledge import Ensemble, Released
+from secure_fd.methods.heads import PublicHead
+from secure_fd.methods.survey import Known
+from secure_fd.privacy import events, units
+from secure_fd.privacy.release import NoisyClassMeans
+from secure_fd.selection.density import (
+    AsTheyAre,
+    FourierFeatures,
+    PatchFeatures,
+    RandomConvolution,
+    RatioHead,
+    ReferenceSettings,
+    SideBySide,
+    Whitening,
+)
+from secure_fd.transcript import (
+    DistillationRound,
+    GeneratorRound,
+    ParameterRound,
+    PrototypeRound,
+    SurveyRound,
+)
+
+_KINDS: Final = (
+    *(Ensemble, Known, Released, NoisyClassMeans, RatioHead, ReferenceSettings),
+    *(units.Guarantee, units.Part, units.Composed),
+    *(AsTheyAre, FourierFeatures, PatchFeatures, RandomConvolution, SideBySide, Whitening),
+    *(PatchMap, PatchSettings, PublicHead),
+    *(DistillationRound, GeneratorRound, ParameterRound, PrototypeRound, SurveyRound),
+)
+_VALUES: Final[Mapping[str, type]] = {kind.__name__: kind for kind in _KINDS}
+_DTYPES: Final = ("<f4", "<f8", "<i4", "<i8", "<u4", "<u8", "|u1", "|b1")
+_PLAIN: Final = (bool, int, float, str, type(None))
+_HOLDERS: Final = (list, tuple, dict, frozenset, bytes)
+
+
+def damaged(why: str) -> ConfigurationError:
+    """What is said of a file that no run wrote.
+
+    >>> damaged("it is empty").field
+    'path'
+    """
+    return ConfigurationError("path", why, "the file is damaged, or of another form of run")
+
+
+def stands_alone(value: object) -> bool:
+    """Whether `encode` takes it, what it holds apart.
+
+    >>> stands_alone(np.zeros(2)), stands_alone(object())
+    (True, False)
+    """
+    plain = (*_PLAIN, *_HOLDERS, np.ndarray, Tensor, Stage)
+    return isinstance(value, plain) or type(value) in _KINDS or isinstance(value, events.Event)
+
+
+def encode(value: object) -> Any:  # noqa: ANN401 - plain values of any depth
+    """A value as numbers, texts, pairs (kind, content) and tensors.
+
+    >>> encode([1, None]), encode(np.array([2], dtype=np.int64))[0]
+    (('list', [1, None]), 'array')
+    """
+    if type(value) in _PLAIN:
+        return value
+    name = type(value).__name__
+    if name in _VALUES and type(value) is _VALUES[name]:
+        held = {f.name: encode(getattr(value, f.name)) for f in fields(value)}  # type: ignore[arg-type]
+        return name, held
+    for kind, form in _FORMS.items():
+        if type(value) is kind:
+            return form(value)
+    for family, form in _FAMILIES:
+        if isinstance(value, family):
+            return form(value)
+    raise LocalError(f"a {name} has no form in a file")
+
+
+def _many(kind: str) -> Callable[[Any], tuple[str, list[Any]]]:
+    return lambda value: (kind, [encode(each) for each in value])
+
+
+def _pairs(value: Mapping[Any, Any]) -> tuple[str, list[Any]]:
+    return "dict", [[encode(key), encode(each)] for key, each in value.items()]
+
+
+_FORMS: Final[Mapping[type, Callable[[Any], tuple[str, Any]]]] = {
+    list: _many("list"),
+    tuple: _many("tuple"),
+    frozenset: lambda value: ("set", [encode(each) for each in sorted(value)]),
+    bytes: lambda value: ("bytes", _octets(value)),
+    dict: _pairs,
+    Counter: lambda value: ("counter", _pairs(value)[1]),
+}
+
+
+_FAMILIES: Final[tuple[tuple[Any, Callable[[Any], tuple[str, Any]]], ...]] = (
+    (np.ndarray, lambda value: ("array", _array(value))),
+    (Tensor, lambda value: ("tensor", value.detach().cpu().clone())),
+    (Stage, lambda value: ("stage", value.value)),
+    (units.PrivacyUnit, lambda value: ("unit", value.value)),
+    (events.Event, lambda value: ("event", _octets(events.encode(value)))),
+)
+
+
+def _array(value: "np.ndarray[Any, Any]") -> list[Any]:
+    form = value.dtype.newbyteorder("<").str
+    if form not in _DTYPES:
+        raise LocalError(f"an array of {form} has no form in a file")
+    return [form, list(value.shape), _octets(np.ascontiguousarray(value, form).tobytes())]
+
+
+def _octets(value: bytes) -> Tensor:
+    found = torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.zeros(0)
+    return found.to(torch.uint8)
+
+
+def decode(state: object) -> Any:  # noqa: ANN401 - plain values of any depth
+    """What `encode` took; ConfigurationError for anything else.
+
+    >>> decode(encode({"a": (1, np.array([True]))}))
+    {'a': (1, array([ True]))}
+    """
+    if type(state) in _PLAIN:
+        return state
+    if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[0], str):
+        raise damaged("a value is no pair")
+    kind, content = state
+    if kind in _VALUES and isinstance(content, dict):
+        wanted = [f.name for f in fields(_VALUES[kind])]
+        if list(content) != wanted:
+            raise damaged(f"a {kind} has other fields")
+        return _VALUES[kind](**{name: decode(each) for name, each in content.items()})
+    if kind not in _READERS:
+        raise damaged(f"{kind} is no kind of value")
+    wanted_type, read = _READERS[kind]
+    if not isinstance(content, wanted_type):
+        raise damaged(f"a {kind} is of another type")
+    return read(content)
+
+
+def _read_pairs(content: list[Any]) -> dict[Any, Any]:
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
+        raise damaged("a dict has no pairs")
+    return {decode(key): decode(each) for key, each in content}
+
+
+def _read_array(content: list[Any]) -> "np.ndarray[Any, Any]":
+    if len(content) != 3 or content[0] not in _DTYPES:
+        raise damaged("an array is incomplete")
+    form, shape, held = content
+    sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    whole = isinstance(held, Tensor) and held.dtype == torch.uint8 and held.dim() == 1
+    if not (sizes and whole) or len(held) != math.prod(shape) * np.dtype(form).itemsize:
+        raise damaged("an array has another size")
+    native = np.dtype(form).newbyteorder("=")
+    return np.frombuffer(held.numpy().tobytes(), form).astype(native).reshape(shape)
+
+
+def _read_event(content: Tensor) -> events.Event:
+    try:
+        return events.decode(content.numpy().tobytes())
+    except LocalError as error:
+        raise damaged("an event is of no kind") from error
+
+
+_READERS: Final[Mapping[str, tuple[type, Callable[[Any], object]]]] = {
+    "tensor": (Tensor, lambda content: content),
+    "array": (list, _read_array),
+    "stage": (str, Stage),
+    "unit": (str, units.PrivacyUnit),
+    "event": (Tensor, _read_event),
+    "bytes": (Tensor, lambda content: content.numpy().tobytes()),
+    "list": (list, lambda content: [decode(each) for each in content]),
+    "tuple": (list, lambda content: tuple(decode(each) for each in content)),
+    "set": (list, lambda content: frozenset(decode(each) for each in content)),
+    "dict": (list, _read_pairs),
+    "counter": (list, lambda content: Counter(_read_pairs(content))),
+}
+"""By kind, the type of its content, and how that is read."""

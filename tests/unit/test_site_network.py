@@ -1,0 +1,240 @@
+"""The file of a site's network: loaded without the source, it answers as the site does."""
+
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import secure_fd as fd
+from secure_fd import site_network
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import ConfigurationError
+from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.flower.parties import Agreement
+from secure_fd.flower.roster import Terms
+from secure_fd.methods.heads import HeadLearner, PooledHeads
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.models import flatten
+from secure_fd.recipes import Sizes
+from secure_fd.selection.density import ReferenceSettings
+from secure_fd.site_network import SiteNetwork, load_site_network
+from secure_fd.training import Steps
+from tests.flower_federation import Courier, World
+
+SITES = 3
+
+
+@pytest.fixture(scope="module")
+def data() -> FederatedData:
+    sizes = Sizes(proxies=20, test=10, held_out=4, local=100)
+    made = federate(load("digits"), parse_split("iid"), SITES, seed=0, sizes=sizes)
+    return replace(made, name="own-1x28x28-10-200")
+
+
+def _terms(method: str = "selective-fd", **options: Any) -> Terms:  # noqa: ANN401 - of the terms
+    return Terms(method, image_set="own-1x28x28-10-200", rounds=1, deadline=5, **options)
+
+
+def _own(data: FederatedData, world: World, k: int) -> tuple[float, SiteNetwork]:
+    """A site's accuracy by its own evaluation, and its file."""
+    path = world.folder / f"home{k}" / "network.pt"
+    assert path.stat().st_mode & 0o077 == 0
+    return world.sites[k].half.accuracy(data.test), load_site_network(path)
+
+
+def _accuracy(network: SiteNetwork, data: FederatedData) -> float:
+    found = network(data.test.pixels)
+    assert found.shape == (len(data.test), data.n_classes)
+    assert torch.allclose(found.sum(dim=1), torch.ones(len(found)))
+    return float((found.argmax(dim=1) == data.test.labels).double().mean())
+
+
+class OneStep:
+    """Takes one step where many are due."""
+
+    def __call__(self, jobs: Sequence[Steps]) -> None:
+        for job in jobs:
+            replace(job, count=1).run()
+
+
+@pytest.fixture
+def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secure_fd.flower.site.Alone", OneStep)
+
+
+@pytest.mark.usefixtures("one_step")
+@pytest.mark.parametrize("method", ["fedmd", "fedavg"])
+def test_a_loaded_network_has_the_accuracy_of_its_site(
+    data: FederatedData, tmp_path: Path, method: str
+) -> None:
+    """Also where the last broadcast, and no step after it, made the network."""
+    world = World(data, tmp_path, _terms(method))
+    list(world.serve(Courier(world)).run(1))
+    for k in range(SITES):
+        own, network = _own(data, world, k)
+        assert _accuracy(network, data) == own
+        assert torch.equal(flatten(network.network), flatten(world.sites[k].half.learner.model))
+        assert network.classes == world.roster.classes
+        assert network.shape == (1, 28, 28)
+        assert not any(layer.training for layer in network.modules())
+    bare = network.network[1:]  # type: ignore[index]
+    unscaled = bare(data.test.pixels)
+    assert not torch.allclose(torch.softmax(unscaled, dim=1), network(data.test.pixels), atol=1e-3)
+
+
+@pytest.mark.usefixtures("one_step")
+def test_a_site_of_the_record_unit_takes_its_head_with_it(
+    data: FederatedData, tmp_path: Path
+) -> None:
+    world = World(data, tmp_path, _terms(unit="record", epsilon=4.0))
+    list(world.serve(Courier(world)).run(2))
+    for k in range(SITES):
+        own, network = _own(data, world, k)
+        assert network.answers == "mean"
+        assert _accuracy(network, data) == own > 0.3
+
+
+FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "patches": lambda pixels: pixels,
+    "convolutions": lambda pixels: pixels,
+    "given": lambda pixels: pixels.flatten(1)[:, :40, None, None],
+}
+
+
+@pytest.mark.parametrize("chosen", ["network", "head", "mean"])
+@pytest.mark.parametrize("features", FEATURES)
+def test_whatever_pooled_heads_leave_is_in_the_file(
+    data: FederatedData, tmp_path: Path, chosen: str, features: str
+) -> None:
+    view, path = FEATURES[features], tmp_path / "network.pt"
+    images = "patches" if features == "given" else features
+    method = PooledHeads(features=ReferenceSettings(images, n_features=100))  # type: ignore[arg-type]
+    proxies, test = view(data.proxies.pixels), view(data.test.pixels)
+    shape = tuple(proxies.shape[1:])
+    own = f"own-{'x'.join(map(str, shape))}-10-200"
+    viewed = replace(
+        data,
+        name=own,
+        clients=tuple(
+            fd.ClientData(
+                fd.Images(view(each.train.pixels), each.train.labels),
+                fd.Images(view(each.validation.pixels), each.validation.labels),
+                each.n_classes,
+            )
+            for each in data.clients
+        ),
+        proxies=fd.Images(proxies, data.proxies.labels),
+        test=fd.Images(test, data.test.labels),
+    )
+    half = fd.simulate(viewed, method=method).federation.clients[0].half
+    assert isinstance(half, HeadLearner)
+    half.head = np.random.default_rng(0).standard_normal(half.public.shape)
+    half.chosen = chosen
+    [architecture, *_] = fd.models.architectures(own)
+    site_network.write(path, half, architecture, tuple("abcdefghij"), shape)
+    loaded = load_site_network(path)
+    assert loaded.answers == chosen
+    found = loaded(test).argmax(dim=1) == data.test.labels
+    assert float(found.double().mean()) == half.accuracy(viewed.test)
+
+
+@pytest.mark.usefixtures("one_step")
+def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(
+    data: FederatedData, tmp_path: Path
+) -> None:
+    """FedMD's schedule has a warm-up, which a new process takes before it reads the file."""
+    world = World(data, tmp_path, _terms("fedmd"))
+    list(world.serve(Courier(world)).run(1))
+    path = world.folder / "home1" / "network.pt"
+    before = flatten(load_site_network(path).network)
+    after = world.start(1)
+    answer = Answer.decode(after.answer(Push(PushKind.BEGIN, 1).encode()))
+    assert answer.state is AnswerState.DONE
+    np.testing.assert_array_equal(flatten(after.half.learner.model), before)
+    np.testing.assert_array_equal(flatten(load_site_network(path).network), before)
+
+
+@pytest.fixture(scope="module")
+def saved(data: FederatedData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "network.pt"
+    half = fd.simulate(data, method=SelectiveFD("hard")).federation.clients[0].half
+    site_network.write(path, half, "cnn-5-5-50@1x28x28", tuple("abcdefghij"), (1, 28, 28))  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda pixels: pixels * 255,
+        lambda pixels: pixels[:, :, :27, :27],
+        lambda pixels: pixels[0],
+        lambda pixels: pixels.double(),
+        lambda pixels: pixels.numpy(),
+        lambda pixels: pixels + torch.nan,
+    ],
+)
+def test_images_that_the_site_never_saw_the_like_of_are_refused(
+    saved: Path, data: FederatedData, wrong: Callable[[Tensor], Any]
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_site_network(saved)(wrong(data.test.pixels))
+    assert refused.value.field == "images"
+
+
+class Runs:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return (os.system, ("echo it ran",))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ["a", "b"]},
+        {"classes": 3},
+        {"shape": [1, 16, 16]},
+        {"shape": ["x"]},
+        {"architecture": "nothing"},
+        {"architecture": 3},
+        {"answers": "mean"},
+        {"answers": "anything"},
+        {"head": 3, "answers": "head"},
+        {"network": {}},
+        {"schema": "secure-fd/run/2"},
+        {"network": Runs()},
+    ],
+)
+def test_a_file_that_is_no_network_of_a_site_is_refused(
+    saved: Path, tmp_path: Path, change: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    content = torch.load(saved, weights_only=True)
+    path = tmp_path / "network.pt"
+    torch.save(content | change, path)
+    with pytest.raises(ConfigurationError) as refused:
+        load_site_network(path)
+    assert refused.value.field == "path"
+    path.write_bytes(pickle.dumps(Runs()))
+    with pytest.raises(ConfigurationError):
+        load_site_network(path)
+    torch.save(content["network"], path)  # weights alone, without what they are of
+    with pytest.raises(ConfigurationError):
+        load_site_network(path)
+    assert "it ran" not in capfd.readouterr().out
+
+
+def test_an_agreement_names_the_architecture_that_it_builds(
+    data: FederatedData, tmp_path: Path
+) -> None:
+    world = World(data, tmp_path, _terms())
+    made: Agreement = world.agreement()
+    for k in range(SITES):
+        named = fd.models.build(made.architecture(k), 10, seed=k)
+        assert torch.equal(flatten(named), flatten(made.network(k)))
