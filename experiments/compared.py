@@ -18,7 +18,7 @@ from experiments.measures import ACCURACY, BYTES_UP
 from experiments.page import shown as spelt
 from experiments.promises import below, privacy, voids
 from experiments.results import SINGLE
-from experiments.rows import IMAGES_PER_PERSON
+from experiments.rows import IMAGES_PER_PERSON, OwnData
 from experiments.study import Results
 from experiments.tables import (
     NONE,
@@ -28,6 +28,14 @@ from experiments.tables import (
     human_seconds,
     milliseconds,
     new_table,
+)
+
+SHOWN_PRIVATE = (
+    "--show-private: the results hold private images of clients, and reconstructions of them"
+)
+NOT_SHOWN = (
+    "Private images of clients, and reconstructions of them, are in no file of these results; "
+    "--show-private adds them."
 )
 
 
@@ -63,9 +71,16 @@ class Shown:
 
     @property
     def insecure(self) -> list[str]:
-        """Settings that weaken the run."""
+        """Settings that weaken the run, or show what is private."""
         notes: list[Any] = [found.notes["insecure"] for found in self.results.cells]
-        return sorted({flag for flags in notes for flag in flags})
+        shown = [SHOWN_PRIVATE] if self.own is not None and self.own.show_private else []
+        return [*shown, *sorted({flag for flags in notes for flag in flags})]
+
+    @property
+    def own(self) -> OwnData | None:
+        """The user's own data; None of a public image set."""
+        own: OwnData | None = self.results.cells[0].cell.terms.own
+        return own
 
 
 # Tables and sentences.

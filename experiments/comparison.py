@@ -128,7 +128,9 @@ def measured(
     if baselines:
         found |= _played(cell, baselines)
     progress(100)
-    figures, pictures = stored(_one_a_class(found, data))
+    own = cell.terms.own
+    shown = own is None or own.show_private
+    figures, pictures = stored(_one_a_class(found, data) if shown else _without_images(found))
     return Result(
         cell=cell,
         figures=_figures(row),
@@ -223,6 +225,14 @@ def _data(data: "FederatedData") -> dict[str, object]:
         "proxies": len(data.proxies),
         "test": len(data.test),
         "held out": len(data.held_out),
+    }
+
+
+def _without_images(found: "Found") -> "Found":
+    """Figures alone: a reconstruction can be the private record itself."""
+    return {
+        name: result if isinstance(result, str) else replace(result, images=None)
+        for name, result in found.items()
     }
 
 

@@ -80,6 +80,9 @@ class Settings:
     """With --images: pixels a side, to which every image is scaled."""
     federation: str = ""
     """Data of one's own instead, package.module:name of a function: seed -> FederatedData."""
+    show_private: bool = False
+    """With --images or --federation: keep private images, and reconstructions of them, in the
+    results and the report. Without it they hold figures alone."""
     split: str = "strong"
     """Strong (one class a client), weak (two), iid, or dirichlet:BETA."""
     clients: int = 10
@@ -242,6 +245,9 @@ def _check_own(settings: Settings) -> None:
     if (settings.dataset == "own") != brought:
         allowed = "leave it out" if brought else "use --images or --federation with it"
         raise ConfigurationError("dataset", settings.dataset, allowed)
+    if settings.show_private and not brought:
+        allowed = "it goes with --images or --federation: other image sets are public"
+        raise ConfigurationError("show_private", True, allowed)
     if not 16 <= settings.image_size <= 256:
         raise ConfigurationError("image_size", settings.image_size, "use 16 to 256")
 
@@ -259,6 +265,7 @@ def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Spli
         split = Split("own")
     asked = OwnData("", settings.image_size, settings.federation, images, proxies)
     own, data = described(asked, split, settings.clients, REPORTED_SEED)
+    own = replace(own, show_private=settings.show_private)
     count = len(data.clients)
     if settings.clients not in (count, _usual("clients")):
         raise ConfigurationError("clients", settings.clients, f"the data has {count}")

@@ -10,6 +10,7 @@ import numpy as np
 from experiments import glosses
 from experiments.attackers import LEGEND, attack_notes, by_attacker, kinds, verdict
 from experiments.compared import (
+    NOT_SHOWN,
     Shown,
     diagnostics,
     overview,
@@ -304,6 +305,8 @@ def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
         yield Section("Picture", list(embedded.values()))
     if copies:
         yield Section("Reconstructions", [copies])
+    elif made.own is not None and leaks.measured(INVERSION):
+        yield Section("Reconstructions", [NOT_SHOWN])
     yield Section("Rows and columns", list(_words(made)))
     yield Section("Guarantees", [guarantees(made), *map(_guarantee, made.rows)])
     if leaks.attacks:

@@ -376,7 +376,8 @@ class OwnData:
     """Data of one's own. digest: of all pixels and labels under the first seed.
 
     images, proxies: folders, which stay on this machine. size: pixels a side. factory:
-    package.module:name, which makes `FederatedData` of a seed.
+    package.module:name, which makes `FederatedData` of a seed. show_private: keep private images
+    and their reconstructions in the results.
     """
 
     digest: str
@@ -384,6 +385,7 @@ class OwnData:
     factory: str = ""
     images: Path | None = field(default=None, compare=False, metadata=NEVER)
     proxies: Path | None = field(default=None, compare=False, metadata=NEVER)
+    show_private: bool = field(default=False, metadata=UNLESS_EMPTY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,290 @@
+"""No file of a comparison on the user's own images shows one of them, unless the user asks for it.
+
+Every private image holds one planted pattern. All files, and all that is printed, are decoded:
+arrays in npz files, numbers in JSON, PNG files, base64 in text. A plane shows a private image where
+it matches the pattern at any place and size, whatever the brightness and contrast.
+"""
+
+import base64
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import tyro
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.signal import fftconvolve
+
+from attacks import inversion as gmi
+from attacks import prior as priors
+from attacks.base import Attack, AttackResult, Distributions
+from attacks.on_run import Truth
+from attacks.scoring import score_distributions
+from attacks.view import Capability, View
+from experiments import study
+from experiments.compared import NOT_SHOWN, SHOWN_PRIVATE
+from experiments.comparison import measured, needs, prepared
+from experiments.leakage import AttackFigure
+from experiments.privacy_compare import STUDY, Settings
+from secure_fd.errors import ConfigurationError
+
+Plane = NDArray[np.float64]
+SIDE = 16
+LIMIT, SLACK = 20.0, 4.0
+"""dB: a picture above LIMIT counts as the private image, and scaling costs SLACK at most."""
+
+
+class Shows(Attack[Distributions, Truth]):
+    """An attack of the user's own whose result holds the private images themselves."""
+
+    name: ClassVar[str] = "shows"
+    title: ClassVar[str] = "Shows everything"
+    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
+        frozenset({Capability.GLOBAL_PARAMETERS}),
+    )
+    figure_name: ClassVar[str] = "classes named"
+    control_name: ClassVar[str] = "a guess"
+
+    def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
+        guess = np.zeros(view.public.n_clients, dtype=np.int64)
+        return Distributions(guess, guess)
+
+    def score(self, estimate: Distributions, truth: Truth, seed: int) -> AttackResult:
+        made = score_distributions(self, estimate, truth.histograms.argmax(axis=1), seed)
+        shown = {f"client {k}": own.images[:2, 0].numpy() for k, own in enumerate(truth.clients)}
+        return replace(made, images=shown)
+
+
+# A run in this process.
+
+
+def pattern() -> Plane:
+    """[SIDE, SIDE] in [0.1, 0.9]: smooth, so that it survives scaling, and like nothing else."""
+    rng, made = np.random.default_rng(5), np.zeros((SIDE, SIDE))
+    y, x = np.mgrid[:SIDE, :SIDE] / SIDE
+    for _ in range(12):
+        (a, b), phase = rng.integers(0, 3, 2), rng.uniform(0, 2 * np.pi)
+        made += rng.normal() * np.cos(2 * np.pi * (a * x + b * y) + phase)
+    return np.asarray(0.5 + 0.4 * np.tanh(1.5 * made / made.std()))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Private images of three clients, about 30 dB from the pattern; public ones without it."""
+    root, rng = tmp_path_factory.mktemp("own"), np.random.default_rng(0)
+    private, public = root / "clinics", root / "public"
+    for client in "abc":
+        for kind in ("ill", "well"):
+            folder = private / client / kind
+            folder.mkdir(parents=True)
+            for index in range(14):
+                save(pattern() + rng.normal(0, 0.03, (SIDE, SIDE)), folder / f"{index}.png")
+    for kind in ("ill", "well"):
+        (public / kind).mkdir(parents=True)
+        for index in range(16):
+            save(rng.random((SIDE, SIDE)), public / kind / f"{index}.png")
+    return private, public
+
+
+def save(pixels: Plane, path: Path) -> None:
+    Image.fromarray((255 * pixels.clip(0, 1)).astype(np.uint8)).save(path)
+
+
+Run = Callable[..., Path]
+
+
+@pytest.fixture
+def run(
+    folders: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """The whole comparison without worker processes; what it prints goes to files too."""
+    monkeypatch.setattr(priors, "QUICK_PRIOR", priors.PriorSettings(4, 2, steps=2, batch=4))
+    monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
+    monkeypatch.setattr(study, "run_missing", in_this_process)
+
+    def made(*more: str) -> Path:
+        private, public = folders
+        out = tmp_path / "results"
+        given = [
+            *(f"--images={private}", f"--proxies={public}", f"--image-size={SIDE}", "--quick"),
+            *("--rounds=1", "--secure-agg", "--dp-eps=4", "--rows=fedavg,heads-masks-dp-record"),
+            f"--attacks=inversion,mean-image,{__name__}:Shows",
+            *(f"--out={out}", *more),
+        ]
+        assert study.run(STUDY, tyro.cli(Settings, args=given), given) == 0
+        printed = capsys.readouterr()
+        (out / "stdout").write_text(printed.out)
+        (out / "stderr").write_text(printed.err)
+        return out
+
+    return made
+
+
+def in_this_process(
+    _: object,
+    cells: Sequence[Any],
+    store: study.Store,
+    data_dir: Path | None,
+    workers: int | None,  # noqa: ARG001 - this process alone
+    claim: Callable[[], object],
+) -> None:
+    claim()
+    for cell in cells:
+        parts = {part: prepared(data_dir, part, silent) for part in needs(cell)}
+        store.save(measured(data_dir, cell, parts, silent))
+
+
+def silent(_: int) -> None:
+    """Progress goes nowhere."""
+
+
+# Every picture that a folder holds.
+
+
+def planes_of(folder: Path, counts: Counter[str]) -> Iterator[tuple[str, Plane]]:
+    """Every array of two dimensions that the files hold, with where it is."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        counts["files"] += 1
+        counts["bytes"] += len(content)
+        for kind, plane in decoded(path.suffix, content):
+            counts[kind] += 1
+            yield f"{path.relative_to(folder)}: {kind}", plane
+
+
+def decoded(suffix: str, content: bytes) -> Iterator[tuple[str, Plane]]:
+    if content.startswith(b"PK"):
+        with np.load(io.BytesIO(content)) as kept:
+            for name in kept:
+                yield from ((f"npz {name}", plane) for plane in flat(kept[name]))
+    elif content.startswith(b"\x89PNG"):
+        yield "png", np.asarray(Image.open(io.BytesIO(content)).convert("L"), np.float64) / 255
+    else:
+        text = content.decode()
+        for found in re.findall(r"base64,([A-Za-z0-9+/=]+)", text):
+            yield from (("base64", p) for _, p in decoded("", base64.b64decode(found)))
+        if suffix == ".json":
+            yield from (("json", plane) for plane in nested(json.loads(text)))
+
+
+def nested(value: object) -> Iterator[Plane]:
+    """Lists of numbers as long as a picture, at any depth."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return
+    try:
+        yield from flat(np.asarray(value, np.float64))
+    except (TypeError, ValueError):
+        for item in value:
+            yield from nested(item)
+
+
+def flat(array: NDArray[Any]) -> Iterator[Plane]:
+    """[n, H, W] planes of an array; a vector of n squares as n squares."""
+    found = np.asarray(array, np.float64)
+    if found.ndim >= 2 and min(found.shape[-2:]) >= 8:
+        yield from found.reshape(-1, *found.shape[-2:])
+    elif found.size >= SIDE * SIDE and found.size % (SIDE * SIDE) == 0:
+        yield from found.reshape(-1, SIDE, SIDE)
+
+
+# Whether a plane shows the pattern.
+
+_ENOUGH = np.sqrt(1 - 10 ** ((SLACK - LIMIT) / 10) / pattern().var())
+"""Correlation with the pattern at these dB, at the best brightness and contrast."""
+
+
+def shown(plane: Plane) -> float:
+    """The largest correlation with the pattern, at any place, of widths from 8 pixels up.
+
+    From 16 pixels up in a plane of more than 400, which is a drawing.
+    """
+    best, widths = 0.0, range(8, 14)
+    shrunk = 2.0 if max(plane.shape) > 400 else 1.0
+    while min(plane.shape) >= 8 * shrunk:
+        part = scaled(plane, *(int(side / shrunk) for side in plane.shape))
+        for width in widths:
+            if width <= min(part.shape):
+                best = max(best, correlation(part, scaled(pattern(), width, width)))
+        shrunk, widths = 1.17 * shrunk, range(12, 14)
+    return best
+
+
+def scaled(plane: Plane, height: int, width: int) -> Plane:
+    made = Image.fromarray(plane.astype(np.float32)).resize((width, height), Image.Resampling.BOX)
+    return np.asarray(made, np.float64)
+
+
+def correlation(plane: Plane, template: Plane) -> float:
+    """The largest magnitude over all places; a window without contrast shows nothing."""
+    count, ones = template.size, np.ones(template.shape)
+    centred = (template - template.mean())[::-1, ::-1]
+    sums, squares = (fftconvolve(p, ones, "valid") for p in (plane, plane**2))
+    spread = squares - sums**2 / count
+    seen = np.abs(fftconvolve(plane, centred, "valid"))[spread > 1e-4 * count]
+    if not seen.size:
+        return 0.0
+    return float((seen / np.sqrt((centred**2).sum() * spread[spread > 1e-4 * count])).max())
+
+
+def leaks(folder: Path) -> tuple[dict[str, float], Counter[str]]:
+    """By place, planes that show the pattern; and how much was read."""
+    counts: Counter[str] = Counter()
+    seen: dict[bytes, float] = {}
+    found = {}
+    for place, plane in planes_of(folder, counts):
+        key = plane.tobytes()
+        if key not in seen:
+            seen[key] = shown(plane)
+        if seen[key] >= _ENOUGH:
+            found[place] = seen[key]
+    return found, counts
+
+
+def test_no_file_of_a_run_on_own_images_shows_one(run: Run) -> None:
+    out = run()
+    found, counts = leaks(out)
+    assert found == {}
+    assert counts["png"] >= 3
+    assert counts["base64"] >= 3
+    assert not list(out.rglob("*.npz"))
+    results = study.read_results(STUDY, out / "privacy_compare.json")
+    figures = [f for cell in results.cells for f in cell.attacks.values()]
+    assert sum(isinstance(f, AttackFigure) for f in figures) == 3  # the attacks did run
+    assert NOT_SHOWN in (out / "report.html").read_text()
+
+
+def test_the_search_finds_private_images_where_the_user_asks_for_them(run: Run) -> None:
+    out = run("--show-private")
+    found, _ = leaks(out)
+    kinds = {place.partition(": ")[2] for place in found}
+    assert {"png", "base64", "npz originals", "npz inversion/originals"} <= kinds
+    assert any(name.startswith(f"npz {__name__}:Shows/") for name in kinds)
+    for name in ("report.html", "privacy_compare.txt"):
+        assert SHOWN_PRIVATE in (out / name).read_text()
+
+
+@pytest.mark.parametrize("size", [8, 12, 21, 26, 40, 64])
+def test_the_search_finds_a_scaled_picture_in_a_larger_one(size: int) -> None:
+    rng = np.random.default_rng(size)
+    canvas = rng.random((90, 110))
+    assert shown(canvas) < _ENOUGH
+    canvas[7 : 7 + size, 30 : 30 + size] = 0.9 - 0.5 * scaled(pattern(), size, size)
+    assert shown(canvas) >= _ENOUGH
+
+
+def test_show_private_needs_own_images() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        STUDY.cells(Settings(show_private=True))
+    assert caught.value.field == "show_private"
