@@ -4,6 +4,7 @@ A row's own schedule mixes hundreds of records in an update. What an update can 
 where little stands behind it, with the row's own protection: in clear, under masks, by DP-SGD.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,8 +29,9 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg, ParameterCodec
+from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.private_training import PrivateSGD
-from secure_fd.recipes import SGD
+from secure_fd.recipes import IMAGE_SETS, SGD
 from secure_fd.server import Server
 
 MLP = "mlp-1024-512-256"
@@ -85,8 +87,9 @@ def one_update(
     """Train two rounds of one step; the newest is what the server inverts.
 
     private: the run's own DP-SGD, whose ε and δ these rounds keep: every client then holds one
-    batch, so that every record is in every batch. masks: the server sees the sum alone. lie: what
-    clients are told in place of the model that the newest round should begin from.
+    batch, so that every record is in every batch; its noise is seeded on public image sets. masks:
+    the server sees the sum alone. lie: what clients are told in place of the model that the newest
+    round should begin from.
     """
     recipe = set_up.recipe
     clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
@@ -97,10 +100,11 @@ def one_update(
     if private:
         spent = private.epsilon, private.delta
         step = PrivateSGD(*spent, _ROUNDS, recipe.learning_rate, recipe.batch)
+    noise: Random = SeededRandom(seed) if data.name in IMAGE_SETS else os.urandom
     run = Federation(
         participants_of([architecture(seed) for _ in clients], clients),
         None,
-        FedAvg(step, recipe.steps),
+        FedAvg(step, recipe.steps, random=noise),
         aggregation=MaskedSum(len(clients)) if masks else None,
         seed=seed,
         serve=partial(OneStory, at=_ROUNDS - 2, lie=lie) if lie else Server,

@@ -33,6 +33,7 @@ from experiments.tables import (
 SHOWN_PRIVATE = (
     "--show-private: the results hold private images of clients, and reconstructions of them"
 )
+WHOLE = "; whole percents where one run with fresh noise shows no spread"
 NOT_SHOWN = (
     "Private images of clients, and reconstructions of them, are in no file of these results; "
     "--show-private adds them."
@@ -89,12 +90,14 @@ class Shown:
 def overview(made: Shown) -> Table:
     """Accuracy, bytes and seconds."""
     columns = ["method", "accuracy, %", "of clients, %", "alone, %", "up", "down", "CPU"]
+    whole = WHOLE if any(row.digits == 0 for row in made.rows) else ""
     table = new_table(
-        "Accuracy; proxies that one client alone answered; bytes of a client in the whole run",
+        "Accuracy; proxies that one client alone answered; bytes of a client in the whole run"
+        f"{whole}",
         columns,
     )
     for i, row in enumerate(made.rows, 1):
-        ends = " to ".join(f"{100 * end:.1f}" for end in row.ends)
+        ends = " to ".join(map(row.percent, row.ends))
         alone = row.diagnostics.get(SINGLE)
         share = NONE if alone is None else f"{100 * alone:.0f}"
         moved = (human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
@@ -114,7 +117,8 @@ def _without(table: Table, *columns: str) -> Table:
 
 def promises(made: Shown) -> Table | None:
     """One line a row: its epsilon by what two worlds differ in."""
-    return privacy(_claims(made), made.images_per_person)
+    seeded = any(row.first.notes.get("noise") == "seeded" for row in made.rows)
+    return privacy(_claims(made), made.images_per_person, seeded=seeded)
 
 
 def _claims(made: Shown) -> list[tuple[str, Any]]:
@@ -130,17 +134,17 @@ def warnings(made: Shown) -> list[str]:
         *_sparse_votes(made.rows),
         *voids(_claims(made)),
         *(
-            f"{label} ends at {100 * level:.1f} %, below clients that learn alone "
-            f"({100 * levels[alone]:.1f} %)."
-            for label, level in levels.items()
-            if label in worse
+            f"{row.label} ends at {row.percent(row.mean(ACCURACY))} %, below clients that learn "
+            f"alone ({100 * levels[alone]:.1f} %)."
+            for row in made.rows
+            if row.label in worse
         ),
     ]
 
 
 def percent(row: Row) -> str:
     """Accuracy, with its deviation over seeds where there are several, without the sign."""
-    mean = f"{100 * row.mean(ACCURACY):.1f}"
+    mean = row.percent(row.mean(ACCURACY))
     return f"{mean} ± {100 * row.deviation:.1f}" if len(row.runs) > 1 else mean
 
 
@@ -189,7 +193,7 @@ def _ranges(made: Shown) -> str:
     )
     opening = f"{counted(len(made.rows), 'method')} over {counted(len(made.seeds), 'seed')}"
     low, high = (
-        f"{100 * row.mean(ACCURACY):.1f} % ({row.label})"
+        f"{row.percent(row.mean(ACCURACY))} % ({row.label})"
         for row in (least[ACCURACY], most[ACCURACY])
     )
     few, many = (

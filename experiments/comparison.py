@@ -210,6 +210,7 @@ def _notes(row: "RowRun") -> dict[str, object]:
     return {
         "guarantee": row.guarantee,
         "privacy": None if row.privacy is None else row.privacy.to_json(),
+        "noise": "seeded" if row.seeded else "fresh",
         "insecure": list(row.insecure),
         "sum": row.aggregation,
         "missing": {stage.value: [missing[client, stage] for client in clients] for stage in Stage},
@@ -287,6 +288,17 @@ class Row:
     def deviation(self) -> float:
         """Of the accuracy over seeds; 0 of one alone."""
         return moments(self.runs, lambda run: run.figures[ACCURACY])[1]
+
+    @property
+    def digits(self) -> int:
+        """Decimals of a percentage: 0 of a single run whose noise is fresh, which moves it."""
+        cell = self.first.cell
+        noisy = cell.row.unit is not None and cell.terms.epsilon is not None
+        return 0 if noisy and cell.terms.own is not None and len(self.runs) == 1 else 1
+
+    def percent(self, share: float) -> str:
+        """A share of this row in percent, without the sign."""
+        return f"{100 * share:.{self.digits}f}"
 
     @property
     def ends(self) -> tuple[float, float]:

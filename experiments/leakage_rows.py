@@ -122,7 +122,7 @@ def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     run = Federation(
         participants(records, seed),
         None,
-        FedAvg(optimiser, _FEDAVG_STEPS),
+        FedAvg(optimiser, _FEDAVG_STEPS, random=SeededRandom(seed)),
         aggregation=secure(row, len(records), seed),
         seed=seed,
         keep_uploads=True,

@@ -11,6 +11,9 @@ Claim = Mapping[str, Any]
 """A guarantee as `Guarantee.to_json` gives it."""
 
 
+_SEEDED = "ε of each mechanism with fresh noise; here seeded, so that the run can be repeated"
+
+
 def promised(claim: Claim | None) -> str:
     """What a title says of a claim: its epsilon with the unit; "" where none holds.
 
@@ -27,17 +30,21 @@ def promised(claim: Claim | None) -> str:
     return f", ε {epsilon} per label ({_of(claim, 1)} per record)"
 
 
-def privacy(rows: Iterable[tuple[str, Claim | None]], images_per_person: int) -> Table | None:
+def privacy(
+    rows: Iterable[tuple[str, Claim | None]], images_per_person: int, *, seeded: bool = False
+) -> Table | None:
     """Epsilon over the whole run, by what neighbours differ in, of rows that claim any; else None.
 
-    rows: label and claim. images_per_person: records that one person has at one client.
+    rows: label and claim. images_per_person: records that one person has at one client. seeded:
+    whether the noise of the run was.
     """
     held = list(rows)
     if all(claim is None for _, claim in held):
         return None
     person = f"person, {images_per_person} records"
+    title = "Privacy: ε over the whole run, by what two worlds differ in; other rows promise none"
     table = new_table(
-        "Privacy: ε over the whole run, by what two worlds differ in; other rows promise none",
+        f"{title}; {_SEEDED}" if seeded else title,
         ("method", "unit", "δ", "one record", "replaced", person, "client"),
     )
     for i, (label, claim) in enumerate(held, 1):

@@ -263,6 +263,10 @@ def reconstructions(made: Shown, images: Pictures) -> "Figure":
 
 # The page.
 
+_SEEDED = (
+    "Seeds drive data, training and noise, so that every figure can be repeated. Unless an "
+    "insecure setting of this page says otherwise, keys are fresh in every run."
+)
 _FRESH = (
     "Seeds drive data and training. Unless an insecure setting of this page says otherwise, keys "
     "and noise are fresh in every run, so private rows vary within their noise."
@@ -291,7 +295,7 @@ def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
         [subject(made), *verdict(made.leakage), *prices(made)],
         list(_sections(made, drawn)),
         found.command,
-        _FRESH,
+        _SEEDED if made.own is None else _FRESH,
         made.insecure,
     )
 
@@ -397,7 +401,10 @@ def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
             "Accuracy",
             "Mean over clients and seeds; ticks are the clients of the first seed, whiskers one "
             "deviation over seeds, where there are several.",
-            _listed(made, lambda row: "clients from {:.1%} to {:.1%}".format(*row.ends)),
+            _listed(
+                made,
+                lambda row: "clients from {} % to {} %".format(*map(row.percent, row.ends)),
+            ),
         ),
         "attacks": (
             "Attacks against their controls",
@@ -426,5 +433,5 @@ def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
 def _listed(made: Shown, more: Callable[[Row], str]) -> str:
     """Alternative text: every row's accuracy, and one thing more."""
     return "; ".join(
-        f"{row.label} {100 * row.mean(ACCURACY):.1f} %, {more(row)}" for row in made.rows
+        f"{row.label} {row.percent(row.mean(ACCURACY))} %, {more(row)}" for row in made.rows
     )

@@ -6,6 +6,7 @@ row = run_row(terms, RowSpec("selective-fd"), seed, warm, progress)  # for a tab
 """
 
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from experiments.rows import (
     HEADS,
     PROXY_LABELS,
     RATIO_WEIGHT,
+    SEEDED_NOISE,
     SELECTOR_WEIGHT,
     SHARPENED,
     TRUE_LABELS,
@@ -71,16 +73,19 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD
+from secure_fd.privacy.guarantees import label_guarantee
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.privacy.units import Guarantee
+from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
+from secure_fd.privacy.units import Guarantee, weakest
+from secure_fd.private_training import PrivateBudget, PrivateTrainer
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
-from secure_fd.recipes import Schedule, image_set
+from secure_fd.recipes import IMAGE_SETS, Schedule, image_set
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -280,7 +285,7 @@ def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
 
 def fedavg(cell: Cell) -> FedAvg:
     """FedAvg, with DP-SGD at a finite epsilon."""
-    made, terms = FedAvg(), cell.privacy
+    made, terms = FedAvg(random=noise_of(cell)), cell.privacy
     if terms is None or terms.epsilon is None:
         return made
     return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
@@ -309,6 +314,7 @@ def dafkd(cell: Cell) -> DaFKD:
         steps=max(_LEAST_TAUGHT, round(_TAUGHT / cell.rounds)),
         adversarial=settings,
         selector=ProxyRatioSelector() if cell.variant == SELECTOR_WEIGHT else None,
+        random=noise_of(cell),
     )
     terms = cell.privacy
     if terms is None or terms.epsilon is None:
@@ -429,6 +435,21 @@ def sum_of(cell: Cell, data: FederatedData) -> SecureSum:
     return secure_sum(secure, data, seed, repr(cell).encode())
 
 
+def noise_of(cell: Cell) -> Random:
+    """Source of a unit's noise: seeded on public image sets, so that every figure can be repeated.
+
+    On the user's own data it is the operating system's.
+    """
+    return SeededRandom(cell.seed) if seeds_noise(cell) else os.urandom
+
+
+def seeds_noise(cell: Cell) -> bool:
+    """Whether the noise of a cell can be drawn again: all but that of the record unit of votes."""
+    record = cell.privacy is not None and cell.privacy.unit == "record"
+    seeded = not record or cell.method == "heads" or averages(cell.method)
+    return seeded and cell.image_set in IMAGE_SETS
+
+
 def protection_of(cell: Cell, data: FederatedData) -> Protection:
     """What stands before the wire; at an infinite epsilon, a unit's votes without noise."""
     if cell.privacy is None:
@@ -436,13 +457,14 @@ def protection_of(cell: Cell, data: FederatedData) -> Protection:
     chosen = cell.privacy
     epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
     if chosen.unit == "record" and cell.method == "heads":
-        return pooled_unit(data, epsilon, chosen.delta, local=not cell.secure)
+        noise = noise_of(cell)
+        return pooled_unit(data, epsilon, chosen.delta, local=not cell.secure, random=noise)
     if chosen.unit == "record":
         return RecordUnit(epsilon, chosen.delta)
     if chosen.unit == "label":
         alphabet: Literal["full", "declared"]
         alphabet = "declared" if chosen.alphabet == "declared" else "full"
-        return LabelUnit(epsilon, chosen.delta, alphabet)
+        return LabelUnit(epsilon, chosen.delta, alphabet, noise_of(cell))
     return client_unit(cell, epsilon, chosen.delta, small_fleet=chosen.small_fleet)
 
 
@@ -456,7 +478,62 @@ def client_unit(cell: Cell, epsilon: float, delta: float, *, small_fleet: bool) 
         absent=cell.clients // 3,
         corrupt=cell.clients // 10,
     )
-    return ClientUnit(epsilon, delta, votes, small_fleet=small_fleet)
+    return ClientUnit(epsilon, delta, votes, small_fleet=small_fleet, random=noise_of(cell))
+
+
+_SEEDED = unmet_by(SeededRandom(0))
+"""Why the package gives no epsilon to seeded noise: its guarantees are about real data."""
+
+
+def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
+    """The claim of a run; where its noise is seeded, that of the same mechanism with fresh noise.
+
+    Every other reason against an epsilon stays. Call it after the last round.
+    """
+    unit = runner.protection
+    if isinstance(unit, LabelUnit) and not unit.noiseless:
+        named = unit.declared_classes
+        return weakest(
+            [
+                label_guarantee(
+                    unit.mechanism,
+                    releases=part.ledger.released,
+                    delta=unit.delta,
+                    declared=0 < len(named.get(client, ())) < data.n_classes,
+                )
+                for client, part in unit.parts.items()
+            ]
+        )
+    if isinstance(unit, PooledRecordUnit | ClientUnit):
+        unit.voids[:] = [reason for reason in unit.voids if reason not in _SEEDED]
+    spent = [_with_fresh_noise(budget, n) for budget, n in dp_sgd_budgets(runner, data)]
+    return weakest(spent) if spent else runner.guarantee()
+
+
+def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[PrivateBudget, int]]:
+    """Of every client that trains by DP-SGD, its budget and its number of records."""
+    learners = [getattr(client.half, "learner", None) for client in runner.clients]
+    trainers = [None if learner is None else learner.trainer for learner in learners]
+    return [
+        (trainer.budget, len(own.train))
+        for trainer, own in zip(trainers, data.clients, strict=True)
+        if isinstance(trainer, PrivateTrainer)
+    ]
+
+
+def _with_fresh_noise(budget: PrivateBudget, n_records: int) -> Guarantee:
+    """The claim of an equal budget that as many steps were taken from."""
+    fresh = PrivateBudget(budget.settings, n_records)
+    fresh.taken = budget.taken
+    return fresh.guarantee()
+
+
+def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:
+    """What a run promises, in sentences: of its sum, and of its privacy unit."""
+    if claim is None or not claim.holds:
+        return promise(runner)
+    parts = [runner.aggregation.guarantee, claim.sentence(), *([SEEDED_NOISE] if seeded else [])]
+    return " ".join(parts)
 
 
 # Learning from proxies whose labels never change (Fig. 10).
@@ -553,14 +630,14 @@ def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Pro
     start, runner, test = time.process_time(), federation(cell, made), made.data.test
     once, share = replace(cell, every=cell.rounds), 100 / cell.rounds
     accuracies, _ = trained(runner, once, test, test, lambda done: progress(int(share * done)))
-    claim, last = runner.guarantee(), diagnose(runner, made.data)
+    claim, last = claimed(runner, made.data), diagnose(runner, made.data)
     figures = {
         ACCURACY: _mean(accuracies),
         **{LAST_ROUND.get(name, name): value for name, value in last.items()},
         BYTES_UP: _mean(runner.transcript.up),
     }
     notes: dict[str, object] = {
-        "guarantee": promise(runner),
+        "guarantee": promised(runner, claim, seeded=seeds_noise(cell)),
         "privacy": None if claim is None else claim.to_json(),
     }
     return Result(cell, figures, time.process_time() - start, accuracies, notes=notes)
@@ -636,7 +713,7 @@ class RowRun:
     networks: (architecture, parameters) of every client, of which an outsider gets answers where
     `queryable`. response: the mechanism of the label unit, whose parameters everybody knows.
     declared_classes: by client, the classes that its protection makes it name in public. noise: of
-    pooled sums, what is public.
+    pooled sums, what is public. seeded: whether its noise is, and can be drawn again.
     """
 
     spec: RowSpec
@@ -649,6 +726,7 @@ class RowRun:
     aggregation_seconds: float
     guarantee: str
     privacy: Guarantee | None
+    seeded: bool
     insecure: tuple[str, ...]
     diagnostics: dict[str, float]
     networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
@@ -683,7 +761,7 @@ def run_row(
     )
     alone, unit = spec.kind == "independent", runner.protection
     before = 0.0 if warm is None or spec.kind in HEADS else warm.seconds
-    claim = None if alone else runner.guarantee()
+    claim, seeded = None if alone else claimed(runner, made.data), seeds_noise(cell)
     return RowRun(
         spec=spec,
         seed=seed,
@@ -693,8 +771,9 @@ def run_row(
         seconds=time.process_time() - start + before,
         aggregation=None if alone else runner.aggregation.name,
         aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
-        guarantee=_NOTHING if alone else promise(runner),
+        guarantee=_NOTHING if alone else promised(runner, claim, seeded=seeded),
         privacy=claim,
+        seeded=seeded and claim is not None,
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),

@@ -65,10 +65,11 @@ def _without(spec: RowSpec) -> Iterator[RowSpec]:
 
 def _price(made: Shown, row: Row, twin: Row) -> str:
     points = 100 * (row.mean(ACCURACY) - twin.mean(ACCURACY))
-    sign = MINUS if points < -0.05 else "+"
+    digits = min(row.digits, twin.digits)
+    sign = MINUS if points < -0.5 * 10**-digits else "+"
     sent, before = row.mean(BYTES_UP), twin.mean(BYTES_UP)
     return (
-        f"{row.label} against {twin.label}: accuracy {sign}{abs(points):.1f} points, "
+        f"{row.label} against {twin.label}: accuracy {sign}{abs(points):.{digits}f} points, "
         f"{human_bytes(sent)} sent for {human_bytes(before)}{_gain(made, row, twin)}."
     )
 

@@ -127,15 +127,20 @@ class PaidBudget(PrivateBudget):
             self._paid += self.settings.steps
 
 
-def budget_of(settings: PrivateSGD, n_records: int, ledger: BudgetLedger | None) -> PrivateBudget:
+def budget_of(
+    settings: PrivateSGD,
+    n_records: int,
+    ledger: BudgetLedger | None,
+    random: Random = os.urandom,
+) -> PrivateBudget:
     """A client's budget for so many records, paid for where its data set has a ledger.
 
     >>> budget_of(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, None).taken
     0
     """
     if ledger is None:
-        return PrivateBudget(settings, n_records)
-    return PaidBudget(settings, n_records, ledger)
+        return PrivateBudget(settings, n_records, random)
+    return PaidBudget(settings, n_records, ledger, random)
 
 
 class _PaidNoise(FloatGaussian):

@@ -1,6 +1,7 @@
 """A whole run in five lines: named data, a method, a sum and a privacy unit, in one process."""
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -36,6 +37,7 @@ from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import sums_for
+from secure_fd.privacy.samplers import Random
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
@@ -391,9 +393,16 @@ def simulated_ledgers(clients: int, epsilon: float, delta: float) -> dict[int, B
 
 
 def pooled_unit(
-    data: FederatedData, epsilon: float, delta: float, *, local: bool = False
+    data: FederatedData,
+    epsilon: float,
+    delta: float,
+    *,
+    local: bool = False,
+    random: Random = os.urandom,
 ) -> PooledRecordUnit:
     """The unit for these clients and proxies, on ledgers in memory that are for no real data.
+
+    random: source of the noise.
 
     >>> from secure_fd import federate, load, parse_split
     >>> data = federate(load("digits"), parse_split("iid"), 3, seed=0)
@@ -410,6 +419,7 @@ def pooled_unit(
         n_proxies=len(data.proxies),
         n_classes=data.n_classes,
         sums=sums_for(epsilon, local=local),
+        random=random,
         ledgers=ledgers,
     )
 

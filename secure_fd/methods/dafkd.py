@@ -17,6 +17,7 @@ by records, and those of generators count every client the same, as equation 13 
 x are of a running mean of these means, as generators that chase discriminators swing.
 """
 
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -61,6 +62,7 @@ from secure_fd.methods.fedavg import (
 )
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer, budget_of
 from secure_fd.protection.base import ledger_of
@@ -91,7 +93,7 @@ class DaFKD:
     computed from these two, and covered with them. ledgers: by client, the budget of its data set,
     which books DP-SGD's steps before it draws; BudgetError beyond its total. selector: a client
     selector fitted on public proxies, whose density ratio r weighs instead of the discriminators:
-    f = r / (1 + r).
+    f = r / (1 + r). random: source of DP-SGD's batches and noise.
 
     >>> DaFKD().name
     'DaFKD'
@@ -105,6 +107,7 @@ class DaFKD:
     private: PrivateSGD | None = None
     ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
     selector: ClientSelector | None = None
+    random: Random = field(default=os.urandom, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -216,7 +219,8 @@ class DaFKDClient(LearningHalf):
         self._generator, self._makes = deepcopy(terms.first), deepcopy(terms.first).to(own.device)
         train, private = own.data.train, terms.method.private
         ledger = ledger_of(terms.method.ledgers, own.number)
-        budget = None if private is None else budget_of(private, len(train), ledger)
+        random = terms.method.random
+        budget = None if private is None else budget_of(private, len(train), ledger, random)
         trainer = None if budget is None else PrivateTrainer(own.model, train, budget, own.device)
         schedule = terms.setting.schedule
         self.learner = Learner(own.model, train, schedule, own.seed, own.device, trainer)

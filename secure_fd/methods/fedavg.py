@@ -4,6 +4,7 @@ Its clients train one shared architecture from one initialisation. With a `Priva
 `SGD`, every local step is DP-SGD.
 """
 
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
 from secure_fd.private_training import PrivateSGD, PrivateTrainer, budget_of
 from secure_fd.protection.base import ledger_of
@@ -122,6 +124,7 @@ class FedAvg:
     round. A client whose training diverges shares the model that it was sent. All networks must be
     of one architecture; the first client's parameters start the run. ledgers: by client, the budget
     of its data set, which books DP-SGD's steps before it draws; BudgetError beyond its total.
+    random: source of DP-SGD's batches and noise.
 
     >>> FedAvg().name
     'FedAvg'
@@ -130,6 +133,7 @@ class FedAvg:
     optimiser: SGD | PrivateSGD | None = None
     local_steps: int | None = None
     ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
+    random: Random = field(default=os.urandom, repr=False, compare=False)
 
     name: ClassVar[str] = "FedAvg"
     needs_proxies: ClassVar[bool] = False
@@ -159,7 +163,7 @@ class FedAvg:
         steps, private = setting.schedule, None
         if isinstance(self.optimiser, PrivateSGD):
             ledger = ledger_of(self.ledgers, own.number)
-            budget = budget_of(self.optimiser, len(own.data.train), ledger)
+            budget = budget_of(self.optimiser, len(own.data.train), ledger, self.random)
             private = PrivateTrainer(own.model, own.data.train, budget, own.device)
         elif self.optimiser is not None:
             steps = replace(steps, sgd=self.optimiser)

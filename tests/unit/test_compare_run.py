@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import os
 import pickle
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from attacks import COMPARED, ON_REQUEST, on_run
 from attacks import inversion as gmi
@@ -17,10 +19,12 @@ from attacks import prior as priors
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
 from experiments import comparison, runs
+from experiments import leakage_rows as small
 from experiments.comparison import (
     SUM_SECONDS,
     SURVIVORS,
     VOID,
+    Cell,
     Part,
     attacked,
     measured,
@@ -31,8 +35,9 @@ from experiments.comparison import (
 from experiments.leakage import AttackFigure
 from experiments.measures import diagnose
 from experiments.privacy_compare import Plan, Settings, cells, plan
-from experiments.rows import RowSpec, Terms
+from experiments.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
 from experiments.runs import RowRun, WarmUp
+from experiments.study import Result
 from secure_fd import simulation
 from secure_fd.aggregation.base import Stage
 from secure_fd.crypto.primitives import proxy_commitment
@@ -40,6 +45,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.federation import Dropouts
 from secure_fd.knowledge import proxy_pixels
+from secure_fd.protection.pooled import PooledRecordUnit
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
 
@@ -435,3 +441,74 @@ def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(
     names = {f"inversion/{name}" for name in inverted.pictures}
     assert {"inversion/attack", "inversion/originals"} < names == set(found.pictures)
     assert {len(pictures) for pictures in found.pictures.values()} == {3}
+
+
+# Noise.
+
+
+NOISY = (
+    RowSpec("selective-fd", "hard", "masks", "label"),
+    RowSpec("heads", "hard", "masks", "record"),
+    RowSpec("fedavg", unit="record"),
+)
+
+
+def figures_of(found: Result) -> object:
+    """All that a cell measured but seconds."""
+    figures = {name: value for name, value in found.figures.items() if name != SUM_SECONDS}
+    return figures, found.per_client, found.curve, found.attacks, found.notes
+
+
+@pytest.mark.parametrize("spec", NOISY, ids=lambda spec: spec.key)
+def test_a_noisy_row_of_a_public_image_set_repeats_to_the_last_bit(spec: RowSpec) -> None:
+    """The attack is a training of its own, with DP-SGD where the row has it."""
+    cell = Cell(planned(4.0), spec, 0, Attacks(("update-inversion",), quick=True))
+    made = {part: prepared(None, part, silent) for part in needs(cell)}
+    once, again = (measured(None, cell, made, silent) for _ in range(2))
+    assert figures_of(once) == figures_of(again)
+    assert once.notes["noise"] == "seeded"
+    assert SEEDED_NOISE in str(once.notes["guarantee"])
+
+
+@pytest.mark.parametrize("spec", NOISY, ids=lambda spec: spec.key)
+def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(
+    trained: Train, warm: WarmUp, spec: RowSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeded = trained(spec, 4.0)
+    monkeypatch.setattr(runs, "seeds_noise", lambda _: False)
+    start = None if spec.kind == "fedavg" else warm
+    fresh = runs.run_row(planned(4.0), spec, 0, start, silent)
+    assert seeded.privacy is not None
+    assert seeded.privacy == fresh.privacy
+    assert (seeded.seeded, fresh.seeded) == (True, False)
+    assert not same(seeded, fresh)
+
+
+def test_noise_on_the_user_s_own_data_is_fresh() -> None:
+    cell = planned(4.0).run(NOISY[0], 0)
+    assert runs.noise_of(replace(cell, image_set="own-1x28x28-10-200")) is os.urandom
+    assert runs.noise_of(cell) is not os.urandom
+
+
+def test_another_reason_against_an_epsilon_outlives_the_seed(warm: WarmUp) -> None:
+    terms = planned(4.0)
+    data = runs.data_of(terms, 0)
+    shared = runs.federation(terms.run(NOISY[1], 0), runs.Prepared(data, warm.parameters))
+    assert isinstance(shared.protection, PooledRecordUnit)
+    shared.protection.voids.append("a client gave its noise away")
+    trained_longer = runs.federation(terms.run(NOISY[2], 0), runs.Prepared(data, ()))
+    for made in (shared, trained_longer):
+        made.fit(1)
+    [(budget, _), *_] = runs.dp_sgd_budgets(trained_longer, data)
+    budget.taken += 1
+    for made in (shared, trained_longer):
+        claim = runs.claimed(made, data)
+        assert claim is not None
+        assert not claim.holds
+
+
+def test_a_noise_of_dp_sgd_in_a_game_repeats() -> None:
+    row = small.ROWS["fedavg-dp-sgd"]
+    records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().clients]
+    once, again = (row.make(row, records, 3).global_parameters for _ in range(2))
+    assert np.array_equal(once, again)

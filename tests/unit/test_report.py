@@ -26,6 +26,7 @@ from experiments.page import shown
 from experiments.plots import spread
 from experiments.report import Shown, write_report
 from experiments.results import SINGLE
+from experiments.rows import OwnData
 from experiments.study import Results
 
 ALL = {"accuracy_bytes", "accuracy", "attacks", "roc", "reconstructions"}
@@ -99,6 +100,37 @@ def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none() -> None:
     moved = with_row(sample(2, seeds=2), 2, figures={ACCURACY: 0.988})
     assert report.overview(Shown.of(moved)).rows[0][1] == "97.8 ± 1.4"
     assert "±" not in tables.rendered(report.shown(faulty()))
+
+
+def test_one_run_with_fresh_noise_is_shown_in_whole_percents() -> None:
+    """Of the noisy rows of own data alone: their figures move by whole points from run to run."""
+    own = {"own": OwnData("digest", 28), "dataset": "own-1x28x28-10-100"}
+
+    def shown_of(results: Results) -> list[str]:
+        table = report.overview(Shown.of(results))
+        return [row[1] for row in table.rows[5:]]
+
+    assert shown_of(sample()) == ["91.4", "78.3", "90.8", "83.5"]
+    assert shown_of(sample(**own)) == ["91.4", "78", "91", "84"]
+    assert shown_of(sample(seeds=2, **own))[1] == "78.3 ± 0.0"
+    made = Shown.of(sample(**own))
+    ends = report.overview(made).rows[6][2]
+    assert all(end.isdecimal() for end in ends.split(" to "))
+    [against] = [
+        line for line in report.prices(made) if line.startswith("Selective-FD hard + masks + noise")
+    ]
+    assert f"accuracy {tables.MINUS}13 points" in against
+    page = rendered(sample(**own))
+    assert "78.3" not in page
+    assert "keys and noise are fresh in every run" in page
+
+
+def test_a_table_of_seeded_noise_says_what_its_epsilon_is_of() -> None:
+    made = Shown.of(sample())
+    table = report.promises(made)
+    assert table is not None
+    assert table.title.endswith("with fresh noise; here seeded, so that the run can be repeated")
+    assert "training and noise" in rendered(sample())
 
 
 def test_what_masks_and_epsilon_cost_and_gave_is_said_of_rows_with_a_twin() -> None:
