@@ -219,7 +219,14 @@ class LeakageGame:
 
         Raises MissingCapabilityError where the factory's view shows nothing that tells of members.
         """
-        views = [self._seen(factory, run) for run in self.game.runs]
+        return self.read(self.views(factory))
+
+    def views(self, factory: Factory) -> list[View]:
+        """Make every run; the view that the factory gives of each."""
+        return [self._seen(factory, run) for run in self.game.runs]
+
+    def read(self, views: Sequence[View]) -> AttackResult:
+        """The figure of `play` from the views of all runs."""
         return self.attacked([(made, views) for made in strongest(views[0], self.game.pool)])
 
     def attacked(self, made: Sequence[tuple[ShadowAttack, Sequence[View]]]) -> AttackResult:

@@ -58,12 +58,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What rows of a seed share: the warm-up, or an attack that is ready."""
+    """What rows of a seed share: the warm-up, or an attack that is ready.
+
+    asked: of a game, the attacks of `PLAYED` that are wanted.
+    """
 
     name: str
     terms: Terms
     seed: int
     quick: bool = False
+    asked: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Names the part while it is made."""
@@ -73,11 +77,20 @@ class Part:
 def needs(cell: Cell) -> tuple[Part, ...]:
     """The warm-up for all but FedAvg, the attacks and the games, longest first."""
     attacks = [name for name in cell.attacks.names if name not in PLAYED]
-    games = [_game(key) for key in GAMES] if set(PLAYED) & set(cell.attacks.names) else []
+    asked = _asked(cell)
+    games = [_game(key) for key in GAMES] if asked else []
     names = sorted([*games, *attacks], key=lambda name: name not in ("inversion", "label-only"))
-    parts = tuple(Part(name, cell.terms, cell.seed, cell.attacks.quick) for name in names)
+    parts = tuple(
+        Part(name, cell.terms, cell.seed, cell.attacks.quick, asked if name in games else ())
+        for name in names
+    )
     warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
     return (*warm, *parts)
+
+
+def _asked(cell: Cell) -> tuple[str, ...]:
+    """The attacks of a cell that are made on small runs."""
+    return tuple(name for name in cell.attacks.names if name in PLAYED)
 
 
 def _game(key: str) -> str:
@@ -96,7 +109,7 @@ def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # n
     if played is not None:
         from experiments import games
 
-        return games.baseline(played, part.seed, quick=part.quick)
+        return games.baseline(played, part.seed, part.asked, quick=part.quick, progress=progress)
     from attacks import on_run  # a row that nobody attacks does without
 
     data = runs.data_of(terms, part.seed)
@@ -118,15 +131,17 @@ def measured(
     terms, ready = replace(cell.terms, data_dir=data_dir), {p.name: made[p] for p in made}
     warm = ready.pop(WARM_UP, None)
     baselines = {key: ready.pop(_game(key)) for key in GAMES if _game(key) in ready}
-    share = 60 if ready else 100
-    row = runs.run_row(terms, cell.row, cell.seed, warm, lambda n: progress(share * n // 100))
-    data = runs.data_of(terms, cell.seed)
     attacks = {name: ready[name] for name in cell.attacks.names if name in ready}
+    # Training takes about half of a row's time, attacks and games a quarter each.
+    whole = 2 + bool(attacks) + bool(baselines)
+    trained, tested = 200 // whole, 100 * (2 + bool(attacks)) // whole
+    row = runs.run_row(terms, cell.row, cell.seed, warm, _share(progress, 0, trained))
+    data = runs.data_of(terms, cell.seed)
     found: dict[str, AttackResult | str] = {}
     if attacks:
-        found = attacked(attacks, run_of(terms, row), lambda done: progress(60 + 30 * done // 100))
+        found = attacked(attacks, run_of(terms, row), _share(progress, trained, tested))
     if baselines:
-        found |= _played(cell, baselines)
+        found |= _played(cell, baselines, _share(progress, tested, 100))
     progress(100)
     own = cell.terms.own
     shown = own is None or own.show_private
@@ -143,14 +158,20 @@ def measured(
     )
 
 
-def _played(cell: Cell, baselines: "Mapping[str, Found]") -> "Found":
+def _share(progress: Progress, start: int, end: int) -> Progress:
+    """Progress of a part of a row, which takes it from `start` to `end` percent."""
+    return lambda done: progress(start + (end - start) * done // 100)
+
+
+def _played(cell: Cell, baselines: "Mapping[str, Found]", progress: Progress) -> "Found":
     """What small runs under the row's protocol tell. baselines: of `GAMES`."""
     from experiments import games
 
-    names, known = [n for n in cell.attacks.names if n in PLAYED], games.Baselines(baselines)
-    quick = cell.attacks.quick
+    names, known, quick = _asked(cell), games.Baselines(baselines), cell.attacks.quick
     try:
-        return games.played(cell.terms, cell.row, cell.seed, known, names, quick=quick)
+        return games.played(
+            cell.terms, cell.row, cell.seed, known, names, quick=quick, progress=progress
+        )
     except SecureFDError as reason:
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{reason}")
 

@@ -22,10 +22,11 @@ from attacks.membership import IndirectMembership, LiRA, UploadLiRA
 from attacks.on_run import POSITIVE
 from attacks.view import View
 from experiments import leakage_rows as small
-from experiments.leakage import NOT_APPLICABLE, NOT_RUN, thinned, tried
+from experiments.leakage import NOT_APPLICABLE, NOT_RUN, Attempt, thinned, tried
 from experiments.leakage_rows import Row
 from experiments.rows import RowSpec, Terms
 from experiments.runs import selective
+from experiments.study import Progress
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedmd import FedMD
 
@@ -33,6 +34,8 @@ Found = Mapping[str, AttackResult | str]
 """By name of `PLAYED`."""
 SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
 _QUICK_RUNS = 6
+_MADE = 60
+"""Percent of a game's time, about, until all runs are made."""
 SET_UP: Final = (
     "a game of its own: {runs} runs of three clients with eleven records a class of "
     "scikit-learn's digits, the row's method in the game's rounds, {protection}"
@@ -74,20 +77,37 @@ class Baselines:
         return {POSITIVE: found.figure} if isinstance(found, AttackResult) else {}
 
 
-def baseline(key: str, seed: int, *, quick: bool) -> Found:
-    """What is found of a row that nothing protects."""
-    return _played(UNPROTECTED[key], seed, quick=quick)
+def baseline(
+    key: str,
+    seed: int,
+    names: Sequence[str],
+    *,
+    quick: bool,
+    progress: Progress = lambda _: None,
+) -> Found:
+    """What is found of a row that nothing protects, of these names of `PLAYED`."""
+    return _played(UNPROTECTED[key], seed, names, quick=quick, progress=progress)
 
 
 def played(
-    terms: Terms, spec: RowSpec, seed: int, known: Baselines, names: Sequence[str], *, quick: bool
+    terms: Terms,
+    spec: RowSpec,
+    seed: int,
+    known: Baselines,
+    names: Sequence[str],
+    *,
+    quick: bool,
+    progress: Progress = lambda _: None,
 ) -> Found:
-    """What is found of a row, by name of `PLAYED`; a sentence where there is no such game."""
+    """What is found of a row, by name of `PLAYED`; a sentence where there is no such game.
+
+    known: of the same names. progress: in percent.
+    """
     try:
         row = row_of(terms, spec, seed)
     except MissingCapabilityError as missing:
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{missing}")
-    found = known.of(row) or _played(row, seed, quick=quick)
+    found = known.of(row) or _played(row, seed, names, quick=quick, progress=progress)
     runs = _QUICK_RUNS if quick else RUNS
     set_up = SET_UP.format(runs=runs, protection=_protection(row))
     return {name: _told(found[name], name, known, set_up) for name in names}
@@ -158,8 +178,10 @@ def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
 _BY_LABELS: Final = partial(ShadowedLabels.prepare, settings=QUICK)
 
 
-def _played(row: Row, seed: int, *, quick: bool) -> Found:
-    """The server's figure; those of an outsider too, but in a quick look."""
+def _played(
+    row: Row, seed: int, names: Sequence[str], *, quick: bool, progress: Progress = lambda _: None
+) -> Found:
+    """The figures of these names; in a quick look the server's alone. progress: in percent."""
     game = small.game(seed, _QUICK_RUNS if quick else RUNS)
     networks: list[Sequence[nn.Module]] = []
     proxies = small.digits().proxies
@@ -167,15 +189,23 @@ def _played(row: Row, seed: int, *, quick: bool) -> Found:
     def seen(records: Sequence[Labelled], run_seed: int) -> View:
         run = row.make(row, records, run_seed)
         networks.append(run.models)
+        progress(_MADE * len(networks) // len(game.game.inside))
         return server_sees(run, proxies, small.CLASSES)
 
-    found = tried({SERVER: lambda: game.play(seen)})
+    absent = ""
     if quick:
-        return found | dict.fromkeys((BY_PROBABILITIES, BY_LABELS), f"{NOT_RUN}a quick look")
-    if row.make is small.class_sums:
-        without = f"{NOT_APPLICABLE}missing a network: what is deployed is the head of the sums"
-        return found | dict.fromkeys((BY_PROBABILITIES, BY_LABELS), without)
-    return found | {
-        BY_PROBABILITIES: game.outside(LiRA.prepare, networks, proxies.images),
-        BY_LABELS: game.outside(_BY_LABELS, networks, proxies.images),
+        absent = f"{NOT_RUN}a quick look"
+    elif row.make is small.class_sums:
+        absent = f"{NOT_APPLICABLE}missing a network: what is deployed is the head of the sums"
+    found: dict[str, AttackResult | str] = {n: absent for n in names if absent and n != SERVER}
+    asked = [name for name in names if name not in found]
+    if not asked:
+        return found
+    views = game.views(seen)
+    attempts: dict[str, Attempt] = {
+        SERVER: lambda: game.read(views),
+        BY_PROBABILITIES: lambda: game.outside(LiRA.prepare, networks, proxies.images),
+        BY_LABELS: lambda: game.outside(_BY_LABELS, networks, proxies.images),
     }
+    chosen = {name: attempts[name] for name in asked}
+    return found | tried(chosen, lambda done: progress(_MADE + (100 - _MADE) * done // 100))

@@ -18,7 +18,7 @@ from attacks import inversion as gmi
 from attacks import prior as priors
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
-from experiments import comparison, runs
+from experiments import comparison, games, runs
 from experiments import leakage_rows as small
 from experiments.comparison import (
     SUM_SECONDS,
@@ -512,3 +512,27 @@ def test_a_noise_of_dp_sgd_in_a_game_repeats() -> None:
     records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().clients]
     once, again = (row.make(row, records, 3).global_parameters for _ in range(2))
     assert np.array_equal(once, again)
+
+
+def test_progress_of_a_row_moves_through_its_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a half, where training ends, by the percents that the game gives."""
+
+    def played(*_: object, progress: Callable[[int], None], **__: object) -> dict[str, str]:
+        for done in range(0, 101, 10):
+            progress(done)
+        return {"game-server": "not run: a stand-in"}
+
+    monkeypatch.setattr(games, "played", played)
+    terms = planned(None)
+    both = Attacks(("label-distribution", "game-server"), quick=True)
+    cell = Cell(terms, RowSpec("fedavg"), 0, both)
+    made: dict[Part, object] = {}
+    for part in needs(cell):
+        game = part.name.startswith("game of")
+        assert part.asked == (("game-server",) if game else ())
+        made[part] = {} if game else prepared(None, part, silent)
+    told: list[int] = []
+    measured(None, cell, made, told.append)
+    assert told == sorted(told)
+    assert max(np.diff(told[told.index(50) :])) <= 25
+    assert len({done for done in told if done > 75}) >= 10

@@ -1,13 +1,17 @@
 """Small membership games of the comparison: the protocol is the row's, the records digits."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from attacks import PLAYED
 from attacks.base import AttackResult
+from attacks.budgets import LeakageGame
 from attacks.on_run import POSITIVE
 from experiments import games
 from experiments import leakage_rows as small
@@ -28,7 +32,7 @@ MASKED = RowSpec("selective-fd", "hard", "masks")
 
 @cache
 def known() -> Baselines:
-    return Baselines({key: games.baseline(key, 0, quick=True) for key in GAMES})
+    return Baselines({key: games.baseline(key, 0, PLAYED, quick=True) for key in GAMES})
 
 
 @cache
@@ -127,10 +131,58 @@ def test_a_row_without_protection_is_not_played_twice() -> None:
 
 
 def test_an_outsider_finds_members_of_networks_that_know_records_by_heart() -> None:
-    found = games._played(small.ALONE, 0, quick=False)
+    found = games._played(small.ALONE, 0, PLAYED, quick=False)
     assert str(found[SERVER]).startswith("not applicable")
     for name in (BY_PROBABILITIES, BY_LABELS):
         result = found[name]
         assert isinstance(result, AttackResult)
         assert result.interval[0] > 0.6
         assert abs(result.control - 0.5) < 0.03
+
+
+# What is computed, with runs that take no time.
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The attacks that were made, in order."""
+    made: list[str] = []
+    result = AttackResult("a", "A", 0.5, "AUC", "", (0.4, 0.6), 0.5, "a coin")
+
+    def read(*_: object) -> AttackResult:
+        made.append(SERVER)
+        return result
+
+    def outside(_: object, prepare: object, *__: object) -> AttackResult:
+        made.append(BY_LABELS if prepare is games._BY_LABELS else BY_PROBABILITIES)
+        return result
+
+    def seen(game: LeakageGame, factory: Callable[..., object]) -> list[object]:
+        return [factory((), run) for run in range(len(game.game.inside))]
+
+    monkeypatch.setattr(LeakageGame, "read", read)
+    monkeypatch.setattr(LeakageGame, "outside", outside)
+    monkeypatch.setattr(LeakageGame, "views", seen)
+    monkeypatch.setattr(games, "server_sees", lambda *_: None)
+    return made
+
+
+def no_run(row: small.Row, records: object, seed: int) -> Any:  # noqa: ANN401, ARG001 - a stand-in
+    return SimpleNamespace(models=[])
+
+
+@pytest.mark.parametrize("names", [(SERVER,), (BY_PROBABILITIES,), (BY_LABELS, SERVER), PLAYED, ()])
+def test_only_what_was_asked_for_is_computed(computed: list[str], names: tuple[str, ...]) -> None:
+    row = replace(small.ALONE, make=no_run)
+    found = games._played(row, 0, names, quick=False)
+    assert sorted(computed) == sorted(found) == sorted(names)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_game_moves_its_progress_with_every_run(computed: list[str], *, quick: bool) -> None:
+    told: list[int] = []
+    row = replace(small.ALONE, make=no_run)
+    games._played(row, 0, PLAYED, quick=quick, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == 100
+    assert len(told) == (6 if quick else 8) + len(computed)
