@@ -7,6 +7,7 @@ a network. A client that refuses is silent to it for the rest of the round.
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
@@ -46,7 +47,13 @@ from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours, plain
 from secure_fd.server import Outbound, Server
-from secure_fd.training import Steps, TrainingMode, default_device, effective_classes
+from secure_fd.training import (
+    Steps,
+    TrainingMode,
+    default_device,
+    effective_classes,
+    threads_for,
+)
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
 
 __all__ = ["Federation", "Participant"]
@@ -257,7 +264,8 @@ class Federation:
         """
         check_test(test, self._setting.shape)
         held = test.to(self._device)
-        return [half.accuracy(held) for half in self._halves]
+        with self._threads():
+            return [half.accuracy(held) for half in self._halves]
 
     def fit(self, rounds: int | None = None) -> list[RoundReport]:
         """Run so many rounds, by default the recipe's, and give their reports."""
@@ -281,13 +289,16 @@ class Federation:
 
     def _rounds(self, count: int) -> Iterator[RoundReport]:
         if not self._begun:
-            with self._training:
+            with self._training, self._threads():
                 self._begin()
         for _ in range(count):
-            with self._training:
+            with self._training, self._threads():
                 report = self._round()
             self._tell(report)
             yield report
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return threads_for(self.models, self._setting.shape, self._device)
 
     def _tell(self, report: RoundReport) -> None:
         """What a round came to, and nothing that clients alone know."""

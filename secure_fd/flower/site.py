@@ -28,7 +28,7 @@ from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
 from secure_fd.secagg.client import Client as SumMember
 from secure_fd.state import StateFile
-from secure_fd.training import TrainingMode
+from secure_fd.training import TrainingMode, threads_for
 
 log = logging.getLogger(__name__)
 _REFUSALS = (PeerError, LocalError, BudgetError, MissingCapabilityError)
@@ -195,7 +195,9 @@ class Site:
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Let the client go on, and run the training that is due."""
         client, read = self._party(), self._position
-        with self._training:  # a method may have left its network as one that is asked
+        shape, device = self._data.train.pixels.shape[1:], self.half.learner.device
+        threads = threads_for([self._model], shape, device)
+        with self._training, threads:  # a method may have left its network as one that is asked
             sent.extend(step())
             while client.work is not None:
                 begun = time.monotonic()
