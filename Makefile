@@ -30,10 +30,10 @@ test-long: test
 	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/security/test_flower_faults.py
 	OMP_NUM_THREADS=1 SECURE_FD_COMBINATIONS=1 $(BIN)/python -m pytest tests/unit/test_compare_combinations.py
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[test,flower]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,flower]"
 	touch $@
 
 clean:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.cli import dispatch
+from secure_fd.cli import dispatch
 
 STUDIES = (
     *("accuracy_table", "selector_study", "thresholds", "communication", "heterogeneity", "alpha"),

@@ -1,18 +1,24 @@
-"""Libraries that a plain install leaves out, each brought by an extra of this package.
+"""Libraries of the extras, and the packages that are installed beside this one, by name.
 
-The core needs torch, numpy, scipy, cryptography and dp-accounting. All else is imported where it is
-used, inside `extra`.
+The libraries of a plain install are imported where they are used too, inside `extra`, because some
+take seconds.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 
-from secure_fd.errors import MissingCapabilityError
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 
 @contextmanager
-def extra(name: str) -> Iterator[None]:
+def extra(name: str = "") -> Iterator[None]:
     """Around an import: MissingCapabilityError, which says what to install, for a missing library.
+
+    name: the extra that brings the library; by default a plain install does.
 
     >>> with extra("he"):
     ...     import no_such_library
@@ -25,6 +31,33 @@ def extra(name: str) -> Iterator[None]:
         library = (error.name or "").partition(".")[0]
         if library in ("secure_fd", "attacks", "experiments", ""):
             raise
+        wanted = f"'secure-fd[{name}]'" if name else "secure-fd"
         raise MissingCapabilityError(
-            f"{library} is not installed: python -m pip install 'secure-fd[{name}]'"
+            f"{library} is not installed: python -m pip install {wanted}"
         ) from error
+
+
+def import_ours(name: str) -> ModuleType:
+    """Import a module of secure_fd, or of the packages `attacks` and `experiments` beside it.
+
+    secure_fd may not import these two by a statement. Their names are common: where the current
+    folder or another project has a package of the same name, Python finds that one.
+
+    Raises:
+        ConfigurationError: another package of the name comes first. It is not executed.
+
+    >>> import_ours("attacks").__name__
+    'attacks'
+    """
+    package = name.partition(".")[0]
+    ours, found = Path(__file__).parents[1] / package, find_spec(package)
+    if found is not None:
+        places = list(found.submodule_search_locations or [found.origin or ""])
+        if ours.resolve() not in [Path(place).resolve() for place in places]:
+            raise ConfigurationError(
+                package,
+                places[0],
+                f"secure-fd needs its own package of this name, {ours}: "
+                "start from another folder, or rename the other package",
+            )
+    return import_module(name)

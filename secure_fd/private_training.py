@@ -165,7 +165,7 @@ class PrivateGradient:
     """Clipped, summed and noised gradients of one network, on Poisson batches of the records."""
 
     def __init__(self, model: nn.Module, train: Images, budget: PrivateBudget) -> None:
-        with extra("dpsgd"):
+        with extra():
             from opacus import GradSampleModule
             from opacus.optimizers import DPOptimizer
 

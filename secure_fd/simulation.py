@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
+from secure_fd.extras import import_ours
 from secure_fd.federation import (
     AnyMethod,
     Dropouts,
@@ -105,13 +105,12 @@ class Simulation:
         return f"{run.method.name}, {sums}, {privacy}, accuracy {self.accuracy:.3f}"
 
     def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
-        """The result of an attack on the run as it is; see `attacks.on_run` for the names.
+        """The result of an attack on the run as it is; `attacks.ON_A_RUN` has the names.
 
         Raises ConfigurationError for another name, MissingCapabilityError where the attacker sees
         too little.
         """
-        # By name: this package does not know the one that attacks it.
-        on_run = import_module("attacks.on_run")
+        on_run = import_ours("attacks.on_run")
         return on_run.attack(name, on_run.Run.of(self.data, self.federation, self.seed))
 
     def save_networks(self, path: Path | str) -> None:
@@ -450,7 +449,7 @@ def secure_sum(
     if secure == "masks":
         return MaskedSum(count, public_seed=seed, configuration=configuration, proxies=proxies)
     if secure == "prio3":
-        from secure_fd.aggregation.prio3 import Prio3Sum  # an extra brings its hash
+        from secure_fd.aggregation.prio3 import Prio3Sum  # its circuits are slow to import
 
         return Prio3Sum(count, configuration=configuration, proxies=proxies)
     if secure != "he":

@@ -25,7 +25,7 @@ def torchvision() -> ModuleType:
     Raises MissingCapabilityError where torchvision is not installed.
     """
     try:
-        with extra("data"):
+        with extra():
             return importlib.import_module("torchvision")
     except RuntimeError as error:  # "operator torchvision::nms does not exist"
         if "torchvision::" not in str(error) or _declared:

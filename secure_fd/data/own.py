@@ -58,7 +58,7 @@ def images_in(
     Traceback (most recent call last):
     secure_fd.errors.ConfigurationError: folder: 'no such folder' is not allowed; ...
     """
-    with extra("data"):
+    with extra():
         from PIL import Image, UnidentifiedImageError  # slow to import
 
     root = Path(folder)
@@ -87,7 +87,7 @@ def size_of(path: Path) -> tuple[tuple[int, int], int]:
 
     Raises ConfigurationError for a file that is no image.
     """
-    with extra("data"):
+    with extra():
         from PIL import Image, UnidentifiedImageError  # slow to import
 
     try:

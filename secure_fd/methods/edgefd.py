@@ -65,7 +65,7 @@ class EdgeFD:
         return CountedVotes((scores >= 0).astype(np.float64), scores=scores)
 
     def _centres(self, own: FloatArray, client: ClientData) -> FloatArray:
-        with extra("data"):
+        with extra():
             from sklearn.cluster import KMeans  # slow to import
 
         wanted = min(len(own), self.centroids * len(client.classes))

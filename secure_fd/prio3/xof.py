@@ -11,7 +11,7 @@ import numpy as np
 from secure_fd.extras import extra
 from secure_fd.prio3.field import ELEMENT_BYTES, MODULUS, FieldArray
 
-with extra("prio3"):
+with extra():
     from Crypto.Hash import TurboSHAKE128
 
 SEED_BYTES: Final = 32

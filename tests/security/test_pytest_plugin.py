@@ -59,8 +59,8 @@ def leakage_game():
 IDLE = """
 import sys
 def test_idle():
-    assert "attacks.pytest_leakage" in sys.modules
-    assert not {"torch", "numpy", "attacks.budgets"} & set(sys.modules)
+    assert "secure_fd.pytest_leakage" in sys.modules
+    assert not {"torch", "numpy", "attacks"} & set(sys.modules)
 """
 
 
@@ -70,7 +70,7 @@ def run_pytest(folder: Path, **files: str) -> tuple[int, str]:
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "attacks.pytest_leakage"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "secure_fd.pytest_leakage"],
         cwd=folder,
         env=environment,
         capture_output=True,

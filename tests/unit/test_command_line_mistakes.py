@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import cli, study
+from experiments import study
+from secure_fd import cli
 
 USAGE = 2
 

