@@ -131,8 +131,10 @@ class Settings:
     """Rows to run: all, or their keys with commas (fedavg, selective-fd-hard-masks, ...)."""
     attacks: str = "all"
     """Attacks to run: all, none, or names with commas, package.module:Name for one's own."""
+    seed: int = REPORTED_SEED
+    """Seed of data and training in the first repetition; each later one takes the next seed."""
     seeds: int = 1
-    """Repetitions, with seeds from 20 on; attacks run on the first."""
+    """Number of repetitions; attacks run on the first."""
     out: Path | None = None
     """Folder of the results; by default runs/DATASET-SPLIT-TIME."""
     workers: int | None = None
@@ -169,7 +171,8 @@ class Plan:
     @property
     def seeds(self) -> range:
         """The seeds of data and training, one a repetition."""
-        return range(REPORTED_SEED, REPORTED_SEED + self.settings.seeds)
+        first = self.settings.seed
+        return range(first, first + self.settings.seeds)
 
 
 def _check_quantum_safe(settings: Settings) -> None:
@@ -189,6 +192,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     split, own = parse_split(settings.split), None
     if split.kind == "own":
         raise ConfigurationError("split", "own", "folders of clients need no --split")
+    study.at_least(0, seed=settings.seed)
     _check_own(settings)
     if settings.dataset == "own":
         settings, own, split = _with_own(settings, split)
@@ -264,7 +268,7 @@ def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Spli
             raise ConfigurationError("split", settings.split, "the data is divided already")
         split = Split("own")
     asked = OwnData("", settings.image_size, settings.federation, images, proxies)
-    own, data = described(asked, split, settings.clients, REPORTED_SEED)
+    own, data = described(asked, split, settings.clients, settings.seed)
     own = replace(own, show_private=settings.show_private)
     count = len(data.clients)
     if settings.clients not in (count, _usual("clients")):

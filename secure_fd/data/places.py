@@ -1,5 +1,6 @@
 """Where an image set's files are. No tensors here, so that what lacks is told at once."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -22,10 +23,21 @@ _SEEN: Final = ("_patches", "_features")
 """Sets that are another one as a map sees it."""
 
 
+VARIABLE: Final = "SECURE_FD_DATA"
+"""Names the folder of the image sets where no argument does."""
+
+
+def data_folder(data_dir: Path | None) -> Path | None:
+    """The folder of the image sets: `data_dir`, else that of SECURE_FD_DATA, else None."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if data_dir is None and named else data_dir
+
+
 def folder_of(name: str, data_dir: Path) -> Path:
     """The folder of a set. Raises ConfigurationError where it is not in `data_dir`."""
     if not (data_dir / name).is_dir():
-        raise ConfigurationError("data_dir", str(data_dir), f"the folder {name}/ must be in it")
+        allowed = f"the folder {name}/ must be in it; {VARIABLE} can name another folder"
+        raise ConfigurationError("data_dir", str(data_dir), allowed)
     return data_dir / name
 
 

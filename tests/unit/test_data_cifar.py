@@ -146,6 +146,7 @@ def test_without_a_folder_torchvision_is_asked(monkeypatch: pytest.MonkeyPatch) 
 
     fake_module = SimpleNamespace(datasets=SimpleNamespace(CIFAR10=known))
     monkeypatch.setattr(folders, "torchvision", lambda: fake_module)
+    monkeypatch.delenv("SECURE_FD_DATA", raising=False)
     source = load("cifar10")
     assert (len(source.pool), source.pool.labels[0]) == (12, 3)
     assert np.array_equal(

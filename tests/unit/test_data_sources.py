@@ -16,6 +16,7 @@ from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import Sizes
+from secure_fd.simulation import simulate
 from secure_fd.vision import torchvision
 
 N_TRAIN, N_TEST = 500, 100
@@ -74,6 +75,29 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="folder mnist/") as caught:
         load("mnist", tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_the_variable_names_the_folder_where_no_argument_does(
+    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.setenv("SECURE_FD_DATA", str(fake))
+    assert len(load("mnist").pool) == N_TRAIN
+    with pytest.raises(ConfigurationError, match="folder chest_xray/") as caught:
+        simulate("chest_xray")
+    assert str(fake) in str(caught.value)
+    with pytest.raises(ConfigurationError, match="empty"):
+        load("mnist", empty)
+    monkeypatch.setenv("SECURE_FD_DATA", str(empty))
+    assert len(load("mnist", fake).pool) == N_TRAIN
+    for missing in ("mnist", "chest_xray"):
+        with pytest.raises(ConfigurationError, match="SECURE_FD_DATA") as caught:
+            load(missing)
+        assert caught.value.field == "data_dir"
+    monkeypatch.setenv("SECURE_FD_DATA", "")
+    with pytest.raises(ConfigurationError, match="SECURE_FD_DATA"):
+        load("chest_xray")
 
 
 def test_a_missing_file_of_a_folder_is_named(fake: Path) -> None:
