@@ -80,6 +80,9 @@ OF_SUMS = ("tracing", "mean-image")
 ON_REQUEST = ("label-only", "server-members", "mean-image")
 """Attacks on a run that the comparison runs where they are named."""
 
+ON_A_RUN = (*COMPARED, *OF_GENERATORS, *ON_REQUEST)
+"""Attacks that `Simulation.attack` accepts by name; the suite runs the others."""
+
 _PARTS = ("prepare", "run", "score", "name", "title", "needs")
 
 

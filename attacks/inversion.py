@@ -326,7 +326,7 @@ class ModelInversion(Attack[Images, InversionTruth]):
         return cls(prior, search, lesson, classes, controls)
 
     def run(self, view: View, seed: int) -> Images:
-        """Imagess of every class from the strongest target that the view holds."""
+        """Images of every class from the strongest target that the view holds."""
         view.require_any(*self.needs)
         if Capability.GLOBAL_PARAMETERS in view.capabilities:
             parameters = torch.from_numpy(view.global_parameters().copy())

@@ -17,11 +17,10 @@ import torch
 from torch import nn
 
 from attacks import (
-    COMPARED,
     OF_GENERATORS,
     OF_SUMS,
     OF_UPDATES,
-    ON_REQUEST,
+    ON_A_RUN,
     fit,
     load,
     overfitted,
@@ -220,8 +219,7 @@ def prepare(
 def _own(name: str) -> type[Attack[Any, Any]]:
     """The class of an attack that needs the server's view and a `Truth` alone."""
     if ":" not in name:
-        known = ", ".join((*COMPARED, *OF_GENERATORS, *ON_REQUEST))
-        allowed = f"use one of {known}, or package.module:Name for one of your own"
+        allowed = f"use one of {', '.join(ON_A_RUN)}, or package.module:Name for one of your own"
         raise ConfigurationError("attack", name, allowed)
     return load(name)
 
