@@ -437,8 +437,7 @@ class HeadClient(HeadLearner):
             self.take((yield Share(self._shared(), self.public.form.levels)))
         except Void:
             return
-        if index == 0:
-            self._took_ratios()
+        self._took_ratios()
         if index >= self._residual_rounds:
             self.learner.round = index - self._residual_rounds
             with suppress(Void):  # nothing was chosen: it keeps what it had
@@ -449,7 +448,7 @@ class HeadClient(HeadLearner):
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """Take over the newest head, and the choice of what to leave with."""
         super().missed(subject, message)
-        if message is not None and message[:1] == HEAD and read_index(subject) == 0:
+        if message is not None and message[:1] == HEAD:
             self._took_ratios()
 
     def memory(self) -> bytes:
@@ -466,7 +465,10 @@ class HeadClient(HeadLearner):
         super().recall(memory[cut:])
 
     def _took_ratios(self) -> None:
-        """The first head is one of density ratios; under noise they say which proxies may teach."""
+        """The first head is one of density ratios; under noise they say which proxies may teach.
+
+        It is the first that arrives, of whichever round: earlier rounds may have been aborted.
+        """
         if self._ratios is None:
             self._ratios = self.head
             if self._by_ratios:

@@ -11,9 +11,12 @@ from attacks.view import Capability, client_view, server_view
 from experiments.foreign_proxies import Cell
 from experiments.troubles import prepare
 from secure_fd import Dropouts, simulate
+from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray
 from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import Exchange
@@ -40,6 +43,7 @@ from secure_fd.selection.density import (
     shared_reference,
 )
 from secure_fd.simulation import Simulation
+from tests.small_federation import CPU, faults, participants
 
 SMALL = ReferenceSettings(ranks=(20,), n_features=200)
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
@@ -350,6 +354,32 @@ def test_a_client_without_the_first_head_cannot_tell(digits: FederatedData) -> N
     assert found._familiar() is None
     found.missed(index_subject(0), head_message(found.head))
     assert found._familiar() is not None
+
+
+def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits: FederatedData) -> None:
+    """Sums under masks, all clients silent in round 0: the first head comes from round 1."""
+    method = PooledHeads(0, features=SMALL)
+    undisturbed = run(digits, method, 1, ONCE, secure="masks")
+    all_away = faults({0: dict.fromkeys(range(4), Stage.PREPARE)})
+    made = Federation(
+        participants(digits),
+        digits.proxies.pixels,
+        method,
+        aggregation=MaskedSum(4, public_seed=0),
+        schedule=ONCE,
+        dropouts=all_away,
+        device=CPU,
+    )
+    reports = list(made.rounds(2))
+    assert [report.void for report in reports] == [True, False]
+    survey, wanted = made.transcript.survey, undisturbed.transcript.survey
+    assert survey is not None
+    assert wanted is not None
+    assert survey.total.sum() == wanted.total.sum() > 0
+    server, other = made.server.half, undisturbed.federation.server.half
+    assert isinstance(server, HeadServer)
+    assert isinstance(other, HeadServer)
+    assert reports[1].kept == other.report().kept < 0.5
 
 
 def test_known_proxies_of_another_number_are_refused(digits: FederatedData) -> None:
