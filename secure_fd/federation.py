@@ -47,13 +47,7 @@ from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours, plain
 from secure_fd.server import Outbound, Server
-from secure_fd.training import (
-    Steps,
-    TrainingMode,
-    default_device,
-    effective_classes,
-    threads_for,
-)
+from secure_fd.training import Steps, TrainingMode, classes_held, default_device, threads_for
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
 
 __all__ = ["Federation", "Participant"]
@@ -526,5 +520,6 @@ def recipe_of(
     """
     if proxies is None or not isinstance(method, SelectiveFD):
         return plain(count_of(proxies))
-    held = [effective_classes(p.data.train) for p in participants]
-    return ours(participants[0].data.n_classes, len(proxies), float(np.mean(held)))
+    n_classes = participants[0].data.n_classes
+    held = classes_held([p.data.train for p in participants], n_classes)
+    return ours(n_classes, len(proxies), held)

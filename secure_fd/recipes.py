@@ -290,7 +290,8 @@ def ours(
 ) -> Recipe:
     """This package's recipe for Selective-FD.
 
-    held: classes that a client holds, as if evenly (1 / sum of squared shares), mean over clients.
+    held: classes that a client holds, as if evenly (1 / sum of squared shares), mean over clients;
+    one that holds each class in useful number counts with all (see `training.classes_held`).
     image_set: a named one for which steps were tuned; any other takes those of the small sets.
     rounds: by default the recipe's own; the learning rate falls to zero over them.
 

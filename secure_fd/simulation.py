@@ -43,7 +43,7 @@ from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Recipe, Schedule
-from secure_fd.training import effective_classes
+from secure_fd.training import classes_held
 from secure_fd.transcript import RoundReport, Transcript
 
 Secure = Literal["masks", "he", "prio3"] | None
@@ -327,7 +327,7 @@ def _recipe(
 ) -> Recipe:
     if isinstance(recipe, Recipe):
         return recipe
-    held = float(np.mean([effective_classes(client.train) for client in data.clients]))
+    held = classes_held([client.train for client in data.clients], data.n_classes)
     return named_recipe(recipe, method, data.n_classes, len(data.proxies), held, data.name)
 
 

@@ -528,6 +528,26 @@ class Learner:
                 yield Steps(self._trainer, count, rate, lesson)
 
 
+_USEFUL = 0.25
+"""Share of a class at a client, against that among all records, from which on it is useful."""
+
+
+def classes_held(parts: Sequence[Images], n_classes: int) -> float:
+    """Return how many classes a client holds, mean over clients with these records.
+
+    A client of which each class is at least a quarter as large a share as among all records holds
+    n_classes, however uneven these shares are. Any other holds its `effective_classes`.
+    """
+    counts = np.stack([np.bincount(part.labels.cpu(), minlength=n_classes) for part in parts])
+    shares, pooled = counts / counts.sum(axis=1, keepdims=True), counts.sum(axis=0) / counts.sum()
+    useful = (counts > 0) & (shares >= _USEFUL * pooled)
+    held = [
+        float(n_classes) if every else effective_classes(part)
+        for part, every in zip(parts, useful.all(axis=1), strict=True)
+    ]
+    return float(np.mean(held))
+
+
 def effective_classes(images: Images) -> float:
     """How many classes of equal size would be as varied: a few strays do not make a class."""
     shares = torch.bincount(images.labels).double() / len(images)

@@ -86,7 +86,8 @@ class MakeRoster:
     rounds: int = 0
     """0 takes the recipe's."""
     held: float = 1.0
-    """Classes that a site holds, as if evenly, mean over sites."""
+    """Classes that a site holds, as if evenly, mean over sites; all, if it holds each in useful
+    number."""
     seed: int = 0
     """Of networks and training, never of keys or noise."""
     deadline: float = 60.0

@@ -63,9 +63,10 @@ class SiteEntry:
 class Terms:
     """What is run: the names of `simulate`.
 
-    held: classes that a site holds, as if evenly, mean over sites. image_set: names architectures
-    and the recipe. rounds: 0 takes the recipe's. seed: of data and training alone. deadline:
-    seconds that the server waits for a stage.
+    held: classes that a site holds, as if evenly, mean over sites; a site that holds each class in
+    useful number counts with all. image_set: names architectures and the recipe. rounds: 0 takes
+    the recipe's. seed: of data and training alone. deadline: seconds that the server waits for a
+    stage.
     """
 
     method: str = "selective-fd"

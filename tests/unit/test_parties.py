@@ -1,6 +1,7 @@
 """Client, server and courier: bytes alone pass between them, and a method is one file."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from secure_fd.broadcasts import Listener, Teller
 from secure_fd.client import Client
 from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import SERVER, AgreementKey, IdentityKey
-from secure_fd.data.federated import FederatedData
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.images import Images
 from secure_fd.data.own import clients_of, images_in, images_of
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError, PeerError
 from secure_fd.exchange import Ask, ClientTurn, Kind, ServerTurn, Share, read_header
-from secure_fd.federation import Federation, participants_of
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.knowledge import Contribution
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
@@ -37,11 +39,12 @@ from secure_fd.secagg.server import Server as SumServerParty
 from secure_fd.secagg.session import Place, Roster, Session, frame
 from secure_fd.server import Server
 from secure_fd.simulation import simulate
-from tests.small_federation import BRIEF, federation, parameters, participants, run
+from tests.small_federation import BRIEF, federation, networks, parameters, participants, run
 
 CPU = torch.device("cpu")
 SESSION = bytes(32)
 KEY = IdentityKey.generate(os.urandom)
+EMPTY = Images(torch.zeros(0, 1, 28, 28), torch.zeros(0, dtype=torch.int64))
 
 
 def listener() -> Listener:
@@ -302,6 +305,46 @@ def test_recipes_follow_what_clients_hold_and_not_a_name() -> None:
     assert ours(3, 40, 1.0).schedule.proxies_per_round == 40
     assert paper(10, 6000, 1.0).schedule.sgd.momentum == 0.0
     assert paper(10, 6000, 10.0).schedule.local_steps == 5
+
+
+def client_of(counts: Sequence[int]) -> ClientData:
+    """A client with these numbers of records by class."""
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return ClientData(Images(torch.zeros(len(labels), 1, 28, 28), labels), EMPTY, len(counts))
+
+
+@pytest.mark.parametrize(
+    ("sites", "whole"),
+    [
+        ([(75, 25), (150, 50)], True),
+        ([(25, 75), (75, 25)], True),
+        ([(95, 5), (190, 10)], True),
+        ([(60, 0), (0, 60)], False),
+        ([(75, 25), (100, 0)], False),
+        ([(95, 5), (100, 0)], False),
+        ([(99, 1), (1, 99)], False),
+        ([(30, 30, *[0] * 8), (*[0] * 8, 30, 30)], False),
+    ],
+)
+def test_sites_with_every_class_warm_up_whatever_their_shares(
+    sites: Sequence[Sequence[int]], whole: bool
+) -> None:
+    """Classes in useful number count, not even shares: 75 to 25 is every class of two."""
+    clients = tuple(map(client_of, sites))
+    n_classes, proxies = (
+        clients[0].n_classes,
+        Images(torch.zeros(64, 1, 28, 28), torch.arange(64) % 2),
+    )
+    made = FederatedData("digits", n_classes, clients, proxies, EMPTY, EMPTY)
+    models = networks(len(clients), n_classes=n_classes)
+    people = [Participant(*pair) for pair in zip(models, clients, strict=True)]
+    alone = Federation(people, proxies.pixels, SelectiveFD(), device=CPU).recipe
+    simulated = simulate(made, method="selective-fd").recipe
+    even = ours(n_classes, 64, float(n_classes) if whole else 1.0)
+    for recipe in (alone, simulated):
+        assert recipe.schedule.warmup_steps == even.schedule.warmup_steps
+        assert recipe.rounds == even.rounds
+        assert (recipe.schedule.warmup_steps > 0) == whole
 
 
 def test_selective_fd_takes_our_recipe_where_nothing_is_said(digits: FederatedData) -> None:
