@@ -9,6 +9,7 @@ import numpy as np
 
 from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto.primitives import (
+    SERVER,
     WORD,
     AgreementKey,
     IdentityKey,
@@ -22,6 +23,7 @@ from secure_fd.crypto.primitives import (
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.secagg import messages
 from secure_fd.secagg.client import Client, ClientRound, ClientState
 from secure_fd.secagg.graph import COMPLETE_UP_TO, SECURITY_BITS, SEED_BYTES
 from secure_fd.secagg.server import Server, ServerRound, ServerState
@@ -30,6 +32,7 @@ from secure_fd.secagg.session import (
     HEADER_BYTES,
     MIN_COHORT,
     SESSION_BYTES,
+    Accepted,
     Floors,
     Group,
     MessageType,
@@ -45,6 +48,7 @@ _STAGES: Final = {
     ServerState.CONSISTENCY: Stage.CONSISTENCY,
     ServerState.UNMASK: Stage.UNMASK,
 }
+_JOIN: Final = MessageType.JOIN.to_bytes(2, "big")
 _PREPARE: Final = MessageType.PREPARE.to_bytes(2, "big")
 
 
@@ -78,18 +82,32 @@ def set_up(
 class MaskedClient(SecretHolder):
     """A client's half of the masked sum: set-up, then one round after another.
 
-    A round of another epoch than the last set-up's begins with a set-up.
+    A round of another epoch than the last set-up's begins with a set-up. So does one in which the
+    server invites all clients to a set-up: MEMBERS without a line. It does so when a client asked
+    for one, because a message of the last set-up did not reach it.
 
     client: enrolled already, or it joins the set-up. nonce: its part in the joint seed, drawn by
     default.
     """
 
-    __slots__ = ("_client", "_due", "_machine", "_nonce", "gave")
+    __slots__ = (
+        "_client",
+        "_due",
+        "_earlier",
+        "_invitation",
+        "_joined",
+        "_machine",
+        "_nonce",
+        "gave",
+    )
 
     def __init__(self, client: Client, nonce: bytes | None = None) -> None:
         self._client, self._nonce = client, nonce
         self._machine: ClientSetup | ClientRound | None = None
         self._due: tuple[RoundTerms, UnitArray] | None = None
+        self._invitation = invitation(client.session)
+        self._joined = False  # since the last `load`
+        self._earlier = Accepted()  # of the last set-up
         self.gave = False
 
     def start(self) -> list[bytes]:
@@ -98,11 +116,11 @@ class MaskedClient(SecretHolder):
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         """Open the round and prepare its masks, or join the set-up that it needs."""
-        self.gave = False
-        if not self._client.serves(terms.index):
-            self._due = (terms, values)
-            return self._join()
-        self._due = None
+        self.gave, self._joined, self._due = False, False, (terms, values)
+        serves = self._client.serves(terms.index)
+        return self._begin(terms, values) if serves else self._join()
+
+    def _begin(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         opened = self._client.open_round(terms)
         opened.load(values)
         self._machine = opened
@@ -110,24 +128,60 @@ class MaskedClient(SecretHolder):
         return [] if first is None else [first]
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The machine's answer; the end of a set-up enrols, and opens the round that waits."""
-        if self._machine is None:
+        """The machine's answer; the end of a set-up enrols, and opens the round that waits.
+
+        An exact copy of an accepted message has no effect.
+        """
+        machine = self._machine
+        # The CAPSULES of a client without lower neighbours are the same bytes in every set-up.
+        if not isinstance(machine, ClientSetup) and self._earlier.has(SERVER, data):
+            return []
+        if data == self._invitation:
+            return self._accept_invitation()
+        if machine is None:
             raise PeerError("a message of a sum came where none is open")
-        reply = self._machine.receive(data)
-        self.gave = self._machine.state is ClientState.DONE
-        if isinstance(self._machine, ClientSetup) and self._machine.state is SetupState.DONE:
-            self._client.enrol(self._machine)
-            if self._due is not None:
-                return self.load(*self._due)
-        return [] if reply is None else [reply]
+        due, self._due = self._due, None  # dropped where it is masked, or the machine refuses
+        reply = machine.receive(data)
+        self.gave = machine.state is ClientState.DONE
+        if isinstance(machine, ClientSetup):
+            self._due = due
+            if machine.state is SetupState.DONE:
+                self._earlier, self._machine = machine.accepted, None
+                self._client.enrol(machine)
+                return [] if due is None else self._begin(*due)
+        return [reply] if reply else []
+
+    def _accept_invitation(self) -> list[bytes]:
+        """Leave the round and join; after a JOIN in the same round an invitation has no effect.
+
+        The values that wait are masked once, under the next set-up: a round that masked an input
+        does not give its number back, and its values are not here any more.
+        """
+        if self._joined or self._client.settled:
+            return []
+        if isinstance(self._machine, ClientRound) and not self._machine.withdraw():
+            self._due = None
+        return self._join()
 
     def _join(self) -> list[bytes]:
+        self._joined = True
         self._machine = self._client.open_setup(self._nonce)
         return [self._machine.start()]
 
 
+def invitation(session: Session) -> bytes:
+    """The message that asks clients to join a set-up: MEMBERS without a line.
+
+    It is not signed: a set-up without need costs time, as a round that is aborted does.
+    """
+    return messages.encode_members((), session)
+
+
 class MaskedServer:
     """The server's half of the masked sum.
+
+    A client that lost a message of the set-up knows of none, and joins in every round. The next
+    round then begins with a set-up of all clients, so that it is in that round's sum.
 
     server: enrolled already, or it begins with a set-up. keep_payloads: keep the words of inputs.
     """
@@ -137,6 +191,10 @@ class MaskedServer:
     def __init__(self, server: Server, *, keep_payloads: bool = True) -> None:
         self._server, self._keep = server, keep_payloads
         self._setup = None if server.enrolled else server.open_setup()
+        self._earlier = Accepted()  # of the last set-up
+        self._asking: set[int] = set()
+        self._barred: Mapping[int, str] = {}
+        self._failed = False
         self._due: RoundTerms | None = None
         self._round: ServerRound | None = None
         self.opened = False
@@ -160,29 +218,51 @@ class MaskedServer:
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Open the round; inputs of the last one may have carried its first stage already.
 
-        A round of a new epoch begins with a set-up, for which clients join of themselves.
+        A round of a new epoch begins with a set-up, for which clients join of themselves. A set-up
+        within an epoch is for clients that asked for one; the others are invited.
         """
         self.busy, self.result, self.payloads, self.missing = True, None, {}, {}
         self.opened = False
-        if not self._server.serves(terms.index):
+        serves = self._server.serves(terms.index)
+        if not serves or self._needs_setup():
             self._setup, self._due, self._round = self._server.open_setup(), terms, None
             self.stage = Stage.PREPARE
-            return {}
+            self._barred = dict(self._server.barred) if serves else {}
+            session = self._server.session
+            if not session.complete:
+                self._asking = set()  # where the others are settled, no further round is lost
+            return dict.fromkeys(session.roster, invitation(session)) if serves else {}
+        self._asking = set()
+        return self._open_round(terms)
+
+    def _open_round(self, terms: RoundTerms) -> Mapping[int, bytes]:
         self._due, self._round = None, self._server.open_round(terms)
         self.stage = _STAGES[self._round.state]
         return {} if self._round.waiting else self.advance()
 
+    def _needs_setup(self) -> bool:
+        """Whether a client asks for a set-up that the others would join.
+
+        In a sparse graph clients keep a set-up that served a round; see `Client.settled`.
+        """
+        return bool(self._asking) and (self._failed or self._server.session.complete)
+
     def receive(self, sender: int, data: bytes) -> None:
         """Take a message of this stage; one that is not asked for any more is left unread.
 
-        A client that was away cannot know that its last input brought what PREPARE brings.
+        A client that was away cannot know that its last input brought what PREPARE brings, nor one
+        that begins a round that a set-up comes before it. An exact copy has no effect.
         PeerError for a bad one, whose sender is out of the round.
         """
+        prepares = data[2:4] == _PREPARE
         if self._setup is not None:
-            self._setup.receive(sender, data)
+            if not prepares:
+                self._setup.receive(sender, data)
+            return
+        if self._earlier.has(sender, data) or self._asks(sender, data):
             return
         opened = self._open()
-        again = data[2:4] == _PREPARE and opened.state is not ServerState.PREPARE
+        again = prepares and opened.state is not ServerState.PREPARE
         if not opened.waits_for(sender) or again:
             return
         opened.receive(sender, data)
@@ -190,10 +270,31 @@ class MaskedServer:
             words = np.frombuffer(data, WORD, opened.scope.words, HEADER_BYTES)
             self.payloads[sender] = words.astype(np.uint64, copy=False)
 
+    def _asks(self, sender: int, data: bytes) -> bool:
+        """Whether a client has no part in the set-up in use; PeerError for a bad JOIN.
+
+        It joins where it knows of no set-up; where it knows of an earlier one, it prepares a round
+        without being a member. A barred client brings about no set-up.
+        """
+        session = self._server.session
+        if sender not in session.roster or data[2:4] not in (_JOIN, _PREPARE):
+            return False
+        if data[2:4] == _JOIN:
+            messages.decode_join(data, session, sender).verify(session)
+        elif sender in self._server.group.members:
+            return False
+        if sender not in self._server.barred:
+            self._asking.add(sender)
+        return True
+
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage: relays by client. MissingClientError where too few are left."""
-        if self._setup is not None:
-            return self._advance_setup(self._setup)
+        self._failed = True
+        relayed = self._advance_round() if self._setup is None else self._advance_setup(self._setup)
+        self._failed = False
+        return relayed
+
+    def _advance_round(self) -> Mapping[int, bytes]:
         opened = self._open()
         for k in (*opened.waiting, *opened.refused):
             self.missing.setdefault(k, self.stage)
@@ -210,10 +311,11 @@ class MaskedServer:
         self.busy = False  # where it fails, nothing is open any more
         relayed = setup.advance()
         if setup.stage is SetupStage.DONE:
-            self._server.enrol(setup)
-            self._setup = None
+            self._server.enrol(setup, self._barred)
+            self._setup, self._earlier, self._asking = None, setup.accepted, set()
             if self._due is not None:
-                self.open(self._due)
+                self.busy = True
+                self._open_round(self._due)
             return relayed
         self.busy = True
         return relayed

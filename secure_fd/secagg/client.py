@@ -45,6 +45,7 @@ from secure_fd.secagg.masks import (
 from secure_fd.secagg.memory import Keep, Memory
 from secure_fd.secagg.messages import Prepare
 from secure_fd.secagg.session import (
+    Accepted,
     Floors,
     Group,
     MessageType,
@@ -98,10 +99,11 @@ class _Held(SecretHolder):
 class ClientRound(SecretHolder):
     """One round of one client: load the values, start, then answer each message until DONE."""
 
-    __slots__ = ("_client", "_enrolment", "_held", "_state", "scope")
+    __slots__ = ("_accepted", "_client", "_enrolment", "_held", "_state", "scope")
 
     def __init__(self, client: "Client", scope: RoundScope, enrolment: Enrolment) -> None:
         self.scope = scope
+        self._accepted = Accepted()
         self._client = client
         self._enrolment = enrolment
         self._state = ClientState.READY
@@ -151,7 +153,12 @@ class ClientRound(SecretHolder):
         return messages.encode_prepare(sent, self.scope.place, self.number)
 
     def receive(self, data: bytes) -> bytes:
-        """Answer one message of the server; PeerError for any that the table does not list."""
+        """Answer one message of the server; PeerError for any that the table does not list.
+
+        An exact copy of an accepted message has no effect; its answer is empty.
+        """
+        if self._accepted.has(SERVER, data):
+            return b""
         state, held = self._take()
         kind = message_type(data, self.scope.place, SERVER)
         if held is None or (state, kind) not in _TRANSITIONS:
@@ -162,7 +169,19 @@ class ClientRound(SecretHolder):
             self._client.confirm(self.scope.terms.index + 1)
         else:
             self._held = held
+        self._accepted.add(SERVER, data)
         return reply
+
+    def withdraw(self) -> bool:
+        """End the round without an input, for another set-up; return whether none was masked.
+
+        Only then may the round's number be used once more, and only under another set-up.
+        """
+        state, _ = self._take()
+        unmasked = state in (ClientState.READY, ClientState.PREPARED)
+        if unmasked:
+            self._client.release(self.scope.terms.index)
+        return unmasked
 
     def _take(self) -> tuple[ClientState, _Held | None]:
         """Leave the round aborted and empty; whoever succeeds puts back what it still needs."""
@@ -338,12 +357,24 @@ _TRANSITIONS: Final[
 #
 #  1. Its roster is pinned, and its group is what every member signed; see setup.py.
 #  2. A round's number only grows; a round that began is spent, whether it ended well or not. The
-#     secrets of a round are drawn for that round, and dropped with it.
+#     secrets of a round are drawn for that round, and dropped with it. The one exception is a round
+#     that masked no input before the client left its set-up: the next set-up may begin it again,
+#     with other secrets and other channels. A client therefore masks one input a round.
 #  3. Its channels move on with every round, and serve the rounds of one epoch: whoever reads its
 #     memory later opens no round that was recorded before.
+#  4. It is in one set-up at a time. From its JOIN on it has left the set-up before: the server may
+#     go on with a new group, under which seals of the old channels do not open.
+#  5. In a sparse graph it reveals its nonce in at most MAX_SETUPS set-ups without a round that
+#     ended well, and keeps a set-up that had such a round to the end of its epoch. The graph and
+#     the committee follow from the nonces. The server learns them after REVEAL, and can end a
+#     set-up whose graph does not suit it: the bound of 2^-40 on a bad graph is for one set-up. A
+#     set-up that ends before REVEAL shows the server nothing, so it does not count, however often
+#     a JOIN is lost or a site is late. In a complete graph all members are neighbours and all
+#     are in the committee, whatever the seed: no limit is needed there.
 
 
 MAX_SETUPS: Final = 8
+"""Nonces that a client reveals in a sparse graph without a round that ended well."""
 
 
 class Client(SecretHolder):
@@ -356,6 +387,7 @@ class Client(SecretHolder):
         "_keep",
         "_prepared",
         "_random",
+        "_released",
         "_rounds",
         "_setups",
         "_unconfirmed",
@@ -389,7 +421,8 @@ class Client(SecretHolder):
         self._identity = identity
         self._random = random
         self._rounds = RoundCounter()
-        self._setups = 0
+        self._setups = 0  # nonces revealed since a round ended well
+        self._released = -1  # a round that was left before it masked anything
         self._enrolment: Enrolment | None = None
         self._epoch: int | None = None
         self._prepared: Prepared | None = None
@@ -431,18 +464,30 @@ class Client(SecretHolder):
             self._keep(self.memory())
 
     def open_setup(self, nonce: bytes | None = None) -> ClientSetup:
-        """Begin a set-up. nonce: its part in the joint seed, drawn by default.
+        """Begin a set-up, and leave the one in use. nonce: its part in the joint seed."""
+        if self._enrolment is not None:
+            self._enrolment, self._prepared, self._unconfirmed = None, None, None
+            self._epoch = None
+            self._write()
+        return ClientSetup(
+            *(self.number, self._identity, self.session, self.floors, self._random, nonce),
+            self._note_reveal,
+        )
 
-        LocalError after MAX_SETUPS without a round that ended well: whoever aborts a set-up that
-        it does not like draws again.
-        """
-        if self._setups == MAX_SETUPS:
-            raise LocalError(f"setups: {MAX_SETUPS} were begun and no round ended; open a session")
+    def _note_reveal(self) -> None:
+        """Count a nonce, on disk, before it leaves; LocalError for one too many (rule 5)."""
+        if not self.session.complete and self._setups >= MAX_SETUPS:
+            raise LocalError(
+                f"setups: {MAX_SETUPS} nonces were revealed in a sparse graph and no round ended "
+                f"well; open a session"
+            )
         self._setups += 1
         self._write()
-        return ClientSetup(
-            self.number, self._identity, self.session, self.floors, self._random, nonce
-        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether it keeps its set-up to the end of the epoch, as rule 5 asks of sparse graphs."""
+        return self.enrolled and not self.session.complete and self._setups == 0
 
     @property
     def enrolled(self) -> bool:
@@ -465,6 +510,9 @@ class Client(SecretHolder):
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
         self._enrolment, self._prepared, self._unconfirmed = setup.enrolment, None, None
         self._epoch = None
+        if self._released == self._rounds.last >= 0:
+            self._rounds = RoundCounter(self._released - 1)
+        self._released = -1
         self._write()
 
     def open_round(self, terms: RoundTerms) -> ClientRound:
@@ -480,6 +528,10 @@ class Client(SecretHolder):
         self._epoch = terms.index // self.session.epoch
         self._write()
         return ClientRound(self, scope, self._enrolment)
+
+    def release(self, index: int) -> None:
+        """Note that a round masked no input: the next set-up may begin it again (rule 2)."""
+        self._released = index
 
     def sign(self, text: bytes) -> bytes:
         """A signature of its identity."""

@@ -2,8 +2,9 @@
 
 Rules:
  1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
-    the transport vouches for who sent it. Whoever sends something else is out of the round, and
-    the round goes on.
+    the transport vouches for who sent it. An exact copy of a message that was accepted in this
+    round has no effect: a network may deliver it twice. A client that sends something else is out
+    of the round, and the round goes on.
  2. A stage that is closed goes on with whoever answered, down to the quorum and, until the inputs
     are in, the floor of their noise; below, the round ends, nothing is unmasked, and
     MissingClientError says who was missing.
@@ -33,6 +34,7 @@ from secure_fd.secagg.evidence import SignedSurvivors
 from secure_fd.secagg.memory import Keep, Memory
 from secure_fd.secagg.routes import OpenedShares, Routes
 from secure_fd.secagg.session import (
+    Accepted,
     Group,
     MessageType,
     RoundCounter,
@@ -166,9 +168,13 @@ class Server(SecretHolder):
         if self._enrolled is not None:
             self._enrolled.barred.pop(client, None)
 
-    def enrol(self, setup: ServerSetup) -> None:
-        """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
+    def enrol(self, setup: ServerSetup, barred: Mapping[int, str] | None = None) -> None:
+        """Take a set-up that is DONE into use; what an earlier one had prepared is dropped.
+
+        barred: clients that stay barred, where the set-up replaces one within its epoch.
+        """
         self._enrolled, self._prepared = Enrolled.of(setup, self._key), (0, {})
+        self._enrolled.barred.update(barred or {})
         self._epoch = None
         self._write()
 
@@ -200,6 +206,7 @@ class ServerRound:
     """
 
     __slots__ = (
+        "_accepted",
         "_answered",
         "_asked",
         "_closed",
@@ -238,6 +245,7 @@ class ServerRound:
         self._state = ServerState.PREPARE
         asked = (client for client in enrolled.inputs if client not in enrolled.barred)
         self._asked = dict.fromkeys(asked)
+        self._accepted = Accepted()
         self._answered: set[int] = set(prepared)
         self._spoke: set[int] = set()
         self._closed: dict[int, tuple[int, ...]] = {}
@@ -297,9 +305,12 @@ class ServerRound:
     def receive(self, sender: int, data: bytes) -> None:
         """Take one message that the transport says `sender` sent.
 
-        PeerError for any that the stage does not take; whoever sent it is out of the round, but
-        for one that it has answered already.
+        An exact copy of an accepted message has no effect, in this stage and in later ones.
+        PeerError for any other that the stage does not take, and its sender is out of the round.
+        A different second message of a stage is refused, and the first one stays.
         """
+        if self._accepted.has(sender, data):
+            return
         if self._state not in _INBOUND:
             raise PeerError(f"no message is allowed in state {self._state.name}")
         if sender not in self._asked or sender in self.refused:
@@ -314,6 +325,7 @@ class ServerRound:
             raise
         self._answered.add(sender)
         self._spoke.add(sender)
+        self._accepted.add(sender, data)
 
     def _take(self, sender: int, data: bytes) -> None:
         kind, take = _INBOUND[self._state]

@@ -306,6 +306,11 @@ class Session:
             wanted = default_degree(members, len(self.roster))
         return min(wanted + (wanted * members) % 2, members - 1)
 
+    @property
+    def complete(self) -> bool:
+        """Whether all members of every group are neighbours, so that no seed decides anything."""
+        return self.degree_of(len(self.roster)) == len(self.roster) - 1
+
     def basis_of(self, members: int) -> int:
         """Of how many clients a threshold is a part: the holders of a secret.
 
@@ -339,6 +344,29 @@ class RoundCounter:
         if index <= self._last:
             raise LocalError(f"round {index} is spent; use a round above {self._last}")
         self._last = index
+
+
+class Accepted:
+    """Digests of the messages that a party accepted in one round or one set-up.
+
+    A network may deliver a message twice. An exact copy has no effect, in any later stage. The
+    memory is a length and 32 bytes for each accepted message, at most four for each client.
+    """
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[int, int], set[bytes]] = {}  # by sender and length
+
+    def add(self, sender: int, data: bytes) -> None:
+        """Note a message after it passed every check."""
+        known = self._digests.setdefault((sender, len(data)), set())
+        known.add(hashlib.sha256(data).digest())
+
+    def has(self, sender: int, data: bytes) -> bool:
+        """Return whether this sender's message is an exact copy of one that was accepted."""
+        known = self._digests.get((sender, len(data)))
+        return known is not None and hashlib.sha256(data).digest() in known
 
 
 @dataclass(frozen=True, slots=True)

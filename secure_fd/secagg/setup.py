@@ -40,6 +40,7 @@ from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.graph import threshold
 from secure_fd.secagg.session import (
+    Accepted,
     Floors,
     Group,
     MessageType,
@@ -106,10 +107,12 @@ class _Held(SecretHolder):
 class ClientSetup(SecretHolder):
     """One attempt at a set-up: start it, then answer each message until it is DONE.
 
-    nonce: this client's part in the joint seed, public once it is revealed.
+    nonce: this client's part in the joint seed, public once it is revealed. before_reveal: called
+    before that; what it raises ends the set-up.
     """
 
     __slots__ = (
+        "_before_reveal",
         "_enrolment",
         "_floors",
         "_held",
@@ -117,6 +120,7 @@ class ClientSetup(SecretHolder):
         "_join",
         "_random",
         "_state",
+        "accepted",
         "number",
         "session",
     )
@@ -129,9 +133,12 @@ class ClientSetup(SecretHolder):
         floors: Floors,
         random: RandomBytes,
         nonce: bytes | None = None,
+        before_reveal: Callable[[], None] = lambda: None,
     ) -> None:
         self.number = number
         self.session = session
+        self._before_reveal = before_reveal
+        self.accepted = Accepted()
         self._identity = identity
         self._floors = floors
         self._random = random
@@ -162,13 +169,19 @@ class ClientSetup(SecretHolder):
         return messages.encode_join(self._join, self.session)
 
     def receive(self, data: bytes) -> bytes | None:
-        """Answer one message of the server, None where no answer is due."""
+        """Answer one message of the server, None where no answer is due.
+
+        An exact copy of an accepted message has no effect.
+        """
+        if self.accepted.has(SERVER, data):
+            return None
         state, held = self._take()
         kind = message_type(data, self.session.place, SERVER)
         if held is None or (state, kind) not in _TRANSITIONS:
             raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
         reply, self._state = _TRANSITIONS[state, kind](self, data, held)
         self._held = None if self._state is SetupState.DONE else held
+        self.accepted.add(SERVER, data)
         return reply
 
     def _take(self) -> tuple[SetupState, _Held | None]:
@@ -183,6 +196,7 @@ class ClientSetup(SecretHolder):
             raise PeerError(f"the member list leaves out or alters client {self.number}")
         self._check_number(len(held.listed))
         held.view = messages.view_of(self.session, held.listed)
+        self._before_reveal()
         reveal = messages.Reveal.signed(
             self.session, self.number, held.view, held.nonce, self._identity
         )
@@ -312,6 +326,7 @@ _TRANSITIONS: Final[
 #
 # Rules:
 #  1. A stage takes one message from every client it asked, from nobody else and from nobody twice.
+#     An exact copy of a message that was accepted has no effect.
 #  2. Whoever is late, or sends what it should not, is out of the set-up; that goes on without it
 #     while enough are left. Nothing private has been used by then.
 #  3. Joins and reveals are checked against the pinned identities, so the client at fault is named.
@@ -339,11 +354,13 @@ class ServerSetup:
         "_reveals",
         "_stage",
         "_view",
+        "accepted",
         "session",
     )
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.accepted = Accepted()
         self._refused: set[int] = set()
         self._stage = SetupStage.JOINS
         self._joins: dict[int, messages.Join] = {}
@@ -380,9 +397,12 @@ class ServerSetup:
     def receive(self, sender: int, data: bytes) -> None:
         """Take one message that the transport says `sender` sent.
 
-        PeerError for any that the stage does not take; whoever sent it is out of the set-up, but
-        for one that only repeats itself.
+        An exact copy of an accepted message has no effect, in this stage and in later ones.
+        PeerError for any other that the stage does not take, and its sender is out of the set-up.
+        A different second message of a stage is refused, and the first one stays.
         """
+        if self.accepted.has(sender, data):
+            return
         if sender not in self.session.roster:
             raise PeerError(f"client {sender} is not on the pinned roster")
         if sender in self._refused:
@@ -394,6 +414,7 @@ class ServerSetup:
         except PeerError:
             self._refused.add(sender)
             raise
+        self.accepted.add(sender, data)
 
     def _take(self, sender: int, data: bytes) -> None:
         kind = message_type(data, self.session.place, sender)

@@ -7,6 +7,7 @@ The rules say what a network, a client or a server may do; the checks say what m
 - a round ends without one only where too few were left, of all or of some client's shares;
 - a message that was replayed, altered or out of order stops the one client that it reached; at the
   server it costs whoever sent it, and the round goes on;
+- an exact copy of a message that was accepted in the round changes nothing, at either end;
 - a seal that was altered costs one share, which its holder names;
 - no client gives two shares of one owner in a round, whatever it is shown, and with two corrupt
   clients to help, the server never gets both secrets of anybody, nor the signatures for two
@@ -45,6 +46,7 @@ from secure_fd.secagg.unmasking import Unmasking
 from tests.secagg_cohort import Cohort, flip, listed, random_values, sign_story
 
 N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99
+UP, DOWN = 0, 1
 
 MARKS, SIGNATURE, KEY = 1, 64, 32
 """Lengths in a MASKED: whose seals did not open, a signature, a round key."""
@@ -85,7 +87,7 @@ class Federation(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.index, self.faults, self.liar = -1, 0, "nobody"
+        self.index, self.faults, self.copies, self.liar = -1, 0, 0, "nobody"
         self.server: ServerRound | None = None
         self.machines: dict[int, ClientRound] = {}
         self.values: dict[int, WordArray] = {}
@@ -95,6 +97,7 @@ class Federation(RuleBasedStateMachine):
         self.inputs: set[int] = set()
         self.sent_up: dict[int, list[bytes]] = defaultdict(list)
         self.sent_down: dict[int, list[bytes]] = defaultdict(list)
+        self.accepted: set[tuple[int, int, bytes]] = set()
         self.round_keys: dict[bytes, tuple[int, int]] = {}
         self.cohort_marks: dict[int, bytes] = {}
         self.seen: dict[int, frozenset[int]] = {}
@@ -120,7 +123,7 @@ class Federation(RuleBasedStateMachine):
     )
     def begin(self, gap: int, away: frozenset[int], faults: int, liar: str) -> None:
         """Whoever is away knows nothing of it. faults, liar: what may go wrong, not too often."""
-        self.faults, self.liar = faults, liar
+        self.faults, self.liar, self.copies = faults, liar, 1
         self.ready = self.inputs if gap == 0 and self.index >= 0 else set()
         self.index += 1 + gap
         terms = RoundTerms(self.index, length=9, bound=6, subject=b"%d" % self.index)
@@ -129,7 +132,7 @@ class Federation(RuleBasedStateMachine):
         self.machines = {k: self._open(k, terms) for k in sorted(self.members - away)}
         started = {k: machine.start() for k, machine in self.machines.items()}
         self.outbox = {k: message for k, message in started.items() if message is not None}
-        self.inputs, self.inbox = set(), {}
+        self.inputs, self.inbox, self.accepted = set(), {}, set()
         self.seen, self.cohort_marks = {}, {}
         self.refused, self.closed, self.prepared = set(), {}, frozenset()
 
@@ -148,6 +151,7 @@ class Federation(RuleBasedStateMachine):
         for client in senders:
             self.server.receive(client, self.outbox[client])
             self.sent_up[client].append(self.outbox[client])
+            self.accepted.add((UP, client, self.outbox[client]))
             self._note_upload(state, client, self.outbox[client])
         arrived = set(senders)
         if state is ServerState.PREPARE:
@@ -206,6 +210,7 @@ class Federation(RuleBasedStateMachine):
         held = machine._held
         assert held is not None
         reply = machine.receive(message)
+        self.accepted.add((DOWN, client, message))
         if kind_of(reply) == "UNMASK":
             given, owners = reply[HEADER:], sorted(held.shares)
             pieces = [given[at : at + 32] for at in range(0, len(given), 32)]
@@ -234,6 +239,24 @@ class Federation(RuleBasedStateMachine):
 
     # What goes wrong.
 
+    @precondition(lambda self: self.server is not None and self.accepted and self.copies)
+    @rule(data=st.data())
+    def repeat(self, data: st.DataObject) -> None:
+        """The network delivers an accepted message of this round once more."""
+        assert self.server is not None
+        self.copies -= 1
+        where, client, message = data.draw(st.sampled_from(sorted(self.accepted)))
+        server = self.server
+        before = server.state, server.waiting, dict(server.refused), server._sum.tolist()
+        states = {k: (machine.state, machine._held) for k, machine in self.machines.items()}
+        if where == UP:
+            server.receive(client, message)
+        elif client in self.machines:
+            assert self.machines[client].receive(message) == b""
+        assert before == (server.state, server.waiting, server.refused, server._sum.tolist())
+        assert states == {k: (m.state, m._held) for k, m in self.machines.items()}
+        self.endings["copied"] += 1
+
     @precondition(lambda self: self.outbox and self.faults)
     @rule(data=st.data())
     def lose(self, data: st.DataObject) -> None:
@@ -254,6 +277,7 @@ class Federation(RuleBasedStateMachine):
         if self.sent_down[client]:
             bad = data.draw(st.just(bad) | st.sampled_from(self.sent_down[client]))
         self.faults -= 1
+        assume((DOWN, client, bad) not in self.accepted)  # an exact copy is no fault
         before = {k: machine.state for k, machine in self.machines.items() if k != client}
         with pytest.raises(PeerError):
             self.machines[client].receive(bad)
@@ -273,6 +297,8 @@ class Federation(RuleBasedStateMachine):
         client = data.draw(st.sampled_from(there))
         peers = [k for k in sorted(self.prepared) if k != client]
         line = data.draw(st.integers(0, len(peers) - 1))
+        # Of six members only one seal can be spared: two accusers bar the owner in later rounds.
+        assume(len(self.members) == N or peers[line] not in self.closed.values())
         at = HEADER + 1 + LINE * line + KEY + data.draw(st.integers(0, SEALED_BYTES - 1))
         self.faults -= 1
         self.inbox[client] = flip(self.inbox[client], at)
@@ -296,6 +322,7 @@ class Federation(RuleBasedStateMachine):
         claimed, bad = data.draw(st.one_of(attacks))
         before = {k: machine.state for k, machine in self.machines.items()}
         state, waited_for = self.server.state, self._asked()
+        assume((UP, claimed, bad) not in self.accepted)
         with pytest.raises(PeerError):
             self.server.receive(claimed, bad)
         assert self.server.state is state
@@ -392,7 +419,7 @@ def test_every_rule_in_any_order() -> None:
     Federation.endings.clear()
     run_state_machine_as_test(Federation, settings=settings(BOUNDED, max_examples=25))
     assert set(Federation.endings) == {
-        *("sum of all", "sum of some", "void", "struck", "spoiled", "lied to")
+        *("sum of all", "sum of some", "void", "struck", "copied", "spoiled", "lied to")
     }
 
 

@@ -1,5 +1,6 @@
-"""A message that comes twice, out of order, from an earlier round or from another session is
-refused: a client answers nothing and leaves the round, a server drops whoever sent it and goes on.
+"""A message out of order, from an earlier round or from another session is refused: a client
+answers nothing and leaves the round, a server drops its sender and goes on. So is a second message
+of a stage that differs from the first. An exact copy has no effect; see test_exact_copies.py.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from tests.secagg_cohort import (
     assert_dead,
     assert_setup_dead,
     complete_survivors,
+    flip,
     inbox,
     random_values,
     reach,
@@ -36,6 +38,14 @@ DUE = {
 }
 
 
+BEFORE = {
+    ClientState.SENT: {"COHORT"},
+    ClientState.SIGNED: {"COHORT", "SURVIVORS"},
+    ClientState.DONE: {"COHORT", "SURVIVORS", "SIGNATURES"},
+}
+"""What a client accepted before it came into a state."""
+
+
 def of_this_round() -> dict[str, bytes]:
     """Cohorts of one seed have the same rounds byte for byte, so these are the round's own."""
     return inbox(Cohort(4)) | {"COMPLETE SURVIVORS": complete_survivors(Cohort(4))}
@@ -47,8 +57,12 @@ def test_a_client_takes_a_message_in_its_turn_and_once(state: ClientState) -> No
         machine = reach(state, Cohort(4))
         if name in DUE.get(state, ()):
             assert machine.receive(message)
+        if name in DUE.get(state, set()) | BEFORE.get(state, set()):
+            before = machine.state, machine._held
+            assert machine.receive(message) == b""
+            assert (machine.state, machine._held) == before
         with pytest.raises(PeerError, match="not allowed in state"):
-            machine.receive(message)
+            machine.receive(flip(message))
         assert_dead(machine)
 
 
@@ -106,7 +120,7 @@ STAGES = [ServerState.PREPARE, ServerState.INPUT, ServerState.CONSISTENCY, Serve
 
 def twice(current: Round, outbound: dict[int, bytes]) -> None:
     current.server.receive(1, outbound[1])
-    current.server.receive(1, outbound[1])
+    current.server.receive(1, flip(outbound[1]))
 
 
 def in_the_name_of_another(current: Round, outbound: dict[int, bytes]) -> None:
@@ -174,7 +188,7 @@ def test_the_server_takes_a_stages_message_in_that_stage_only(at: int) -> None:
         current, due = outbox()[at]
         _, outbound = outbox()[other]
         with pytest.raises(PeerError, match=f"not allowed in state {STAGES[at].name}"):
-            current.server.receive(0, outbound[0])
+            current.server.receive(0, flip(outbound[0]))
         assert_goes_on(current, due, {0})
 
 
@@ -237,8 +251,12 @@ def test_a_set_up_takes_a_message_in_its_turn_and_once(state: SetupState) -> Non
         message = (setup_in(SetupState.DONE, complete) | said)[kind.name]
         if due.get(state) == kind.name:
             machine.receive(message)
+        if kind.name in said:
+            before = machine.state, machine._held
+            assert machine.receive(message) is None
+            assert (machine.state, machine._held) == before
         with pytest.raises(PeerError, match="not allowed in state"):
-            machine.receive(message)
+            machine.receive(flip(message))
         assert_setup_dead(machine)
 
 

@@ -284,8 +284,9 @@ def test_the_server_takes_a_prepare_again_once() -> None:
     again = second.clients[0].start()
     assert again is not None
     second.server.receive(0, again)
+    second.server.receive(0, again)  # an exact copy has no effect
     with pytest.raises(PeerError, match="second message"):
-        second.server.receive(0, again)
+        second.server.receive(0, again[:-1] + bytes([again[-1] ^ 1]))
 
 
 def test_a_prepare_that_differs_from_the_last_rounds_is_refused() -> None:

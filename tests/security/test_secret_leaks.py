@@ -162,7 +162,7 @@ def test_no_error_tells_a_secret_or_a_value(misuse: Callable[[Stage], None]) -> 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol: int) -> None:
     cohort = Cohort(4)
-    setup = cohort.open_setup()
+    setup = Cohort(4, enrolled=False).open_setup()
     stage = Stage.opened(cohort)
     stage.tell(stage.relayed())
     machine, waiting = stage.machines[0], stage.machines[1]

@@ -7,8 +7,10 @@ import pytest
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import graph, messages
+from secure_fd.secagg.client import Client
+from secure_fd.secagg.memory import Memory
 from secure_fd.secagg.messages import Member
-from secure_fd.secagg.session import Floors, Roster, Session
+from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
 from secure_fd.secagg.setup import ServerSetup, SetupStage, SetupState
 from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead, flip, forged_member
 from tests.secagg_lying_server import LyingServer, Told
@@ -115,12 +117,86 @@ def test_too_few_that_are_left_end_this_set_up_and_not_the_next() -> None:
     assert again.clients[0].enrolment.group.members == (0, 1, 3)
 
 
-def test_a_client_takes_part_in_eight_draws_of_the_graph() -> None:
-    client = Cohort(enrolled=False).clients[0]
-    for _ in range(8):
-        client.open_setup()
-    with pytest.raises(LocalError, match="8 were begun"):
-        client.open_setup()
+SPARSE = Floors(degree=4)
+
+
+def sparse() -> Cohort:
+    """Seven clients with four neighbours each: the graph depends on the seed."""
+    return Cohort(7, enrolled=False, degree=4, floors=SPARSE)
+
+
+def nonces_revealed(cohort: Cohort, tries: int) -> int:
+    """The server ends every set-up once it has seen the nonces; how many client 0 reveals."""
+    for revealed in range(tries):
+        try:
+            cohort.open_setup().until_agreed()
+        except LocalError:
+            return revealed
+    return tries
+
+
+def test_a_client_takes_part_in_eight_draws_of_a_sparse_graph() -> None:
+    """Across restarts, and again after a round that ended well."""
+    cohort = sparse()
+    assert nonces_revealed(cohort, 5) == 5
+    for k, client in cohort.clients.items():
+        memory, identity = client.memory(), cohort.identities[k]
+        cohort.clients[k] = Client(k, identity, cohort.session, SPARSE, memory=memory)
+    assert nonces_revealed(cohort, 9) == 3
+    again = sparse()
+    assert nonces_revealed(again, 7) == 7
+    again.enrol()
+    again.open(RoundTerms(0, 4, 3)).finish()
+    assert nonces_revealed(again, 9) == 8
+
+
+def test_the_count_is_on_disk_before_the_nonce_leaves() -> None:
+    cohort, kept = sparse(), list[int]()
+    client = cohort.clients[0]
+    client._keep = lambda memory: kept.append(Memory.decode(memory, cohort.session).setups)
+    setup = cohort.open_setup()
+    inbound = setup.deliver(setup.start())
+    assert kept == []
+    setup.clients[0].receive(inbound[0])
+    assert kept == [1]
+
+
+def test_a_set_up_that_reveals_nothing_does_not_count() -> None:
+    """A site that is late, or a JOIN that is lost, shows the server nothing about the graph."""
+    cohort = sparse()
+    for _ in range(20):
+        assert cohort.open_setup().start()
+    assert nonces_revealed(cohort, 9) == 8
+
+
+def test_a_complete_graph_has_no_draw_that_could_be_tried_again() -> None:
+    """Neighbours, thresholds and committee are the same for every seed."""
+    cohort = Cohort(4, enrolled=False)
+    assert nonces_revealed(cohort, 20) == 20
+    drawn = []
+    for _ in range(3):
+        cohort.enrol()
+        group = cohort.group
+        drawn.append(([group.neighbours(k) for k in range(4)], group.committee, group.threshold))
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
+@pytest.mark.parametrize(("n", "degree"), [(3, None), (300, None), (301, None), (7, 4), (7, 6)])
+def test_a_session_is_complete_only_if_every_group_of_it_is(n: int, degree: int | None) -> None:
+    roster = Roster({k: (k + 1).to_bytes(32, "big") for k in range(n)})
+    server = Cohort(enrolled=False).key.public
+    session = Session(roster, b"", b"", b"", server, degree=degree)
+    least = graph.threshold(n)
+    members = range(least, n + 1) if n < 300 else (least, n)
+    every = all(session.degree_of(count) == count - 1 for count in members)
+    assert session.complete == every == (n <= 300 and degree != 4)
+
+
+def test_mutant_that_does_not_count_nonces_draws_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Client, "_note_reveal", lambda _: None)
+    assert nonces_revealed(sparse(), 9) == 9
 
 
 # A server that leaves honest clients out.
@@ -213,7 +289,8 @@ def changed(setup: SetUp, outbound: dict[int, bytes]) -> None:
 
 def twice(setup: SetUp, outbound: dict[int, bytes]) -> None:
     setup.server.receive(1, outbound[1])
-    setup.server.receive(1, outbound[1])
+    setup.server.receive(1, outbound[1])  # an exact copy has no effect
+    setup.server.receive(1, flip(outbound[1]))
 
 
 def stranger(setup: SetUp, outbound: dict[int, bytes]) -> None:
@@ -253,7 +330,7 @@ def test_a_join_in_another_stage_costs_its_sender() -> None:
     outbound = setup.start()
     answers = setup.answer(setup.deliver(outbound))
     with pytest.raises(PeerError, match="JOIN message is not allowed in stage REVEALS"):
-        setup.server.receive(1, outbound[1])
+        setup.server.receive(1, flip(outbound[1]))
     with pytest.raises(PeerError, match="client 1 is out of this set-up"):
         setup.server.receive(1, answers[1])
     assert_goes_on(setup, answers, (0, 2, 3))

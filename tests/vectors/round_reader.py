@@ -324,6 +324,7 @@ class RoundServer:
         collector.prepared, collector.prepared_for = {}, terms.index + 1
         self._asked = [k for k in collector.present if k not in collector.barred]
         self._spoke: set[int] = set()
+        self._accepted: set[tuple[int, bytes]] = set()
         self._out: set[int] = set()
         self._came: dict[str, dict[int, bytes]] = {"CONSISTENT": {}, "UNMASK": {}}
         self.closed: dict[int, list[int]] = {}
@@ -337,6 +338,8 @@ class RoundServer:
         return self.stage == "DONE"
 
     def receive(self, sender: int, message: bytes) -> None:
+        if (sender, message) in self._accepted:
+            return
         require(sender in self._asked and sender not in self._out, "stranger")
         require(sender not in self._spoke, "repeat")
         try:
@@ -347,6 +350,7 @@ class RoundServer:
             self._out.add(sender)
             raise
         self._spoke.add(sender)
+        self._accepted.add((sender, message))
 
     def _take_prepare(self, sender: int, body: bytes, _: bytes) -> None:
         require(len(body) == part_size(self.group.degree), "length")

@@ -320,6 +320,7 @@ class SetupServer:
         self.terms = terms
         self.stage = "JOIN"
         self._came: dict[str, dict[int, bytes]] = {"JOIN": {}, "REVEAL": {}, "CAPSULES": {}}
+        self._accepted: set[tuple[int, bytes]] = set()
         self._out: set[int] = set()
         self._group: Group | None = None
 
@@ -341,6 +342,8 @@ class SetupServer:
         return self._came["JOIN"][client][:32]
 
     def receive(self, sender: int, message: bytes) -> None:
+        if (sender, message) in self._accepted:
+            return
         require(sender in self.terms.roster and sender not in self._out, "stranger")
         require(sender not in self._came[self.stage], "repeat")
         try:
@@ -351,6 +354,7 @@ class SetupServer:
             self._out.add(sender)
             raise
         self._came[kind][sender] = body
+        self._accepted.add((sender, message))
 
     def _check_join(self, sender: int, body: bytes) -> None:
         require(len(body) == self.terms.keys + 96, "length")

@@ -1,0 +1,509 @@
+"""A client that nothing disturbs for two rounds is in the sum again, whatever was lost before.
+
+One message of a set-up is lost, or a process ends at one message of it: in the first set-up, in
+that of a later epoch, and in the set-up that repairs an earlier loss. Two rounds later every client
+is in the sum. No client masks two inputs of one round or gives its shares twice, and every sum is
+exact, restarts included.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import pytest
+
+from secure_fd.aggregation.masked import MaskedClient, MaskedServer
+from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.knowledge import IntArray, WordArray
+from secure_fd.secagg.client import MAX_SETUPS, Client, ClientRound
+from secure_fd.secagg.server import Server
+from secure_fd.secagg.session import Floors, MessageType, RoundCounter, RoundTerms
+from tests.secagg_cohort import Cohort, random_values
+
+Fault = Callable[[str, str, int], bool]
+"""Whether a message is lost: direction, type, client."""
+UP, DOWN = "up", "down"
+EPOCH = 6
+AGAIN = 2
+"""Rounds after a fault by which every client is in the sum."""
+
+
+def nothing(*_: object) -> bool:
+    return False
+
+
+def lose(direction: str, kind: str, *clients: int) -> Fault:
+    """Lose every message of this type to or from these clients."""
+    return lambda *message: message[:2] == (direction, kind) and message[2] in clients
+
+
+class World:
+    """Processes of a masked sum, each with a file, on a network that loses what a fault names."""
+
+    def __init__(
+        self, n: int = 4, *, hybrid: bool = False, degree: int | None = None, epoch: int = EPOCH
+    ) -> None:
+        self.floors = None if degree is None else Floors(degree=degree)
+        self.cohort = Cohort(
+            n, hybrid=hybrid, degree=degree, floors=self.floors, epoch=epoch, enrolled=False
+        )
+        self.memories: dict[int, bytes] = {}
+        self.all = tuple(range(n))
+        self.server = self.new_server()
+        self.clients = {k: self.new_client(k) for k in self.all}
+        self.fault: Fault = nothing
+        self.dies_after = -1
+        """The answer of the server, counted in a round, that its process does not send any more."""
+        self.index = -1
+        self.aborted = False
+        self.masked: dict[tuple[int, int], set[bytes]] = defaultdict(set)
+        self.unmasked: dict[tuple[int, int], set[bytes]] = defaultdict(set)
+        self.setups = 0
+
+    def keep(self, number: int) -> Callable[[bytes], None]:
+        return lambda memory: self.memories.update({number: memory})
+
+    def new_server(self) -> MaskedServer:
+        memory, session = self.memories.get(-1), self.cohort.session
+        return MaskedServer(Server(session, self.cohort.key, keep=self.keep(-1), memory=memory))
+
+    def new_client(self, k: int) -> MaskedClient:
+        memory, identity = self.memories.get(k), self.cohort.identities[k]
+        floors, random, keep = self.floors, self.cohort.random, self.keep(k)
+        return MaskedClient(
+            Client(k, identity, self.cohort.session, floors, random, keep=keep, memory=memory)
+        )
+
+    def set_up(self, who: Iterable[int] | None = None) -> None:
+        """The set-up before the first round, of these clients."""
+        for k in self.all if who is None else who:
+            self.send(k, self.clients[k].start())
+        self.until_idle()
+
+    def round(self, away: Iterable[int] = ()) -> tuple[int, ...]:
+        """The next round: the clients in the sum, none where the round is aborted."""
+        self.index += 1
+        terms = RoundTerms(self.index, 6, 4)
+        values, opening = random_values(self.cohort, terms, self.index), self.server.open(terms)
+        there = [k for k in self.all if k not in set(away)]
+        for k in there:
+            try:
+                self.send(k, self.clients[k].load(terms, values[k]))
+            except LocalError:
+                continue
+        self.deliver({k: data for k, data in opening.items() if k in there})
+        self.until_idle(there)
+        result = None if self.aborted else self.server.result
+        if result is None:
+            return ()
+        self.check(result.total, [values[k] for k in result.survivors])
+        return result.survivors
+
+    def check(self, total: WordArray | IntArray, inputs: list[WordArray | IntArray]) -> None:
+        assert total.tolist() == np.sum(inputs, axis=0).tolist()
+        assert all(len(each) == 1 for each in self.masked.values())
+        assert all(len(each) == 1 for each in self.unmasked.values())
+
+    def until_idle(self, there: Iterable[int] | None = None) -> None:
+        self.aborted, answers = False, 0
+        while self.server.busy:
+            try:
+                relayed = self.server.advance()
+            except (MissingClientError, PeerError):
+                self.aborted = True
+                return
+            if answers == self.dies_after:
+                self.server, self.aborted = self.new_server(), True
+                return
+            answers += 1
+            who = self.all if there is None else set(there)
+            self.deliver({k: data for k, data in relayed.items() if k in who})
+
+    def send(self, client: int, messages: Iterable[bytes]) -> None:
+        for data in messages:
+            kind = kind_of(data)
+            self.setups += kind == "REVEAL"
+            index = int.from_bytes(data[8:16], "big")
+            for name, seen in (("MASKED", self.masked), ("UNMASK", self.unmasked)):
+                if kind == name:
+                    seen[client, index].add(data)
+            if not self.fault(UP, kind, client):
+                try:
+                    self.server.receive(client, data)
+                except PeerError:
+                    return
+
+    def deliver(self, relayed: Mapping[int, bytes]) -> None:
+        for k, data in relayed.items():
+            if not self.fault(DOWN, kind_of(data), k):
+                try:
+                    answers = self.clients[k].receive(data)
+                except (PeerError, LocalError):
+                    continue
+                self.send(k, answers)
+
+    def rounds_without(self, client: int, most: int = 2 * EPOCH) -> int:
+        """Rounds from now on before the client is in a sum, `most` where it never is."""
+        return next((n for n in range(most) if client in self.round()), most)
+
+
+def kind_of(data: bytes) -> str:
+    """The type; INVITATION for the MEMBERS that has no line."""
+    kind = MessageType(int.from_bytes(data[2:4], "big")).name
+    return "INVITATION" if kind == "MEMBERS" and len(data) == 48 else kind
+
+
+def heals(world: World) -> None:
+    """The fault has ended: two undisturbed rounds later every client is in every sum."""
+    world.fault, world.dies_after = nothing, -1
+    for _ in range(AGAIN - 1):
+        world.round()
+    assert [world.round() for _ in range(3)] == [world.all] * 3
+
+
+KINDS = [(UP, "JOIN"), (DOWN, "MEMBERS"), (UP, "REVEAL"), (DOWN, "AGREED")]
+HYBRID = [(UP, "CAPSULES"), (DOWN, "CAPSULES")]
+needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
+
+
+def before_the_first_round(world: World) -> None:
+    world.set_up()
+
+
+def at_an_epoch(world: World) -> None:
+    """The set-up of the second epoch is the one that is disturbed."""
+    fault, dies_after = world.fault, world.dies_after
+    world.fault, world.dies_after = nothing, -1
+    world.set_up()
+    while world.index < EPOCH - 1:
+        assert world.round() == world.all
+    world.fault, world.dies_after = fault, dies_after
+    world.round()
+
+
+def in_a_repair(world: World) -> None:
+    """Client 3 loses an AGREED; the set-up that repairs this is disturbed as well."""
+    fault, dies_after = world.fault, world.dies_after
+    world.fault, world.dies_after = lose(DOWN, "AGREED", 3), -1
+    world.set_up()
+    world.fault = nothing
+    assert world.round() == (0, 1, 2)
+    world.fault, world.dies_after = fault, dies_after
+    world.round()
+
+
+WHEN = [before_the_first_round, at_an_epoch, in_a_repair]
+
+
+@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+@pytest.mark.parametrize(("direction", "kind"), [*KINDS, (DOWN, "INVITATION")])
+@pytest.mark.parametrize("clients", [(1,), (0, 1), (0, 1, 2, 3)], ids=["one", "two", "all"])
+def test_a_lost_message_of_a_set_up_costs_two_rounds(
+    when: Callable[[World], None], direction: str, kind: str, clients: tuple[int, ...]
+) -> None:
+    world = World()
+    world.fault = lose(direction, kind, *clients)
+    when(world)
+    heals(world)
+
+
+@needs_kem
+@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+@pytest.mark.parametrize(("direction", "kind"), HYBRID)
+def test_a_lost_capsule_message_costs_two_rounds(
+    when: Callable[[World], None], direction: str, kind: str
+) -> None:
+    world = World(hybrid=True)
+    world.fault = lose(direction, kind, 2)
+    when(world)
+    heals(world)
+
+
+@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+@pytest.mark.parametrize("answers", range(3))
+def test_a_server_that_ends_within_a_set_up_costs_two_rounds(
+    when: Callable[[World], None], answers: int
+) -> None:
+    """At its last answer it has written that it is enrolled, and no client knows it."""
+    world = World()
+    world.dies_after = answers
+    when(world)
+    heals(world)
+
+
+@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+@pytest.mark.parametrize("kind", ["MEMBERS", "AGREED", "INVITATION"])
+def test_a_client_that_restarts_within_a_set_up_costs_two_rounds(
+    when: Callable[[World], None], kind: str
+) -> None:
+    world = World()
+
+    def dies(direction: str, name: str, client: int) -> bool:
+        if (direction, name, client) == (DOWN, kind, 1):
+            world.clients[1] = world.new_client(1)
+            return True
+        return False
+
+    world.fault = dies
+    when(world)
+    heals(world)
+
+
+def test_a_client_that_is_late_for_hours_joins_the_federation() -> None:
+    """Three of four begin without it. JOINs without an answer cost it nothing."""
+    world = World()
+    world.set_up([0, 1, 2])
+    for _ in range(4):
+        assert world.round(away=[3]) == (0, 1, 2)
+    heals(world)
+
+
+@pytest.mark.parametrize("tries", [MAX_SETUPS + 3])
+def test_set_ups_that_fail_for_want_of_a_late_site_do_not_end_the_session(tries: int) -> None:
+    world = World(3)
+    for _ in range(tries):
+        world.server = world.new_server()
+        world.set_up([0, 1])
+    for _ in range(tries):
+        assert world.round(away=[2]) == ()
+    heals(world)
+
+
+def test_a_client_whose_joins_are_lost_many_times_is_back_two_rounds_later() -> None:
+    world = World(epoch=64)
+    world.fault = lose(DOWN, "AGREED", 3)
+    world.set_up()
+    world.fault = lose(UP, "JOIN", 3)
+    for _ in range(MAX_SETUPS + 4):
+        assert world.round() == (0, 1, 2)
+    heals(world)
+
+
+def test_a_repair_costs_no_round_and_no_set_up_more() -> None:
+    """The others sum while the lost client asks, and all sum in the round of the set-up."""
+    world = World()
+    world.fault = lose(DOWN, "AGREED", 3)
+    world.set_up()
+    world.fault = nothing
+    assert [world.round() for _ in range(4)] == [(0, 1, 2), *[world.all] * 3]
+    assert world.setups == 2 * len(world.all)
+
+
+def test_a_client_that_missed_a_repair_does_not_seal_under_channels_that_are_gone() -> None:
+    """Its seals would open nowhere, and the server would bar it; it asks for a set-up instead."""
+    world = World(7)
+    world.fault = lose(DOWN, "AGREED", 3)
+    world.set_up()
+    world.fault = nothing
+    world.round()
+    assert world.round(away=[5]) == (0, 1, 2, 3, 4, 6)
+    assert world.round() == (0, 1, 2, 3, 4, 6)
+    assert world.round() == world.all
+    assert not world.server._server.barred
+
+
+def test_a_barred_client_stays_barred_within_an_epoch_and_brings_about_no_set_up() -> None:
+    world = World(7)
+    world.set_up()
+    world.round()
+    world.server._server._enrolled.barred[6] = "a test barred it"  # type: ignore[union-attr]
+    revealed = world.setups
+    world.memories.pop(6)
+    world.clients[6] = world.new_client(6)
+    for _ in range(3):
+        assert 6 not in world.round()
+    assert world.setups == revealed
+    world.memories.pop(2)  # another one lost its file, and asks
+    world.clients[2] = world.new_client(2)
+    rounds = [world.round() for _ in range(2)]
+    assert 2 in rounds[1]
+    assert 6 not in rounds[1]
+
+
+# What a client may begin once more, and what not.
+
+
+def invited(state: str) -> tuple[World, bytes]:
+    """Client 0 before or after its input of round 1; the invitation that it is sent then."""
+    world = World()
+    world.set_up()
+    world.round()
+    world.fault = lose(DOWN, "COHORT" if state == "PREPARED" else "SURVIVORS", 0)
+    world.round()
+    return world, world.clients[0]._invitation
+
+
+@pytest.mark.parametrize("state", ["PREPARED", "SENT"])
+def test_a_round_begins_again_only_where_it_masked_nothing(state: str) -> None:
+    world, invitation = invited(state)
+    client = world.clients[0]
+    machine = client._machine
+    assert isinstance(machine, ClientRound)
+    assert machine.state.name == state
+    [join] = client.receive(invitation)
+    assert kind_of(join) == "JOIN"
+    assert machine._held is None
+    assert not client._client.enrolled
+    assert (client._due is not None) == (state == "PREPARED")
+    assert client.receive(invitation) == []  # a copy has no effect
+    world.cohort.clients = {k: each._client for k, each in world.clients.items()}
+    world.cohort.enrol()
+    terms = RoundTerms(1, 6, 4)
+    if state == "PREPARED":
+        assert client._client.open_round(terms).scope.terms.index == 1
+    with pytest.raises(LocalError, match="round 1 is spent"):
+        client._client.open_round(terms)
+
+
+def test_a_round_that_was_left_does_not_begin_again_in_its_own_set_up_or_after_a_restart() -> None:
+    world, invitation = invited("PREPARED")
+    world.clients[0].receive(invitation)
+    restarted = world.new_client(0)._client
+    assert not restarted.enrolled
+    with pytest.raises(LocalError, match="no set-up to open round 1 in"):
+        restarted.open_round(RoundTerms(1, 6, 4))
+    world.cohort.clients = {k: each._client for k, each in world.clients.items()} | {0: restarted}
+    world.cohort.enrol()
+    with pytest.raises(LocalError, match="round 1 is spent"):
+        restarted.open_round(RoundTerms(1, 6, 4))
+
+
+def two_inputs() -> int:
+    """The server invites clients that gave their inputs, and asks for the round once more."""
+    world = World()
+    world.set_up()
+    world.fault = lose(DOWN, "SURVIVORS", *world.all)
+    world.round()
+    world.fault = nothing
+    terms, values = RoundTerms(0, 6, 4), random_values(world.cohort, RoundTerms(0, 6, 4), 9)
+    server = MaskedServer(Server(world.cohort.session, world.cohort.key))
+    for k, client in world.clients.items():
+        for data in client.receive(client._invitation):
+            server.receive(k, data)
+    world.server = server
+    world.until_idle()
+    opening = world.server.open(terms)
+    assert opening == {}
+    for k, client in world.clients.items():
+        try:
+            world.send(k, client.load(terms, values[k]))
+        except LocalError:
+            continue
+    world.until_idle()
+    return max(map(len, world.masked.values()))
+
+
+def test_no_invitation_makes_a_client_mask_a_second_input_of_a_round() -> None:
+    assert two_inputs() == 1
+
+
+def test_mutant_that_gives_back_the_number_of_every_round_masks_two_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    withdraw = ClientRound.withdraw
+
+    def always(machine: ClientRound) -> bool:
+        withdraw(machine)
+        machine._client.release(machine.scope.terms.index)
+        return True
+
+    monkeypatch.setattr(ClientRound, "withdraw", always)
+    assert two_inputs() == 2
+
+
+def test_mutant_that_spends_no_round_masks_two_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RoundCounter, "spend", lambda *_: None)
+    assert two_inputs() == 2
+
+
+def test_mutant_that_keeps_its_old_set_up_while_it_joins_is_barred(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its shares open at none of its holders, although it follows the rules."""
+    world = World(7)
+    world.set_up()
+    world.round()
+    open_setup = Client.open_setup
+
+    def keeps(client: Client, nonce: bytes | None = None) -> object:
+        kept = client._enrolment
+        opened = open_setup(client, nonce)
+        client._enrolment = kept
+        return opened
+
+    monkeypatch.setattr(Client, "open_setup", keeps)
+    world.memories.pop(6)
+    world.clients[6] = world.new_client(6)  # it asks for a set-up
+    world.round()
+    world.fault = lose(DOWN, "AGREED", 3)
+    world.round()
+    world.fault = nothing
+    world.round()
+    assert set(world.server._server.barred) == {3}
+
+
+# Sparse graphs: a seed that the server could try again decides who masks with whom.
+
+
+def sparse() -> World:
+    return World(7, degree=4, epoch=12)
+
+
+def test_in_a_sparse_graph_a_settled_client_declines_a_set_up_within_its_epoch() -> None:
+    """A lost client waits for the next epoch there; the others lose no round."""
+    world = sparse()
+    world.fault = lose(DOWN, "AGREED", 3)
+    world.set_up()
+    world.fault = nothing
+    others = tuple(k for k in world.all if k != 3)
+    assert [world.round() for _ in range(12)] == [others] * 12
+    assert world.round() == world.all
+    client = world.clients[0]
+    assert client.receive(client._invitation) == []
+    assert client._client.enrolled
+
+
+@pytest.mark.parametrize("reached", [0, 3])
+def test_in_a_sparse_graph_a_set_up_that_gave_no_sum_is_repaired(reached: int) -> None:
+    """AGREED reached too few clients: there was no sum, so that no client is settled."""
+    world = sparse()
+    world.fault = lose(DOWN, "AGREED", *world.all[reached:])
+    world.set_up()
+    heals(world)
+
+
+def drawn_after_sums(rounds: int) -> int:
+    """A server invites a client of a sparse graph after every sum; nonces that it reveals."""
+    world = sparse()
+    world.set_up()
+    for _ in range(rounds):
+        world.round()
+        world.server._asking, world.server._failed = {6}, True
+    return world.setups // len(world.all)
+
+
+def test_in_a_sparse_graph_sums_buy_the_server_no_further_draw_in_an_epoch() -> None:
+    assert drawn_after_sums(6) == 1
+
+
+def test_mutant_that_is_never_settled_gives_a_draw_after_every_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Client, "settled", False)
+    assert drawn_after_sums(6) == 6
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A server that never repairs a set-up, as before."""
+    monkeypatch.setattr(MaskedServer, "_needs_setup", lambda _: False)
+    world = World()
+    world.fault = lose(DOWN, "AGREED", 3)
+    world.set_up()
+    world.fault = nothing
+    return world
+
+
+def test_mutant_that_repairs_no_set_up_is_not_live(broken: World) -> None:
+    assert broken.rounds_without(3) == EPOCH
