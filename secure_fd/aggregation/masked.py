@@ -112,13 +112,13 @@ class MaskedClient(SecretHolder):
 
     def start(self) -> list[bytes]:
         """The first message of the set-up, where it was not made yet."""
-        return [] if self._client.enrolled else self._join()
+        return [] if self._client.enrolled else self.join()
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         """Open the round and prepare its masks, or join the set-up that it needs."""
         self.gave, self._joined, self._due = False, False, (terms, values)
         serves = self._client.serves(terms.index)
-        return self._begin(terms, values) if serves else self._join()
+        return self._begin(terms, values) if serves else self.join()
 
     def _begin(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         opened = self._client.open_round(terms)
@@ -161,9 +161,10 @@ class MaskedClient(SecretHolder):
             return []
         if isinstance(self._machine, ClientRound) and not self._machine.withdraw():
             self._due = None
-        return self._join()
+        return self.join()
 
-    def _join(self) -> list[bytes]:
+    def join(self) -> list[bytes]:
+        """Join a set-up, and leave the one in use."""
         self._joined = True
         self._machine = self._client.open_setup(self._nonce)
         return [self._machine.start()]
@@ -183,14 +184,16 @@ class MaskedServer:
     A client that lost a message of the set-up knows of none, and joins in every round. The next
     round then begins with a set-up of all clients, so that it is in that round's sum.
 
-    server: enrolled already, or it begins with a set-up. keep_payloads: keep the words of inputs.
+    server: enrolled already, or it begins with a set-up. anew: it begins with one in any case.
+    keep_payloads: keep the words of inputs.
     """
 
     readable = False
 
-    def __init__(self, server: Server, *, keep_payloads: bool = True) -> None:
+    def __init__(self, server: Server, *, anew: bool = False, keep_payloads: bool = True) -> None:
         self._server, self._keep = server, keep_payloads
-        self._setup = None if server.enrolled else server.open_setup()
+        self.busy = anew or not server.enrolled
+        self._setup = server.open_setup() if self.busy else None
         self._earlier = Accepted()  # of the last set-up
         self._asking: set[int] = set()
         self._barred: Mapping[int, str] = {}
@@ -198,7 +201,6 @@ class MaskedServer:
         self._due: RoundTerms | None = None
         self._round: ServerRound | None = None
         self.opened = False
-        self.busy = not server.enrolled
         self.stage = Stage.PREPARE
         self.result: Sum | None = None
         self.payloads: dict[int, WordArray] = {}

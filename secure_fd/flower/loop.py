@@ -24,11 +24,14 @@ from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
 from secure_fd.flower.transcript import Recorder, Transcript
 from secure_fd.methods.base import RecordingHalf
 from secure_fd.secagg.server import Server as SumServerMember
+from secure_fd.secagg.session import Floors
 from secure_fd.server import Outbound, Server
 from secure_fd.state import StateFile
 
 log = logging.getLogger(__name__)
 _MOST_SETUPS = 8
+_REPAIRS = 2
+"""Set-ups that are made again because a site that joined did not come to the end."""
 _PATIENCE = 10
 """Stages' deadlines that a round waits for enough sites to come back."""
 _GREETING = 5.0
@@ -112,6 +115,7 @@ class Rounds:
         file.write({"life": self._life.to_bytes(8, "big")})
         self._pushes = 0
         self._owed: Outbound = {}
+        self._is_set_up = False
         self._clock, self._up, self._down = Clock(), 0, 0
         self._silent: set[int] = set()
         names = tuple(site.name for site in agreement.roster.sites)
@@ -125,7 +129,7 @@ class Rounds:
 
         Returns the rounds that have begun. MissingClientError where no set-up comes about.
         """
-        back = self._member.enrolled
+        back = self._is_set_up = self._member.enrolled and self._was_set_up()
         if not back:
             self._set_up()
         seed = kept_seed(self._file, self._member)
@@ -143,22 +147,38 @@ class Rounds:
         self._push({k: self._next(PushKind.BEGIN) for k in self._here})
         return done
 
+    def _was_set_up(self) -> bool:
+        """Whether an earlier life came to the end of the set-up, and not only of its own part.
+
+        A process that ended before the last message was out is enrolled, and no site may be.
+        """
+        return any(self._file.read(name) is not None for name in ("set up", "begun"))
+
     def _set_up(self) -> None:
+        """Make the set-up, and make it again for a site that joined and lost a message of it.
+
+        Before enough sites are there no set-up begins: sites may come in any order, hours apart.
+        """
+        repairs = _REPAIRS
         for _ in range(_MOST_SETUPS):
             try:
-                self._one_set_up()
+                whole = self._one_set_up()
             except MissingClientError as error:
                 log.warning("set-up failed", extra={"reason": str(error)})
                 self._forget(self._processes)
                 continue
-            return
+            if whole or not repairs:
+                self._file.write({"set up": b"\1"})
+                self._is_set_up = True
+                return
+            repairs -= 1
         raise MissingClientError(f"no set-up came about in {_MOST_SETUPS} tries")
 
-    def _one_set_up(self) -> None:
-        """All sites of the roster that are there; the protocol says how few are too few."""
-        sums = MaskedServer(self._member)
-        self._gather()
-        pushes = {k: self._next(PushKind.JOIN) for k in self._here}
+    def _one_set_up(self) -> bool:
+        """All sites of the roster that are there; whether all of them came to the end."""
+        self._gather(Floors().members(self._agreement.roster.session))
+        sums, joined = MaskedServer(self._member, anew=True), self._here
+        pushes = {k: self._next(PushKind.JOIN) for k in joined}
         while pushes:
             for k, answer in self._push(pushes).items():
                 for part in answer.parts:
@@ -167,15 +187,19 @@ class Rounds:
             pushes = {k: self._next(PushKind.CARRY, [data]) for k, data in relayed.items()}
             if not sums.busy:
                 self._push(pushes)
-                return
+                break
+        return joined <= self._here
 
-    def _gather(self) -> None:
-        """Wait for the whole roster, up to a stage's deadline; then go on with who is there."""
+    def _gather(self, least: int = 0) -> None:
+        """Wait for the whole roster, up to a stage's deadline; then go on with who is there.
+
+        least: sites without which it goes on waiting.
+        """
         deadline = time.monotonic() + self._agreement.roster.terms.deadline
         self._now(Doing.GATHERING)
         while len(self._here) < len(self._agreement.roster.sites):
             self._greet()
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline and len(self._here) >= least:
                 return
             time.sleep(0.1)
 
@@ -351,7 +375,7 @@ class Rounds:
             raise PeerError(f"a greeting names site {k}, which the roster has not")
         text = hello_text(roster.session.id, challenge, answer.process)
         roster.session.roster[k].verify(signature, text, f"the greeting of site {k}")
-        if self._member.enrolled and enrolled != b"\1":
+        if self._is_set_up and enrolled != b"\1":
             raise PeerError(f"site {k} has lost its state: enrol it anew, in a new roster")
         if self.party is not None and answer.position < self.party.dropped:
             raise PeerError(f"site {k} has an older copy of its state: make a new roster")

@@ -139,7 +139,7 @@ class Enrolled(Protocol):
 def kept_seed(file: StateFile, member: Enrolled) -> bytes:
     """The seed of joint draws: that of the first set-up, in all lives of a party."""
     seed = file.read("seed")
-    if seed is None:
+    if not seed:
         seed = member.group.seed
         file.write({"seed": seed})
     return seed

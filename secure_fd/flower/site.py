@@ -141,21 +141,32 @@ class Site:
                     self._save()
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Number, whether it is enrolled, broadcasts that it has read, and a signature."""
+        """Number, whether it came to the end of a set-up, and a signature."""
         if len(parts) != 1 or len(parts[0]) != CHALLENGE_BYTES:
             raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
-        if self._client is None and self._member.enrolled:
+        if self._client is None and self._is_set_up:
             self._open()
         session = self.agreement.roster.session.id
         signed = self._identity.sign(hello_text(session, parts[0], self._process))
-        number, enrolled = self.number.to_bytes(4, "big"), bytes([self._member.enrolled])
+        number, enrolled = self.number.to_bytes(4, "big"), bytes([self._is_set_up])
         return [number, enrolled, signed]
 
+    @property
+    def _is_set_up(self) -> bool:
+        """Whether it came to the end of a set-up, also while it joins another one."""
+        return self._member.enrolled or bool(self._file.read("seed"))
+
     def _join(self, sent: list[bytes]) -> None:
-        if self._member.enrolled:
-            raise PeerError("the server asks for a set-up that was made")
+        """Join a set-up; before it begins another may follow, where one did not reach all sites."""
+        if self._is_set_up:
+            if self._client is None:
+                self._open()  # a new process: it knows now whether it has read a broadcast
+            if self._begun or self._position:
+                raise PeerError("the server asks for a set-up that was made")
+            self._file.write({"seed": b""})
+        self._client = self._half = None
         self._sums = MaskedClient(self._member)
-        sent.extend(self._sums.start())
+        sent.extend(self._sums.join())
 
     def _open(self) -> Client:
         """The client and its half, once the set-up has agreed on a seed."""
@@ -167,7 +178,7 @@ class Site:
 
     def _begin(self, sent: list[bytes]) -> None:
         """Learn alone; then take over the network that an earlier process saved."""
-        if not self._member.enrolled:
+        if not self._is_set_up:
             raise PeerError("the server begins before a set-up was made")
         client = self._client or self._open()
         if self._begun:  # it is another life of the server that asks

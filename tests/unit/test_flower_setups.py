@@ -1,0 +1,192 @@
+"""Set-ups over a courier of pushes: a lost message, a late site, a server that ends within one."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.errors import PeerError
+from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.flower.loop import Arrived
+from secure_fd.flower.roster import Terms
+from secure_fd.recipes import Sizes
+from secure_fd.secagg.session import MessageType, Session
+from secure_fd.secagg.setup import ClientSetup
+from tests.flower_federation import Courier, World
+
+ALL = (0, 1, 2, 3)
+METHOD = "tests.known_words:KnownWords"
+
+
+@pytest.fixture(scope="module")
+def data() -> FederatedData:
+    sizes = Sizes(proxies=24, test=10, held_out=4, local=60)
+    return federate(load("digits"), parse_split("iid"), len(ALL), seed=0, sizes=sizes)
+
+
+@pytest.fixture
+def world(data: FederatedData, tmp_path: Path) -> World:
+    return World(data, tmp_path, Terms(METHOD, image_set="digits", rounds=9, deadline=0.1))
+
+
+class ServerEndedError(Exception):
+    """The process of the server ends here."""
+
+
+@dataclass
+class Faulty(Courier):
+    """A courier that loses messages of one type to some sites, or at which the server ends.
+
+    times: so often. late: sites that are not there for so many looks for nodes. seen: messages.
+    """
+
+    kind: MessageType | None = None
+    sites: tuple[int, ...] = ()
+    times: int = 1
+    ends: bool = False
+    late: Mapping[int, int] = field(default_factory=dict)
+    looks: int = 0
+    joins: int = 0
+
+    def nodes(self) -> Sequence[int]:
+        self.looks += 1
+        return [k for k in super().nodes() if self.looks > self.late.get(k, 0)]
+
+    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
+        hit = [k for k, data in messages.items() if self._is_due(k, data)]
+        self.joins += sum(Push.decode(data).kind is PushKind.JOIN for data in messages.values())
+        if hit and self.times:
+            self.times -= 1
+            if self.ends:
+                raise ServerEndedError
+            messages = {k: data for k, data in messages.items() if k not in hit}
+        return super().push(messages, deadline)
+
+    def _is_due(self, site: int, data: bytes) -> bool:
+        kinds = {int.from_bytes(part[2:4], "big") for part in Push.decode(data).parts}
+        return site in self.sites and self.kind in kinds
+
+
+def survivors(world: World, courier: Courier, rounds: int) -> list[tuple[int, ...]]:
+    """By round, the sites in its newest sum; none where it was aborted."""
+    played = world.serve(courier).run(rounds)
+    return [one.survivors[-1] if one.survivors else () for one in played]
+
+
+@pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED, MessageType.CAPSULES])
+@pytest.mark.parametrize("sites", [(2,), ALL], ids=["one", "all"])
+def test_a_lost_message_of_the_set_up_costs_no_round(
+    world: World, kind: MessageType, sites: tuple[int, ...]
+) -> None:
+    courier = Faulty(world, kind=kind, sites=sites)
+    assert survivors(world, courier, 1) == [ALL]
+    assert courier.times == (kind is MessageType.CAPSULES and not world.roster.hybrid)
+
+
+@pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED, MessageType.CAPSULES])
+def test_a_server_that_ends_within_the_set_up_makes_it_anew(
+    world: World, kind: MessageType
+) -> None:
+    """At the last message it has written that it is enrolled, and no site is."""
+    if kind is MessageType.CAPSULES and not world.roster.hybrid:
+        kind = MessageType.AGREED
+    with pytest.raises(ServerEndedError):
+        survivors(world, Faulty(world, kind=kind, sites=ALL, ends=True), 1)
+    assert survivors(world, Courier(world), 1) == [ALL]
+
+
+def test_a_server_that_ends_after_some_sites_are_enrolled_makes_the_set_up_anew(
+    world: World,
+) -> None:
+    """These sites answer the next greeting as enrolled ones, and join once more."""
+    last = MessageType.CAPSULES if world.roster.hybrid else MessageType.AGREED
+    with pytest.raises(ServerEndedError):
+        survivors(world, EndsAfterTwo(world, kind=last, sites=ALL), 1)
+    assert [world.sites[k]._member.enrolled for k in ALL] == [True, True, False, False]
+    world.start(1)  # a new process of a site that was enrolled
+    assert survivors(world, Courier(world), 1) == [ALL]
+    seeds = {file.read("seed") for file in world.files.values()}
+    assert len(seeds) == 1
+    assert all(seeds)
+
+
+class EndsAfterTwo(Faulty):
+    """A courier that reaches two sites with the last message of the set-up."""
+
+    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
+        if not all(self._is_due(k, data) for k, data in messages.items()) or not messages:
+            yield from super().push(messages, deadline)
+            return
+        for k in list(messages)[:2]:
+            yield Arrived(k, self.carried(k, messages[k]), 0.0)
+        raise ServerEndedError
+
+
+def test_sites_that_come_late_in_any_order_begin_the_federation(world: World) -> None:
+    """Two of four are too few: no set-up begins before a third is there, however long it takes."""
+    courier = Faulty(world, late={3: 2, 1: 6, 0: 12})
+    assert survivors(world, courier, 1)[0] in [(0, 1, 2, 3), (1, 2, 3)]
+    assert courier.looks > 8
+    assert courier.joins <= len(ALL)
+
+
+def test_a_site_that_fails_every_set_up_does_not_hold_up_the_others(world: World) -> None:
+    courier = Faulty(world, kind=MessageType.MEMBERS, sites=(2,), times=100)
+    assert survivors(world, courier, 1) == [(0, 1, 3)]
+    assert courier.joins == 3 * len(ALL)
+
+
+@pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED])
+def test_a_site_that_loses_a_set_up_of_a_later_epoch_is_back_within_two_rounds(
+    data: FederatedData, tmp_path: Path, kind: MessageType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs of six sums: the set-up of the second is lost to site 2."""
+    monkeypatch.setattr("secure_fd.flower.roster.Session", partial(Session, epoch=6))
+    world = World(data, tmp_path, Terms(METHOD, image_set="digits", rounds=9, deadline=0.5))
+    courier = Faulty(world, kind=kind, sites=(2,), times=0)
+    played = world.serve(courier).run(9)
+    seen = []
+    for one in played:
+        seen.append(one.survivors[-1] if one.survivors else ())
+        courier.times = one.index == 5
+    assert seen == [ALL] * 6 + [(0, 1, 3)] * 2 + [ALL]
+
+
+def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world: World) -> None:
+    """A set-up in the middle of a run would change the seed of its draws."""
+    site = world.sites[0]
+    for at in (1, 2):
+        answer = Answer.decode(site.answer(Push(PushKind.JOIN, at).encode()))
+        assert answer.state is AnswerState.DONE
+        assert answer.parts[0][2:4] == MessageType.JOIN.to_bytes(2, "big")
+    played = world.serve(Courier(world)).run(1)
+    next(iter(played))
+    for restarted in (False, True):
+        process = world.start(0) if restarted else world.sites[0]
+        join = Push(PushKind.JOIN, 1 << 40).encode()
+        assert Answer.decode(process.answer(join)).state is AnswerState.REFUSED
+        assert world.files[0].read("seed") == world.files[1].read("seed")
+
+
+def test_mutant_that_makes_no_set_up_anew_loses_a_site(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secure_fd.flower.loop._REPAIRS", 0)
+    courier = Faulty(world, kind=MessageType.AGREED, sites=(2,))
+    assert survivors(world, courier, 2) == [(0, 1, 3)] * 2
+
+
+def test_mutant_whose_sites_refuse_each_set_up_has_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise PeerError("a mutant")
+
+    monkeypatch.setattr(ClientSetup, "receive", refuses)
+    with pytest.raises(PeerError, match="no set-up came about"):
+        survivors(world, Courier(world), 1)
