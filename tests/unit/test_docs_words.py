@@ -19,7 +19,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 WRITTEN_BY_CODE = {DOCS / "attacks" / "all.md", *(DOCS / "results").glob("*.md")}
 PAGES = sorted(set(DOCS.rglob("*.md")) - WRITTEN_BY_CODE)
-MOST_WORDS = 25_000
+MOST_WORDS = 25_300
 MOST_WORDS_OF_RESULTS = 5_000
 MOST_WORDS_BEFORE_A_HEADING = 160
 """Of the first paragraph: somebody who is new here reads it before anything else."""
