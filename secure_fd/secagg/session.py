@@ -356,12 +356,12 @@ class Accepted:
     __slots__ = ("_digests",)
 
     def __init__(self) -> None:
-        self._digests: dict[tuple[int, int], set[bytes]] = {}  # by sender and length
+        self._digests: dict[tuple[int, int], frozenset[bytes]] = {}  # by sender and length
 
     def add(self, sender: int, data: bytes) -> None:
         """Note a message after it passed every check."""
-        known = self._digests.setdefault((sender, len(data)), set())
-        known.add(hashlib.sha256(data).digest())
+        kind, digest = (sender, len(data)), hashlib.sha256(data).digest()
+        self._digests[kind] = self._digests.get(kind, frozenset()) | {digest}
 
     def has(self, sender: int, data: bytes) -> bool:
         """Return whether this sender's message is an exact copy of one that was accepted."""

@@ -13,7 +13,7 @@ from secure_fd.crypto.primitives import quantum_safe_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import MessageType
+from secure_fd.secagg.session import Accepted, MessageType
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from tests.fuzz.decoders import BrokenPropertyError, Target, outcome_of
 from tests.fuzz.honest import Honest, kind_of, values_of
@@ -52,7 +52,7 @@ def fresh(value: object) -> object:
 def client_target(name: str, machine: ClientSetup | ClientRound, seeds: Sequence[bytes]) -> Target:
     """The reply is one message, or none; after a PeerError nothing is left of the machine."""
     held = machine._held
-    objects: list[object] = [machine, *([held] if held is not None else [])]
+    objects: list[object] = [machine, accepted(machine), *([held] if held is not None else [])]
     if isinstance(machine, ClientRound):
         channels = machine._enrolment.channels.values()
         objects += [machine._client, *channels]
@@ -68,7 +68,7 @@ def client_target(name: str, machine: ClientSetup | ClientRound, seeds: Sequence
             expect(machine._held is None, "a machine that failed holds secrets")
             return outcome_of(error)
         expect(machine.state.name != "ABORTED", "a machine that answered is aborted")
-        if reply is not None:
+        if reply:  # an exact copy has none
             expect(kind_of(reply) in MessageType.__members__, "a reply is no message")
             expect(packed is None or packed not in reply, "a reply has the words in clear")
         return f"accepted, then {machine.state.name}"
@@ -91,7 +91,7 @@ def server_target(
     """after: what must hold once the message was taken."""
     shares = getattr(machine, "_shares", None)
     enrolled = getattr(machine, "_enrolled", None)
-    bench = Bench([machine, *(o for o in (shares, enrolled) if o is not None)])
+    bench = Bench([machine, accepted(machine), *(o for o in (shares, enrolled) if o is not None)])
 
     def state() -> str:
         return (machine.stage if isinstance(machine, ServerSetup) else machine.state).name
@@ -119,6 +119,12 @@ def server_target(
 def dropped(machine: ServerSetup | ServerRound) -> Collection[int]:
     """Who is out."""
     return machine._refused if isinstance(machine, ServerSetup) else machine.refused
+
+
+def accepted(machine: Machine) -> Accepted:
+    """Digests of what it accepted."""
+    setting_up = isinstance(machine, ClientSetup | ServerSetup)
+    return machine.accepted if setting_up else machine._accepted
 
 
 def expect(holds: bool, otherwise: str) -> None:

@@ -79,6 +79,8 @@ class Transcript:
             answer = self.machine.receive(message(self.stage))
         except PeerError:
             return False
+        if not answer:  # an exact copy
+            return False
         self._learn_what_it_holds()
         if answer[3] == MessageType.UNMASK:
             self.answers += 1
