@@ -12,7 +12,7 @@ right one, `strength` times the bound, and takes `off` times the bound from the 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import numpy as np
 from torch import nn
@@ -27,7 +27,7 @@ from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
 from secure_fd.knowledge import FloatArray, IntArray, LaneLayout, UnitArray, WordArray
 from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.budget import within
-from secure_fd.methods.votes import Draws
+from secure_fd.methods.votes import VoteClient
 from secure_fd.prio3.field import FieldArray
 from secure_fd.prio3.votes import VoteRows
 from secure_fd.privacy.units import Guarantee
@@ -134,8 +134,7 @@ class LyingHalf(LearningHalf):
     def __init__(self, half: LearningHalf, setting: Setting, labels: IntArray, lie: Lie) -> None:
         self.half, self.learner = half, half.learner
         self._labels, self._lie, self._classes = labels, lie, setting.n_classes
-        wanted = setting.schedule.proxies_per_round
-        self._draws = Draws(setting.seed, len(labels), wanted, setting.releases)
+        self._draws = cast(VoteClient, half).draws
         self._index = 0
 
     def begin(self) -> ClientTurn:
@@ -167,6 +166,10 @@ class LyingHalf(LearningHalf):
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """As the method's."""
         self.half.missed(subject, message)
+
+    def unopened(self, subject: bytes) -> None:
+        """As the method's."""
+        self.half.unopened(subject)
 
     def report(self) -> ClientReport:
         """Empty: the method's votes were not sent."""

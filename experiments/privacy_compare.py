@@ -111,7 +111,8 @@ class Settings:
     drop: float = 0.0
     """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
     releases: int | None = None
-    """How often a client answers one proxy in all; by default once in every round."""
+    """How often a client answers one proxy in all, the survey of known proxies included, which is
+    not made where this is 1; by default once in every round."""
     dp_eps: float | None = None
     """Epsilon of differential privacy, from 0.01 to 50; inf switches every noise off."""
     dp_delta: float | None = None
@@ -397,12 +398,17 @@ def _check_numbers(settings: Settings, known: ImageSet) -> None:
 
 def _check_releases(settings: Settings, known: ImageSet, answers: int) -> None:
     """Refuse a run whose ledgers would end it: `answers` are asked of every client in all."""
-    if settings.releases is not None and settings.releases * known.proxies < answers:
-        least = math.ceil(answers / known.proxies)
+    if settings.releases is None:
+        return
+    least = math.ceil(answers / known.proxies)
+    survey = least > 1  # with one release none is made
+    least += survey
+    if settings.releases < least:
         raise ConfigurationError(
             "releases",
             settings.releases,
-            f"{answers:,} answers about {known.proxies:,} proxies take {least} or more, "
+            f"{answers:,} answers about {known.proxies:,} proxies"
+            f"{' and the survey' * survey} take {least} or more, "
             f"fewer rounds or fewer --proxies-per-round",
         )
 

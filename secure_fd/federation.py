@@ -110,7 +110,8 @@ class Federation:
     proxies: public pixels [P, ...]; a method that needs none is handed none. aggregation: how the
     server sums (in clear by default). protection: what stands before the wire (nothing by default).
     dropouts: simulated faults; a client that drops out is away for the rest of the round.
-    releases_per_pair: how often a client answers one proxy in all; None: once a round.
+    releases_per_pair: how often a client answers one proxy in all; None: once a round. A survey of
+    known proxies is one of these answers for each, and is not made before votes where it is 1.
     proxies_bytes: of the images as they are sent, where clients see features of them. seed: of
     training, and of the proxies' draw where clients do not draw them together. schedule: by default
     the recipe of `recipe_of`. on_steps: progress callback of training. train: runs what is due; by

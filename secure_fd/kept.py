@@ -17,6 +17,7 @@ from secure_fd.kept_values import damaged, decode, encode, stands_alone
 
 _HEADS: Final = ("learner", "head", "chosen", "known")
 _SUMS: Final = ("head", "known", "_recorded")
+_SURVEYED: Final = ("_surveyed", "_survey_round")
 _BUDGET: Final = ("taken", "chance")
 
 KEPT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -36,14 +37,14 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "Draws": ("_next", "_void", "_last", "_ledger"),
     "ReleaseLedger": ("_counts",),
     "_Terms": ("draws",),
-    "VoteClient": ("learner", "_units", "_terms", "_memory", "_trust", "_surveyed", "_guard"),
-    "VoteServer": ("ensemble", "known", "_terms", "_rule"),
+    "VoteClient": ("learner", "_units", "_terms", "_memory", "_trust", "_guard", *_SURVEYED),
+    "VoteServer": ("ensemble", "known", "_terms", "_rule", *_SURVEYED),
     "FedED": ("_warmup", "_trainer", "_model", "_memory"),
     "FedAvgClient": ("learner", "_model", "diverged"),
     "FedAvgServer": ("_parameters", "_sent"),
     "IndependentClient": ("learner",),
     "IndependentServer": (),
-    "HeadClient": (*_HEADS, "_guard", "_ratios"),
+    "HeadClient": (*_HEADS, "_guard", "_ratios", "_answered"),
     "HeadServer": (*_SUMS, "_search"),
     "AFLClient": _HEADS,
     "AFLServer": _SUMS,
@@ -119,10 +120,10 @@ SETTLED: Final[Mapping[str, tuple[str, ...]]] = {
     "FedAvgClient": ("_number", "_codec", "_steps"),
     "FedAvgServer": ("_codec",),
     "HeadClient": (
-        *(*_LABELLING, "_residual_rounds", "_records", "_surveys", "_by_ratios"),
+        *(*_LABELLING, "_residual_rounds", "_records", "_surveys", "_most", "_by_ratios"),
         "_announced",  # the next broadcast brings another
     ),
-    "HeadServer": (*_SOLVING, "_last"),
+    "HeadServer": (*_SOLVING, "_last", "_most"),
     "AFLClient": (*_LABELLING, "_gram"),
     "AFLServer": (*_SOLVING, "_gram", "_ridge", "_records"),
     "Search": ("_solver", "_proxies", "_plain"),

@@ -27,7 +27,7 @@ from torch.nn import functional
 from secure_fd.crypto.primitives import fields
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.errors import BudgetError, ConfigurationError, PeerError
 from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Sum, Void
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
@@ -419,7 +419,9 @@ class HeadClient(HeadLearner):
         unit = setting.protection
         self._guard = unit.client(own.number) if isinstance(unit, PooledRecordUnit) else None
         self._residual_rounds, self._records = method.residual_rounds, sum(setting.records)
-        self._surveys = surveys(method, setting)
+        self._surveys, self._most = surveys(method, setting), setting.releases
+        self._answered = 0
+        """Surveys, each a release of every proxy."""
         self._by_ratios = method.none_of_mine and public.units is not None
         self._ratios: FloatArray | None = None
         self._announced = b""
@@ -441,8 +443,8 @@ class HeadClient(HeadLearner):
         if index >= self._residual_rounds:
             self.learner.round = index - self._residual_rounds
             with suppress(Void):  # nothing was chosen: it keeps what it had
-                if self._surveys:
-                    self.take((yield Share(self.public.survey.encode(self._familiar()), BOUND)))
+                if self._surveys and leaves_one(index - self._residual_rounds, self._most):
+                    self.take((yield Share(self._known_bits(), BOUND)))
                 yield from self.taught()
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
@@ -488,6 +490,13 @@ class HeadClient(HeadLearner):
         if not self.head.any():  # a residual counts nothing
             released = guard.heard(released, proxies, self.public.n_classes)
         return self.public.units.encode(released, noisy=guard.shares)
+
+    def _known_bits(self) -> UnitArray:
+        """Count and encode what this client knows. BudgetError beyond the agreed releases."""
+        if not leaves_one(self._answered, self._most):
+            raise BudgetError(f"{self._most} surveys were answered, each a release of all proxies")
+        self._answered += 1
+        return self.public.survey.encode(self._familiar())
 
     def _familiar(self) -> Familiar | None:
         """None of a client that never had the first head."""
@@ -581,12 +590,17 @@ def surveys(method: PooledHeads, setting: Setting) -> bool:
     return method.none_of_mine and setting.schedule.proxy_steps > 0
 
 
+def leaves_one(surveys_before: int, releases_per_pair: int | None) -> bool:
+    """Whether another survey is within the releases that clients agreed to."""
+    return releases_per_pair is None or surveys_before < releases_per_pair
+
+
 class HeadServer(HeadTeacher):
     """Solves for the next head; what it knows of the records is in the sums."""
 
     def __init__(self, method: PooledHeads, public: Public, setting: Setting) -> None:
         super().__init__(public, setting, method.leave, surveys=surveys(method, setting))
-        self._last = method.residual_rounds
+        self._last, self._most = method.residual_rounds, setting.releases
         self._search = Search(
             public.solver, public.reference.proxy_features, public.shape, plain=bool(public.units)
         )
@@ -602,6 +616,7 @@ class HeadServer(HeadTeacher):
         got = yield Ask(index_subject(index), self.length, codec.levels)
         mean = codec.decode(got.total, got.survivors).reshape(self.public.shape)
         head = self._search.step(mean, got.survivors)
+        self._surveys = self._surveys and leaves_one(index - self._last, self._most)
         return (yield from self.teach(head, last=index >= self._last))
 
 

@@ -10,6 +10,7 @@ help against it; a limit on how often a client answers does.
 """
 
 import hashlib
+import logging
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,7 @@ from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
 from secure_fd.training import Learner, Lesson, predict
 from secure_fd.transcript import DistillationRound, Transcript
 
+_LOG = logging.getLogger("secure_fd")
 _DRAWN = struct.Struct("<qq")
 _SUBJECT = struct.Struct(">Q?32s")
 
@@ -92,6 +94,11 @@ class ProxyVotes:
         wanted, held = setting.schedule.proxies_per_round, len(setting.public_proxies())
         if not 1 <= wanted <= held:
             raise ConfigurationError("proxies_per_round", wanted, f"there are {held} proxies")
+        if wants_survey(self.rule, setting) and not makes_survey(self.rule, setting):
+            _LOG.warning(
+                "releases_per_pair 1 leaves no room for the survey of known proxies: "
+                "it is not made, and every proxy may be used for distillation"
+            )
 
     def client(self, setting: Setting, own: Own) -> "VoteClient":
         """The half of one client."""
@@ -100,6 +107,16 @@ class ProxyVotes:
     def server(self, setting: Setting, initial: nn.Module) -> "VoteServer":  # noqa: ARG002 - clients keep their networks
         """The server's half."""
         return VoteServer(self.rule, setting)
+
+
+def wants_survey(rule: Method, setting: Setting) -> bool:
+    """Whether the rule asks what clients know, under a protection that lets such bits pass."""
+    return setting.protection.lets_pass and isinstance(rule, Surveys) and rule.asks_first
+
+
+def makes_survey(rule: Method, setting: Setting) -> bool:
+    """Whether the survey is made: it is a release of every proxy, and leaves one for the votes."""
+    return wants_survey(rule, setting) and setting.releases != 1
 
 
 @dataclass(slots=True)
@@ -113,7 +130,8 @@ class _Terms:
     def __post_init__(self) -> None:
         wanted = self.setting.schedule.proxies_per_round
         n_proxies = len(self.setting.public_proxies())
-        self.draws = Draws(self.setting.seed, n_proxies, wanted, self.setting.releases)
+        limit, before = self.setting.releases, int(self.asks_first)
+        self.draws = Draws(self.setting.seed, n_proxies, wanted, limit, before)
 
     @property
     def codec(self) -> KnowledgeCodec:
@@ -129,8 +147,7 @@ class _Terms:
     @property
     def asks_first(self) -> bool:
         """Whether clients are asked what they know, which nothing but the sum would protect."""
-        passes = self.setting.protection.lets_pass
-        return passes and isinstance(self.rule, Surveys) and self.rule.asks_first
+        return makes_survey(self.rule, self.setting)
 
     @property
     def survey(self) -> Survey:
@@ -160,6 +177,9 @@ class VoteClient(LearningHalf):
         self._opinion: Opinion | None = None
         self._guard: Guard | None = None
         self._surveyed = False
+        """Whether it answered a survey whose sum may have been opened."""
+        self._survey_round = -1
+        """The round of its survey, as long as the sum of the survey is open."""
 
     def begin(self) -> ClientTurn:
         """Take its part of the protection, which may release at once; warm up in private."""
@@ -175,8 +195,10 @@ class VoteClient(LearningHalf):
             raise PeerError("the server asks for a second survey")
         try:
             if first:
-                yield Share(self._terms.survey.encode(self.opinion.familiar), BOUND)
-                self._surveyed = True
+                familiar = self.opinion.familiar
+                self._surveyed, self._survey_round = True, _SUBJECT.unpack(subject)[0]
+                yield Share(self._terms.survey.encode(familiar), BOUND)
+                self._survey_round = -1
             told = yield self._share(indices)
         except Void:
             self._trust.forget()
@@ -194,14 +216,18 @@ class VoteClient(LearningHalf):
         """Remember an ensemble that came too late to learn from at once."""
         self._trust.forget()
         indices, first = self._asked(subject)
-        if first and message is not None:  # the survey has its result: there is no second one
-            self._surveyed = True
+        if message is not None:  # the sum has its result: it is not made a second time
+            self._survey_round = -1
+            self._surveyed = self._surveyed or first
         if message:  # a survey is answered with nothing
             self._memory.learn(read_ensemble(message, indices, self._terms.codec))
 
     def unopened(self, subject: bytes) -> None:
-        """Its proxies may be asked about once more."""
-        self._terms.draws.give_back(_SUBJECT.unpack(subject)[0])
+        """Its proxies may be asked about once more, and a survey that was its sum made again."""
+        index = _SUBJECT.unpack(subject)[0]
+        self._terms.draws.give_back(index)
+        if index == self._survey_round:
+            self._surveyed, self._survey_round = False, -1
 
     def memory(self) -> bytes:
         """Whether the survey was answered, what proxies teach, which were drawn and how often."""
@@ -212,6 +238,11 @@ class VoteClient(LearningHalf):
         rest = memory[1 + self._memory.recall(memory[1:]) :]
         self._terms.draws.recall(rest)
         self._surveyed = bool(memory[0])
+
+    @property
+    def draws(self) -> "Draws":
+        """The draws of its proxies."""
+        return self._terms.draws
 
     @property
     def opinion(self) -> Opinion:
@@ -298,6 +329,7 @@ class VoteServer(RecordingHalf):
         self._terms = _Terms(rule, setting)
         self.known: Known | None = None
         """What the survey said; None before it, and where none is made."""
+        self._surveyed, self._survey_round = False, -1  # as a client's
 
     def report(self) -> ServerReport:
         """How much of the round teaches, and how often any proxy was asked about."""
@@ -308,11 +340,13 @@ class VoteServer(RecordingHalf):
         """Ask for votes, and send what the rule makes of their sum."""
         self.ensemble = None
         indices, codec = self._terms.draws.of(index), self._terms.codec
-        first = self._terms.asks_first and self.known is None
+        first = self._terms.asks_first and not self._surveyed
         body = self._terms.subject(index, indices, first=first)
         if first:
             survey = self._terms.survey
+            self._surveyed, self._survey_round = True, index
             said = yield Ask(body, survey.length, BOUND)
+            self._survey_round = -1
             self.known = survey.known(said.total, len(said.survivors), self._setting.records)
             body = b""
         length = len(indices) * codec.n_classes
@@ -322,8 +356,10 @@ class VoteServer(RecordingHalf):
         return ensemble_message(self.ensemble, codec, got.total, len(got.survivors))
 
     def unopened(self, index: int) -> None:
-        """Its proxies may be asked about once more."""
+        """Its proxies may be asked about once more, and a survey that was its sum made again."""
         self._terms.draws.give_back(index)
+        if index == self._survey_round:
+            self._surveyed, self._survey_round = False, -1
 
     def _of_known(self, ensemble: Ensemble) -> Ensemble:
         """The same, without the proxies that nobody knows."""
@@ -351,18 +387,19 @@ class ReleaseLedger:
     """Counts one client's releases of every proxy; one a client, for as long as the client lives.
 
     limit: releases of one proxy that the client has agreed to in all its life; None counts only,
-    and still refuses to answer a proxy twice in one round.
+    and still refuses to answer a proxy twice in one round. before: releases of every proxy that are
+    counted from the start.
     """
 
     __slots__ = ("_counts", "limit")
 
-    def __init__(self, n_proxies: int, limit: int | None) -> None:
+    def __init__(self, n_proxies: int, limit: int | None, before: int = 0) -> None:
         if n_proxies < 1:
             raise ConfigurationError("n_proxies", n_proxies, "use 1 or more")
         if limit is not None and limit < 1:
             raise ConfigurationError("releases_per_pair", limit, "use 1 or more")
         self.limit = limit
-        self._counts = np.zeros(n_proxies, dtype=np.int64)
+        self._counts = np.full(n_proxies, before, dtype=np.int64)
 
     @property
     def most(self) -> int:
@@ -415,15 +452,18 @@ class Draws:
     """Draws each round's proxies; every party that knows the seed finds the same ones.
 
     seed: the joint seed of all clients, or a public one. limit: releases agreed for each
-    (client, proxy) pair; None: one a round, without an end. A drawn proxy counts for every client,
-    also for one that is away or whose answer never arrives, so that all parties know all counts
-    from the draws alone, and none is too low. Only a void sum that nobody can have opened, as all
-    parties were told, counts for nobody.
+    (client, proxy) pair; None: one a round, without an end. before: releases of each pair that are
+    no draws: a survey is one, counted from the start, whenever it is made. A drawn proxy counts for
+    every client, also for one that is away or whose answer never arrives, so that all parties know
+    all counts from the draws alone, and none is too low. Only a sum that ended unopened, as the
+    server's broadcast says, counts for no client.
     """
 
-    def __init__(self, seed: bytes, n_proxies: int, per_round: int, limit: int | None) -> None:
+    def __init__(
+        self, seed: bytes, n_proxies: int, per_round: int, limit: int | None, before: int = 0
+    ) -> None:
         self._seed, self._per_round = seed, per_round
-        self._ledger = ReleaseLedger(n_proxies, limit)
+        self._ledger = ReleaseLedger(n_proxies, limit, before)
         self._next, self._void = 0, -1
         self._last: IntArray = np.zeros(0, dtype=np.int64)
 

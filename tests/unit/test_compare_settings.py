@@ -79,7 +79,7 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ("drop", "-0.1", "from 0 to less than 1", ["--drop", "-0.1"]),
         ("drop", "nan", "from 0 to less than 1", ["--drop", "nan"]),
         ("releases", "0", "1 or more", ["--releases", "0"]),
-        ("releases", "7", "7,680 answers about 1,000 proxies take 8 or more", ["--releases", "7"]),
+        ("releases", "8", "1,000 proxies and the survey take 9 or more", ["--releases", "8"]),
         ("aggregation", "'he'", "together with --secure-agg", ["--aggregation", "he"]),
         ("aggregation", "'prio3'", "together with --secure-agg", ["--aggregation", "prio3"]),
         ("vote_budget", "1.5", "add --aggregation prio3", ["--vote-budget", "1.5"]),
@@ -249,9 +249,12 @@ def test_liars_have_rows_of_their_own_that_nobody_attacks() -> None:
 
 
 def test_as_many_releases_as_the_run_asks_for_are_enough() -> None:
-    """Thirty rounds of 256 among 1,000 proxies, and a round less, or fewer proxies in each."""
-    assert planned("--releases", "8").settings.releases == 8
-    assert planned("--releases", "7", "--rounds", "27").terms.rounds == 27
+    """Thirty rounds of 256 among 1,000 proxies, and a round less, or fewer proxies in each.
+
+    The survey is one release of every proxy; with one release it is not made.
+    """
+    assert planned("--releases", "9").settings.releases == 9
+    assert planned("--releases", "8", "--rounds", "27").terms.rounds == 27
     assert planned("--releases", "1", "--proxies-per-round", "33").terms.rounds == 30
     with pytest.raises(ConfigurationError, match="releases: 1 is not allowed"):
         planned("--releases", "1", "--proxies-per-round", "34")

@@ -12,8 +12,11 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import Draws, ReleaseLedger, VoteServer
-from tests.small_federation import BRIEF, faults, federation, run
+from secure_fd.selection.density import ReferenceSettings
+from tests.small_federation import BRIEF, all_proxies, faults, federation, participants, run
 
 
 def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent() -> None:
@@ -76,6 +79,59 @@ def test_no_proxy_is_asked_about_more_often_than_agreed(digits: FederatedData) -
     assert asked(held).max() == held.most_released == 2
     assert asked(free).max() == free.most_released > 2
     assert asked(held).sum() == asked(free).sum() == 9 * 32
+
+
+def test_a_survey_is_a_release_of_every_proxy(digits: FederatedData) -> None:
+    """Rounds about all proxies: of two releases the survey takes one, and the vote the other."""
+    made = federation(
+        digits, SelectiveFD("soft"), schedule=all_proxies(digits), releases_per_pair=2
+    )
+    rounds = made.rounds(2)
+    assert not next(rounds).void
+    assert made.transcript.survey is not None
+    assert asked(made).tolist() == [1] * 200
+    assert made.most_released == 2
+    with pytest.raises(BudgetError, match=r"as often as agreed \(2\)"):
+        next(rounds)
+
+
+def test_one_release_is_a_vote_and_no_survey_which_a_sentence_says(
+    digits: FederatedData, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = federation(
+        digits, SelectiveFD("soft"), schedule=all_proxies(digits), releases_per_pair=1
+    )
+    assert "releases_per_pair 1 leaves no room for the survey" in caplog.text
+    assert not next(made.rounds(1)).void
+    assert made.transcript.survey is None
+    assert asked(made).max() == made.most_released == 1
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_survey_that_may_have_been_read_is_not_made_again(
+    digits: FederatedData, limit: int | None
+) -> None:
+    plan = faults({0: dict.fromkeys(range(3), Stage.UNMASK)})
+    method, masks = SelectiveFD("soft"), MaskedSum(4)
+    made = federation(digits, method, aggregation=masks, dropouts=plan, releases_per_pair=limit)
+    assert [report.void for report in made.rounds(2)] == [True, False]
+    assert made.transcript.survey is None
+
+
+def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits: FederatedData) -> None:
+    """Every round after the last sum would make another one."""
+    for limit, newest in ((1, 0), (2, 1), (None, 2)):
+        features = ReferenceSettings(ranks=(5,), n_features=20)
+        made = Federation(
+            participants(digits),
+            digits.proxies.pixels,
+            PooledHeads(0, features=features, leave="head"),
+            schedule=BRIEF,
+            releases_per_pair=limit,
+        )
+        assert not any(report.void or report.refused for report in made.rounds(3))
+        assert made.transcript.survey is not None
+        assert made.transcript.survey.index == newest
 
 
 def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(
