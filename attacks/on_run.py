@@ -9,8 +9,8 @@ are named package.module:Name, see the server's view, and are scored with a `Tru
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import Any, Self
+from functools import partial
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
@@ -68,7 +68,7 @@ from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import SGD, own_shape
-from secure_fd.selection.density import Same
+from secure_fd.selection.density import FreedWithOwner
 from secure_fd.transcript import Transcript
 
 _SEARCH = gmi.InversionSettings(steps=150, restarts=2)
@@ -361,7 +361,7 @@ def _traced(run: Run) -> AttackResult:
 
 def _traced_beside(run: Run) -> AttackResult:
     """The same, beside what the sums of 30 records a client tell in clear."""
-    return _with_positive(_traced(run), _found_by_heart(Same(run.data), run.seed, CLASS_SUMS))
+    return _with_positive(_traced(run), _found_by_heart(run.data, run.seed, CLASS_SUMS))
 
 
 def _server_members(data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
@@ -386,15 +386,21 @@ def _members_read(made: ServerMembers, inside: Sequence[BoolArray], run: Run) ->
     estimate = made.run(view, run.seed)
     read = TWIN.get(estimate.target, estimate.target)
     found = made.score(estimate, np.concatenate(inside), run.seed)
-    return _with_positive(found, _found_by_heart(Same(run.data), run.seed, read))
+    return _with_positive(found, _found_by_heart(run.data, run.seed, read))
 
 
-@lru_cache(maxsize=8)
-def _found_by_heart(data: Same[FederatedData], seed: int, read: str) -> float:
+_POSITIVE: Final = FreedWithOwner()
+
+
+def _found_by_heart(data: FederatedData, seed: int, read: str) -> float:
     """The AUC of the same attack on clients that know their records by heart, all in clear."""
-    public = public_of(data.one)
-    members = labelled(concatenate([client.train for client in data.one.clients]))
-    posed = overfitted.posed(members, labelled(data.one.held_out), seed)
+    return _POSITIVE.value(data, (seed, read), lambda: _overfitted_auc(data, seed, read))
+
+
+def _overfitted_auc(data: FederatedData, seed: int, read: str) -> float:
+    public = public_of(data)
+    members = labelled(concatenate([client.train for client in data.clients]))
+    posed = overfitted.posed(members, labelled(data.held_out), seed)
     inside = np.concatenate([each.is_member for each in posed.values()])
     if read == CLASS_SUMS:
         every = [each.candidates for each in posed.values()]

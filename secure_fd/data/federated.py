@@ -23,7 +23,7 @@ _TEST = 0
 """Seed of the test images that are taken from a pool, whatever the seed of the run."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ClientData:
     """One client's private records: train, and validation for its thresholds.
 
@@ -55,7 +55,7 @@ class ClientData:
         return tuple(int(c) for c in torch.unique(self.train.labels))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class FederatedData:
     """Everything a run may touch. No record is in two parts.
 

@@ -218,7 +218,7 @@ class Public:
 
     def mapped(self, images: Images) -> Iterator[SingleArray]:
         """Features of images in parts [n, D]; what they are mapped to before is kept."""
-        inputs = whitened(Same(self.reference), Same(images.pixels)).astype(np.float32)
+        inputs = whitened(Same(self.reference), images.pixels).astype(np.float32)
         for start in range(0, len(inputs), _AT_ONCE):
             yield self.reference.fourier.single(inputs[start : start + _AT_ONCE])
 

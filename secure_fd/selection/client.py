@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import Literal, Protocol
+from functools import partial
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.selection.density import (
+    FreedWithOwner,
     ProxyReference,
     RatioHead,
     ReferenceSettings,
@@ -241,11 +242,11 @@ class ProxyRatioSelector:
     def fit(self, client: ClientData, proxies: Tensor) -> "FittedProxyRatio":
         """Ratios from the training records, thresholds and shares of classes from own records."""
         reference, solver = shared_reference(Same(proxies), self.reference)
-        head = _head(Same(client), Same(proxies), self.reference)
+        head = _head(client, Same(proxies), self.reference)
         ratios = head.ratios(reference.proxy_features)
         # H was fitted on the proxies, not on the records: only leave-one-out ratios compare.
         left_out = ratios / (1.0 - proxy_leverage(Same(reference), Same(solver)))[:, None]
-        own = _own(Same(client), Same(proxies), self.reference)
+        own = _own(client, Same(proxies), self.reference)
         prior = own.prior(left_out, client.n_classes) if self.prior else 1 / client.n_classes
         weight = (client.n_classes * np.asarray(prior)) ** self.prior
         known = _known(client, len(proxies))
@@ -392,19 +393,27 @@ def _known(client: ClientData, n_proxies: int) -> FloatArray:
     return np.minimum(1.0, counts[list(client.classes)] * client.n_classes / n_proxies)
 
 
-@lru_cache(maxsize=32)
-def _head(
-    client: Same[ClientData], proxies: Same[Tensor], settings: ReferenceSettings
-) -> RatioHead:
-    """A client's head, fitted once however many methods use it; it stays in this process."""
-    reference, solver = shared_reference(proxies, settings)
-    train, classes = client.one.train, client.one.classes
-    means = class_means(reference.features(train.pixels), train.labels.cpu().numpy(), classes)
-    return solver.head(means, classes)
+_HEADS: Final = FreedWithOwner()
+_OWN: Final = FreedWithOwner()
 
 
-@lru_cache(maxsize=32)
-def _own(client: Same[ClientData], proxies: Same[Tensor], settings: ReferenceSettings) -> OwnRatios:
-    """Ratios at a client's own records, found once."""
-    reference, solver = shared_reference(proxies, settings)
-    return OwnRatios.of(client.one, reference, solver, _head(client, proxies, settings))
+def _head(client: ClientData, proxies: Same[Tensor], settings: ReferenceSettings) -> RatioHead:
+    """A client's head, fitted once for all methods that use it."""
+
+    def fitted() -> RatioHead:
+        reference, solver = shared_reference(proxies, settings)
+        train, classes = client.train, client.classes
+        means = class_means(reference.features(train.pixels), train.labels.cpu().numpy(), classes)
+        return solver.head(means, classes)
+
+    return _HEADS.value(client, (proxies, settings), fitted)
+
+
+def _own(client: ClientData, proxies: Same[Tensor], settings: ReferenceSettings) -> OwnRatios:
+    """Ratios at a client's own records, computed once."""
+
+    def found() -> OwnRatios:
+        reference, solver = shared_reference(proxies, settings)
+        return OwnRatios.of(client, reference, solver, _head(client, proxies, settings))
+
+    return _OWN.value(client, (proxies, settings), found)

@@ -1,9 +1,10 @@
 """Feature maps fitted on public proxies alone: private records are only ever mapped."""
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -433,7 +434,34 @@ def proxy_leverage(reference: Same[ProxyReference], solver: Same[RatioSolver]) -
     return solver.one.leverage(reference.one.proxy_features)
 
 
-@lru_cache(maxsize=64)
-def whitened(reference: Same[ProxyReference], pixels: Same[Tensor]) -> FloatArray:
-    """[N, r] of images before Fourier features: mapped once for all who ask, in all rounds."""
-    return reference.one.public(pixels.one)
+class FreedWithOwner:
+    """Cache of values computed from private objects; an owner's values are freed with it.
+
+    An `lru_cache` would keep clients' records in memory after their federation is gone. A value
+    must not refer to its owner. most: values that are kept for one owner, the newest.
+    """
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
+        self._kept: dict[int, dict[Hashable, Any]] = {}
+
+    def value(self, owner: object, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the owner's value under this key, made if it is not kept."""
+        kept = self._kept.get(id(owner))
+        if kept is None:
+            kept = self._kept[id(owner)] = {}
+            weakref.finalize(owner, self._kept.pop, id(owner)).atexit = False
+        if key not in kept:
+            kept[key] = make()
+            if len(kept) > self._most:
+                del kept[next(iter(kept))]
+        made: T = kept[key]
+        return made
+
+
+_WHITENED: Final = FreedWithOwner()
+
+
+def whitened(reference: Same[ProxyReference], pixels: Tensor) -> FloatArray:
+    """[N, r] of images before Fourier features: mapped once for all rounds."""
+    return _WHITENED.value(pixels, reference, lambda: reference.one.public(pixels))

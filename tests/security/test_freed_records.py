@@ -1,0 +1,101 @@
+"""A federation that is deleted leaves no private image in the memory of its process."""
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
+from secure_fd.federation import Federation
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.protection.pooled import LocalRecordUnit
+from secure_fd.protection.record import RecordUnit
+from secure_fd.recipes import Sizes
+from secure_fd.selection.density import FreedWithOwner, ReferenceSettings
+from tests.small_federation import BRIEF, federation, participants
+
+SMALL = ReferenceSettings(ranks=(5,), n_features=20)
+SIZES = Sizes(proxies=60, test=10, held_out=10, local=60)
+
+
+def selective(data: FederatedData) -> Federation:
+    return federation(data, SelectiveFD("soft"))
+
+
+def record_votes(data: FederatedData) -> Federation:
+    return federation(data, SelectiveFD("hard"), protection=RecordUnit(4.0, 1e-5))
+
+
+def heads(data: FederatedData) -> Federation:
+    method = PooledHeads(0, features=SMALL)
+    return Federation(participants(data), data.proxies.pixels, method, schedule=BRIEF)
+
+
+def noisy_heads(data: FederatedData) -> Federation:
+    records = [len(client.train) for client in data.clients]
+    known = {"n_proxies": len(data.proxies), "n_classes": data.n_classes, "features": SMALL}
+    unit = LocalRecordUnit(4.0, 1e-5, records=records, **known)  # type: ignore[arg-type]
+    return Federation(
+        participants(data),
+        data.proxies.pixels,
+        PooledHeads(0, features=unit.features, leave="head"),
+        protection=unit,
+        schedule=BRIEF,
+    )
+
+
+def left_behind(make: Callable[[FederatedData], Federation]) -> int:
+    """Private tensors that can still be reached after a run was deleted."""
+    data = federate(load("digits"), parse_split("weak"), 3, seed=0, sizes=SIZES)
+    made = make(data)
+    made.fit(1)
+    made.accuracies(data.test)
+    private = [
+        weakref.ref(part)
+        for client in data.clients
+        for images in (client.train, client.validation)
+        for part in (images.pixels, images.labels)
+    ]
+    assert all(one() is not None for one in private)
+    del data, made
+    gc.collect()
+    return sum(one() is not None for one in private)
+
+
+@pytest.mark.parametrize("make", [selective, record_votes, heads, noisy_heads])
+def test_no_record_is_reachable_after_its_federation_is_deleted(
+    make: Callable[[FederatedData], Federation],
+) -> None:
+    assert left_behind(make) == 0
+
+
+def test_public_proxies_share_no_memory_with_private_images() -> None:
+    """They are kept for later runs, and a view of all images would keep these as well."""
+    data = federate(load("digits"), parse_split("weak"), 3, seed=0, sizes=SIZES)
+    pixels = data.proxies.pixels
+    assert pixels.untyped_storage().nbytes() == pixels.nbytes
+
+
+def test_values_are_kept_as_long_as_their_owner_and_no_longer() -> None:
+    cache, made = FreedWithOwner(most=2), list[str]()
+
+    def value(owner: torch.Tensor, key: str) -> str:
+        return cache.value(owner, key, lambda: made.append(key) or key)  # type: ignore[func-returns-value]
+
+    owner, other = torch.zeros(2), torch.zeros(2)
+    assert [value(owner, "a"), value(owner, "a"), value(other, "a")] == ["a"] * 3
+    assert made == ["a", "a"]  # equal tensors are two owners
+    value(owner, "b")
+    value(owner, "c")
+    assert value(owner, "b") == "b"
+    assert made == ["a", "a", "b", "c"]
+    value(owner, "a")  # the oldest had made room
+    assert made[4:] == ["a"]
+    del owner
+    gc.collect()
+    assert len(cache._kept) == 1
