@@ -70,8 +70,8 @@ KILOBYTES, SUMS, NOISE = "kB up a client", "sums", "noise multiplier of a sum"
 class Cell:
     """One run. epsilon: as on the command line, inf for none. learns: whether networks do.
 
-    trust: whose noise must stay secret: of as many clients as masks need, of all, or of nobody but
-    the client itself, whose own noise is then enough.
+    trust: whose noise must stay secret: of the honest clients of the smallest masked sum, of all
+    clients, or of the client itself alone, whose own noise is then enough.
     """
 
     image_set: str

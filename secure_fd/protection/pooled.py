@@ -189,17 +189,17 @@ class PooledRecordUnit(Protection):
     epsilon, delta: of one record of one client over the whole run; all blocks of all classes are
     released, so no set of classes is public. records: by client, public. n_proxies, n_classes: of
     the federation. sums: how many the run will make. honest: the fewest clients of a sum that keep
-    their noise to themselves; by default those of the smallest masked sum, less the corrupt clients
-    that its guarantee names. Other sums must have as many inputs more as there are corrupt clients.
-    1 is the local unit: each client's own noise is enough, and sums may be in clear. One object
-    serves one federation.
+    their noise to themselves; by default the inputs of the smallest masked sum, less the corrupt
+    clients that its guarantee names. A sum needs both together as inputs, up to all clients. 1 is
+    the local unit: each client's own noise is enough, and sums may be in clear. One object serves
+    one federation.
     ledgers: by client, the budget of its data set. session: names the one set-up of masked sums in
     which a client that restarts may send its vector again. Without it nothing is replayed: two sums
     with the same vectors, and one client in only the first, differ by that client's own.
 
     >>> unit = PooledRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10)
     >>> unit.plan.survivors, unit.plan.corrupt, unit.plan.honest, unit.rules.rank
-    (7, 3, 4, 48)
+    (7, 3, 4, 42)
     """
 
     name = "pooled record unit"
