@@ -5,29 +5,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from attacks import PLAYED
 from experiments.exhibits import brackets, control_names, figure_names
 from experiments.leakage import ERROR, NOT_APPLICABLE, NOT_RUN, AttackFigure, Leakage, Measured
-from experiments.tables import NONE, Table, new_table, number
+from experiments.tables import NONE, Table, counted, new_table, number
 
 LEGEND = (
-    "Under each attack: its figure, its 95 % interval, and in round brackets its control, the same "
-    "attack without access. * tells more than the control, by more than chance explains. "
+    "Under each attack: its figure, the 95 % interval of this figure alone (unadjusted), and in "
+    "round brackets its control, the same attack without access. * tells more than the control: by "
+    "Holm's correction for all figures of the table, at most one table in 20 has a * by chance. "
     "† is declared by clients in public, so that no attack is needed."
 )
-HEADINGS: Mapping[str, str] = {
+_HEADINGS: Mapping[str, str] = {
     "label-distribution": "server: a client's labels",
-    "update-inversion": "server: picture behind one update (MLP, 1 record a step)",
-    "update-inversion-8": "server: picture behind one update (MLP, 8 records a step)",
-    "update-inversion-cnn": "server: picture behind one update (CNN, 1 record a step)",
+    "update-inversion": "server: picture behind one update",
+    "update-inversion-8": "server: picture behind one update",
+    "update-inversion-cnn": "server: picture behind one update",
     "inversion": "server: pictures from models or ensembles",
     "label-only": "outsider, final model: members",
     "server-members": "server: members, without shadow runs",
     "tracing": "server: members, from class sums",
-    "game-server": "server: members (3 clients, 11 records a class)",
-    "game-lira": "outsider, final model: members by probabilities (3 clients, 11 records a class)",
-    "game-labels": "outsider, final model: members by labels alone (3 clients, 11 records a class)",
+    "game-server": "server: members",
+    "game-lira": "outsider, final model: members by probabilities",
+    "game-labels": "outsider, final model: members by labels alone",
 }
-"""Who learns what, by attack; in brackets a set-up that is not the row's own."""
+"""Who learns what, by attack."""
+STAND_INS: Mapping[str, str] = {
+    "update-inversion": "one step of an MLP on 1 record, not this run",
+    "update-inversion-8": "one step of an MLP on 8 records, not this run",
+    "update-inversion-cnn": "one step of a CNN on 1 record, not this run",
+    **dict.fromkeys(PLAYED, "small federations of digits, not your data"),
+}
+"""By attack that is not made on the run itself, what its figures are measured on."""
+_SHORT = dict.fromkeys(PLAYED, "digits, not your data")
 RECOGNISED = 20.0
 """dB from which a digit is recognised as the same handwriting."""
 _PICTURES, _MEMBERS, _LABELS, _TRACES = "pictures", "members", "labels", "traces of pictures"
@@ -54,7 +64,7 @@ def by_attacker(leaks: Leakage) -> Table | None:
 def _figures(leaks: Leakage, attacks: Sequence[str]) -> Table:
     """The same for few columns: rows by number, figures, and the range of the controls below."""
     title = "What each attacker learns of each row, by number; intervals are in the files"
-    table = new_table(title, ["row", *(name.replace("-", " ") for name in attacks)])
+    table = new_table(title, ["row", *(short_heading(name).replace("-", " ") for name in attacks)])
     for i, row in enumerate(leaks.rows, 1):
         found = (leaks.cell(row, name) for name in attacks)
         table.add_row(f"{i}.", *(_absent(f) if isinstance(f, str) else marked(f) for f in found))
@@ -70,8 +80,26 @@ def _absent(why: str) -> str:
 
 def _heading(leaks: Leakage, attack: str) -> str:
     names = figure_names(leaks, attack, " or ")
-    heading = HEADINGS.get(attack, attack)
-    return f"{heading}; {names}" if names else heading
+    return f"{heading(attack)}; {names}" if names else heading(attack)
+
+
+def heading(attack: str) -> str:
+    """Who learns what, and what it was measured on where that is not the run.
+
+    >>> heading("game-server")
+    'server: members, small federations of digits, not your data'
+    """
+    learnt = _HEADINGS.get(attack, attack)
+    return f"{learnt}, {STAND_INS[attack]}" if attack in STAND_INS else learnt
+
+
+def short_heading(attack: str) -> str:
+    """The name of an attack, and that it was not made on the run where that is so.
+
+    >>> short_heading("tracing"), short_heading("update-inversion"), short_heading("game-lira")
+    ('tracing', 'update-inversion, not this run', 'game-lira, digits, not your data')
+    """
+    return f"{attack}, {_SHORT.get(attack, 'not this run')}" if attack in STAND_INS else attack
 
 
 def _cell(found: Measured | str) -> str:
@@ -97,11 +125,12 @@ def marked(found: Measured) -> str:
 def attack_notes(leaks: Leakage) -> Iterator[str]:
     """What each attack's figure and controls are, and the rows that have none."""
     for name in leaks.attacks:
-        parts = [figure_names(leaks, name) or "no figure"]
+        measured = f"measured on {STAND_INS.get(name, 'this run')}"
+        parts = [measured, figure_names(leaks, name) or "no figure"]
         if controls := control_names(leaks, name):
             parts.append(f"control: {controls}")
         if positive := _positive(leaks, name):
-            parts.append(f"positive control, nothing protected: {positive}")
+            parts.append(f"positive control, another training with nothing protected: {positive}")
         for why, labels in _without_figure(leaks, name).items():
             parts.append(f"n/a for {', '.join(labels)}: {why}")
         yield f"{name}: {'; '.join(parts)}"
@@ -135,12 +164,9 @@ def _without_figure(leaks: Leakage, attack: str) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Leak:
-    """The strongest figure of one kind in a row. share: of the way from control to knowing all.
-    set_up: what the attack trains in place of the row's own rounds; "" of its own.
-    """
+    """The strongest figure of one kind in a row. share: of the way from control to knowing all."""
 
     kind: str
-    set_up: str
     found: Measured
     share: float
 
@@ -158,41 +184,47 @@ class _Leak:
         first = self.found.first
         exact = "" if first.exact is None else f", {100 * first.exact:.0f} % exact"
         public = ", declared" if first.declared else ""
-        set_up = f"; {self.set_up}" if self.set_up else ""
-        return f"(control {number(self.found.control)}{exact}{public}{set_up})"
+        return f"(control {number(self.found.control)}{exact}{public})"
 
 
 def verdict(leaks: Leakage) -> list[str]:
-    """Which protocol leaks what, worst first: at most five sentences, made from the figures.
+    """Which protocol leaks what, worst first: at most six sentences, made from the figures.
 
     A row is the worse the graver the kinds of what it leaks, and then the nearer the attacker gets
-    to all of it. What clients declare in public is known.
+    to all of it. What clients declare in public is known. Attacks that were not made on the run
+    have the last sentence to themselves, which draws no conclusion about it.
     """
     every = {row: _leaks(leaks, row) for row in leaks.rows if _attacked(leaks, row)}
-    if not every:
-        return []
     leaking = sorted((row for row in every if every[row]), key=lambda row: _grave(every[row]))
-    if not leaking:
-        return [f"No attack tells more than its control in any of {len(every)} rows."]
-    sentences = [_ranking(leaks, {row: every[row] for row in leaking})]
-    for kind in _KINDS[:3]:
-        sentences += _of_kind(leaks, every, kind)
-    return [*sentences, *_silent(leaks, every)]
+    sentences = []
+    if leaking:
+        sentences.append(_ranking(leaks, {row: every[row] for row in leaking}))
+        for kind in _KINDS[:3]:
+            sentences += _of_kind(leaks, every, kind)
+        sentences += _silent(leaks, every)
+    elif every:
+        rows = counted(len(every), "row")
+        sentences.append(f"No attack on this run tells more than its control in any of {rows}.")
+    return [*sentences, *_of_stand_ins(leaks)]
 
 
 def kinds(leaks: Leakage, row: str) -> tuple[str, ...] | None:
-    """What a row leaks, worst first; None where no attack has a figure of it."""
+    """What a row leaks, worst first; None where no attack on the run has a figure of it."""
     return tuple(_leaks(leaks, row)) if _attacked(leaks, row) else None
 
 
+def _on_the_run(leaks: Leakage) -> list[str]:
+    return [attack for attack in leaks.attacks if attack not in STAND_INS]
+
+
 def _attacked(leaks: Leakage, row: str) -> bool:
-    return any(leaks.figure(row, attack) for attack in leaks.attacks)
+    return any(leaks.figure(row, attack) for attack in _on_the_run(leaks))
 
 
 def _leaks(leaks: Leakage, row: str) -> dict[str, _Leak]:
-    """By kind, the strongest figure that tells more than its control, or is declared."""
+    """By kind, the strongest figure on the run that tells more than its control, or is declared."""
     strongest: dict[str, _Leak] = {}
-    for attack in leaks.attacks:
+    for attack in _on_the_run(leaks):
         found = leaks.figure(row, attack)
         if found is None or not (found.leaks or found.first.declared):
             continue
@@ -200,19 +232,10 @@ def _leaks(leaks: Leakage, row: str) -> dict[str, _Leak]:
         if kind == _TRACES and not _beyond_all(found):
             continue
         if kind and (kind not in strongest or strongest[kind].share < _share(found)):
-            strongest[kind] = _Leak(kind, _set_up(attack), found, _share(found))
+            strongest[kind] = _Leak(kind, found, _share(found))
     if _PICTURES in strongest:
         strongest.pop(_TRACES, None)
     return {kind: strongest[kind] for kind in _KINDS if kind in strongest}
-
-
-def _set_up(attack: str) -> str:
-    """What stands in brackets in a heading.
-
-    >>> _set_up("update-inversion-8"), _set_up("inversion")
-    ('MLP, 8 records a step', '')
-    """
-    return HEADINGS.get(attack, "").partition("(")[2].removesuffix(")")
 
 
 def _kind(attack: str, found: Measured) -> str:
@@ -223,7 +246,7 @@ def _kind(attack: str, found: Measured) -> str:
         return _PICTURES if seen >= RECOGNISED else _TRACES
     if first.figure_name.startswith(ERROR):
         return _LABELS
-    told = _ANSWERS if HEADINGS.get(attack, "").startswith("outsider") else _MEMBERS
+    told = _ANSWERS if _HEADINGS.get(attack, "").startswith("outsider") else _MEMBERS
     return told if _ranks(first) else ""
 
 
@@ -260,7 +283,7 @@ def _ranking(leaks: Leakage, leaking: Mapping[str, Mapping[str, _Leak]]) -> str:
             groups.append((tuple(found), []))
         groups[-1][1].append(leaks.rows[row])
     parts = [f"{', '.join(labels)}: {_joined(kinds)}" for kinds, labels in groups]
-    return f"What attackers learn, worst first: {'; '.join(parts)}."
+    return f"What attacks on this run learn, worst first: {'; '.join(parts)}."
 
 
 def _of_kind(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]], kind: str) -> Iterator[str]:
@@ -272,14 +295,34 @@ def _of_kind(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]], kind: str
         for name in names
         if name in each
     ]
-    found.sort(key=lambda one: (_KINDS.index(one[0].kind), -one[0].share))
     if found:
-        of = groupby(found, key=lambda one: one[0].beside)
-        readings = [
-            f"{', '.join(f'{label} {leak.figure}' for leak, label in same)} {beside}"
-            for beside, same in of
-        ]
-        yield f"{kind.capitalize()}: {'; '.join(readings)}."
+        yield f"{kind.capitalize()}: {_readings(found)}."
+
+
+def _readings(found: list[tuple[_Leak, str]]) -> str:
+    """Figures with the labels of their rows, the strongest first."""
+    found.sort(key=lambda one: (_KINDS.index(one[0].kind), -one[0].share))
+    of = groupby(found, key=lambda one: one[0].beside)
+    return "; ".join(
+        f"{', '.join(f'{label} {leak.figure}' for leak, label in same)} {beside}"
+        for beside, same in of
+    )
+
+
+def _of_stand_ins(leaks: Leakage) -> Iterator[str]:
+    """What attacks that were not made on the run tell more than their controls, each by itself."""
+    parts = []
+    for attack in leaks.attacks:
+        if attack in STAND_INS:
+            found = [
+                (_Leak(kind, one, _share(one)), leaks.rows[row])
+                for row, one in leaks.measured(attack).items()
+                if one.leaks and (kind := _kind(attack, one))
+            ]
+            if found:
+                parts.append(f"{attack} ({STAND_INS[attack]}): {_readings(found)}")
+    if parts:
+        yield f"Not measured on this run: {'; '.join(parts)}."
 
 
 def _silent(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]]) -> Iterator[str]:
@@ -287,10 +330,11 @@ def _silent(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]]) -> Iterato
     rows = [leaks.rows[row] for row, found in every.items() if not found]
     attacks = [
         name
-        for name in leaks.attacks
+        for name in _on_the_run(leaks)
         if (measured := leaks.measured(name).values()) and not _tells(measured)
     ]
-    parts = [f"no attack tells more than its control of {_joined(rows)}"] if rows else []
+    learnt = "no attack on this run tells more than its control of"
+    parts = [f"{learnt} {_joined(rows)}"] if rows else []
     tell = "" if rows else " tell more than its control"
     parts += [f"in no row does {_joined(attacks, 'or')}{tell}"] if attacks else []
     if parts:

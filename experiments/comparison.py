@@ -384,8 +384,8 @@ def _row(spec: RowSpec, runs: tuple[Result, ...]) -> Row:
 
 
 def leakage(made: Sequence[Row]) -> Leakage:
-    """What attacks learn from rows; the first seed alone is attacked."""
+    """What attacks learn from rows, corrected for all figures; the first seed alone is attacked."""
     found = {
         row.key: [(run.cell.seed, run.attacks) for run in row.runs if run.attacks] for row in made
     }
-    return Leakage({row.key: row.label for row in made}, found)
+    return Leakage({row.key: row.label for row in made}, found).corrected()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from experiments.attackers import HEADINGS
+from experiments.attackers import heading
 from experiments.comparison import Row
 from experiments.exhibits import control_names, figure_names
 from experiments.leakage import Leakage
@@ -103,7 +103,7 @@ def of_attacks(leaks: Leakage) -> Iterator[tuple[str, str]]:
         names.append(figure_names(leaks, name))
         said = f"{title}, as {names[-1]}" if title not in names[-1] else names[-1]
         yield (
-            f"{HEADINGS.get(name, name)} ({name})",
+            f"{heading(name)} ({name})",
             f"{said}; its control: {control_names(leaks, name)}",
         )
     for figure, meaning in _FIGURES.items():

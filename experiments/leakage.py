@@ -1,9 +1,8 @@
 """What attacks found: one figure on disk, several seeds of it together, and a table of rows."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,8 @@ EXCESS = "Δ"
 """How the name of a figure starts that is an excess over held-out images."""
 ERROR = "TV error"
 """How the name of a figure starts that is an attacker's error: the lower, the more leaks."""
+SIGNIFICANT = 0.05
+"""The p-value below which a difference from the control is more than chance."""
 VERDICTS = {1: "above the control", 0: "at the control", -1: "below the control"}
 
 Interval = tuple[float, float]
@@ -82,19 +83,31 @@ class AttackFigure:
         return self.details.get("share_exact")
 
     @property
-    def differs_from_control(self) -> bool:
-        """Whether attack and control differ by more than chance explains, at about 95 %.
+    def p_value(self) -> float:
+        """The chance of so large a difference from the control, either way, if both were equal.
 
-        The control is an estimate too, about as uncertain as the figure, so their difference has
-        sqrt(2) times its half-width. Where the attack states a p-value, that must agree: it covers
-        the choice of images, which the interval does not.
+        It follows from the 95 % interval of n records. Its wider side is 1.96 standard errors, of a
+        bootstrap that divides by n, so the error grows by sqrt(n / (n - 1)). The control is an
+        estimate too, about as uncertain as the figure: their difference has sqrt(2) times that
+        error, and Student's distribution with n - 1 degrees of freedom. Means of few and very
+        skewed records are less sure than that. A figure without any spread differs with certainty,
+        one of a single record never. Where the attack states a p-value of Δ, the larger one counts:
+        it covers the choice of images, which the interval does not.
         """
+        from attacks.statistics import differs_by_chance
+
         low, high = self.interval
-        half = high - self.figure if self.control > self.figure else self.figure - low
-        # A p-value of Δ has no say about another figure.
+        chance = differs_by_chance(
+            self.figure - self.control, max(high - self.figure, self.figure - low), self.n_members
+        )
+        # A p-value of Δ is about no other figure.
         excess = self.figure_name.startswith(EXCESS)
-        p_value = self.details.get("delta_p_value", 0.0) if excess else 0.0
-        return p_value < 0.05 and abs(self.figure - self.control) > math.sqrt(2) * half
+        return max(chance, self.details.get("delta_p_value", 0.0)) if excess else chance
+
+    @property
+    def differs_from_control(self) -> bool:
+        """Whether attack and control differ by more than chance explains, at about 95 %."""
+        return self.p_value < SIGNIFICANT
 
 
 Found: TypeAlias = AttackFigure | str
@@ -184,10 +197,12 @@ class Measured:
     """One attack on one row over seeds. lacking: why other seeds gave no figure.
 
     Intervals at 95 % are Student's over seeds; of one seed, the attack's own over records.
+    adjusted: the p-value as a table of many figures corrects it; None leaves it as it is.
     """
 
     seeds: tuple[tuple[int, AttackFigure], ...]
     lacking: tuple[str, ...] = ()
+    adjusted: float | None = None
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -232,15 +247,26 @@ class Measured:
         return paired([f.figure for f in self.every], [f.control for f in self.every])
 
     @property
-    def verdict(self) -> str:
-        """Where the figure lies; a mean of those seeds that gave one decides nothing."""
+    def p_value(self) -> float:
+        """Of the difference from the control: Student's paired test over seeds, of one its own.
+
+        A mean of those seeds that gave a figure decides nothing.
+        """
+        from attacks.statistics import paired_p_value
+
         if self.lacking:
+            return 1.0
+        if len(self.seeds) == 1:
+            return self.first.p_value
+        return paired_p_value([f.figure for f in self.every], [f.control for f in self.every])
+
+    @property
+    def verdict(self) -> str:
+        """Where the figure lies, by its p-value or by the adjusted one."""
+        chance = self.p_value if self.adjusted is None else self.adjusted
+        if chance >= SIGNIFICANT:
             return VERDICTS[0]
-        if len(self.seeds) > 1:
-            return VERDICTS[self.difference.sign]
-        if not self.first.differs_from_control:
-            return VERDICTS[0]
-        return VERDICTS[1 if self.first.figure > self.first.control else -1]
+        return VERDICTS[1 if self.difference.value > 0 else -1]
 
     @property
     def apart(self) -> bool:
@@ -325,11 +351,12 @@ Row: TypeAlias = Sequence[tuple[int, Mapping[str, Found]]]
 class Leakage:
     """What attacks learn from the rows of one set-up. rows: key -> label; found: by row.
 
-    What is not there was not run.
+    What is not there was not run. adjusted: p-values by row and attack, where they are corrected.
     """
 
     rows: Mapping[str, str]
     found: Mapping[str, Row]
+    adjusted: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = sorted(self.found.keys() - self.rows.keys())
@@ -348,7 +375,10 @@ class Leakage:
     def cell(self, row: str, attack: str) -> Measured | str:
         """The figures of an attack on a row, or why there are none."""
         having = [(seed, named[attack]) for seed, named in self._of(row) if attack in named]
-        return together(having) or NOT_RUN.removesuffix(": ")
+        found = together(having)
+        if isinstance(found, Measured):
+            return replace(found, adjusted=self.adjusted.get((row, attack)))
+        return found or NOT_RUN.removesuffix(": ")
 
     def figure(self, row: str, attack: str) -> Measured | None:
         """None where the attack does not apply or was not run."""
@@ -363,6 +393,34 @@ class Leakage:
     def measured(self, attack: str) -> dict[str, Measured]:
         """By row key, the figures of an attack."""
         return {row: found for row in self.rows if (found := self.figure(row, attack))}
+
+    def corrected(self) -> "Leakage":
+        """The same with p-values that are adjusted for all figures, of all rows and attacks."""
+        every = {
+            (row, attack): found.p_value
+            for attack in self.attacks
+            for row, found in self.measured(attack).items()
+        }
+        return replace(self, adjusted=holm(every))
+
+
+Name = TypeVar("Name")
+
+
+def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
+    """Adjusted p-values, of which any is below a level by chance at most as often as the level.
+
+    Reference: Holm, A simple sequentially rejective multiple test procedure, 1979.
+
+    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    found: dict[Name, float] = {}
+    least = 0.0
+    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        least = max(least, min(1.0, (len(p_values) - place) * p_values[name]))
+        found[name] = least
+    return found
 
 
 def _title(name: str, every: Sequence[Mapping[str, Found]]) -> str:

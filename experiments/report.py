@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import glosses
-from experiments.attackers import LEGEND, attack_notes, by_attacker, kinds, verdict
+from experiments.attackers import (
+    LEGEND,
+    STAND_INS,
+    attack_notes,
+    by_attacker,
+    kinds,
+    short_heading,
+    verdict,
+)
 from experiments.compared import (
     NOT_SHOWN,
     Shown,
@@ -84,10 +92,16 @@ def shown(results: Results) -> list[Table | str]:
     if made.drop > 0:
         parts.append(sums(made))
     if made.leakage.attacks:
-        parts += ["", LEGEND, *(f"· {note}" for note in attack_notes(made.leakage))]
+        parts += ["", LEGEND, *_first_alone(made)]
+        parts += [f"· {note}" for note in attack_notes(made.leakage)]
     if made.insecure:
         parts += ["\nInsecure settings of this run", *(f"! {flag}" for flag in made.insecure)]
     return parts
+
+
+def _first_alone(made: Shown) -> list[str]:
+    """The sentence on seeds that were not attacked, where there are any."""
+    return ["The first seed alone is attacked."] if len(made.seeds) > 1 else []
 
 
 def _lines(sentences: Sequence[str]) -> list[str]:
@@ -208,7 +222,12 @@ def attacks(made: Shown) -> "Figure | None":
     """Each attack's figure with its interval, joined to its control; None without attacks."""
     leaks, looks = made.leakage, styles(made.leakage)
     panels = [
-        Forest(name, figure_names(leaks, name, "\n"), marks(leaks, name, bare=True), looks)
+        Forest(
+            short_heading(name).replace(", ", "\n", 1),
+            figure_names(leaks, name, "\n"),
+            marks(leaks, name, bare=True),
+            looks,
+        )
         for name in leaks.attacks
         if leaks.measured(name)
     ]
@@ -220,7 +239,8 @@ def membership(made: Shown) -> "Figure | None":
     """ROC of membership inference; None where no row has one."""
     attack = ranked(made.leakage)
     drawn, names = curves(made.leakage, attack), figure_names(made.leakage, attack)
-    return roc(drawn, f"Membership inference ({attack})", names) if drawn else None
+    title = f"Membership inference ({attack}), measured on {STAND_INS.get(attack, 'this run')}"
+    return roc(drawn, title, names) if drawn else None
 
 
 def ranked(leaks: Leakage) -> str:
@@ -314,10 +334,10 @@ def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
     yield Section("Rows and columns", list(_words(made)))
     yield Section("Guarantees", [guarantees(made), *map(_guarantee, made.rows)])
     if leaks.attacks:
-        first = ["The first seed alone is attacked."] if len(made.seeds) > 1 else []
-        yield Section("Attacks", [*first, list(attack_notes(leaks))])
+        yield Section("Attacks", [*_first_alone(made), list(attack_notes(leaks))])
         for name in leaks.attacks:
-            yield Section(f"Attack {name}", attack_parts(leaks, name, 1), 3)
+            other = f", {STAND_INS[name]}" if name in STAND_INS else ""
+            yield Section(f"Attack {name}{other}", attack_parts(leaks, name, 1), 3)
         if known := [f"{caveat} ({where})" for caveat, where in caveats(leaks).items()]:
             yield Section("Caveats", [known], 3)
     yield Section("Settings", list(_settings(made)))
@@ -386,15 +406,16 @@ def _settings(made: Shown) -> Iterator[Pairs | Table]:
 
 
 def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
-    aucs = made.leakage.measured(ranked(made.leakage))
+    members = ranked(made.leakage)
+    aucs = made.leakage.measured(members)
     labels = made.leakage.rows
     texts = {
         "accuracy_bytes": (
             "Accuracy, bytes and leakage",
             "Each line is one method, from its first round to its last; the mark is its end. "
-            "A dashed line sends nothing. After a name, what attackers learn: P pictures, M who is "
-            "a member, L how many records of a class, A who is a member by the answers of final "
-            "networks, T traces of pictures.",
+            "A dashed line sends nothing. After a name, what attacks on this run learn: "
+            "P pictures, M who is a member, L how many records of a class, A who is a member by "
+            "the answers of final networks, T traces of pictures.",
             _listed(made, lambda row: f"{human_bytes(row.mean(BYTES_UP))} sent by a client"),
         ),
         "accuracy": (
@@ -409,7 +430,7 @@ def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
         "attacks": (
             "Attacks against their controls",
             "A figure says something only by its distance from the control: the same attack "
-            "without access.",
+            "without access. A panel says so where it was not measured on this run.",
             "The figures of every attack, as in the tables of this page.",
         ),
         "reconstructions": (
@@ -419,7 +440,7 @@ def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
             "Private originals, what each method let out, and controls without access.",
         ),
         "roc": (
-            "Membership inference",
+            f"Membership inference, measured on {STAND_INS.get(members, 'this run')}",
             "Log-log: what counts is the left, where an accusation is rarely wrong. The axes "
             "start at the smallest rate that the non-members resolve.",
             "Area under the curve: "

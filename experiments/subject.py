@@ -84,6 +84,6 @@ def _gain(made: Shown, row: Row, twin: Row) -> str:
     same = (
         f"leaks the same kinds ({', '.join(now)})"
         if now
-        else "no attack tells more than its control of either"
+        else "no attack on this run tells more than its control of either"
     )
     return f", {'; '.join(parts) or same}"

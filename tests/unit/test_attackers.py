@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.attackers import attack_notes, by_attacker, verdict
+from attacks import COMPARED, OF_UPDATES, ON_REQUEST, PLAYED
+from experiments.attackers import attack_notes, by_attacker, kinds, verdict
 from experiments.leakage import AttackFigure, Found, Leakage
 
 ROWS = {"a": "Alpha", "b": "Beta", "c": "Gamma"}
@@ -28,12 +29,12 @@ def error(value: float, **details: float) -> AttackFigure:
 
 
 FOUND: Mapping[str, Mapping[str, Found]] = {
-    "a": {"update-inversion": picture(120), "label-distribution": error(0.0)},
-    "b": {"label-distribution": error(0.1), "game-server": measured(0.8, 0.5)},
+    "a": {"inversion": picture(120), "label-distribution": error(0.0)},
+    "b": {"label-distribution": error(0.1), "server-members": measured(0.8, 0.5)},
     "c": {
-        "update-inversion": "not applicable: missing an update",
+        "inversion": "not applicable: missing an update",
         "label-distribution": error(0.9),
-        "game-server": measured(0.505, 0.5),
+        "server-members": measured(0.505, 0.5),
     },
 }
 
@@ -54,7 +55,7 @@ def test_the_worst_comes_first_with_figure_and_control() -> None:
     first, pictures, members, labels, last = verdict(leakage(FOUND))
     assert order(first) == ["Alpha", "Beta"]
     assert order(pictures) == ["Alpha"]
-    assert all(part in pictures for part in ("120", "13.0", "100 % exact", "MLP"))
+    assert all(part in pictures for part in ("120", "13.0", "100 % exact"))
     assert order(members) == ["Beta"]
     assert all(part in members for part in ("0.80", "0.50"))
     assert order(labels) == ["Alpha", "Beta"]
@@ -62,16 +63,18 @@ def test_the_worst_comes_first_with_figure_and_control() -> None:
 
 
 def test_what_an_outsider_asks_is_no_leak_to_the_server() -> None:
-    asked = {"b": {"game-labels": measured(0.8, 0.5)}, "c": {"game-server": measured(0.8, 0.5)}}
+    asked = {"b": {"label-only": measured(0.8, 0.5)}, "c": {"server-members": measured(0.8, 0.5)}}
     first, members = verdict(leakage(asked))
     assert first.endswith("Gamma: members; Beta: answers of final networks.")
-    assert members == "Members: Gamma AUC 0.80 (control 0.50; 3 clients, 11 records a class)."
+    assert members == "Members: Gamma AUC 0.80 (control 0.50)."
 
 
 def test_what_figures_share_is_said_once() -> None:
-    both = {row: {"game-server": measured(value, 0.5)} for row, value in (("a", 0.8), ("b", 0.7))}
+    both = {
+        row: {"server-members": measured(value, 0.5)} for row, value in (("a", 0.8), ("b", 0.7))
+    }
     members = verdict(leakage(both))[1]
-    assert members.startswith("Members: Alpha AUC 0.80, Beta AUC 0.70 (control 0.50;")
+    assert members.startswith("Members: Alpha AUC 0.80, Beta AUC 0.70 (control 0.50)")
 
 
 @pytest.mark.parametrize(("one", "other"), [("a", "b"), ("a", "c"), ("b", "c")])
@@ -84,7 +87,7 @@ def test_with_swapped_figures_it_is_the_same_about_the_other_rows(one: str, othe
 
 
 def test_a_figure_that_falls_to_its_control_leaves_the_verdict() -> None:
-    less = {**FOUND, "a": {**FOUND["a"], "update-inversion": picture(13.0, 0.0)}}
+    less = {**FOUND, "a": {**FOUND["a"], "inversion": picture(13.0, 0.0)}}
     first, *rest = verdict(leakage(less))
     assert order(first) == ["Beta", "Alpha"]  # members are worse than labels
     assert not any("dB" in sentence for sentence in rest)
@@ -130,6 +133,51 @@ def test_no_more_than_five_sentences() -> None:
 def test_an_attack_of_ones_own_that_measures_something_else_is_not_ranked() -> None:
     own = {**FOUND, "c": {"own:Attack": measured(9.0, 1.0, "keys found")}}
     assert order(verdict(leakage(own))[0]) == ["Alpha", "Beta"]
+
+
+# Attacks that were not made on the run.
+
+
+STOOD_IN: Mapping[str, Mapping[str, Found]] = {
+    "a": {**FOUND["c"], "update-inversion": picture(120)},
+    "b": {"game-server": measured(0.8, 0.5), "game-labels": measured(0.5, 0.5)},
+    "c": {"game-server": measured(0.7, 0.5)},
+}
+
+
+def test_stand_ins_have_a_sentence_of_their_own() -> None:
+    """It names what each was measured on, and no other sentence has their figures or rows."""
+    *own, last = verdict(leakage(STOOD_IN))
+    assert own == ["No attack on this run tells more than its control in any of 1 row."]
+    assert last == (
+        "Not measured on this run: "
+        "update-inversion (one step of an MLP on 1 record, not this run): "
+        "Alpha 120 dB (control 13.0, 100 % exact); "
+        "game-server (small federations of digits, not your data): "
+        "Beta AUC 0.80, Gamma AUC 0.70 (control 0.50)."
+    )
+    assert [kinds(leakage(STOOD_IN), row) for row in ROWS] == [(), None, None]
+
+
+def test_a_stand_in_changes_no_sentence_about_the_run() -> None:
+    both = {row: {**FOUND[row], "game-lira": measured(0.9, 0.5)} for row in ROWS}
+    assert verdict(leakage(both))[:-1] == verdict(leakage(FOUND))
+
+
+@pytest.mark.parametrize("attack", [*COMPARED, *PLAYED, *ON_REQUEST])
+def test_every_column_says_what_it_was_measured_on(attack: str) -> None:
+    """In headings for wide and narrow terminals, and in the notes."""
+    found = leakage({"a": {attack: measured(0.8, 0.5)}})
+    table = by_attacker(found)
+    assert table is not None
+    assert table.narrow is not None
+    [note] = attack_notes(found)
+    other = attack in (*OF_UPDATES, *PLAYED)
+    words = ["digits, not your data"] if attack in PLAYED else ["not this run"] if other else []
+    for heading in (table.columns[1], table.narrow.columns[1], note):
+        assert all(word in heading for word in words)
+        assert ("not this run" in heading or "not your data" in heading) == other
+    assert ("measured on this run" in note) == (not other)
 
 
 def test_a_positive_control_is_named() -> None:

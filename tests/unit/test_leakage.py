@@ -1,5 +1,6 @@
 """Attack figures: on disk, over seeds, and what is told apart from a control."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from leakage_sample import FEW, MISSING, ROWS, findings, inversion, leakage, mem
 from scipy.stats import ttest_rel
 
 from attacks.base import AttackResult
-from experiments.leakage import AttackFigure, Found, Leakage, Measured, stored, together
+from attacks.images import SHUFFLES
+from attacks.statistics import mean
+from experiments.leakage import AttackFigure, Found, Leakage, Measured, holm, stored, together
 from experiments.study import Result, Store, load
 from secure_fd.errors import ConfigurationError
 
@@ -86,6 +89,90 @@ def test_false_alarms_over_seeds_are_as_many_as_stated() -> None:
         alarms += found.apart
     # P[Bin(300, .05) > 29] < 1e-3; deciding by the normal quantile would give about 57.
     assert alarms <= 29
+
+
+# Holm's correction over a table.
+
+FIGURES = 52
+"""Of the comparison's default table."""
+
+
+def null(rng: np.random.Generator, n: int) -> AttackFigure:
+    """A bootstrapped mean over n records, beside a control of as many others, of one law."""
+    here, there = rng.normal(0.6, 0.1, (2, n))
+    rate = mean(here, int(rng.integers(2**31)))
+    value, control = rate.value, float(there.mean())
+    names = {"title": "A", "figure_name": "AUC", "unit": "", "control_name": "no access"}
+    return AttackFigure(figure=value, interval=rate.interval, control=control, n_members=n, **names)
+
+
+def table(figures: Sequence[AttackFigure]) -> Leakage:
+    """Figures in rows of seven attacks."""
+    rows = {f"row {i}": figures[i : i + 7] for i in range(0, len(figures), 7)}
+    found = {row: [(0, {f"a{k}": one for k, one in enumerate(of)})] for row, of in rows.items()}
+    return Leakage({row: row for row in rows}, found)
+
+
+def stars(found: Leakage) -> list[Measured]:
+    return [one for attack in found.attacks for one in found.measured(attack).values() if one.leaks]
+
+
+def test_a_table_of_nothing_has_a_star_in_at_most_one_of_twenty() -> None:
+    """P[Bin(100, .05) > 11] < .01; without the correction nearly every table has stars."""
+    rng, alarms, without = np.random.default_rng(7), 0, 0
+    for _ in range(100):
+        found = table([null(rng, int(rng.choice([3, 10, 40]))) for _ in range(FIGURES)])
+        alarms += bool(stars(found.corrected()))
+        without += bool(stars(found))
+    assert alarms <= 11
+    assert without > 50
+
+
+def test_a_strong_effect_keeps_its_star_among_many_figures() -> None:
+    rng = np.random.default_rng(1)
+    quiet = [null(rng, 40) for _ in range(FIGURES - 3)]
+    known = replace(quiet[0], title="known", figure=0.0, interval=(0.0, 0.0), n_members=3)
+    error = replace(known, figure_name="TV error", control=0.9)
+    membership_found = AttackFigure.of(membership(1.0, 10))
+    inverted = AttackFigure.of(inversion(2.0, 10))
+    inverted.details["delta_p_value"] = 1 / (1 + SHUFFLES)  # no shuffle comes near
+    found = table([*quiet, error, membership_found, inverted]).corrected()
+    assert {one.first.title for one in stars(found)} == {
+        *("known", membership_found.title, inverted.title)
+    }
+
+
+def test_an_adjusted_p_value_is_holm_s() -> None:
+    rng = np.random.default_rng(2)
+    p_values = dict(enumerate((rng.random(30) ** 3).tolist()))
+    reject, adjusted = step_down(list(p_values.values()))
+    assert [holm(p_values)[i] for i in p_values] == pytest.approx(adjusted)
+    assert reject == [value <= 0.05 for value in adjusted]
+
+
+def step_down(p_values: list[float]) -> tuple[list[bool], list[float]]:
+    """By the definition: step down, and stop at the first that is not significant."""
+    ordered = sorted(range(len(p_values)), key=p_values.__getitem__)
+    rejected = [False] * len(p_values)
+    for place, index in enumerate(ordered):
+        if p_values[index] > 0.05 / (len(p_values) - place):
+            break
+        rejected[index] = True
+    adjusted = [
+        max(
+            min(1.0, (len(p_values) - k) * p_values[ordered[k]])
+            for k in range(ordered.index(index) + 1)
+        )
+        for index in range(len(p_values))
+    ]
+    return rejected, adjusted
+
+
+def test_one_record_is_told_from_nothing() -> None:
+    alone_there = replace(null(np.random.default_rng(0), 10), figure=9.0, interval=(9.0, 9.0))
+    assert alone_there.p_value == 0.0
+    assert replace(alone_there, n_members=1).p_value == 1.0
+    assert replace(alone_there, control=9.0).p_value == 1.0
 
 
 def test_sentences_are_kept_word_for_word() -> None:

@@ -76,6 +76,17 @@ def test_a_star_means_more_than_the_control() -> None:
     assert figure(sample(), 8, "inversion").differs_from_control
 
 
+def test_a_star_is_corrected_for_all_figures_of_the_table() -> None:
+    """At 1 of 50 by chance, a figure has a star in a table of its own alone."""
+    close = replace(figure(sample(), 0, "label-only"), figure=0.55, interval=(0.52, 0.58))
+    assert close.p_value == pytest.approx(0.02, abs=0.002)
+    for rows, star in ((1, "*"), (9, "")):
+        leaks = Shown.of(with_row(sample(rows), 0, attacks={"label-only": close})).leakage
+        found = leaks.figure("fedavg", "label-only")
+        assert found is not None
+        assert attackers.marked(found) == f"0.55{star}"
+
+
 def test_a_summary_is_silent_where_noise_or_many_answers_hide_votes() -> None:
     def alarms(results: Results) -> list[str]:
         return report.warnings(Shown.of(results))
@@ -256,7 +267,7 @@ def test_seeds_are_put_together() -> None:
 def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path: Path) -> None:
     silent = with_row(sample(2), 0, figures={BYTES_UP: 0.0, BYTES_DOWN: 0.0})
     texts = [t.get_text() for t in report.accuracy_bytes(Shown.of(silent)).axes[0].texts]
-    assert texts == ["FedAvg · P L A", "Independent · A"]
+    assert texts == ["FedAvg · L A T", "Independent · A"]
     short = sample(1)
     curve = {"fpr": [0.0, 1.0], "tpr": [0.0, 1.0]}
     flat = replace(figure(short, 0, "label-only"), figure=0.5, interval=(0.5, 0.5), roc=curve)
