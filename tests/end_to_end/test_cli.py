@@ -256,7 +256,7 @@ def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path: Path, moment: str) 
     said = log.read_text()
     assert "interrupted: finished cells are kept" in said
     assert "Traceback" not in said
-    assert kept(tmp_path) == ["log", "results/run.toml"]
+    assert kept(tmp_path) == ["log", "results/code.json", "results/run.toml"]
 
 
 @in_proc
@@ -274,4 +274,4 @@ def test_a_run_that_is_ended_from_outside_leaves_no_process(
     said = log.read_text()
     assert ("terminated: finished cells are kept" in said) == (number == signal.SIGTERM)
     assert "Traceback" not in said
-    assert kept(tmp_path) == ["log", "results/run.toml"]
+    assert kept(tmp_path) == ["log", "results/code.json", "results/run.toml"]

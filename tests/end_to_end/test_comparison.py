@@ -178,7 +178,14 @@ def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder: Path)
     assert "follow from the public seed 20, so that rows can be compared" in text
     assert all(name in page for name in ("Selective-FD hard + masks", "FedAvg + DP-SGD"))
     assert {path.name for path in folder.iterdir()} == {
-        *("cells", "privacy_compare.json", "privacy_compare.txt", "report.html", "run.toml"),
+        *(
+            "cells",
+            "code.json",
+            "privacy_compare.json",
+            "privacy_compare.txt",
+            "report.html",
+            "run.toml",
+        ),
         *("accuracy.png", "accuracy_bytes.png", "attacks.png", "roc.png"),
     }
 

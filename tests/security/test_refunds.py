@@ -62,6 +62,9 @@ class Voting:
     def begin(self) -> ClientTurn:
         yield from ()
 
+    def announced(self, index: int, digest: bytes) -> None:
+        pass
+
     def round(self, subject: bytes) -> ClientTurn:
         del subject
         try:

@@ -1,11 +1,7 @@
 """Optimiser, loss, scheduler and precision of one's own, and what hears of rounds."""
 
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,14 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from secure_fd import Recipe, RoundReport, Schedule, Training, federate, load, parse_split, simulate
+from secure_fd import Recipe, Schedule, Training, federate, load, parse_split, simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.fedavg import flatten
 from secure_fd.own_training import USUAL
 from secure_fd.recipes import SGD
-from secure_fd.reporting import MLflow, TensorBoard, figures
 from secure_fd.training import Trainer
 
 STEPS = Schedule(warmup_steps=4, local_steps=1, proxy_steps=2, proxies_per_round=60)
@@ -87,21 +82,12 @@ def test_bfloat16_computes_products_and_leaves_parameters_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("method", ["selective-fd", "fedavg"])
-def test_a_run_trains_with_what_is_in_its_recipe_and_goes_on_from_a_file(
-    digits: FederatedData, tmp_path: Path, method: str
-) -> None:
+def test_a_run_trains_with_what_is_in_its_recipe(digits: FederatedData, method: str) -> None:
     own = recipe(Training(optimiser=ADAM, scheduler=HALVING))
-    whole, begun, going, usual = (
-        simulate(digits, method=method, recipe=steps) for steps in (own, own, own, recipe(None))
-    )
-    for made, rounds in ((whole, 2), (begun, 1), (usual, 2)):
-        made.fit(rounds)
-    begun.save(tmp_path / "run.pt")
-    going.load(tmp_path / "run.pt")
-    going.fit(1)
-    with pytest.raises(ConfigurationError, match="training: "):
-        simulate(digits, method=method, recipe=recipe(None)).load(tmp_path / "run.pt")
-    first, second, third = (flatten(m.federation.models[0]) for m in (whole, going, usual))
+    made = [simulate(digits, method=method, recipe=steps) for steps in (own, own, recipe(None))]
+    for each in made:
+        each.fit(2)
+    first, second, third = (flatten(each.federation.models[0]) for each in made)
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
 
@@ -153,47 +139,3 @@ def test_a_method_with_steps_of_its_own_refuses(
 
 
 # What hears of rounds.
-
-
-def test_rounds_go_to_what_asks_for_them(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[tuple[dict[str, float], int]] = []
-    fake: Any = ModuleType("mlflow")
-    fake.log_metrics = lambda numbers, step: logged.append((numbers, step))
-    fake.MlflowException = RuntimeError
-    monkeypatch.setitem(sys.modules, "mlflow", fake)
-    heard: list[RoundReport] = []
-    made = simulate(digits, recipe=recipe(None), on_round=heard.append)
-    reports = made.fit()
-    assert heard == reports
-    tell = MLflow()
-    for report in reports:
-        tell(report)
-    assert logged == [(dict(figures(report)), report.index) for report in reports]
-    assert logged[1][0]["clients_in_the_sum"] == 3.0
-
-
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(MissingCapabilityError, match=r"secure-fd\[mlflow\]"):
-        MLflow()
-    with pytest.raises(MissingCapabilityError, match=r"secure-fd\[tensorboard\]"):
-        TensorBoard(tmp_path)
-
-
-def test_event_files_hold_every_round(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    report = RoundReport(0, 0.5, 0.0, 100.0, 200.0, survivors=(0, 1), missing=())
-    tell = TensorBoard(tmp_path)
-    for index in range(3):
-        tell(replace(report, index=index))
-    tell.close()
-    found = EventAccumulator(str(tmp_path))
-    found.Reload()
-    assert [point.step for point in found.Scalars("round/kept")] == [0, 1, 2]
-    assert found.Scalars("round/bytes_up")[2].value == 100.0
