@@ -129,13 +129,13 @@ def test_the_check_leaves_networks_as_they_were(digits: FederatedData) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"method": "fedproto"}, {"method": "fedavg", "unit": "record"}]
+    "options", [{"method": "fedproto"}, {"method": "fedavg", "unit": "record", "epsilon": 4.0}]
 )
 def test_a_method_with_steps_of_its_own_refuses(
     digits: FederatedData, options: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigurationError, match="training: "):
-        simulate(digits, recipe=recipe(Training(ADAM)), epsilon=4.0, **options)
+        simulate(digits, recipe=recipe(Training(ADAM)), **options)
 
 
 # What hears of rounds.
