@@ -458,10 +458,11 @@ def test_the_comparison_runs_it_in_clear_and_masked() -> None:
 # What is refused.
 
 
-@pytest.mark.parametrize("unit", ["label", "record"])
-def test_a_unit_of_votes_is_refused(digits: FederatedData, unit: str) -> None:
-    with pytest.raises(ConfigurationError, match="protection"):
+@pytest.mark.parametrize(("unit", "field"), [("label", "protection"), ("record", "unit")])
+def test_a_unit_of_votes_is_refused(digits: FederatedData, unit: str, field: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
         simulate(digits, method="fedproto", unit=unit, epsilon=4.0)  # type: ignore[arg-type]
+    assert refused.value.field == field
 
 
 def test_settings_and_networks_that_cannot_be(digits: FederatedData) -> None:
