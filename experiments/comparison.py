@@ -231,7 +231,7 @@ def _notes(row: "RowRun") -> dict[str, object]:
     return {
         "guarantee": row.guarantee,
         "privacy": None if row.privacy is None else row.privacy.to_json(),
-        "noise": "seeded" if row.seeded else "fresh",
+        "noise": None if row.privacy is None else "seeded" if row.seeded else "fresh",
         "insecure": list(row.insecure),
         "sum": row.aggregation,
         "missing": {stage.value: [missing[client, stage] for client in clients] for stage in Stage},

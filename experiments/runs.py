@@ -244,7 +244,7 @@ def federation(
         data.proxies.pixels,
         method,
         aggregation=sums,
-        protection=protection or protection_of(cell, data),
+        protection=protection or protection_of(cell, data, noise_of(cell)),
         schedule=replace(cell.schedule, warmup_steps=0),
         dropouts=Dropouts(cell.drop, cell.seed),
         releases_per_pair=cell.releases,
@@ -450,25 +450,29 @@ def seeds_noise(cell: Cell) -> bool:
     return seeded and cell.image_set in IMAGE_SETS
 
 
-def protection_of(cell: Cell, data: FederatedData) -> Protection:
-    """What stands before the wire; at an infinite epsilon, a unit's votes without noise."""
+def protection_of(cell: Cell, data: FederatedData, random: Random = os.urandom) -> Protection:
+    """What stands before the wire; at an infinite epsilon, a unit's votes without noise.
+
+    random: source of the noise of all units but the record unit of votes.
+    """
     if cell.privacy is None:
         return NoProtection()
     chosen = cell.privacy
     epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
     if chosen.unit == "record" and cell.method == "heads":
-        noise = noise_of(cell)
-        return pooled_unit(data, epsilon, chosen.delta, local=not cell.secure, random=noise)
+        return pooled_unit(data, epsilon, chosen.delta, local=not cell.secure, random=random)
     if chosen.unit == "record":
         return RecordUnit(epsilon, chosen.delta)
     if chosen.unit == "label":
         alphabet: Literal["full", "declared"]
         alphabet = "declared" if chosen.alphabet == "declared" else "full"
-        return LabelUnit(epsilon, chosen.delta, alphabet, noise_of(cell))
-    return client_unit(cell, epsilon, chosen.delta, small_fleet=chosen.small_fleet)
+        return LabelUnit(epsilon, chosen.delta, alphabet, random)
+    return client_unit(cell, epsilon, chosen.delta, small_fleet=chosen.small_fleet, random=random)
 
 
-def client_unit(cell: Cell, epsilon: float, delta: float, *, small_fleet: bool) -> ClientUnit:
+def client_unit(
+    cell: Cell, epsilon: float, delta: float, *, small_fleet: bool, random: Random = os.urandom
+) -> ClientUnit:
     """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
     votes = ClientPlan(
         clients=cell.clients,
@@ -478,7 +482,7 @@ def client_unit(cell: Cell, epsilon: float, delta: float, *, small_fleet: bool) 
         absent=cell.clients // 3,
         corrupt=cell.clients // 10,
     )
-    return ClientUnit(epsilon, delta, votes, small_fleet=small_fleet, random=noise_of(cell))
+    return ClientUnit(epsilon, delta, votes, small_fleet=small_fleet, random=random)
 
 
 _SEEDED = unmet_by(SeededRandom(0))
@@ -761,7 +765,8 @@ def run_row(
     )
     alone, unit = spec.kind == "independent", runner.protection
     before = 0.0 if warm is None or spec.kind in HEADS else warm.seconds
-    claim, seeded = None if alone else claimed(runner, made.data), seeds_noise(cell)
+    claim = None if alone else claimed(runner, made.data)
+    seeded = claim is not None and chosen is None and seeds_noise(cell)
     return RowRun(
         spec=spec,
         seed=seed,
@@ -773,7 +778,7 @@ def run_row(
         aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
         guarantee=_NOTHING if alone else promised(runner, claim, seeded=seeded),
         privacy=claim,
-        seeded=seeded and claim is not None,
+        seeded=seeded,
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),

@@ -401,8 +401,8 @@ def _low_rates(leakage: Leakage) -> Iterator[Drawing]:
 PLOTS, IMAGES = "plots", "images"
 """Folders of PNG figures, and of the arrays of images."""
 _ONE_SEED = (
-    "with one seed, they differ by more than √2 times the half-width of the figure's interval over "
-    "records, as the control is an estimate too"
+    "with one seed, Student's p-value of their difference is below .05, by √2 times the wider side "
+    "of the figure's interval over records, as the control is an estimate too"
 )
 _READING = (
     "Every figure stands beside its control: the same attack without access to the run. Only the "

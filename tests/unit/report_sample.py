@@ -105,7 +105,7 @@ def _notes(spec: RowSpec) -> dict[str, object]:
     return {
         "guarantee": f"The {spec.unit} unit has epsilon 4." if spec.unit else "None.",
         "privacy": claim,
-        "noise": "seeded" if spec.unit else "fresh",
+        "noise": "seeded" if spec.unit else None,
         "insecure": [],
         "sum": None if spec.kind == "independent" else spec.secure or "plain",
         "missing": quiet,

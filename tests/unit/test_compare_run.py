@@ -45,6 +45,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.federation import Dropouts
 from secure_fd.knowledge import proxy_pixels
+from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
@@ -481,7 +482,15 @@ def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(
     assert seeded.privacy is not None
     assert seeded.privacy == fresh.privacy
     assert (seeded.seeded, fresh.seeded) == (True, False)
-    assert not same(seeded, fresh)
+
+
+def test_a_protection_that_is_given_draws_fresh_noise(warm: WarmUp) -> None:
+    """An attacker who has a unit answer anew must not meet the same noise."""
+    terms = planned(4.0)
+    given = runs.protection_of(terms.run(NOISY[0], 0), runs.data_of(terms, 0))
+    assert isinstance(given, LabelUnit)
+    assert given.random is os.urandom
+    assert not runs.run_row(terms, NOISY[0], 0, warm, silent, chosen=given).seeded
 
 
 def test_noise_on_the_user_s_own_data_is_fresh() -> None:
