@@ -282,11 +282,13 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
         "otsu or quantile",
     ),
     *(
-        (f"{quantile} as a quantile of {kind.__name__}", partial(kind, quantile=quantile), *said)
-        for kind, said in (
-            (fd.ProxyRatioSelector, ("quantile", "from 0 to 1")),
-            (fd.KulsifSelector, ("quantile", "from 0 to 1")),
+        (
+            f"{quantile} as a quantile of {kind.__name__}",
+            partial(kind, quantile=quantile),
+            "quantile",
+            "0 to 1",
         )
+        for kind in (fd.ProxyRatioSelector, fd.KulsifSelector)
         for quantile in (7.0, -0.1, float("nan"))
     ),
     ("a kernel of no width", lambda: fd.KulsifSelector(width=0.0), "width", "above 0"),
