@@ -1,15 +1,44 @@
-"""One sum before the first vote: which proxies does anybody know?
+"""One sum before the first vote: the proxies that at least one client knows.
 
 Where all clients abstain, an average of their votes still names a class. So each client first says
 of every proxy whether it is like its own records of each class that it holds (see `selection.own`),
-and of which classes it can say so: one bit each. The sums tell which share of a class's holders
-knows a proxy. One that less than half of every class's holders know teaches nothing, in any round.
+and of which classes it can say so: one bit each. The server reads the sums alone, in clear and
+under masks.
 
-Of a class's own proxies, as many are known as of its records. So the share of known proxies tells
-the share of proxies that are of the clients' classes. Where that is one, within its error, the gate
-stays shut and every proxy is taught.
+**Threshold.** A proxy is known if in any class at least a share t of the holders know it. Clients
+that hold the same class may still differ in scanner or person, and then each knows little but its
+own proxies, so no fixed t is right. It is found from the sums:
+
+    R[x, c] = share of the holders of class c that know proxy x
+    K(t)    = share of proxies x with R[x, c] >= t in any class c
+    G_c(t)  = share of proxies x with R[x, c] >= t, among those whose largest R is in another class
+    F(t)    = 1 - prod_c (1 - G_c(t))
+
+A proxy is of one class, so what is known of it in other classes is a false alarm, and F(t)
+estimates how often false alarms alone reach t at a proxy of no client's class. If a share s of the
+proxies is of the clients' classes, K <= s + (1 - s) F, so
+
+    s >= 1 - (1 - K(t)) / (1 - F(t)).
+
+The estimate of s is the largest such bound over all t with F(t) <= .9, less one standard error of
+the number of proxies that do not reach t.
+
+At t the proxies of the clients' classes that are kept are K - (1 - s) F of all, the others
+(1 - s) F. The threshold is the largest t <= 1/2 at which the difference of the two is within a
+tenth of its maximum. Where sites are alike, nine tenths of the holders know a proxy of their
+class, and t is 1/2. Where sites differ, few proxies reach 1/2 and more reach a smaller t than false
+alarms explain, so t falls. A binomial law of false alarms would not do, as they coincide: of the
+bits that ten clients with all classes of MNIST-5k send about another set's images, .95 % are false
+alarms; by that, three holders of one class would know .1 % of these images, but they know 8 %.
+
+**Gate.** If all proxies are of the clients' classes, the gate stays shut and every proxy teaches.
+Where sites are alike, of a class's own proxies as many are known as of its records, so that s is
+the mean of the largest R over .9. Where they differ that is too low; the larger of this and the
+estimate above counts. The gate also stays shut if too few proxies would be left to learn from; the
+logger "secure_fd" then receives a warning.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,6 +59,13 @@ _FEW = 0.05
 """Share of unknown proxies that is not looked for: what is left of it is not worth the loss."""
 _ERRORS = 3.0
 _HALF = 0.5
+_LOSS = 0.1
+"""Share of the gain that a larger threshold may cost: estimates of F are low for some images."""
+_MOST_ALARMS = 0.9
+"""Above it nearly everything reaches a threshold, and 1 - F is too small to divide by."""
+_FEWEST = 50
+"""Proxies below which a network learns too little; so does it below the share `_FEW` of them."""
+_LOG = logging.getLogger("secure_fd")
 
 
 @runtime_checkable
@@ -43,32 +79,72 @@ class Surveys(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """rates: [P] share of the holders that know a proxy, of the class where it is largest.
+    """Result of a survey.
 
-    error: of `share`, one standard error.
+    rates: [P] share of the holders that know a proxy, of the class where it is largest. error: of
+    `share`, one standard error. threshold: the rate from which on a proxy is known. beyond: share
+    of proxies of the clients' classes, estimated from what false alarms do not explain.
 
-    >>> found = Known(np.array([0.0, 1.0, 1.0, 0.7]), error=0.02)
-    >>> found.proxies.tolist(), round(found.share, 2)
-    ([False, True, True, True], 0.75)
+    >>> found = Known(np.repeat([0.0, 1.0, 0.7], 50), error=0.02)
+    >>> found.proxies[[0, 50, 100]].tolist(), found.gated
+    ([False, True, True], True)
     """
 
     rates: FloatArray = field(repr=False)
     error: float
+    threshold: float = _HALF
+    beyond: float = 0.0
+
+    @classmethod
+    def of(cls, rates: FloatArray, error: float) -> "Known":
+        """Find the threshold from rates [P, k] of the classes that have holders."""
+        threshold, beyond = _separated(rates)
+        return cls(rates.max(axis=1), error, threshold, beyond)
 
     @property
     def share(self) -> float:
         """Estimated share of proxies that are of a class that clients hold; may exceed one."""
-        return float(self.rates.mean()) / (1.0 - UNTYPICAL)
+        return max(float(self.rates.mean()) / (1.0 - UNTYPICAL), self.beyond)
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are unknown proxies, but without them too little would be left."""
+        known = int((self.rates >= self.threshold).sum())
+        return self._some_unknown and known < max(_FEWEST, _FEW * len(self.rates))
 
     @property
     def gated(self) -> bool:
         """Whether unknown proxies are kept out."""
-        return 1.0 - self.share > max(_FEW, _ERRORS * self.error)
+        return self._some_unknown and not self.too_few
 
     @property
     def proxies(self) -> NDArray[np.bool_]:
         """[P] True where a proxy may teach."""
-        return (self.rates >= _HALF) | (not self.gated)
+        return (self.rates >= self.threshold) | (not self.gated)
+
+    @property
+    def _some_unknown(self) -> bool:
+        return 1.0 - self.share > max(_FEW, _ERRORS * self.error)
+
+
+def _separated(rates: FloatArray) -> tuple[float, float]:
+    """Threshold t and share s, from rates R [P, k]; see the module."""
+    other = np.ones(rates.shape, dtype=np.bool_)
+    np.put_along_axis(other, rates.argmax(axis=1)[:, None], False, axis=1)
+    elsewhere = np.maximum(other.sum(axis=0), 1)
+    thresholds = np.unique([*rates[(rates > 0) & (rates < _HALF)], _HALF])
+    known, alarms = np.zeros((2, len(thresholds)))
+    for index, threshold in enumerate(thresholds):
+        reached = rates >= threshold
+        known[index] = reached.any(axis=1).mean()
+        alarms[index] = 1.0 - np.prod(1.0 - (reached & other).sum(axis=0) / elsewhere)
+    telling, count = alarms <= _MOST_ALARMS, len(rates)
+    unknown = count * (1.0 - known[telling])
+    bounds = 1.0 - (unknown + np.sqrt(unknown + 1.0)) / (count * (1.0 - alarms[telling]))
+    share = float(np.max(bounds, initial=0.0))
+    gain = known - 2.0 * (1.0 - share) * alarms
+    good = gain >= (1.0 - _LOSS) * gain.max() if gain.max() > 0 else thresholds == _HALF
+    return float(thresholds[good].max()), share
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +192,16 @@ class Survey:
             raise PeerError(f"a survey has more than its {contributors} contributors can say")
         if not holders.any():
             return Known(np.ones(self.n_proxies), 0.0)
-        rates = (knowing / np.maximum(holders, 1.0)).max(axis=1)
+        held = holders > 0
         asked = sum(min(count, ENOUGH) for count in records)
         parts = 1.0 / self.n_proxies + 1.0 / max(1, asked)
-        return Known(rates, math.sqrt(UNTYPICAL / (1.0 - UNTYPICAL) * parts))
+        error = math.sqrt(UNTYPICAL / (1.0 - UNTYPICAL) * parts)
+        found = Known.of(knowing[:, held] / holders[held], error)
+        if found.too_few:
+            known = int((found.rates >= found.threshold).sum())
+            _LOG.warning(
+                "clients know %d of %d proxies, too few to learn from: all proxies are used, "
+                "known or not; use proxies that are like the clients' records",
+                *(known, self.n_proxies),
+            )
+        return found
