@@ -23,8 +23,6 @@ ATTACKS: Mapping[str, str] = {
     "ideal-k1": "attacks.ideal:IdealK1",
     "ideal-k2": "attacks.ideal:IdealK2",
     "ideal-k3": "attacks.ideal:IdealK3",
-    "update-picture": "attacks.update_picture:UpdatePicture",
-    "paired-logits": "attacks.paired_logits:PairedLogits",
     "update-inversion": "attacks.updates_attack:UpdateInversion",
     "update-inversion-8": "attacks.updates_attack:UpdateInversionOfEight",
     "update-inversion-cnn": "attacks.updates_attack:UpdateMatching",

@@ -24,9 +24,7 @@ from attacks.inversion import (
     raw_psnr,
 )
 from attacks.on_run import labelled, public_of
-from attacks.paired_logits import PairedLogits
 from attacks.prior import train_prior
-from attacks.update_picture import UpdatePicture
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
@@ -198,14 +196,12 @@ def _attempts(turn: Turn[Ready]) -> Mapping[str, Attempt]:
             RAW_PSNR: target.literal,
             ModelInversion.name: target.read_only,
             IdealK3.name: target.stolen,
-            UpdatePicture.name: target.update_read,
         }
     stolen = _distilled(turn)
     return {
         RAW_PSNR: stolen.literal,
         ModelInversion.name: stolen.target.read_only,
         IdealK3.name: stolen.scored,
-        PairedLogits.name: stolen.target.votes_read,
     }
 
 
@@ -232,17 +228,6 @@ class _Target:
             published, "GMI, global model", attack.controls, self.ready.truth, self.seed
         )
         return self.with_record(found, search_of(literal), _LITERAL)
-
-    def update_read(self) -> AttackResult:
-        """A picture of every client from its newest update: no prior, no public image."""
-        inversion = self.ready.inversion
-        attack = UpdatePicture(inversion.controls, inversion.settings.per_class)
-        return self.with_record(launched(attack, self.view, self.ready.truth, self.seed), {})
-
-    def votes_read(self) -> AttackResult:
-        """A picture of every client from its votes beside the others': no prior, no query."""
-        attack = PairedLogits(self.ready.inversion.controls)
-        return self.with_record(launched(attack, self.view, self.ready.truth, self.seed), {})
 
     def stolen(self) -> AttackResult:
         """IDEAL, which finds nobody to ask."""
@@ -384,8 +369,7 @@ SCENE = Scene(
     about="Five clients hold one digit each of 5-9; a prior is trained on digits 0-4, as GMI has "
     "it. `raw-psnr` compares as the paper does, GMI against IDEAL by raw PSNR, at sizes that its "
     "caveats state; `inversion` and `ideal-k3` search one prior with one search, so that the "
-    "attack is the same, while methods differ in access and in how they train; `update-picture` "
-    "reads FedAvg's updates, and `paired-logits` the votes, without any prior.",
+    "attack is the same, while methods differ in access and in how they train.",
     rows=_rows,
     prepare=_prepare,
     attempts=_attempts,
