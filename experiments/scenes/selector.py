@@ -1,56 +1,39 @@
 """A server that injects proxies asks clients' selectors about their raw training images."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from attacks.base import AttackResult, draw_challenge, pooled, substream
-from attacks.images import Originals
+from attacks.base import AttackResult, draw_challenge, pooled
 from attacks.on_run import public_of
 from attacks.selector import (
     Answers,
-    Asking,
     FlipRadius,
-    FlipSettings,
-    Informed,
-    RecordWorlds,
     Victim,
-    asking_through,
     behind,
-    in_front,
 )
-from attacks.statistics import Claim
-from attacks.trilateration import QUICK, SphereSettings, Trilateration, joined
 from attacks.view import Capability, Oracle, View, server_view
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, noted
 from secure_fd.data.federated import FederatedData, federate
-from secure_fd.data.images import Images, concatenate
+from secure_fd.data.images import concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.knowledge import SOFT_LEVELS, Released
-from secure_fd.methods.base import Labels, levels
+from secure_fd.knowledge import Released
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.guarantees import label_guarantee
-from secure_fd.privacy.release import record_plan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector, Selection
 from secure_fd.transcript import Transcript
 
 _CLIENTS, _QUICK_CLIENTS = 10, 3
-_REPEATS, _REPEATED = 5, 2
-_TRIALS, _FEW = 4, 4
-_CANDIDATES, _REFERENCES = 20, 200
+_CANDIDATES = 20
 _BUDGET = 1_000_000
-_WEIGHTS, _REPEATS_NAME = f"{FlipRadius.name}-weights", f"{Trilateration.name}-repeats"
-_QUICK_ROWS = ("kulsif", "kulsif-masks", "kulsif-dp-label", "dp-record")
+_QUICK_ROWS = ("kulsif", "kulsif-masks", "kulsif-dp-label")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,16 +58,6 @@ class _Play:
         """Whether a client has to be read through the sum over all."""
         return "masks" in self.row
 
-    def images(self) -> int:
-        """How many images are rebuilt: each takes seconds, under masks ten times as many."""
-        if self.job.quick:
-            return 1
-        return {"kulsif": 10, "kulsif-dp-label": 5}.get(self.row, 2)
-
-    def trials(self) -> int:
-        """How many records of a client are tried."""
-        return 2 if self.job.quick else _TRIALS
-
     def judged(self) -> int:
         """How many clients' records are asked about: a sum asks all clients about each."""
         most = 2 if self.job.quick else 3 if self.row.endswith("weak") else _CLIENTS
@@ -96,10 +69,10 @@ class _Play:
         run = Transcript(len(self.data.clients))
         return server_view(run, public_of(self.data), {Capability.INJECT_PROXIES: oracle})
 
-    def victims(self, labels: Labels = "hard") -> list[Victim]:
+    def victims(self) -> list[Victim]:
         """A class of each client that is judged, and the records behind what the server reads."""
         kind = ProxyRatioSelector() if self.row == "proxy-ratio" else KulsifSelector()
-        method = SelectiveFD(labels, kind, votes="counted")  # what abstention alone tells
+        method = SelectiveFD("hard", kind, votes="counted")  # what abstention alone tells
         asked = self.data.clients if self.sums_only else self.data.clients[: self.judged()]
         fitted = [kind.fit(client, self.data.proxies.pixels) for client in asked]
         everyone = tuple(self._released(method, k, one.judge) for k, one in enumerate(fitted))
@@ -110,7 +83,7 @@ class _Play:
             holders = [i for i in read if column in self.data.clients[i].classes]
             own = [behind(fitted[i], self.data.clients[i].train, column) for i in holders]
             cohort = tuple(everyone[i] for i in read)
-            found.append(Victim(column, cohort, concatenate(own), levels(labels)))
+            found.append(Victim(column, cohort, concatenate(own)))
         return found
 
     def _released(
@@ -133,141 +106,37 @@ class _Play:
         return answers
 
 
-def _rebuild(
-    play: _Play, victims: Sequence[Victim] | None = None, asking: Asking | None = None
-) -> AttackResult:
-    """One image of each victim, by default of the row's."""
-    settings = QUICK if play.job.quick else SphereSettings()
-    estimates, sides = [], []
-    for victim in (victims or play.victims())[: play.images()]:
-        attack = Trilateration(victim.column, None, settings, asking or Asking())
+def _tell_members(play: _Play) -> AttackResult:
+    """Records behind each estimator against as many held out."""
+    estimates, truths = [], []
+    most = 10 if play.job.quick else _CANDIDATES
+    for victim in play.victims():
+        challenge = draw_challenge(*victim.sides(play.data.held_out, most), play.seed)
+        images = challenge.candidates.images
+        attack = FlipRadius.prepare(public_of(play.data), images, victim.column)
         estimates.append(attack.run(play.view(victim), play.seed))
-        sides.append(victim.sides(play.data.held_out, _REFERENCES))
-    truth = Originals(
-        {i: members.images for i, (members, _) in enumerate(sides)},
-        {i: [held_out.images] for i, (_, held_out) in enumerate(sides)},
-    )
-    return attack.score(joined(estimates), truth, play.seed)
+        truths.append(challenge.is_member)
+    return attack.score(pooled(estimates), np.concatenate(truths), play.seed)
 
 
-def _rebuild_by_repeats(play: _Play) -> AttackResult:
-    """The same attacker with more queries: every image under several new indices."""
-    mechanism = RandomizedResponse(play.job.epsilon, play.data.n_classes + 1)
-    asking = asking_through(mechanism, _REPEATS)
-    found = _rebuild(play, play.victims()[:_REPEATED], asking)
-    return replace(
-        found,
-        name=_REPEATS_NAME,
-        title=f"{found.title}, each image asked about {_REPEATS} times",
-    )
-
-
-def _spent(play: _Play, attack: Callable[[], AttackResult], clients: int) -> AttackResult:
-    """With what the answers that the attack read of one client compose to at record level."""
-    found = attack()
-    asked = round(found.queries / clients)
+def _spent(play: _Play) -> AttackResult:
+    """The same, with what the answers that were read of one client compose to at record level."""
+    found = _tell_members(play)
+    asked = round(found.queries / play.judged())
     mechanism = RandomizedResponse(play.job.epsilon, play.data.n_classes + 1)
     claim = label_guarantee(mechanism, releases=asked, delta=play.job.delta, declared=False)
     details = {"composed_epsilon": claim.composes_to[0].epsilon, "answers_a_client": float(asked)}
     return noted(found, details, ["many answers are no longer one: see the composed epsilon"])
 
 
-def _tell_members(
-    play: _Play, labels: Labels = "hard", settings: FlipSettings | None = None
-) -> AttackResult:
-    """Records behind each estimator against as many held out."""
-    estimates, truths = [], []
-    most = 10 if play.job.quick else _CANDIDATES
-    for victim in play.victims(labels):
-        challenge = draw_challenge(*victim.sides(play.data.held_out, most), play.seed)
-        images = challenge.candidates.images
-        attack = FlipRadius.prepare(public_of(play.data), images, victim.column, settings=settings)
-        estimates.append(attack.run(play.view(victim), play.seed))
-        truths.append(challenge.is_member)
-    return attack.score(pooled(estimates), np.concatenate(truths), play.seed)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Worlds:
-    """Both worlds of every candidate, each a release of its own. expected: without noise."""
-
-    play: _Play
-    trials: list[Images]
-    expected: RecordWorlds
-    asked: RecordWorlds
-    claim: Claim | None
-
-    @classmethod
-    def of(cls, play: _Play) -> "_Worlds":
-        """A few records of every client that is judged; without noise nothing is claimed."""
-        job, noisy = play.job, play.row == "dp-record"
-        held = [concatenate([c.train, c.validation]) for c in play.data.clients[: play.judged()]]
-        trials = [in_front(records, i) for records in held for i in range(play.trials())]
-        public = (play.data.proxies.pixels, play.data.n_classes)
-        made = partial(RecordWorlds.of, trials, *public, job.epsilon, job.delta)
-        expected = made(noisy=False)
-        asked = made(noisy=True) if noisy else expected
-        plan = record_plan(job.epsilon, job.delta, len(trials[0]))
-        claim = Claim(job.epsilon, job.delta, plan.noise) if noisy else None
-        return cls(play, trials, expected, asked, claim)
-
-    def victims(self, unit: RecordUnit) -> list[Victim]:
-        """Each trial's candidate and its client, in one world."""
-        return [
-            Victim(int(records.labels[0]), (unit.parts[i].judge,), records, SOFT_LEVELS)
-            for i, records in enumerate(self.trials)
-        ]
-
-    @property
-    def present(self) -> NDArray[np.bool_]:
-        """[2 T] False for the trials of the world without, then True for those with."""
-        return np.repeat([False, True], len(self.trials))
-
-    def rebuild(self) -> AttackResult:
-        """An image of one client each, from the world with its record."""
-        return _rebuild(self.play, self.victims(self.asked.present)[:: self.play.trials()])
-
-    def flip(self, read: Literal["bits", "weights"]) -> AttackResult:
-        """The candidate's score in either world."""
-        settings = FlipSettings(references=_FEW, read=read)
-        estimates = []
-        for victim in (v for unit in self.asked for v in self.victims(unit)):
-            candidate = victim.records.pixels[:1]
-            attack = FlipRadius.prepare(
-                public_of(self.play.data), candidate, victim.column, settings=settings,
-                claim=self.claim,
-            )  # fmt: skip
-            estimates.append(attack.run(self.play.view(victim), self.play.seed))
-        return attack.score(pooled(estimates), self.present, self.play.seed)
-
-    def informed(self) -> AttackResult:
-        """The attacker who knows all other records, in either world."""
-        without, present = (
-            [v.votes(self.play.data.n_classes) for v in self.victims(unit)]
-            for unit in self.expected
-        )
-        estimates, seed = [], self.play.seed
-        for unit in self.asked:
-            for i, victim in enumerate(self.victims(unit)):
-                attack = Informed(
-                    victim.records.pixels[0], victim.column, without[i], present[i],
-                    claim=self.claim,
-                )  # fmt: skip
-                estimates.append(attack.run(self.play.view(victim), substream(seed, f"trial {i}")))
-        return attack.score(pooled(estimates), self.present, seed)
-
-
 def _rows(job: Job) -> Mapping[str, str]:
-    """Selectors in clear, under masks, and in both units of differential privacy."""
-    epsilon = f"ε = {job.epsilon:g}"
+    """Selectors in clear, under masks, and with the label unit's noise."""
     rows = {
         "kulsif": "KuLSIF in clear",
         "kulsif-masks": "KuLSIF + masks",
         "kulsif-masks-weak": "KuLSIF + masks, two clients a class",
-        "kulsif-dp-label": f"KuLSIF + DP label unit ({epsilon})",
+        "kulsif-dp-label": f"KuLSIF + DP label unit (ε = {job.epsilon:g})",
         "proxy-ratio": "Proxy ratio in clear",
-        "dp-record": f"DP record unit ({epsilon})",
-        "dp-record-noise-off": "DP record unit, its noise switched off",
     }
     return {key: rows[key] for key in _QUICK_ROWS} if job.quick else rows
 
@@ -282,29 +151,11 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
 
 
 def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
-    """Reconstruction and membership, as far as what a row's server reads allows."""
+    """Membership, as far as what a row's server reads allows."""
     data = turn.made.weak if turn.row.endswith("weak") else turn.made.strong
-    play, thorough = _Play(turn.job, turn.row, turn.seed, data), not turn.job.quick
-    if turn.row.startswith("dp-record"):
-        worlds = _Worlds.of(play)
-        found: dict[str, Callable[[], AttackResult]] = {
-            Trilateration.name: worlds.rebuild,
-            FlipRadius.name: partial(worlds.flip, "bits"),
-            Informed.name: worlds.informed,
-        }
-        return found | ({_WEIGHTS: partial(worlds.flip, "weights")} if thorough else {})
-    rebuild, tell = partial(_rebuild, play), partial(_tell_members, play)
-    found = {Trilateration.name: rebuild, FlipRadius.name: tell}
-    if turn.row == "proxy-ratio":
-        found[_WEIGHTS] = partial(tell, "soft", FlipSettings(read="weights"))
-    if turn.row == "kulsif-dp-label":
-        counts = {Trilateration.name: play.images(), FlipRadius.name: play.judged()}
-        found = {name: partial(_spent, play, found[name], n) for name, n in counts.items()}
-        if thorough:
-            found[_REPEATS_NAME] = partial(
-                _spent, play, partial(_rebuild_by_repeats, play), _REPEATED
-            )
-    return found
+    play = _Play(turn.job, turn.row, turn.seed, data)
+    noisy = turn.row == "kulsif-dp-label"
+    return {FlipRadius.name: partial(_spent if noisy else _tell_members, play)}
 
 
 SCENE = Scene(

@@ -18,7 +18,6 @@ from attacks.label_only import VARIANTS, LabelOnlyGap, LabelOnlySettings, train_
 from attacks.membership import LiRA, UploadLiRA
 from attacks.prior import PriorSettings, train_prior
 from attacks.selector import FlipRadius
-from attacks.trilateration import Trilateration
 from attacks.updates import Recipe
 from attacks.updates_attack import AnalyticInversion, OptimisedInversion
 from attacks.view import Capability, LabelOracle, Oracle, Public, outsider_view, server_view
@@ -140,12 +139,9 @@ def test_a_prior_paints_in_colour_and_refuses_vectors() -> None:
 
 def test_what_needs_pixels_says_so() -> None:
     known, own = public("vectors"), records("vectors", 2, 0)
-    oracles = {Capability.INJECT_PROXIES: Oracle(lambda _: torch.zeros(1), 9)}
-    view = server_view(one_step("vectors")[0], known, oracles)
+    view = server_view(one_step("vectors")[0], known)
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
         FlipRadius.prepare(known, own.images, 0)
-    with pytest.raises(MissingCapabilityError, match="these are vectors"):
-        Trilateration(0).run(view, 0)
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
         OptimisedInversion.prepare(known, Recipe(batch=1)).run(view, 0)
 
