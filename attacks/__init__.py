@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
 ATTACKS: Mapping[str, str] = {
     "label-distribution": "attacks.label_distribution:LabelDistribution",
-    "attribution": "attacks.votes:Attribution",
-    "single-contributor": "attacks.votes:SingleContributor",
-    "collusion": "attacks.votes:Collusion",
     "differencing": "attacks.rounds:Differencing",
     "participation": "attacks.label_distribution:Participation",
     "inconsistent-proxies": "attacks.rounds:InconsistentProxies",

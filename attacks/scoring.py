@@ -130,7 +130,6 @@ def score_distributions(
     seed: int,
     *,
     control: float | None = None,
-    n_members: int | None = None,
     details: Mapping[str, float] | None = None,
     caveats: tuple[str, ...] = (),
 ) -> AttackResult:
@@ -138,7 +137,7 @@ def score_distributions(
 
     truth: [K, C] counts or shares; or class ids shaped as the rows, negative where there is none.
     The interval is over rows, over groups [G, ...], or exact for [n] ids. control: in place of what
-    the guess reaches. n_members: in place of the number of rows or true ids.
+    the guess reaches.
 
     >>> from attacks.base import Words
     >>> kind = Words("mine", "Mine", "TV error (0: known)", "the guess")
@@ -165,7 +164,7 @@ def score_distributions(
         estimate,
         figure,
         guessed.value if control is None else control,
-        n_members=count if n_members is None else n_members,
+        n_members=count,
         details={**numbers, **(details or {})},
         caveats=caveats,
     )

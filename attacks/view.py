@@ -1,6 +1,6 @@
 """What an attacker can see or do, as words that a report prints."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
@@ -47,7 +47,6 @@ class Capability(Enum):
     SPLIT_VIEWS = "different proxies to different clients"
     SPLIT_BROADCASTS = "different ensembles or models to different clients"
     OWN_BROADCAST = "a model of the server's own for all clients"
-    COLLUDE = "uploads of colluding clients"
 
 
 ACTIVE = frozenset(
@@ -96,7 +95,6 @@ _DEVIATIONS = frozenset(
         Capability.SPLIT_VIEWS,
         Capability.SPLIT_BROADCASTS,
         Capability.OWN_BROADCAST,
-        Capability.COLLUDE,
     }
 )
 
@@ -237,8 +235,7 @@ class ObservedRound:
     """A distillation round as one attacker saw it; None is what it could not see.
 
     uploads, payloads: by client. total: [m * C], over the survivors, whom servers and clients
-    know. levels: units a vote. The ensemble names the round's proxies. colluders: the uploads of
-    clients that are the attacker's own.
+    know. levels: units a vote. The ensemble names the round's proxies.
     """
 
     index: int
@@ -248,7 +245,6 @@ class ObservedRound:
     uploads: Mapping[int, UnitArray] | None = field(default=None, repr=False)
     payloads: Mapping[int, WordArray] | None = field(default=None, repr=False)
     total: UnitArray | None = field(default=None, repr=False)
-    colluders: Mapping[int, UnitArray] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -346,27 +342,21 @@ def server_view(
     transcript: Transcript,
     public: Public,
     oracles: Mapping[Capability, Oracle] | None = None,
-    colluders: Sequence[Mapping[int, UnitArray]] | None = None,
     *,
     told_apart: bool = False,
     told_its_own: bool = False,
 ) -> View:
     """The server: everything that crossed the boundary, uploads only where it could read them.
 
-    Honest but curious as long as it only reads; one that acts on the protocol through an oracle,
-    or has clients on its side, is malicious. colluders: for every distillation round, the uploads
-    of the clients that tell it theirs. told_apart: whether the server of this run told clients
-    different things. told_its_own: whether it told all of them a model that is no mean of theirs.
+    Honest but curious as long as it only reads; one that acts on the protocol through an oracle
+    is malicious. told_apart: whether the server of this run told clients different things.
+    told_its_own: whether it told all of them a model that is no mean of theirs.
     """
-    own: Sequence[Mapping[int, UnitArray] | None]
-    own = colluders or [None] * len(transcript.distillation)
-    rounds = tuple(
-        _at_server(r, told) for r, told in zip(transcript.distillation, own, strict=True)
-    )
+    rounds = tuple(_at_server(r) for r in transcript.distillation)
     generated = tuple(_at_server(r) for r in transcript.generated)
     deviates = {Capability.SPLIT_BROADCASTS: told_apart, Capability.OWN_BROADCAST: told_its_own}
     does = {capability for capability, done in deviates.items() if done}
-    acts = does or colluders is not None or not SERVER.most.issuperset(oracles or {})
+    acts = does or not SERVER.most.issuperset(oracles or {})
     attacker = MALICIOUS_SERVER if acts else SERVER
     models = tuple(transcript.parameters)
     held, heads = transcript.generator, tuple(transcript.heads)
@@ -443,7 +433,6 @@ def _observed(
         Capability.READ_UPLOADS: any(r.uploads is not None for r in rounds),
         Capability.READ_PAYLOADS: any(r.payloads is not None for r in rounds)
         or any(m.payloads for m in models),
-        Capability.COLLUDE: any(r.colluders is not None for r in rounds),
         Capability.READ_SUMS: any(r.total is not None for r in rounds),
         Capability.READ_ENSEMBLES: any(not r.ensemble.of_classes for r in rounds),
         Capability.GLOBAL_PARAMETERS: bool(models),
@@ -452,9 +441,7 @@ def _observed(
     return {capability for capability, seen in evidence.items() if seen}
 
 
-def _at_server(
-    record: DistillationRound, told: Mapping[int, UnitArray] | None = None
-) -> ObservedRound:
+def _at_server(record: DistillationRound) -> ObservedRound:
     return ObservedRound(
         record.index,
         record.levels,
@@ -463,7 +450,6 @@ def _at_server(
         record.uploads,
         record.payloads,
         record.total,
-        told,
     )
 
 

@@ -13,18 +13,13 @@ from attacks.on_run import Arsenal, prepare
 from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from attacks.votes import (
-    Attribution,
-    Collusion,
-    Holders,
     RecordedClear,
     RecordedLabels,
     RecordedRecords,
     Recorder,
     Said,
-    SingleContributor,
     named,
     statements,
-    told,
     undoing,
 )
 from experiments import runs
@@ -40,15 +35,11 @@ from secure_fd.knowledge import IntArray
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.base import NoProtection
-from secure_fd.secagg.graph import threshold
 
 _QUICK_CLIENTS = 5
 DECLARED = "the record unit makes every client's set of classes public: here that is all"
 """What an attack on labels or authors must say in a row of the record unit, one class a client."""
-_LABELS_AND_AUTHORS = frozenset(
-    {"label-distribution", "attribution", "collusion", "single-contributor"}
-    | {"differencing", "participation"}
-)
+_LABELS_AND_AUTHORS = frozenset({"label-distribution", "differencing", "participation"})
 
 
 def suite_plan(job: Job, settings: Settings) -> Plan:
@@ -123,33 +114,9 @@ class _Scored:
         said = statements(recorder, made.transcript)
         return cls(plan, made, recorder, turn.made.arsenal, said)
 
-    def view(self, colluders: int = 0) -> View:
-        """The server's, with what its first clients said where they collude."""
-        transcript = self.made.transcript
-        own = None
-        if colluders and transcript.distillation:
-            own = told(self.recorder, transcript, range(colluders))
-        return server_view(transcript, self.arsenal.public, colluders=own)
-
-    def attribution(self) -> AttackResult:
-        """Who cast a vote."""
-        truth = Holders(self.arsenal.histograms, self.said)
-        return launched(Attribution(), self.view(), truth, self.made.seed)
-
-    def single(self) -> AttackResult:
-        """Sums of one client."""
-        return launched(SingleContributor(), self.view(), self.said, self.made.seed)
-
-    def collusion(self, count: int) -> AttackResult:
-        """So many colluders take their own votes out of the sums."""
-        return launched(Collusion(), self.view(count), self.said, self.made.seed)
-
-    def all_but_one(self) -> AttackResult:
-        """As many colluders as leave one honest client, and the figures of fewer."""
-        most = self.arsenal.public.n_clients - 1
-        found = self.collusion(most)
-        curve = {f"{count}_colluders": self.collusion(count).figure for count in range(1, most + 1)}
-        return noted(replace(found, name="collusion-all-but-one"), curve)
+    def view(self) -> View:
+        """The server's view of the run."""
+        return server_view(self.made.transcript, self.arsenal.public)
 
     def differencing(self) -> AttackResult:
         """Sums subtracted from each other."""
@@ -260,26 +227,16 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
 
 
 def _on_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
-    """Attribution, sums of one, colluders, as many as masks withstand and all but one, and lies."""
+    """Different proxies to different clients."""
     plan = _plan(turn.job)
     spec = next(spec for spec in _specs(plan) if spec.key == turn.row)
     scored = _Scored.of(plan, spec, turn)
-    clients = plan.terms.clients
-    return _attempts(
-        scored,
-        {
-            "attribution": scored.attribution,
-            "single-contributor": scored.single,
-            "collusion": partial(scored.collusion, 2 * threshold(clients) - clients - 1),
-            "collusion-all-but-one": scored.all_but_one,
-            "inconsistent-proxies": scored.split,
-        },
-    )
+    return _attempts(scored, {"inconsistent-proxies": scored.split})
 
 
 FEDERATION = Scene(
     name="federation",
-    title="One class a client: sums, colluders, a lying server",
+    title="One class a client: sums and a lying server",
     about="The strong split of the comparison, in which every client holds one class, so that "
     "labels, authors and votes have most to hide. Shorter than the comparison: these attacks "
     "read votes, which selectors decide before the first round.",
