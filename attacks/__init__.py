@@ -46,9 +46,7 @@ ATTACKS: Mapping[str, str] = {
     "label-only-gap": "attacks.label_only:LabelOnlyGap",
     "label-only-shadows": "attacks.label_shadows:ShadowedLabels",
     "tracing": "attacks.tracing:Tracing",
-    "mean-image": "attacks.class_sums:MeanImage",
     "generator-membership": "attacks.generator:GeneratorMembership",
-    "generator-inversion": "attacks.generator:GeneratorInversion",
 }
 """Name -> module:Class. The comparison runs those of `COMPARED`, the suite all of them but those
 of `OF_GENERATORS`, which have a study of their own; those of `OF_SUMS`, and of a server that tells
@@ -64,16 +62,10 @@ PLAYED = ("game-server", "game-lira", "game-labels")
 """What the comparison shows of small runs under a row's protocol: members told by whatever the
 server reads, and by an outsider who asks the final networks (`lira`, `label-only-shadows`)."""
 
-OF_GENERATORS = ("generator-membership", "generator-inversion")
-"""Attacks that a run can be asked for where its method has a generator."""
-
-OF_SUMS = ("tracing", "mean-image")
-"""Attacks that a run can be asked for where its clients share class sums of public features."""
-
-ON_REQUEST = ("label-only", "server-members", "mean-image")
+ON_REQUEST = ("label-only", "server-members")
 """Attacks on a run that the comparison runs where they are named."""
 
-ON_A_RUN = (*COMPARED, *OF_GENERATORS, *ON_REQUEST)
+ON_A_RUN = (*COMPARED, "generator-membership", *ON_REQUEST)
 """Attacks that `Simulation.attack` accepts by name; the suite runs the others."""
 
 _PARTS = ("prepare", "run", "score", "name", "title", "needs")

@@ -1,4 +1,4 @@
-"""What class sums of public features give away: reading them, and the mean image of a class.
+"""Class sums of public features, as a server or a client reads them.
 
 Clients of pooled heads share, class by class, the sum of phi(x) over their records: a block. In
 clear a server reads the blocks of every client, under masks those of all clients together; where
@@ -6,17 +6,13 @@ one client holds a class, the two are the same. Later sums are of phi(x) (1[y = 
 v the head that was sent before, which everybody knows. Who is in a block: `attacks.tracing`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from attacks.base import Attack, AttackResult, FloatArray, Images, Labelled
-from attacks.images import Originals
-from attacks.scoring import score_images
+from attacks.base import FloatArray
 from attacks.statistics import Claim
 from attacks.view import Capability, View
 from secure_fd.errors import MissingCapabilityError
@@ -34,11 +30,8 @@ from secure_fd.transcript import ParameterRound
 
 TOTAL: Final = -1
 """In place of a client: the sum over all of them."""
-_RIDGE: Final = 0.3
-"""Of H, by public image. Chosen on seed 0 of MNIST-5k, blocks of 1, 30 and 300."""
 _LEAST_SHARE: Final = 5e-4
 """Of a client's records: a smaller share of a class is rounding."""
-PUBLIC_MEAN: Final = "public class mean"
 NEEDS: Final = (
     frozenset({
         Capability.HOLD_HEAD,
@@ -183,111 +176,3 @@ def held_by(public: PublicRecords, first: SumRead, noise: SumNoise | None) -> di
     if noise is not None:
         return {k: np.maximum(held, 1 / noise.records) for k, held in made.items()}
     return {k: np.where(held > _LEAST_SHARE, held, 0.0) for k, held in made.items()}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MeanImage(Attack[Images, Originals]):
-    """The mean image of every block of the first sum.
-
-    Ridge regression of public pixels on their features, both less the means of their class, is a
-    linear map from features to pixels, so that of a block's mean feature it gives the mean over its
-    records: W(x) = phi(x)^T (H + ridge I)^-1 d weighs each public image by how much its density
-    ratio is above what is usual of the class, and the weighed images are added to the class's mean
-    public image; a class without two of these is left out. noise: of the pooled unit.
-    """
-
-    name = "mean-image"
-    title = "Mean image of a class from its sum"
-    figure_name = "PSNR of a block's mean image"
-    control_name = "the mean public image of the class"
-    needs = NEEDS
-
-    noise: SumNoise | None = None
-
-    def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - nothing is drawn
-        """One image a block, as `group_of` counts them; the control is among `others`."""
-        view.require_any(*self.needs)
-        check_readable(view, self.noise)
-        pixels, public = view.public.pixels(), PublicRecords.of(view)
-        first = sums_read(view)[0]
-        usual = {
-            c: pixels[torch.from_numpy(public.labels == c)].mean(dim=0) for c in public.classes
-        }
-        means, centred, around = _by_class(public, pixels, usual)
-        moment = centred.T @ centred / len(centred)
-        weight = public.weight(moment, _RIDGE, of_block(self.noise, first.head.shape[1]))
-        found: dict[int, Tensor] = {}
-        controls: dict[int, Tensor] = {}
-        for owner, held in held_by(public, first, self.noise).items():
-            for c in (c for c in public.classes if held[c]):
-                gap = first.means[owner][:, c] / held[c] - means[c]
-                weights = torch.from_numpy(centred @ (weight @ gap) / len(centred)).float()
-                group = group_of(c, owner, len(held))
-                controls[group] = usual[c]
-                found[group] = usual[c] + torch.tensordot(weights, around, dims=1)
-        groups = torch.tensor(list(found))
-        control = Images(torch.stack(list(controls.values())), groups)
-        made = torch.stack(list(found.values())).clamp(0, 1)
-        return Images(made, groups, others={PUBLIC_MEAN: control})
-
-    def score(self, estimate: Images, truth: Originals, seed: int) -> AttackResult:
-        """PSNR to the mean image of each block; in the details, to as many held-out records'."""
-        known = {int(g) for g in estimate.groups} & truth.private.keys()
-        compared = truth.held_out if known <= truth.held_out.keys() else {}
-        told = Originals({g: truth.private[g] for g in known}, compared, matched=True)
-        return score_images(
-            self,
-            estimate,
-            told,
-            seed,
-            controls=estimate.others,
-            against=PUBLIC_MEAN,
-            literal=True,
-            shown={"attack": estimate.images, PUBLIC_MEAN: estimate.others[PUBLIC_MEAN].images},
-        )
-
-
-def _by_class(
-    public: PublicRecords, pixels: Tensor, usual: Mapping[int, Tensor]
-) -> tuple[dict[int, FloatArray], FloatArray, Tensor]:
-    """Mean features by class; features [K, D] and pixels [K, ...] less those of their class.
-
-    Images of classes without a mean are nothing.
-    """
-    means = {c: public.features[public.labels == c].mean(axis=0) for c in usual}
-    centred, around = np.zeros_like(public.features), torch.zeros_like(pixels)
-    for c, mean in means.items():
-        own = public.labels == c
-        centred[own] = public.features[own] - mean
-        around[torch.from_numpy(own)] = pixels[torch.from_numpy(own)] - usual[c]
-    return means, centred, around
-
-
-def block_means(clients: Sequence[Labelled], held_out: Labelled, n_classes: int) -> Originals:
-    """The mean image of every block, of each client and of all, by `group_of`.
-
-    Beside it, of groups of as many held-out records of the class, where there are as many.
-    """
-    every = Labelled(
-        torch.cat([own.images for own in clients]), torch.cat([own.labels for own in clients])
-    )
-    private: dict[int, Tensor] = {}
-    others: dict[int, list[Tensor]] = {}
-    for owner, own in enumerate((every, *clients), start=TOTAL):
-        for c in torch.unique(own.labels).tolist():
-            images, group = own.images[own.labels == c], group_of(c, owner, n_classes)
-            private[group] = images.mean(dim=0, keepdim=True)
-            spare = torch.split(held_out.images[held_out.labels == c], len(images))
-            means = [part.mean(dim=0, keepdim=True) for part in spare if len(part) == len(images)]
-            if means:
-                others[group] = means
-    return Originals(private, others, matched=True)
-
-
-def group_of(label: int, owner: int, n_classes: int) -> int:
-    """A number for the block of a class and a client, or of all clients.
-
-    >>> group_of(3, TOTAL, 10), group_of(3, 0, 10)
-    (3, 13)
-    """
-    return label + n_classes * (owner + 1)

@@ -1,4 +1,4 @@
-"""The generator that everybody holds: who was among the records that it learnt from, and pictures.
+"""Membership of records in the training set of the generator that all parties hold.
 
 Membership, as in GAN-Leaks (Chen, Yu, Zhang and Fritz, CCS 2020): the nearer a candidate is to what
 the generator makes, the likelier it is a member. Distances are Euclidean, to the nearest of many
@@ -6,12 +6,10 @@ samples (their full black-box attack), and from there to the nearest that a sear
 white-box one: whoever holds the parameters can). Their calibration takes off what makes a
 candidate easy for any generator; here that is its distance to the nearest public record.
 
-A generator of features never makes an image: candidates are then features, which anybody computes
-from an image by the public map, and pictures are what a decoder, learnt from public images alone,
-makes of generated features.
+A generator of features never makes an image: candidates are then features, which any party computes
+from an image by the public map.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -25,13 +23,11 @@ from attacks.base import (
     AttackResult,
     BoolArray,
     FloatArray,
-    Images,
     Labelled,
     Scores,
     substream,
 )
-from attacks.images import Originals, psnr
-from attacks.scoring import score_images, score_scores
+from attacks.scoring import score_scores
 from attacks.statistics import Claim, auc, rank
 from attacks.view import Capability, Public, View
 from secure_fd import models
@@ -232,138 +228,3 @@ _MEMBERSHIP = (
     "members of all clients together: the generator is a mean over clients",
     "the newest generator alone; clients are sent one after every sum",
 )
-
-
-FeatureFunction = Callable[[Tensor], Tensor]
-"""Images [N, C, H, W] -> features [N, ...]."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Decoder:
-    """Features [N, D] -> images: least squares with a ridge, on public images alone.
-
-    features: the public map, or None where the generator makes images: then it changes nothing.
-    shape: of one x that the generator makes.
-
-    >>> grey = torch.rand(50, 1, 2, 2, generator=torch.Generator().manual_seed(0))
-    >>> found = Decoder.fit(grey, lambda images: images.flatten(1) / 2)
-    >>> float((found(grey.flatten(1) / 2) - grey).abs().max()) < .01
-    True
-    """
-
-    shape: tuple[int, ...]
-    features: FeatureFunction | None = field(default=None, repr=False)
-    weights: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)
-    image: tuple[int, ...] = ()
-
-    @classmethod
-    def fit(
-        cls, public: Tensor, features: FeatureFunction | None = None, ridge: float = 1e-4
-    ) -> Self:
-        """Of public images [P, C, H, W]. ridge: over the features' mean square."""
-        if features is None:
-            return cls(tuple(public.shape[1:]))
-        mapped = features(public)
-        x, y = _with_one(mapped.flatten(1)), public.flatten(1).double()
-        gram = x.T @ x
-        added = ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
-        weights = torch.linalg.solve(gram + added, x.T @ y)
-        return cls(tuple(mapped.shape[1:]), features, weights, tuple(public.shape[1:]))
-
-    def __call__(self, made: Tensor) -> Tensor:
-        """Images of what a generator makes."""
-        if self.features is None:
-            return made
-        flat = _with_one(made.flatten(1)) @ self.weights
-        return flat.float().clamp(0, 1).view(-1, *self.image)
-
-    def ceiling(self, images: Tensor) -> float:
-        """Mean PSNR, dB, of images to what is decoded of their own features."""
-        if self.features is None:
-            raise ConfigurationError("features", None, "images have no decoder")
-        again = self(self.features(images))
-        pairs = zip(again, images, strict=True)
-        return float(np.mean([psnr(one[None], other[None])[0, 0] for one, other in pairs]))
-
-
-def _with_one(features: Tensor) -> Tensor:
-    """[N, D + 1] double."""
-    return torch.cat([features.double(), torch.ones(len(features), 1, dtype=torch.float64)], dim=1)
-
-
-OF_PUBLIC, MEAN = "generator of public records", "public mean"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GeneratorInversion(Attack[Images, Originals]):
-    """What the generator makes of each class, beside members and held-out records of that class.
-
-    decoder: of features; per_class: pictures of each class. controls: by name, without access.
-    """
-
-    name = "generator-inversion"
-    title = "Pictures that the generator makes"
-    figure_name = "Δ PSNR"
-    control_name = f"Δ of the {OF_PUBLIC}"
-    needs = NEEDS
-
-    adversarial: AdversarialSettings
-    decoder: Decoder
-    per_class: int
-    controls: Mapping[str, Images] = field(repr=False)
-
-    @classmethod
-    def prepare(
-        cls,
-        public: Public,
-        adversarial: AdversarialSettings,
-        seed: int,
-        features: FeatureFunction | None = None,
-        per_class: int = 20,
-        lesson: int = LESSON,
-    ) -> Self:
-        """Learn the decoder, and train the generator of public records. public: of images.
-
-        features: the public map whose features the run's generator makes; none by default.
-        """
-        proxies = public.pixels()
-        decoder = Decoder.fit(proxies, features)
-        records = proxies if features is None else features(proxies)
-        other = public_generator(
-            records, public.n_classes, adversarial, lesson, substream(seed, "public")
-        )
-        made = _pictures(other, decoder, per_class, substream(seed, "control samples"))
-        mean = proxies.mean(dim=0, keepdim=True).repeat(public.n_classes, 1, 1, 1)
-        controls = {OF_PUBLIC: made, MEAN: Images(mean, torch.arange(public.n_classes))}
-        return cls(adversarial, decoder, per_class, controls)
-
-    def run(self, view: View, seed: int) -> Images:
-        """`per_class` pictures of each class; MissingCapabilityError without a generator."""
-        generator = held_generator(view, self.decoder.shape, self.adversarial)
-        return _pictures(generator, self.decoder, self.per_class, substream(seed, "samples"))
-
-    def score(self, estimate: Images, truth: Originals, seed: int) -> AttackResult:
-        """Δ with its interval; `ceiling`: dB of members decoded from their own features."""
-        details: dict[str, float] = {}
-        caveats: tuple[str, ...] = ()
-        if self.decoder.features is not None:
-            every = torch.cat(list(truth.private.values()))
-            details = {"ceiling": self.decoder.ceiling(every)}
-            caveats = ("pictures are decoded from features: the ceiling is of true features",)
-        return score_images(
-            self,
-            estimate,
-            truth,
-            substream(seed, "leakage"),
-            controls=self.controls,
-            against=OF_PUBLIC,
-            details=details,
-            caveats=caveats,
-        )
-
-
-@torch.no_grad()
-def _pictures(generator: Generator, decoder: Decoder, per_class: int, seed: int) -> Images:
-    classes = torch.arange(generator.n_classes).repeat_interleave(per_class)
-    z, _ = generator.sample(len(classes), torch.Generator().manual_seed(seed))
-    return Images(decoder(generator(z, classes)), classes)

@@ -17,8 +17,6 @@ import torch
 from torch import nn
 
 from attacks import (
-    OF_GENERATORS,
-    OF_SUMS,
     OF_UPDATES,
     ON_A_RUN,
     fit,
@@ -39,13 +37,12 @@ from attacks.base import (
     pooled,
     seeded,
 )
-from attacks.class_sums import MeanImage, SumNoise, block_means
+from attacks.class_sums import SumNoise
 from attacks.inversion import (
     REFERENCES,
     InversionTruth,
     ModelInversion,
     inversion_truth,
-    originals_of,
 )
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
@@ -53,7 +50,7 @@ from attacks.one_update import SET_UPS, one_update
 from attacks.scoring import score_scores
 from attacks.server_members import CLASS_SUMS, TWIN, UPDATES, ServerMembers
 from attacks.tracing import Blocks, Tracing
-from attacks.view import Capability, LabelOracle, Public, View, outsider_view, server_view
+from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
 from attacks.votes import undoing
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
@@ -202,15 +199,13 @@ def prepare(
             made[name] = _label_only(data, seed, quick)
         elif name in OF_UPDATES:
             made[name] = _update_inversion(name, data, seed)
-        elif name in OF_GENERATORS:
-            asked = _who_taught if name == "generator-membership" else _generator_pictures
-            made[name] = partial(asked, _QUICK_STEPS if quick else generators.LESSON)
+        elif name == "generator-membership":
+            made[name] = partial(_who_taught, _QUICK_STEPS if quick else generators.LESSON)
         elif name == ServerMembers.name:
             progress(90)
             made[name] = _server_members(data, seed)
-        elif name in OF_SUMS:
-            traced = _traced_beside if compared else _traced
-            made[name] = traced if name == "tracing" else _mean_images
+        elif name == "tracing":
+            made[name] = _traced_beside if compared else _traced
         else:
             made[name] = partial(_by_view, _own(name).prepare(public_of(data)))
     return Arsenal(public_of(data), histograms(data), made)
@@ -413,38 +408,19 @@ def _overfitted_auc(data: FederatedData, seed: int, read: str) -> float:
     return made.score(made.run(shown(public, posed, seed), seed), inside, seed).figure
 
 
-def _mean_images(run: Run) -> AttackResult:
-    view, data = server_view(run.transcript, public_of(run.data)), run.data
-    made, clients = MeanImage(run.noise), [labelled(client.train) for client in data.clients]
-    truth = block_means(clients, labelled(data.held_out), data.n_classes)
-    return made.score(made.run(view, run.seed), truth, run.seed)
-
-
-def _held(run: Run) -> tuple[View, AdversarialSettings, Labelled, Labelled]:
-    """The server's view, the form of the generator, and members and held-out records by class."""
+def _who_taught(lesson: int, run: Run) -> AttackResult:
+    """Members and held-out records by class, as `REFERENCES` caps them."""
     view = server_view(run.transcript, public_of(run.data))
     view.require_any(*generators.NEEDS)
     if run.adversarial is None:
         raise ConfigurationError("adversarial", None, "give the settings of the method's generator")
     members = labelled(concatenate([client.train for client in run.data.clients]))
     held_out = labelled(run.data.held_out)
-    return view, run.adversarial, *match_classes(members, held_out, run.seed, REFERENCES)
-
-
-def _who_taught(lesson: int, run: Run) -> AttackResult:
-    view, adversarial, members, held_out = _held(run)
-    challenge = draw_challenge(members, held_out, run.seed)
+    challenge = draw_challenge(*match_classes(members, held_out, run.seed, REFERENCES), run.seed)
     made = generators.GeneratorMembership.prepare(
-        view.public, challenge.candidates, adversarial, run.seed, lesson=lesson
+        view.public, challenge.candidates, run.adversarial, run.seed, lesson=lesson
     )
     return made.score(made.run(view, run.seed), challenge.is_member, run.seed)
-
-
-def _generator_pictures(lesson: int, run: Run) -> AttackResult:
-    view, adversarial, members, held_out = _held(run)
-    made = generators.GeneratorInversion.prepare(view.public, adversarial, run.seed, lesson=lesson)
-    truth = originals_of(members, held_out)
-    return made.score(made.run(view, run.seed), truth, run.seed)
 
 
 def public_of(data: FederatedData) -> Public:

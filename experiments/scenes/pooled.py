@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attacks.base import AttackResult
 from attacks.on_run import Run, attack
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn
@@ -103,15 +102,12 @@ def _run(row: _Row, job: Job, data: FederatedData, seed: int) -> Federation:
 
 
 def _attempts(turn: Turn[dict[int, FederatedData]]) -> Mapping[str, Attempt]:
-    """Tracing, and the mean image of every block."""
+    """Tracing of the records in every block."""
     row = next(row for row in _every(turn.job) if row.key == turn.row)
     data = turn.made[row.block]
     run = Run.of(data, _run(row, turn.job, data, turn.seed), turn.seed)
     turn.progress(100)
-    found: dict[str, Attempt] = {}
-    for name in ("tracing", "mean-image"):
-        found[name] = partial[AttackResult](attack, name, run)
-    return found
+    return {"tracing": partial(attack, "tracing", run)}
 
 
 SCENE = Scene(

@@ -14,15 +14,11 @@ import torch
 from scipy.stats import binom, norm
 from torch import nn
 
-from attacks.base import AttackResult, FloatArray, Images, Labelled, match_classes
+from attacks.base import AttackResult, FloatArray, Labelled, match_classes
 from attacks.class_sums import (
-    PUBLIC_MEAN,
     TOTAL,
-    MeanImage,
     PublicRecords,
     SumNoise,
-    block_means,
-    group_of,
     held_by,
     sums_read,
 )
@@ -247,65 +243,27 @@ def test_a_public_image_is_scored_as_if_it_were_not_public() -> None:
     assert asked(public, moment).left_out(label, TOTAL)[5] == pytest.approx(expected, rel=1e-6)
 
 
-# The mean image.
-
-
-def imaged(data: FederatedData) -> tuple[Images, AttackResult]:
-    made = MeanImage()
-    estimate = made.run(seen(summed(data, sums=1, masks=True), data), 0)
-    clients = [labelled(client.train) for client in data.clients]
-    truth = block_means(clients, labelled(data.held_out), data.n_classes)
-    return estimate, made.score(estimate, truth, 0)
-
-
-def test_a_class_of_one_public_image_is_left_out_under_noise_too() -> None:
-    data = divided()
-    of_class = data.proxies.labels == 3
-    kept = (~of_class | (of_class.cumsum(0) == 1)).nonzero()[:, 0]
-    fewer = replace(data, proxies=data.proxies[kept])
-    made = summed(fewer, sums=1, masks=True, budget=4.0)
-    found = MeanImage(noise_of(made)).run(seen(made, fewer), 0)
-    others = [c for c in range(10) if c != 3]
-    assert sorted(found.groups.tolist()) == [group_of(c, TOTAL, 10) for c in others]
-
-
-def test_a_block_of_one_record_is_pictured() -> None:
-    estimate, result = imaged(first_only(divided(), 1))
-    assert result.figure > result.control + 3
-    assert result.details["delta"] > result.details[f"{PUBLIC_MEAN}: delta"] + 3
-    assert sorted(estimate.groups.tolist()) == [group_of(c, TOTAL, 10) for c in range(10)]
-
-
-def test_the_mean_of_thirty_is_nearer_than_the_public_mean() -> None:
-    result = imaged(divided())[1]
-    assert result.figure > result.control + 1
-    assert result.details["delta"] > result.details[f"{PUBLIC_MEAN}: delta"] + 1
-
-
 # On a run, by name.
 
 
-@pytest.mark.parametrize("name", ["tracing", "mean-image"])
-def test_a_run_is_attacked_by_name(name: str) -> None:
+def test_a_run_is_attacked_by_name() -> None:
     data = divided()
     run = Run.of(data, made_once("strong", masks=True, budget=4.0), 0)
     assert run.noise is not None
     assert run.noise.claim.epsilon == pytest.approx(4.0, rel=1e-3)
-    result = attack(name, run)
-    assert result.name == name
-    assert ("auc_bound_of_the_noise" in result.details) == (name == "tracing")
+    result = attack("tracing", run)
+    assert result.name == "tracing"
+    assert "auc_bound_of_the_noise" in result.details
 
 
 def test_feature_vectors_have_blocks_too() -> None:
-    """Who is inside, and which labels; of vectors there is no image."""
+    """Who is inside, and which labels."""
     data = seen_through(
         divided(), lambda pixels: pixels[:, :, ::2, ::2].flatten(1)[..., None, None]
     )
     run = Run.of(data, summed(data, sums=1), 0)
     assert attack("tracing", run).figure > 0.7
     assert attack("label-distribution", run).figure < 0.2
-    with pytest.raises(MissingCapabilityError, match="images"):
-        attack("mean-image", run)
 
 
 # A class of one record in the whole federation.

@@ -353,7 +353,7 @@ def test_data_that_is_no_picture_has_attacks_that_need_none(
     found = measured(None, cell, parts, silent).attacks
     figures = {name for name, one in found.items() if isinstance(one, AttackFigure)}
     assert figures == {"label-distribution", "server-members"}
-    pictures = {*COMPARED, *ON_REQUEST} - figures - {"tracing", "mean-image"}
+    pictures = {*COMPARED, *ON_REQUEST} - figures - {"tracing"}
     assert all(str(found[name]).startswith("not applicable: ") for name in pictures)
 
 
