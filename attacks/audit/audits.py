@@ -19,13 +19,9 @@ from attacks.audit.bounds import (
     Proof,
     Shape,
     Worlds,
-    bold,
     by_inclusion,
     gaussian_shape,
     printed,
-    prove,
-    prove_named,
-    prove_one_run,
     prove_shaped,
     sampled_shape,
     symbol_bound,
@@ -45,7 +41,6 @@ from attacks.audit.setting import (
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import (
-    Contribution,
     FloatArray,
     IntArray,
     KnowledgeCodec,
@@ -53,16 +48,15 @@ from secure_fd.knowledge import (
     one_hot,
 )
 from secure_fd.privacy import release as record_release
-from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.guarantees import record_guarantee
-from secure_fd.privacy.plans import UNIT, ClientPlan, RecordPlan
+from secure_fd.privacy.plans import UNIT, ClientPlan
 from secure_fd.privacy.release import ClientShares, NoisyClassMeans
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection import record as record_unit
 from secure_fd.protection.client import ClientUnit
-from secure_fd.protection.label import LabelLedger, LabelUnit
+from secure_fd.protection.label import LabelLedger
 from secure_fd.selection.density import (
     FourierFeatures,
     Map,
@@ -81,19 +75,9 @@ def _shaped(
     return Shown(title, proof, claimed, delta, also)
 
 
-def _each_a_trial(
-    title: str, scores: FloatArray, included: FloatArray, claimed: float, setting: Setting
-) -> Shown:
-    """Canaries [m] of one run as trials: right noise has each of them on its own."""
-    worlds = by_inclusion("score", scores, included)
-    proof = prove(worlds, gaussian_shape(setting.delta), setting.miss)
-    return Shown(f"{title}, each a trial", proof, claimed, setting.delta)
-
-
 KNOWN = 3
 """Records beside the audited one, all with the same feature: a wrong divisor moves them most."""
 _RELEASES = 40_000
-_MEANS, _FEATURES = 200, 50
 
 
 def class_means(setting: Setting) -> Shown:
@@ -120,42 +104,6 @@ def _replaced(claim: Guarantee) -> float:
     if found is None:
         raise LocalError("the claim names no epsilon for replace-one neighbours")
     return float(found[1].replace(",", ""))
-
-
-def record_canaries(setting: Setting) -> Shown:
-    """Thousands of records with features of their own, each there by a coin, in one release.
-
-    Never fewer than a full audit has: fewer could not refute the claim, were all guesses right.
-    """
-    setting = replace(setting, size=max(1.0, setting.size))
-    scores, included, noise = _canary_records(setting)
-    plan, delta = RecordPlan(n_records=len(scores), noise=noise), setting.one_run_delta
-    claimed = epsilon(plan, delta)
-    guesses = bold(len(scores), 1 / noise, delta, setting.miss, claimed)
-    proof = prove_one_run(scores, included, guesses, delta, setting.miss)
-    return Shown("canary features", proof, claimed, delta)
-
-
-def record_trials(setting: Setting) -> Shown:
-    """The same canaries, each a trial of its own."""
-    scores, included, _ = _canary_records(setting)
-    claimed = printed(_release(_rows(1.0), setting).guarantee).epsilon
-    return _each_a_trial("canary features", scores, included, claimed, setting)
-
-
-def _canary_records(setting: Setting) -> tuple[FloatArray, FloatArray, float]:
-    """Scores and inclusion [m] of canaries in one release, and its noise multiplier."""
-    classes = max(4, round(_MEANS * min(1.0, setting.size)))
-    included = setting.coins(classes * _FEATURES)
-    released = record_release.release_class_means(
-        np.tile(np.eye(_FEATURES), (classes, 1)) * included[:, None],
-        np.repeat(np.arange(classes), _FEATURES),
-        classes,
-        epsilon=setting.epsilon,
-        delta=setting.delta,
-        random=setting.random,
-    )
-    return released.means.ravel() * len(included), included, released.noise_multiplier
 
 
 def _rows(feature: float) -> FloatArray:
@@ -275,7 +223,6 @@ def _canary_run(setting: Setting) -> tuple[FloatArray, FloatArray]:
 
 _CLASSES = 10
 _ANSWERS = 200_000
-_ASKED = 50_000
 _PRACTICE = 0.2
 
 
@@ -311,29 +258,6 @@ def answers(setting: Setting) -> Shown:
             bounds.append((*_symbols(codes, part), f"{case.name}, {view}"))
     trials = 2 * len(_CASES) * setting.trials(_ANSWERS)
     return Shown("answers", Proof(*max(bounds), trials), label_claim(setting), 0.0)
-
-
-def label_canaries(setting: Setting) -> Shown:
-    """Every answer of one client is a canary: its truth is one of two classes, by a coin.
-
-    A guess follows the answer where it names exactly one of the two.
-    """
-    included = setting.coins(setting.trials(_ASKED))
-    proof = prove_named(_answered(included, setting), included, setting.miss)
-    return Shown("every answer a canary", proof, label_claim(setting), 0.0)
-
-
-def _answered(included: FloatArray, setting: Setting) -> FloatArray:
-    """[m] class 0's votes less class 1's, of a client whose truths are 0 where included, else 1."""
-    truths = one_hot(np.where(included == 1, 0, 1), 2)
-    unit = LabelUnit(setting.epsilon, setting.delta, random=setting.random)
-    records = Images(torch.zeros(2, 1, 1, 1), torch.arange(2))
-    unit.prepare(torch.zeros(len(included), 1, 1, 1), 2, [records])
-    released = unit.parts[0].release(
-        np.arange(len(included)), lambda asked: Contribution(np.ones(len(asked)), truths[asked])
-    )
-    votes = released.weights[:, None] * released.predictions
-    return np.asarray(votes[:, 0] - votes[:, 1])
 
 
 def _answers(case: _Case, truth: int, setting: Setting) -> IntArray:
@@ -385,7 +309,6 @@ def _counted(codes: IntArray, known: IntArray) -> IntArray:
 
 _ROUNDS, _FLEET_PROXIES, _FLEET_CLASSES = 2, 2, 2
 _SUMS = 40_000
-_CANARIES, _CANARY_PROXIES, _CANARY_CLASSES = 3000, 40, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,13 +345,6 @@ def sum_of_shares(setting: Setting) -> Shown:
         _sums(fleet, setting, votes=True),
     )
     return _shaped("sum of shares", worlds, _client_claim(fleet.plan(), setting), setting)
-
-
-def client_trials(setting: Setting) -> Shown:
-    """A fleet of canaries, each included by a coin, with votes of its own, each a trial."""
-    scores, included, plan = _canary_clients(setting)
-    claimed = _client_claim(plan, setting)
-    return _each_a_trial("canary clients", scores, included, claimed, setting)
 
 
 def _client_claim(plan: ClientPlan, setting: Setting) -> float:
@@ -493,28 +409,3 @@ def _colluders_sum(shares: ClientShares, fleet: Fleet, spoken: IntArray) -> IntA
         if client >= fleet.present - fleet.corrupt:
             total -= share
     return total
-
-
-def _canary_clients(setting: Setting) -> tuple[FloatArray, FloatArray, ClientPlan]:
-    """Scores and inclusion [m] of canary clients with random votes in one sum, and the plan."""
-    count = max(100, round(_CANARIES * min(1.0, setting.size)))
-    plan = ClientPlan(
-        clients=count, proxies=_CANARY_PROXIES, rounds=1, classes=_CANARY_CLASSES
-    )  # fmt: skip
-    unit = masked_unit(setting, plan, setting.random)
-    included = setting.coins(count)
-    votes = setting.generator().integers(0, _CANARY_CLASSES, (count, _CANARY_PROXIES))
-    total = _canary_sum(unit, votes, included)
-    scores = np.array([total[np.arange(_CANARY_PROXIES), row].sum() for row in votes])
-    return scores / unit.levels(1), included, unit.plan
-
-
-def _canary_sum(unit: ClientUnit, votes: IntArray, included: FloatArray) -> FloatArray:
-    """[proxies, classes] what the server sees, centred: each class's total is about the same."""
-    total = np.zeros(votes.shape[1] * _CANARY_CLASSES, dtype=np.int64)
-    for client, row in enumerate(votes):
-        weights = np.full(len(row), included[client])
-        units = _units(unit, weights, one_hot(row, _CANARY_CLASSES))
-        total += unit.client(client).perturb(units.astype(np.uint64)).astype(np.int64)
-    sums = total.reshape(-1, _CANARY_CLASSES).astype(np.float64)
-    return np.asarray(sums - sums.mean(axis=1, keepdims=True))

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import beta, binom, norm
+from scipy.stats import beta, norm
 
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray
@@ -24,7 +24,6 @@ class Kind(StrEnum):
 
     NOISE = "noise-level"
     MECHANISM = "mechanism"
-    ONE_RUN = "one-run"
 
 
 class Verdict(StrEnum):
@@ -286,36 +285,6 @@ def symbol_bound(
     return found, where
 
 
-def one_run_bound(
-    canaries: int, guesses: int, right: int, delta: float, miss: float = 0.05
-) -> float:
-    """Epsilon proven by `right` of `guesses` guesses on canaries included by fair coins, one run.
-
-    Steinke, Nasr and Jagielski (2023), theorem 5.2; canaries without a guess count in delta only.
-    """
-    if not 0 <= right <= guesses <= canaries:
-        raise LocalError(f"{right} right of {guesses} guesses on {canaries} canaries cannot be")
-    if guesses == 0 or one_run_p(canaries, guesses, right, 0.0, delta) >= miss:
-        return 0.0
-    low, high = 0.0, LARGEST
-    for _ in range(60):
-        middle = (low + high) / 2
-        refuted = one_run_p(canaries, guesses, right, middle, delta) < miss
-        low, high = (middle, high) if refuted else (low, middle)
-    return low
-
-
-def one_run_p(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The chance, at most, of so many right guesses against an (epsilon, delta) mechanism."""
-    if right == 0:
-        return 1.0
-    chance = 1 / (1 + math.exp(-epsilon))
-    tail = float(binom.sf(right - 1, guesses, chance))
-    back = np.arange(1, right + 1)
-    alpha = float((np.cumsum(binom.pmf(right - back, guesses, chance)) / back).max())
-    return min(1.0, tail + 2 * canaries * delta * alpha)
-
-
 def _bounds(hits: IntArray, miss: float, *, upper: bool) -> NDArray[np.float64]:
     """[A] one-sided Clopper-Pearson bounds on every symbol's probability."""
     trials = int(hits.sum())
@@ -427,68 +396,3 @@ def _promise(attack: Attack, practice: Worlds, shape: Shape) -> float:
     errors = attack.errors(practice)
     rates = errors.false_alarms / errors.without + errors.misses / errors.present
     return shape(*errors.at_most(_HASTE)) - 1e-9 * rates
-
-
-def guess(scores: FloatArray, included: FloatArray, guesses: int) -> int:
-    """How many of the boldest guesses are right: highest scores "in", lowest "out".
-
-    scores, included: [m]. Half of the guesses go to either end; the rest are not guessed.
-    """
-    if not (scores.shape == included.shape and 0 < 2 * (guesses // 2) <= len(scores)):
-        raise LocalError(f"{guesses} guesses do not fit {len(scores)} canaries")
-    order, half = np.argsort(scores, kind="stable"), guesses // 2
-    return int((included[order[-half:]] == 1).sum() + (included[order[:half]] == 0).sum())
-
-
-def prove_one_run(
-    scores: FloatArray, included: FloatArray, guesses: int, delta: float, miss: float
-) -> Proof:
-    """The bound from one run. `guesses` must not have been chosen from these scores."""
-    made = 2 * (guesses // 2)
-    right = guess(scores, included, made)
-    return Proof(
-        bound=one_run_bound(len(scores), made, right, delta, miss),
-        ceiling=one_run_bound(len(scores), made, made, delta, miss),
-        attack=f"{right} of {made} boldest guesses right",
-        trials=len(scores),
-    )
-
-
-def prove_named(scores: FloatArray, included: FloatArray, miss: float) -> Proof:
-    """The bound at delta 0 from answers that name "in" (above 0), "out" (below), or neither."""
-    guessed = scores != 0
-    made = int(np.count_nonzero(guessed))
-    right = int(np.count_nonzero(guessed & ((scores > 0) == (included == 1))))
-    return Proof(
-        bound=one_run_bound(len(scores), made, right, 0.0, miss),
-        ceiling=one_run_bound(len(scores), made, made, 0.0, miss),
-        attack=f"{right} of {made} guesses right",
-        trials=len(scores),
-    )
-
-
-def bold(canaries: int, mu: float, delta: float, miss: float, claimed: float) -> int:
-    """The number of guesses that promises most against Gaussian noise of a public mu.
-
-    From the claim alone: no score is looked at. Only numbers that could refute it count, were all
-    guesses right; where there are none, the audit cannot tell, and all count.
-    """
-    shares = np.geomspace(0.004, 1)
-    options = sorted({2 * min(canaries // 2, max(1, round(canaries * s / 2))) for s in shares})
-    able = [r for r in options if one_run_p(canaries, r, r, claimed, delta) < miss]
-    return int(max(able or options, key=lambda r: _promise_one_run(canaries, r, mu, delta, miss)))
-
-
-def _promise_one_run(canaries: int, guesses: int, mu: float, delta: float, miss: float) -> float:
-    """The bound where the boldest guesses are as right as their mean."""
-    threshold = _threshold(guesses / canaries, mu)
-    hit, wrong = float(norm.sf(threshold - mu)), float(norm.sf(threshold))
-    right = math.floor(guesses * hit / (hit + wrong))
-    return one_run_bound(canaries, guesses, right, delta, miss)
-
-
-def _threshold(share: float, mu: float) -> float:
-    """Where the upper half of the guesses begins, for a mixture of N(0, 1) and N(mu, 1)."""
-    grid = np.linspace(mu / 2, mu + 8, 2000)
-    tail = (norm.sf(grid) + norm.sf(grid - mu)) / 2
-    return float(grid[int(np.abs(tail - share / 2).argmin())])

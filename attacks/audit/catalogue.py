@@ -59,7 +59,7 @@ class Mutation:
     size: float = 0.15
 
 
-_NOISE, _SEEN, _ONE = Kind.NOISE, Kind.MECHANISM, Kind.ONE_RUN
+_NOISE, _SEEN = Kind.NOISE, Kind.MECHANISM
 _RECORD, _LABEL, _CLIENT = PrivacyUnit.RECORD, PrivacyUnit.LABEL, PrivacyUnit.CLIENT
 _RELEASED, _ANSWERED = broken_code.less_release_noise, broken_code.less_label_noise
 _POOLED, _TRAINED = broken_code.less_pooled_noise, broken_code.less_training_noise
@@ -80,10 +80,6 @@ AUDITS = {
         Audit("dp-sgd", _SEEN, _RECORD, audits.canary_gradients, _TRAINED, SAMPLED),
         Audit("label", _SEEN, _LABEL, audits.answers, _ANSWERED),
         Audit("client", _SEEN, _CLIENT, audits.sum_of_shares, _RELEASED, GAUSSIAN),
-        Audit("record-canaries", _ONE, _RECORD, audits.record_canaries, _RELEASED),
-        Audit("record-trials", _ONE, _RECORD, audits.record_trials, _RELEASED, GAUSSIAN),
-        Audit("label-canaries", _ONE, _LABEL, audits.label_canaries, _ANSWERED),
-        Audit("client-trials", _ONE, _CLIENT, audits.client_trials, _RELEASED, GAUSSIAN),
     )
 }
 """By name, in the table's order."""

@@ -61,15 +61,6 @@ class Setting:
             if getattr(self, name) >= 1:
                 raise ConfigurationError(name, getattr(self, name), "use a number below 1")
 
-    @property
-    def one_run_delta(self) -> float:
-        """The delta at which canaries of one run are judged; the claim is taken there too.
-
-        Steinke, Nasr and Jagielski's p value is about 2 m delta / excess right guesses and never
-        less: a confidence of 1 - miss can only be had where delta is far below miss.
-        """
-        return min(self.delta, 1e-4 * self.miss)
-
     def trials(self, full: int) -> int:
         """The number of trials where a full audit makes `full`."""
         return max(100, round(full * self.size))

@@ -17,14 +17,10 @@ from attacks.audit.bounds import (
     Verdict,
     Worlds,
     any_shape,
-    bold,
     gaussian_epsilon,
     gaussian_shape,
-    guess,
-    one_run_bound,
     printed,
     prove,
-    prove_one_run,
 )
 from attacks.audit.catalogue import AUDITS, MUTATIONS
 from attacks.audit.setting import Setting, masked_unit, replaced
@@ -32,35 +28,6 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
-
-
-@pytest.mark.parametrize(
-    ("canaries", "guesses", "right", "epsilon"),
-    [
-        (100, 100, 60, 0.052),
-        (100, 100, 75, 0.702),
-        (100, 100, 100, 3.490),
-        (1000, 100, 90, 1.626),
-        (1000, 1000, 600, 0.297),
-        (1000, 1000, 1000, 5.782),
-    ],
-)
-def test_one_run_matches_the_published_values(
-    canaries: int, guesses: int, right: int, epsilon: float
-) -> None:
-    found = bounds.one_run_bound(canaries, guesses, right, 1e-5, 0.05)
-    assert found == pytest.approx(epsilon, abs=5e-4)
-
-
-def test_one_run_proves_nothing_from_coin_tosses() -> None:
-    assert bounds.one_run_bound(1000, 1000, 500, 1e-5) == 0.0
-    assert bounds.one_run_bound(1000, 0, 0, 1e-5) == 0.0
-
-
-def test_one_run_bound_is_where_p_crosses() -> None:
-    found = bounds.one_run_bound(500, 200, 180, 1e-5, 0.01)
-    assert bounds.one_run_p(500, 200, 180, found - 1e-6, 1e-5) < 0.01
-    assert bounds.one_run_p(500, 200, 180, found + 1e-6, 1e-5) >= 0.01
 
 
 @pytest.mark.parametrize(("hits", "low", "high"), [(0, 0.0, 0.3085), (5, 0.1871, 0.8129)])
@@ -78,12 +45,6 @@ def test_the_most_a_perfect_attack_can_show(trials: int, most: float) -> None:
 def test_impossible_counts_are_refused(hits: int, trials: int, miss: float) -> None:
     with pytest.raises(LocalError):
         bounds.clopper_pearson(hits, trials, miss)
-
-
-@pytest.mark.parametrize("counts", [(1, 2, 1), (1, 1, -1)])
-def test_more_right_guesses_than_guesses_are_refused(counts: tuple[int, int, int]) -> None:
-    with pytest.raises(LocalError):
-        bounds.one_run_bound(*counts, 1e-5)
 
 
 def test_errors_outside_their_trials_are_refused() -> None:
@@ -218,43 +179,6 @@ def test_an_attack_counts_its_threshold_as_absent() -> None:
 def test_worlds_need_a_name_for_each_column() -> None:
     with pytest.raises(LocalError, match="2 statistics"):
         Worlds(("a", "b"), np.zeros((3, 1)), np.zeros((3, 2)))
-
-
-def test_guesses_go_to_both_ends() -> None:
-    scores = np.array([5.0, 4.0, 0.0, -4.0, -5.0, 0.1])
-    included = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 0.0])
-    assert guess(scores, included, 2) == 2
-    assert guess(scores, included, 4) == 2
-
-
-def test_more_guesses_than_canaries_are_refused() -> None:
-    with pytest.raises(LocalError):
-        guess(np.zeros(3), np.zeros(3), 6)
-
-
-def test_one_run_of_gaussian_noise_stays_below_and_a_leak_above() -> None:
-    rng = np.random.default_rng(7)
-    included = rng.integers(0, 2, 5000).astype(np.float64)
-    mu, delta = 0.864, 1e-9
-    claimed = gaussian_epsilon(mu, delta)
-    guesses = bold(5000, mu, delta, 1e-5, claimed)
-    noisy = included * mu + rng.normal(size=5000)
-    quiet = included * 8 * mu + rng.normal(size=5000)
-    assert 0.5 < prove_one_run(noisy, included, guesses, delta, 1e-5).bound < claimed
-    found = prove_one_run(quiet, included, guesses, delta, 1e-5)
-    assert found.bound == found.ceiling > claimed
-
-
-def test_bold_guesses_follow_the_claim() -> None:
-    """The rarer half of N(0, 1) and N(mu, 1): boldness pays for weak signals among many."""
-    assert bold(1000, 0.864, 1e-9, 1e-5, 0.0) < bold(1000, 6.0, 1e-9, 1e-5, 0.0)
-
-
-def test_guesses_are_enough_to_refute_the_claim_or_the_best_there_are() -> None:
-    few, enough = (bold(3000, 0.864, 1e-9, 1e-5, claimed) for claimed in (0.0, 5.26))
-    assert one_run_bound(3000, few, few, 1e-9, 1e-5) < 5.26
-    assert one_run_bound(3000, enough, enough, 1e-9, 1e-5) > 5.26
-    assert bold(3000, 0.864, 1e-9, 1e-5, 50.0) == few
 
 
 @pytest.mark.parametrize(

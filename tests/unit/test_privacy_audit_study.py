@@ -51,7 +51,7 @@ def test_every_unit_is_audited_in_every_kind() -> None:
 
 
 def test_a_seed_makes_a_cell_repeatable() -> None:
-    one = replace(cell("label-canaries"), size=0.05, stream=5 << 32)
+    one = replace(cell("label"), size=0.05, stream=5 << 32)
     first, second = (finding_of(measure(None, one, None, lambda _: None)) for _ in range(2))
     other = finding_of(measure(None, replace(one, noise=0.5), None, lambda _: None))
     assert first == second
