@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from secure_fd.methods.independent import Independent as Independent
     from secure_fd.methods.pls import PLS as PLS
     from secure_fd.methods.selective_fd import SelectiveFD as SelectiveFD
-    from secure_fd.own_training import Training as Training
     from secure_fd.privacy.ledger import BudgetLedger as BudgetLedger
     from secure_fd.privacy.units import Guarantee as Guarantee
     from secure_fd.privacy.units import PrivacyUnit as PrivacyUnit
@@ -129,7 +128,6 @@ _HOMES = {
     "Independent": "methods.independent",
     "PLS": "methods.pls",
     "SelectiveFD": "methods.selective_fd",
-    "Training": "own_training",
     "BudgetLedger": "privacy.ledger",
     "Guarantee": "privacy.units",
     "PrivacyUnit": "privacy.units",

@@ -17,7 +17,6 @@ from secure_fd.batched import (
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray
-from secure_fd.own_training import USUAL
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.training import Learner, Lesson, LocalTrainer, Steps, Trainer, predict
 
@@ -211,7 +210,7 @@ class SideBySide:
 
     def _join(self, trainers: Sequence[LocalTrainer]) -> None:
         """Make cohorts of those that are not in one yet."""
-        plain = [t for t in trainers if isinstance(t, Trainer) and t.training == USUAL]
+        plain = [t for t in trainers if isinstance(t, Trainer)]
         by_settings: dict[SGD, list[Trainer]] = {}
         for trainer in plain:
             by_settings.setdefault(trainer.settings, []).append(trainer)

@@ -36,13 +36,10 @@ from secure_fd.methods.base import (
     Method,
     Own,
     Setting,
-    check_taken,
-    check_training,
 )
 from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import ProxyVotes
-from secure_fd.own_training import USUAL, Training
 from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours, plain
@@ -114,13 +111,13 @@ class Federation:
     known proxies is one of these answers for each, and is not made before votes where it is 1.
     proxies_bytes: of the images as they are sent, where clients see features of them. seed: of
     training, and of the proxies' draw where clients do not draw them together. schedule: by default
-    the recipe of `recipe_of`. on_steps: progress callback of training. train: runs what is due; by
-    default equal networks side by side. serve: makes the server; another one may lie. keep_uploads:
+    the recipe of `recipe_of`. on_steps: progress callback of training. trainer: takes
+    the training steps that are due and runs each, whole (examples/own_trainer.py); by default equal
+    networks train together. serve: makes the server; another one may lie. keep_uploads:
     whether the transcript keeps what the server read of shared parameters in every round, as an
     attacker there would, and not in the newest alone; or in which rounds beside that one. See
     `Transcript.upload_bytes`.
-    on_round: hears every round's report, of which the logger "secure_fd" gets a line. training: of
-    clients' steps what is not the schedule's.
+    on_round: hears every round's report, of which the logger "secure_fd" gets a line.
 
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
@@ -146,22 +143,22 @@ class Federation:
         seed: int = 0,
         device: torch.device | str | None = None,
         on_steps: OnSteps | None = None,
-        train: Train | None = None,
+        trainer: Train | None = None,
         serve: Callable[..., Server] = Server,
         keep_uploads: bool | Collection[int] = False,
         on_round: Callable[[RoundReport], object] | None = None,
-        training: Training | None = None,
     ) -> None:
         networks, data = [p.model for p in participants], [p.data for p in participants]
         n_classes, n = classes_of(networks, data), len(participants)
         shape = tuple(data[0].train.pixels.shape[1:])
         if seed < 0:
             raise ConfigurationError("seed", seed, "use 0 or more")
+        if trainer is not None and not callable(trainer):
+            raise ConfigurationError("trainer", trainer, "use a callable that runs training steps")
         self.method = exchange_of(method)
         self.aggregation_time = Stopwatch()
         """Inside the secure sum, of all its parties together."""
         self.transcript = Transcript(n, keep_uploads)
-        self.training = training or USUAL
         self._device = default_device() if device is None else device_of(device)
         self._participants = list(participants)
         self._sum = sum_for(n, aggregation)
@@ -188,16 +185,12 @@ class Federation:
         )
         self.method.check(self._setting, self.models)
         owns = [
-            Own(k, p.model, p.data, 1000 * seed + k, self._device, self.training)
+            Own(k, p.model, p.data, 1000 * seed + k, self._device)
             for k, p in enumerate(participants)
         ]
-        if training is not None:
-            check_training(training, owns, n_classes)
         self._halves = [self.method.client(self._setting, own) for own in owns]
-        if training is not None:
-            check_taken(training, self.method.name, [half.learner for half in self._halves])
         self._server_half = self.method.server(self._setting, participants[0].model)
-        self._train = train or SideBySide(
+        self._train = trainer or SideBySide(
             self._device, [half.learner.trainer for half in self._halves], on_steps
         )
         self._parties(serve)

@@ -4,7 +4,6 @@
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -13,43 +12,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secure_fd.aggregation.base import Stage
 from secure_fd.data.patches import PatchMap, PatchSettings
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import Ensemble, Released
+from secure_fd.knowledge import Ensemble
 from secure_fd.methods.heads import PublicHead
 from secure_fd.methods.survey import Known
-from secure_fd.privacy import events, units
-from secure_fd.privacy.release import NoisyClassMeans
 from secure_fd.selection.density import (
     AsTheyAre,
     FourierFeatures,
     PatchFeatures,
     RandomConvolution,
-    RatioHead,
-    ReferenceSettings,
     SideBySide,
     Whitening,
 )
-from secure_fd.transcript import (
-    DistillationRound,
-    GeneratorRound,
-    ParameterRound,
-    PrototypeRound,
-    SurveyRound,
-)
 
 _KINDS: Final = (
-    *(Ensemble, Known, Released, NoisyClassMeans, RatioHead, ReferenceSettings),
-    *(units.Guarantee, units.Part, units.Composed),
+    *(Ensemble, Known),
     *(AsTheyAre, FourierFeatures, PatchFeatures, RandomConvolution, SideBySide, Whitening),
     *(PatchMap, PatchSettings, PublicHead),
-    *(DistillationRound, GeneratorRound, ParameterRound, PrototypeRound, SurveyRound),
 )
 _VALUES: Final[Mapping[str, type]] = {kind.__name__: kind for kind in _KINDS}
 _DTYPES: Final = ("<f4", "<f8", "<i4", "<i8", "<u4", "<u8", "|u1", "|b1")
 _PLAIN: Final = (bool, int, float, str, type(None))
-_HOLDERS: Final = (list, tuple, dict, frozenset, bytes)
+_HOLDERS: Final = (list, tuple, dict)
 
 
 def damaged(why: str) -> ConfigurationError:
@@ -67,8 +52,8 @@ def stands_alone(value: object) -> bool:
     >>> stands_alone(np.zeros(2)), stands_alone(object())
     (True, False)
     """
-    plain = (*_PLAIN, *_HOLDERS, np.ndarray, Tensor, Stage)
-    return isinstance(value, plain) or type(value) in _KINDS or isinstance(value, events.Event)
+    plain = (*_PLAIN, *_HOLDERS, np.ndarray, Tensor)
+    return isinstance(value, plain) or type(value) in _KINDS
 
 
 def encode(value: object) -> Any:  # noqa: ANN401 - plain values of any depth
@@ -103,19 +88,13 @@ def _pairs(value: Mapping[Any, Any]) -> tuple[str, list[Any]]:
 _FORMS: Final[Mapping[type, Callable[[Any], tuple[str, Any]]]] = {
     list: _many("list"),
     tuple: _many("tuple"),
-    frozenset: lambda value: ("set", [encode(each) for each in sorted(value)]),
-    bytes: lambda value: ("bytes", _octets(value)),
     dict: _pairs,
-    Counter: lambda value: ("counter", _pairs(value)[1]),
 }
 
 
 _FAMILIES: Final[tuple[tuple[Any, Callable[[Any], tuple[str, Any]]], ...]] = (
     (np.ndarray, lambda value: ("array", _array(value))),
     (Tensor, lambda value: ("tensor", value.detach().cpu().clone())),
-    (Stage, lambda value: ("stage", value.value)),
-    (units.PrivacyUnit, lambda value: ("unit", value.value)),
-    (events.Event, lambda value: ("event", _octets(events.encode(value)))),
 )
 
 
@@ -173,24 +152,11 @@ def _read_array(content: list[Any]) -> "np.ndarray[Any, Any]":
     return np.frombuffer(held.numpy().tobytes(), form).astype(native).reshape(shape)
 
 
-def _read_event(content: Tensor) -> events.Event:
-    try:
-        return events.decode(content.numpy().tobytes())
-    except LocalError as error:
-        raise damaged("an event is of no kind") from error
-
-
 _READERS: Final[Mapping[str, tuple[type, Callable[[Any], object]]]] = {
     "tensor": (Tensor, lambda content: content),
     "array": (list, _read_array),
-    "stage": (str, Stage),
-    "unit": (str, units.PrivacyUnit),
-    "event": (Tensor, _read_event),
-    "bytes": (Tensor, lambda content: content.numpy().tobytes()),
     "list": (list, lambda content: [decode(each) for each in content]),
     "tuple": (list, lambda content: tuple(decode(each) for each in content)),
-    "set": (list, lambda content: frozenset(decode(each) for each in content)),
     "dict": (list, _read_pairs),
-    "counter": (list, lambda content: Counter(_read_pairs(content))),
 }
 """By kind, the type of its content, and how that is read."""

@@ -8,12 +8,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from secure_fd.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from secure_fd.own_training import Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +238,7 @@ def schedule(name: str, split_kind: str) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """So many rounds of one schedule. training: what of a step is of one's own, None: nothing.
+    """So many rounds of one schedule.
 
     >>> Recipe(rounds=3, schedule=Schedule()).schedule.warmup_steps
     200
@@ -250,7 +246,6 @@ class Recipe:
 
     rounds: int
     schedule: Schedule
-    training: "Training | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -43,7 +43,7 @@ from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
 from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Recipe, Schedule
-from secure_fd.training import classes_held
+from secure_fd.training import Steps, classes_held
 from secure_fd.transcript import RoundReport, Transcript
 
 Secure = Literal["masks", "he", "prio3"] | None
@@ -153,6 +153,7 @@ def simulate(
     seed: int = 0,
     data_dir: Path | None = None,
     on_round: Callable[[RoundReport], object] | None = None,
+    trainer: Callable[[Sequence[Steps]], None] | None = None,
 ) -> Simulation:
     """Build a run of one method.
 
@@ -168,6 +169,7 @@ def simulate(
     most.
     recipe: "ours", "paper", or one of your own.
     drop: chance that a client falls silent in a round. on_round: called with every round's report.
+    trainer: runs the clients' training steps (examples/own_trainer.py).
 
     Raises ConfigurationError for a setting that does not fit the others.
 
@@ -211,7 +213,7 @@ def simulate(
         proxies_bytes=made.proxy_message_bytes,
         seed=seed,
         on_round=on_round,
-        training=steps.training,
+        trainer=trainer,
     )
     return Simulation(made, federation, names, steps, seed)
 

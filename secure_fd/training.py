@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from secure_fd.batched import (
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray
-from secure_fd.own_training import USUAL, Training
 from secure_fd.recipes import SGD, Schedule
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
@@ -153,23 +152,17 @@ class Trainer:
         seed: int,
         device: torch.device,
         augment: Augment | None = None,
-        training: Training = USUAL,
     ) -> None:
         # Convolutions of few channels take a third less time with the channels last in memory.
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._train = train.to(device)
         self._settings = optimiser
-        self.training = training
-        """What of its steps is not the settings'."""
-        self._sgd: torch.optim.Optimizer = torch.optim.SGD(
+        self._sgd = torch.optim.SGD(
             model.parameters(),
             lr=optimiser.learning_rate,
             momentum=optimiser.momentum,
             nesterov=optimiser.momentum > 0,
         )
-        if training.optimiser is not None:
-            self._sgd = training.optimiser(model.parameters())
-        self._scheduler = None if training.scheduler is None else training.scheduler(self._sgd)
         self._generator = torch.Generator().manual_seed(seed)
         self._device = device
         self._augment = augment
@@ -190,47 +183,19 @@ class Trainer:
         state = self._sgd.state
         return [state[p].get("momentum_buffer") for p in layer_parameters(self.model)]
 
-    @property
-    def memory(self) -> dict[str, Any]:
-        """What optimiser and scheduler keep: momentum by the place of a parameter, and the like."""
-        made = self._sgd.state_dict()
-        rates = [float(group["lr"]) for group in self._sgd.param_groups]
-        schedule = {} if self._scheduler is None else dict(self._scheduler.state_dict())
-        return {"state": dict(made["state"]), "rates": rates, "scheduler": schedule}
-
-    @memory.setter
-    def memory(self, kept: Mapping[str, Any]) -> None:
-        parameters = [p for group in self._sgd.param_groups for p in group["params"]]
-        for group, rate in zip(self._sgd.param_groups, kept["rates"], strict=True):
-            group["lr"] = rate
-        if self._scheduler is not None:
-            self._scheduler.load_state_dict(kept["scheduler"])
-        for place, values in kept["state"].items():
-            own = self._sgd.state[parameters[place]]
-            for name, value in values.items():
-                if isinstance(own.get(name), Tensor):
-                    own[name].copy_(value)  # it may be a view of a cohort's
-                else:
-                    own[name] = value.to(self._device) if isinstance(value, Tensor) else value
-
     def rest(self) -> None:
         """Lose all momentum, as parameters were replaced that it had been gathered on."""
-        if self.training.optimiser is not None:
-            self._sgd.state.clear()
-            return
         for own in self.velocity:
             if own is not None:
                 own.zero_()
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step; a schedule may set it, unless the optimiser is of one's own."""
+        """Of the next step; a schedule may set it."""
         return float(self._sgd.param_groups[0]["lr"])
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        if self.training.optimiser is not None:
-            return
         self._sgd.param_groups[0]["lr"] = rate
 
     def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
@@ -267,14 +232,9 @@ class Trainer:
     def step(self, pixels: Tensor, targets: Tensor) -> None:
         """One step on the loss of a batch; targets: classes, or the simplex."""
         self._sgd.zero_grad(set_to_none=True)
-        half = self.training.half(self._device)
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=half):
-            logits = self.model(pixels)
-        loss = self.training.measured(logits, targets)
+        loss = functional.cross_entropy(self.model(pixels).float(), targets)
         loss.backward()  # type: ignore[no-untyped-call]
         self._sgd.step()
-        if self._scheduler is not None:
-            self._scheduler.step()
 
     def _augmented(self, pixels: Tensor) -> Tensor:
         return pixels if self._augment is None else self._augment(pixels, self._generator)
@@ -440,6 +400,21 @@ class Steps:
     lesson: Lesson | None = field(default=None, repr=False)
     targets: Tensor | None = field(default=None, repr=False)
 
+    def batch(self) -> tuple[Tensor, Tensor]:
+        """Return the batch of the next step, for a user-supplied trainer.
+
+        Returns:
+            Pixels [B, channels, H, W], and targets: classes [B] or rows of the simplex [B, C].
+
+        Raises:
+            LocalError: the trainer takes steps of another kind, such as DP-SGD.
+        """
+        if not isinstance(self.trainer, Trainer):
+            raise LocalError("this client's steps are not of batches: call run() for them")
+        if self.lesson is None:
+            return self.trainer.local_batch(self.targets)
+        return self.trainer.distillation_batch(self.lesson.pixels(), self.lesson.targets)
+
     def run(self) -> None:
         """Take the steps, alone."""
         if self.lesson is None:
@@ -462,8 +437,7 @@ class Learner:
     """One client's network and records under a schedule: everything that trains, as values.
 
     seed: of its batches, so that its path depends on its own seed and data alone. private: a
-    trainer of its own making, such as DP-SGD, which knows steps on private records alone. training:
-    of one's own.
+    trainer of its own making, such as DP-SGD, which knows steps on private records alone.
 
     >>> import torch
     >>> from secure_fd import Images, Schedule, models
@@ -483,14 +457,13 @@ class Learner:
         seed: int,
         device: torch.device,
         private: LocalTrainer | None = None,
-        training: Training = USUAL,
     ) -> None:
         self.model, self.schedule, self.round = model, schedule, -1
         self.device = device
-        self._train, self._seed, self._training = train, seed, training
+        self._train, self._seed = train, seed
         views = augmentation(schedule.augment)
         self._trainer: LocalTrainer = private or Trainer(
-            model, train, schedule.sgd, seed, device, views, training
+            model, train, schedule.sgd, seed, device, views
         )
 
     @property
@@ -511,9 +484,7 @@ class Learner:
         for count, rate in self.schedule.warmup_rates:
             if made is None:
                 seed = self._seed + _WARM_UP
-                made = Trainer(
-                    self.model, self._train, sgd, seed, self.device, views, self._training
-                )
+                made = Trainer(self.model, self._train, sgd, seed, self.device, views)
             yield Steps(made, count, rate)
 
     def local(self, count: int | None = None, targets: Tensor | None = None) -> Iterator[Steps]:

@@ -25,7 +25,6 @@ from secure_fd.knowledge import (
     ensemble_predictions,
     one_hot,
 )
-from secure_fd.own_training import USUAL, Training
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import NoProtection, Protection
@@ -206,8 +205,6 @@ class Setting:
 class Own:
     """What one client brings: its number, network, records, and the seed of its batches.
 
-    training: what of its steps is of its own.
-
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0).clients[1]
     >>> network = models.build("cnn-5-5-50", 10, seed=0)
@@ -220,26 +217,11 @@ class Own:
     data: ClientData = field(repr=False)
     seed: int
     device: torch.device
-    training: Training = USUAL
 
     def learner(self, schedule: Schedule, private: LocalTrainer | None = None) -> Learner:
         """Its network and records under a schedule."""
-        return Learner(
-            *(self.model, self.data.train, schedule, self.seed, self.device),
-            *(private, self.training),
-        )
-
-
-def check_training(training: Training, owns: Sequence[Own], n_classes: int) -> None:
-    """Raise ConfigurationError where training of one's own does not fit a client's network."""
-    for own in owns:
-        training.check(own.model, own.data.train.pixels, own.data.train.labels, n_classes)
-
-
-def check_taken(training: Training, method: str, learners: Sequence[Learner]) -> None:
-    """Raise ConfigurationError where a method's clients take steps that are not these."""
-    if any(getattr(made.trainer, "training", None) is not training for made in learners):
-        raise ConfigurationError("training", method, "its clients take steps of the method's own")
+        train = self.data.train
+        return Learner(self.model, train, schedule, self.seed, self.device, private)
 
 
 class Exchange(Protocol):

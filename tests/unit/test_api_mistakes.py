@@ -45,7 +45,7 @@ def federation(
     networks = [network(k) for k in range(CLIENTS)] if networks is None else networks
     given: Any = toy(60, seed=9).pixels if proxies is None else proxies
     chosen: Any = fd.SelectiveFD("hard") if method is None else method
-    options = {"schedule": BRIEF, "train": never, **options}
+    options = {"schedule": BRIEF, "trainer": never, **options}
     return fd.Federation(fd.participants_of(networks, data), given, chosen, **options)
 
 
@@ -338,7 +338,7 @@ def test_there_are_forty_mistakes() -> None:
 
 
 def trained(**options: Any) -> fd.Federation:  # noqa: ANN401 - of a federation
-    made = federation(**{"train": None, **options})
+    made = federation(**{"trainer": None, **options})
     made.fit(1)
     return made
 
@@ -365,7 +365,7 @@ def test_a_device_may_be_named() -> None:
 
 def test_every_round_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     told: list[fd.RoundReport] = []
-    made = federation(train=None, on_round=told.append)
+    made = federation(trainer=None, on_round=told.append)
     with caplog.at_level("INFO", logger="secure_fd"):
         reports = made.fit(2)
     assert told == reports

@@ -225,7 +225,7 @@ def test_who_trains_beside_whom_changes_nothing(mixed: FederatedData) -> None:
             FedProto(),
             schedule=BRIEF,
             device=CPU,
-            train=train,
+            trainer=train,
         )
         made.fit(2)
         ends.append([flatten(model) for model in made.models])

@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from secure_fd.kept import state_of
 
 from secure_fd.aggregation.masked import RosterMasks
 from secure_fd.cohort import Alone
@@ -26,6 +25,7 @@ from secure_fd.flower.roster import Terms
 from secure_fd.flower.site import CHALLENGE_BYTES, Site
 from secure_fd.flower.transcript import TRANSCRIPT
 from secure_fd.flower.verify import verify
+from secure_fd.kept import state_of
 from secure_fd.methods.dafkd import DaFKDServer
 from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.models import flatten
@@ -256,9 +256,8 @@ def test_the_saved_network_is_the_one_that_the_last_result_gave(
     assert rounds.party is not None and isinstance(rounds.party.half, FedAvgServer)
     mean = rounds.party.half.report().parameters
     for k, site in world.sites.items():
-        site.half.learner.model.load_state_dict(
-            torch.load(world.folder / f"home{k}" / "network.pt")
-        )
+        saved = torch.load(world.folder / f"home{k}" / "network.pt")
+        site.half.learner.model.load_state_dict(saved["network"])
         assert np.array_equal(_network_of(site), mean)
 
 

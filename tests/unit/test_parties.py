@@ -209,7 +209,7 @@ def test_clients_that_train_alone_go_the_same_way(digits: FederatedData) -> None
         return parameters(run(made, 3))
 
     together = trained(1)
-    assert np.abs(together - trained(1, train=Alone())).max() < 1e-5
+    assert np.abs(together - trained(1, trainer=Alone())).max() < 1e-5
     assert np.abs(together - trained(2)).max() > 1e-3
 
 

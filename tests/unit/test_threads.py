@@ -46,7 +46,7 @@ def federation(
 ) -> Federation:
     people = participants_of(networks(3), data.clients)
     proxies, method = data.proxies.pixels, SelectiveFD("hard")
-    return Federation(people, proxies, method, schedule=BRIEF, device="cpu", train=train)
+    return Federation(people, proxies, method, schedule=BRIEF, device="cpu", trainer=train)
 
 
 def test_a_federation_computes_with_one_thread(data: FederatedData, used: set[int]) -> None:

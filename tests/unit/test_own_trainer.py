@@ -1,0 +1,71 @@
+"""User-supplied trainers: a callable that runs the clients' training steps."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from examples.own_trainer import AdamWTrainer
+from secure_fd import Recipe, Schedule, Steps, federate, load, parse_split, simulate
+from secure_fd.cohort import Alone
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.methods.fedavg import flatten
+
+STEPS = Schedule(warmup_steps=4, local_steps=1, proxy_steps=2, proxies_per_round=60)
+RECIPE = Recipe(2, STEPS)
+
+
+@pytest.fixture(scope="module")
+def digits() -> FederatedData:
+    return federate(load("digits"), parse_split("weak"), 3, seed=0)
+
+
+class Counting(Alone):
+    """Runs every step as it is, and counts the batches of kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[tuple[bool, tuple[int, ...]]] = []
+
+    def __call__(self, jobs: Sequence[Steps]) -> None:
+        self.batches += [(job.lesson is None, tuple(job.batch()[1].shape)) for job in jobs]
+        super().__call__(jobs)
+
+
+@pytest.mark.parametrize("method", ["selective-fd", "fedavg"])
+def test_the_example_s_steps_are_the_ones_that_are_taken(
+    digits: FederatedData, method: str
+) -> None:
+    trainers = (AdamWTrainer(), AdamWTrainer(), None)
+    runs = [simulate(digits, method=method, recipe=RECIPE, trainer=each) for each in trainers]
+    for run in runs:
+        run.fit(2)
+    first, second, third = (flatten(run.federation.models[0]) for run in runs)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_batches_of_private_records_have_labels_and_of_proxies_predictions(
+    digits: FederatedData,
+) -> None:
+    trainer = Counting()
+    simulate(digits, recipe=RECIPE, trainer=trainer).fit(1)
+    private = [shape for alone, shape in trainer.batches if alone]
+    distilled = [shape for alone, shape in trainer.batches if not alone]
+    assert {len(shape) for shape in private} == {1}
+    assert {shape[1] for shape in distilled} == {digits.n_classes}
+
+
+def test_steps_under_dp_sgd_give_no_batches(digits: FederatedData) -> None:
+    made = simulate(
+        digits, method="fedavg", unit="record", epsilon=4.0, recipe=RECIPE, trainer=AdamWTrainer()
+    )
+    with pytest.raises(LocalError, match="call run"):
+        made.fit(1)
+
+
+def test_a_trainer_has_to_be_callable(digits: FederatedData) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        simulate(digits, recipe=RECIPE, trainer="adam")  # type: ignore[arg-type]
+    assert refused.value.field == "trainer"
