@@ -10,7 +10,7 @@ taken but what it had read before; the next round finds it as it is.
 import hashlib
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from secure_fd.training import Steps
 
 _TOLD: Final = struct.Struct(">32s32sIIqqq??")
-
-Place = tuple[int, int, bytes | None]
 
 
 class Client:
@@ -170,18 +168,6 @@ class Client:
         with self._watch:
             joined = self._sum.start()
         return joined + self._go(partial(next, self._turn))
-
-    def resume_at(self, broadcasts: Sequence[bytes], place: Place) -> None:
-        """Stand where a client of a saved run stood: after these broadcasts, its half apart."""
-        self.work = self._turn = None
-        for data in broadcasts:
-            self._told.read(data)
-        self._index, self._shared, self._subject = place
-
-    @property
-    def place(self) -> Place:
-        """Number of the newest sum, of the newest that it shared in, and what is asked."""
-        return self._index, self._shared, self._subject
 
     def alone(self) -> list[bytes]:
         """Begin a round in which the server asks nothing."""

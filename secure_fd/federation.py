@@ -296,7 +296,7 @@ class Federation:
         if self._on_round is not None:
             self._on_round(report)
 
-    def _begin(self, *, learn: bool = True) -> None:
+    def _begin(self) -> None:
         proxies = self._setting.proxies
         if proxies is not None:
             records = [concatenate([p.data.train, p.data.validation]) for p in self._participants]
@@ -315,11 +315,7 @@ class Federation:
         ]
         if len(reasons) == len(self.clients):
             raise reasons[0]
-        if learn:
-            self._work()
-        else:  # a saved run has taken these steps
-            for client in self.clients:
-                client.resume_at((), client.place)
+        self._work()
         self._until_idle()
         self._begun = True
 

@@ -103,19 +103,9 @@ class Server:
         return [(*head, data[BROADCAST_BYTES:]) for head, data in zip(read, self._log, strict=True)]
 
     @property
-    def place(self) -> tuple[int, int, list[int]]:
-        """Rounds and sums that were begun, and how many broadcasts each client was handed."""
-        return self._round, self._exchange, [self._has[k] for k in self._clients]
-
-    def resume_at(
-        self, told: Sequence[tuple[int, int, bytes]], place: tuple[int, int, Sequence[int]]
-    ) -> list[bytes]:
-        """Stand where the server of a saved run stood, its half apart; the broadcasts anew."""
-        self._log = [self._told.write(Kind(kind), index, body) for kind, index, body in told]
-        self._round, self._exchange, handed = place
-        self._has = dict(zip(self._clients, handed, strict=True))
-        self._had = dict(self._has)
-        return self._log
+    def place(self) -> tuple[int, int]:
+        """Rounds and sums that were begun."""
+        return self._round, self._exchange
 
     def go_on_from(self, rounds: int, sums: int, digest: bytes, count: int) -> None:
         """Stand where an earlier process stood after a round whose broadcasts all clients have.

@@ -76,7 +76,7 @@ class Checkpoints:
 
     def _taken(self, sites: tuple[int, ...]) -> _Checkpoint | None:
         server, health = self._server, self._health
-        (rounds, sums, _), count = server.place, server.dropped + len(server.broadcasts)
+        (rounds, sums), count = server.place, server.dropped + len(server.broadcasts)
         try:
             half = state_of(server.half)
         except (ConfigurationError, LocalError):
