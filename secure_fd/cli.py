@@ -17,7 +17,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "site": ("secure_fd.flower.commands", "keys of a site, and the roster of a federation"),
     "serve": ("secure_fd.flower.commands", "the server of a roster, over Flower"),
     "join": ("secure_fd.flower.commands", "take part with the records of this machine"),
-    "verify": ("secure_fd.flower.commands", "check the transcript that a server signed"),
 }
 """Command -> module whose `main(arguments, prog)` runs it, and a line of help."""
 

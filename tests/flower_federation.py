@@ -17,7 +17,6 @@ from secure_fd.flower.loop import Arrived, Rounds
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.roster import Roster, SiteEntry, Terms
 from secure_fd.flower.site import Site
-from secure_fd.flower.transcript import TRANSCRIPT, Transcript
 from secure_fd.knowledge import proxy_pixels
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.secagg.server import Server as SumServerMember
@@ -96,8 +95,7 @@ class World:
             keep=lambda memory: file.write({"memory": memory}),
             memory=file.read("memory"),
         )
-        transcript = Transcript(self.folder / TRANSCRIPT, self.roster.session.id, self.identity)
-        return Rounds(self.agreement(), courier, self.identity, member, file, transcript)
+        return Rounds(self.agreement(), courier, self.identity, member, file)
 
 
 @dataclass

@@ -212,11 +212,6 @@ class MaskedServer:
         """The clients that the round still waits for in this stage."""
         return set() if self._round is None else set(self._round.waiting)
 
-    @property
-    def round(self) -> ServerRound:
-        """The newest sum's; LocalError before one, and in a set-up."""
-        return self._open()
-
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Open the round; inputs of the last one may have carried its first stage already.
 

@@ -10,8 +10,6 @@ site        a participant across pushes, in one process
 journal     a server's sums on disk, and how it comes back
 checkpoints its state after a round, in place of older sums and broadcasts
 health      how a run stands, for its operator
-transcript  what an auditor may know of a run, signed as it goes
-verify      checks it with the roster alone
 loop        the server's rounds over any courier
 serving     the server's process over any courier
 join        a site's process

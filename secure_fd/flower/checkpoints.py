@@ -7,19 +7,14 @@ site needs what is dropped. A site that is away keeps the sums and broadcasts si
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import torch
 
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.flower.health import Health
-from secure_fd.flower.transcript import Transcript
 from secure_fd.kept import restore, state_of
 from secure_fd.server import Server
 from secure_fd.state import StateFile
-
-_NAMES: Final = ("sum", "signed")
-"""Values of one sum in the file, before its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +33,8 @@ class Checkpoints:
     on, and nothing is dropped.
     """
 
-    def __init__(
-        self, server: Server, transcript: Transcript, health: Health, file: StateFile
-    ) -> None:
-        self._server, self._transcript, self._health = server, transcript, health
+    def __init__(self, server: Server, health: Health, file: StateFile) -> None:
+        self._server, self._health = server, health
         self._file, self._sums = file, 0
         self._next: _Checkpoint | None = None
 
@@ -56,7 +49,6 @@ class Checkpoints:
         except ConfigurationError as error:
             raise LocalError("this state file is of another version: make a new roster") from error
         self._server.go_on_from(*found["server"])
-        self._transcript.go_on_from(found["transcript"])
         self._health.completed, self._health.void = found["rounds"]
         self._sums = self._server.place[1]
         sites: tuple[int, ...] = found["sites"]
@@ -66,8 +58,7 @@ class Checkpoints:
         """A round is over. read: broadcasts that each site is known to have read."""
         ready = self._next
         if ready is not None and ready.broadcasts <= min(read.values()):
-            old = [f"{name} {k}" for k in range(self._sums, ready.sums) for name in _NAMES]
-            self._transcript.sync()
+            old = [f"sum {k}" for k in range(self._sums, ready.sums)]
             self._file.write({"checkpoint": ready.data}, drop=old)
             self._server.drop(ready.broadcasts)
             self._sums, self._next = ready.sums, None
@@ -87,7 +78,6 @@ class Checkpoints:
             "half": half,
             "sites": sites,
             "server": (rounds, sums, server.digest, count),
-            "transcript": self._transcript.place,
             "rounds": (health.completed, health.void),
         }
         written = io.BytesIO()

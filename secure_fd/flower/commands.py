@@ -1,9 +1,8 @@
-"""`secure-fd site`, `serve`, `join` and `verify RUN`: a federation of many machines.
+"""`secure-fd site`, `serve` and `join`: a federation of many machines.
 
-Exit status: 0 the run ended, or its transcript holds; 1 the transcript does not; 2 a setting, a
-file or a peer was refused, in one sentence; 3 the machine, or Flower, ended it; 130 and 143 after
-SIGINT and SIGTERM. A command that is given again goes on where the last one stood. Options come
-from `--config FILE` too, as everywhere.
+Exit status: 0 the run ended; 2 a setting, a file or a peer was refused, in one sentence; 3 the
+machine, or Flower, ended it; 130 and 143 after SIGINT and SIGTERM. A command that is given again
+goes on where the last one stood. Options come from `--config FILE` too, as everywhere.
 """
 
 import json
@@ -20,10 +19,9 @@ from typing import Any, Final
 import tyro
 
 from secure_fd.endings import FAILED, USAGE_ERROR, exit_status
-from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.errors import ConfigurationError
 from secure_fd.options import expanded
 
-REFUSED: Final = 1
 _SHOWN: Final = ("reason", "push", "site", "node")
 """What a line of the log may have beside its text; never bytes of a message."""
 
@@ -182,34 +180,7 @@ class Join:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """Verify the transcript of a run afterwards, with nothing but the roster."""
-
-    run: tyro.conf.Positional[Path]
-    """A folder with transcript.jsonl: the server's home, or a copy of that file alone."""
-    roster: Path | None = None
-    """The auditor's own copy of the roster; by default roster.toml beside the run's folder."""
-    unfinished: bool = False
-    """Take a transcript whose run is not over."""
-
-    def __call__(self) -> int:
-        """Say in a sentence what holds, or what does not."""
-        from secure_fd.flower.roster import read
-        from secure_fd.flower.verify import verify
-
-        run = self.run.resolve()
-        roster = read(self.roster or run.parent / "roster.toml")
-        try:
-            verdict = verify(run, roster, unfinished=self.unfinished)
-        except PeerError as error:
-            print(f"refused: {error}", file=sys.stderr)
-            return REFUSED
-        print(f"holds: {verdict}")
-        return 0
-
-
-_COMMANDS: Final[Mapping[str, Any]] = {"serve": Serve, "join": Join, "verify": Verify}
+_COMMANDS: Final[Mapping[str, Any]] = {"serve": Serve, "join": Join}
 _SITE: Final[Mapping[str, Any]] = {"init": Init, "roster": MakeRoster}
 
 

@@ -10,17 +10,15 @@ It begins after the newest checkpoint (`secure_fd.flower.checkpoints`).
 """
 
 import hashlib
-import json
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.exchange import Sum
-from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.server import Server
 from secure_fd.state import StateFile
@@ -32,8 +30,7 @@ _HEAD: Final = struct.Struct(">BBII")
 class JournaledSum:
     """A `SumServer`: the masked sum, each of whose results is on disk before it is used.
 
-    replaying: whether sums come from the file; one that is not there is void. ended: what an
-    auditor may know of the newest sum that ended, nothing of its values but a hash.
+    replaying: whether sums come from the file; one that is not there is void.
     """
 
     readable = False
@@ -42,7 +39,6 @@ class JournaledSum:
         self._inner, self._file = inner, file
         self._index = -1
         self.replaying = self.busy = self._opened = False
-        self.ended: Mapping[str, Any] | None = None
         self._follow()
 
     def _follow(self) -> None:
@@ -95,50 +91,22 @@ class JournaledSum:
         kept = self._file.read(f"sum {self._index}")
         if kept is None:
             self._opened, why = True, "the server's process ended while this sum was open"
-            self.ended = _void(self._index, why, opened=True)
             raise PeerError(why)
         found, self._opened, why = _decode(kept)
         if found is None:
-            self.ended = _void(self._index, why, opened=self._opened)
             raise PeerError(why)
-        signed = self._file.read(f"signed {self._index}")
-        if signed is None:
-            raise LocalError("this state file is of an earlier version: make a new roster")
-        self.result, self.ended = found, json.loads(signed)
+        self.result = found
         return {}
 
     def _write(self, result: Sum | None, why: str) -> None:
-        opened, index = self._inner.opened, self._index
-        kept = {f"sum {index}": _encode(result, why, opened=opened)}
-        if result is None:
-            self.ended = _void(index, why, opened=opened)
-        else:
-            self.ended = _signed(self._inner.round, result)
-            kept[f"signed {index}"] = json.dumps(self.ended).encode()
-        self._file.write(kept)
+        kept = _encode(result, why, opened=self._inner.opened)
+        self._file.write({f"sum {self._index}": kept})
 
 
 def digest_of(result: Sum) -> str:
     """SHA-256 of a sum's integers, 8 bytes each, little-endian."""
     words = result.total.astype("<i8" if result.total.dtype == np.int64 else "<u8")
     return hashlib.sha256(words.tobytes()).hexdigest()
-
-
-def _void(index: int, why: str, *, opened: bool) -> dict[str, Any]:
-    return {"what": "void", "index": index, "why": why, "opened": opened}
-
-
-def _signed(ended: ServerRound, result: Sum) -> dict[str, Any]:
-    """A sum that came about: its terms, who is in it, and who signed that."""
-    terms, signed = ended.scope.terms, ended.signed
-    return {
-        **{"what": "sum", "index": terms.index, "length": terms.length, "bound": terms.bound},
-        **{"room": terms.noise.room, "least": terms.noise.survivors},
-        **{"members": list(signed.members), "view": signed.view.hex(), "seed": signed.seed.hex()},
-        **{"cohort": list(signed.cohort), "survivors": list(signed.survivors)},
-        "signatures": {str(k): each.hex() for k, each in signed.signatures.items()},
-        "sum": digest_of(result),
-    }
 
 
 def _encode(result: Sum | None, why: str, *, opened: bool) -> bytes:
@@ -176,21 +144,18 @@ def replay(
     server: Server,
     sums: JournaledSum,
     file: StateFile,
-    step: Callable[[], None],
-    over: Callable[[int], None],
+    over: Callable[[], None],
 ) -> int:
     """Run a server through the rounds of its earlier lives that it lacks; how many began in all.
 
-    step: called after each step. over: after each round, with its number.
+    over: called after each round.
     """
     sums.replaying = True
     rounds = begun(file)
-    for index in range(server.place[0], rounds):
+    for _ in range(server.place[0], rounds):
         server.begin()
-        step()
         while server.busy:
             server.advance()
-            step()
-        over(index)
+        over()
     sums.replaying = False
     return rounds

@@ -21,7 +21,6 @@ from secure_fd.flower.health import Clock, Doing, Health
 from secure_fd.flower.journal import JournaledSum, digest_of, note_begun, replay
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
-from secure_fd.flower.transcript import Recorder, Transcript
 from secure_fd.methods.base import RecordingHalf
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import Floors
@@ -89,7 +88,7 @@ class Rounds:
     """The server of a roster over a courier, from the set-up to the end.
 
     file: what must outlive this process. key: the server's identity. member: its half of the masked
-    sum, which keeps its own memory in `file`. transcript: what an auditor reads afterwards.
+    sum, which keeps its own memory in `file`.
     """
 
     def __init__(
@@ -99,10 +98,7 @@ class Rounds:
         key: IdentityKey,
         member: SumServerMember,
         file: StateFile,
-        transcript: Transcript,
     ) -> None:
-        self._transcript = transcript
-        self._recorder: Recorder | None = None
         self._checkpoints: Checkpoints | None = None
         self._read: dict[int, int] = {}  # broadcasts, by site of a set-up, as it said
         self._half: RecordingHalf | None = None
@@ -136,11 +132,10 @@ class Rounds:
         sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
         half = self._half = self._agreement.server_half(seed)
         self.party = self._agreement.server(half, sums, self._key)
-        self._checkpoints = Checkpoints(self.party, self._transcript, self.health, self._file)
+        self._checkpoints = Checkpoints(self.party, self.health, self._file)
         sites = self._checkpoints.restore()
         self._read = dict.fromkeys(sites, self.party.dropped)
-        recorder = self._recorder = Recorder(self._transcript, self.party, sums)
-        done = replay(self.party, sums, self._file, recorder.step, self._over)
+        done = replay(self.party, sums, self._file, self._over)
         if back:
             self._gather()
             return done
@@ -212,7 +207,6 @@ class Rounds:
             yield self._round(index)
         self._clock = Clock()
         told = self._end()
-        self._record().end(rounds)
         self.health.now(Doing.ENDED, told)  # they leave
 
     def _end(self) -> set[int]:
@@ -245,7 +239,6 @@ class Rounds:
         note_begun(self._file, index + 1)
         begun = time.monotonic()
         out = party.begin()
-        self._record().step()
         self._clock.server += time.monotonic() - begun
         if not out:
             self._stage(self._owed)  # the last result, which no announcement carries this time
@@ -257,17 +250,15 @@ class Rounds:
             self._now(Doing.COMPUTING)
             begun = time.monotonic()
             out = party.advance()
-            self._record().step()
             self._clock.server += time.monotonic() - begun
         self._owed = out
-        self._over(index)
+        self._over()
         self.health.clock.add(self._clock)
         return self._outcome(index)
 
-    def _over(self, index: int) -> None:
+    def _over(self) -> None:
         """A round is over, in this life or an earlier one."""
         party = self._open_party()
-        self._record().round(index)
         self.health.over(void=party.void)
         for k in self._member.group.members:
             self._read.setdefault(k, party.dropped)
@@ -322,11 +313,6 @@ class Rounds:
         if self.party is None:
             raise LocalError("the rounds were not opened")
         return self.party
-
-    def _record(self) -> Recorder:
-        if self._recorder is None:
-            raise LocalError("the rounds were not opened")
-        return self._recorder
 
     # Sites
 

@@ -18,7 +18,6 @@ from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import proxies_in
 from secure_fd.flower.roster import Roster, read
 from secure_fd.flower.serve import JOURNAL, check_home
-from secure_fd.flower.transcript import TRANSCRIPT, Transcript
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.state import StateFile
 
@@ -47,9 +46,7 @@ def serve_agreed(home: Path, load: Callable[[], Agreement], courier: Courier) ->
         agreement = load()
         file = keys.open_state(home)
         try:
-            key = keys.identity_in(file)
-            transcript = Transcript(home / TRANSCRIPT, agreement.roster.session.id, key)
-            rounds = rounds_of(agreement, courier, file, transcript)
+            rounds = rounds_of(agreement, courier, file)
             health = rounds.health
             health.path = home / STATUS
             for outcome in rounds.run(agreement.rounds):
@@ -70,9 +67,7 @@ def _summary(health: Health | None) -> Mapping[str, Any]:
     return {} if health is None else health.summary()
 
 
-def rounds_of(
-    agreement: Agreement, courier: Courier, file: StateFile, transcript: Transcript
-) -> Rounds:
+def rounds_of(agreement: Agreement, courier: Courier, file: StateFile) -> Rounds:
     """The server's rounds over the files that its last process left."""
     roster: Roster = agreement.roster
     member = SumServerMember(
@@ -81,7 +76,7 @@ def rounds_of(
         keep=lambda memory: file.write({"memory": memory}),
         memory=file.read("memory"),
     )
-    return Rounds(agreement, courier, keys.identity_in(file), member, file, transcript)
+    return Rounds(agreement, courier, keys.identity_in(file), member, file)
 
 
 def note(home: Path, line: dict[str, Any]) -> None:

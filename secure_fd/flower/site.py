@@ -114,7 +114,7 @@ class Site:
 
     @property
     def told(self) -> bytes:
-        """The digest of all that it was told, to hold against `verify`; empty before a session."""
+        """The digest of all broadcasts that it has read; empty before a session."""
         return b"" if self._client is None else self._client.told
 
     @property

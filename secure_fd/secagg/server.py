@@ -30,7 +30,6 @@ from secure_fd.crypto.primitives import AgreementKey, Authenticator, SecretHolde
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
 from secure_fd.knowledge import UnitArray
 from secure_fd.secagg import messages
-from secure_fd.secagg.evidence import SignedSurvivors
 from secure_fd.secagg.memory import Keep, Memory
 from secure_fd.secagg.routes import OpenedShares, Routes
 from secure_fd.secagg.session import (
@@ -291,16 +290,6 @@ class ServerRound:
         if self._total is None or not self.finished:
             raise LocalError(f"there is no sum in state {self._state.name}")
         return self._total
-
-    @property
-    def signed(self) -> SignedSurvivors:
-        """Who is in the sum, as its committee signed it; LocalError before the round is done."""
-        if not self.finished:
-            raise LocalError(f"there is no sum in state {self._state.name}")
-        cohort = tuple(k for k in self._group.members if k in self._prepared)
-        whole = cohort == self.survivors
-        signatures = self._cohort_signatures if whole else self._signatures
-        return SignedSurvivors.of(self.scope, self._group, cohort, self.survivors, signatures)
 
     def receive(self, sender: int, data: bytes) -> None:
         """Take one message that the transport says `sender` sent.
