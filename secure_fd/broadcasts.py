@@ -5,9 +5,9 @@
     signature   Ed25519, the server's, on session, position and the digest after this broadcast
 
 The digest is the subject of every sum, so that inputs of clients that were told different things do
-not add up. A signature speaks for everything up to its position: two of one session and position
-whose digests differ prove that the server told different things (`proof_of_split`), to whoever
-knows its key. It costs 64 bytes a broadcast, one signature and, in each client, one check.
+not add up. A signature covers everything up to its position: two of one session and position whose
+digests differ prove that the server sent different broadcasts. It costs 64 bytes a broadcast, one
+signature and, in each client, one check.
 """
 
 import hashlib
@@ -31,7 +31,6 @@ _SIGNED_FROM: Final = HEADER_BYTES + _POSITION.size
 BROADCAST_BYTES: Final = _SIGNED_FROM + SIGNATURE_BYTES
 """Bytes of a broadcast beside its body."""
 _LABEL: Final = b"secure-fd broadcast"
-_RECORD: Final = struct.Struct(f">32sI32s{SIGNATURE_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,7 @@ class SignedDigest:
     >>> import os
     >>> key = IdentityKey.generate(os.urandom)
     >>> word = SignedDigest.sign(key, bytes(32), 0, bytes(32))
-    >>> SignedDigest.decode(word.encode()) == word, len(word.encode())
-    (True, 132)
+    >>> word.check(key.public)
     """
 
     session: bytes
@@ -57,17 +55,6 @@ class SignedDigest:
         """Of the server that holds `key`."""
         return cls(session, position, digest, key.sign(_text(session, position, digest)))
 
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """What `encode` wrote; PeerError for another length."""
-        if len(data) != _RECORD.size:
-            raise PeerError(f"a signed digest has {_RECORD.size} bytes, not {len(data)}")
-        return cls(*_RECORD.unpack(data))
-
-    def encode(self) -> bytes:
-        """132 bytes that a client can hand to others."""
-        return _RECORD.pack(self.session, self.position, self.digest, self.signature)
-
     def check(self, key: IdentityPublic) -> None:
         """PeerError unless the server that `key` belongs to signed this."""
         text = _text(self.session, self.position, self.digest)
@@ -76,29 +63,6 @@ class SignedDigest:
 
 def _text(session: bytes, position: int, digest: bytes) -> bytes:
     return fields(_LABEL, session, _POSITION.pack(position), digest)
-
-
-def proof_of_split(one: SignedDigest, other: SignedDigest, key: IdentityPublic) -> bool:
-    """Whether these prove that the server with this key told two clients different things.
-
-    Both must be signed by it, about one position of one session, with different digests. Nobody
-    without the key can make such a pair, and an honest server never does.
-
-    >>> import os
-    >>> key, session = IdentityKey.generate(os.urandom), bytes(32)
-    >>> one, other = (SignedDigest.sign(key, session, 3, bytes([k] * 32)) for k in range(2))
-    >>> proof_of_split(one, other, key.public), proof_of_split(one, one, key.public)
-    (True, False)
-    """
-    same_place = (one.session, one.position) == (other.session, other.position)
-    if not same_place or one.digest == other.digest:
-        return False
-    try:
-        one.check(key)
-        other.check(key)
-    except PeerError:
-        return False
-    return True
 
 
 class Told:
@@ -164,24 +128,24 @@ class Teller(Told):
 class Listener(Told):
     """A client's side: checks and reads broadcasts. server: the pinned key.
 
-    kept: what the server signed, in order: a client's part of a proof that it split them.
+    newest: the server's signature of the newest broadcast; None before the first.
     """
 
-    __slots__ = ("_before", "_server", "kept")
+    __slots__ = ("_before", "_server", "newest")
 
     def __init__(self, session: bytes, server: IdentityPublic) -> None:
         super().__init__(session)
         self._server, self._before = server, session
-        self.kept: list[SignedDigest] = []
+        self.newest: SignedDigest | None = None
 
     def has_read(self, data: bytes) -> bool:
         """Whether this is the newest broadcast once more, byte for byte.
 
         After `recall` none is known until the next one is read.
         """
-        if not self.kept or position_of(data) != self.count - 1:
+        if self.newest is None or position_of(data) != self.count - 1:
             return False
-        return self._word(data, self._before) == self.kept[-1]
+        return self._word(data, self._before) == self.newest
 
     def read(self, data: bytes) -> tuple[Kind, int, bytes]:
         """(kind, index, body) of the next broadcast.
@@ -195,7 +159,7 @@ class Listener(Told):
             raise PeerError(f"a message of type {kind} is no broadcast")
         word = self._word(data, self.digest)
         word.check(self._server)
-        self.kept.append(word)
+        self.newest = word
         self._before = self.digest
         self._take(word.digest)
         return Kind(kind), index, data[BROADCAST_BYTES:]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from secure_fd.aggregation.base import SumClient
-from secure_fd.broadcasts import BROADCAST_BYTES, Listener, SignedDigest, position_of
+from secure_fd.broadcasts import BROADCAST_BYTES, Listener, position_of
 from secure_fd.crypto.primitives import SERVER, IdentityPublic
 from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.exchange import (
@@ -156,11 +156,6 @@ class Client:
     def _announces(self, broadcast: bytes) -> bool:
         """Whether a round begins with this broadcast."""
         return read_header(broadcast, self._session, SERVER)[0] == Kind.SUBJECT
-
-    @property
-    def signed(self) -> tuple[SignedDigest, ...]:
-        """What the server signed, by position: this client's part of a `proof_of_split`."""
-        return tuple(self._told.kept)
 
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""

@@ -33,10 +33,12 @@ from secure_fd.secagg.session import (
     EPOCH_ROUNDS,
     Floors,
     Group,
+    MessageType,
     Roster,
     RoundScope,
     RoundTerms,
     Session,
+    body_of,
     encode_set,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
@@ -404,3 +406,16 @@ def complete_survivors(cohort: Cohort, terms: RoundTerms = TERMS) -> bytes:
     """What the server says to client 0 when nobody is missing."""
     current = round_of(cohort, terms)
     return current.deliver(current.masked())[0]
+
+
+def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, cohort: bytes) -> None:
+    """Check the signature of the words in a MASKED message; PeerError where it does not verify.
+
+    cohort: the encoded set that the words are masked for.
+    """
+    form = messages.InputForm(scope, group.degree)
+    body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
+    words = np.frombuffer(body[: form.words], dtype="<u8")
+    proof = bytes(body[form.closed + scope.session.signature_bytes : form.signed])
+    text = messages.input_text(scope, sender, group, words, cohort)
+    scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")

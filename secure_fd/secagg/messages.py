@@ -456,19 +456,6 @@ def _following_bytes(scope: RoundScope, degree: int) -> int:
     return 0 if last else prepare_bytes(degree)
 
 
-def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, cohort: bytes) -> None:
-    """What an arbiter asks of a MASKED message that was kept: did its sender sign these words?
-
-    cohort: the encoded set that they are masked for. PeerError where it did not.
-    """
-    form = InputForm(scope, group.degree)
-    body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
-    words = np.frombuffer(body[: form.words], dtype=WORD)
-    proof = bytes(body[form.closed + scope.session.signature_bytes : form.signed])
-    text = input_text(scope, sender, group, words, cohort)
-    scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")
-
-
 def encode_survivors(survivors: bytes, signatures: bytes, place: Place) -> bytes:
     """The survivors, an encoded set, and where they are the whole cohort its signatures."""
     return frame(MessageType.SURVIVORS, place, SERVER, survivors, signatures)

@@ -28,6 +28,7 @@ from secure_fd.secagg import messages as setups
 from secure_fd.secagg.session import HEADER_BYTES as HEADER
 from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
 from tests.fuzz.honest import PLAIN, Honest
+from tests.secagg_cohort import verify_input
 
 Value = TypeVar("Value")
 SAFE = quantum_safe_available()
@@ -175,7 +176,7 @@ def retagged(data: bytes, at: Honest) -> bytes:
 def verified(data: bytes, at: Honest) -> bytes:
     """A message that an arbiter finds its sender to have signed."""
     everybody = encode_set(at.members, at.members)
-    rounds.verify_input(data, at.scope, 1, at.group, everybody)
+    verify_input(data, at.scope, 1, at.group, everybody)
     words = data[: HEADER + 8 * at.scope.words]
     expect_prefix(words, at.sent("MASKED", 1))
     return data

@@ -1,18 +1,13 @@
 """What the server tells everybody is signed: what clients refuse, and how a split is proved."""
 
 import os
-from functools import partial
 
 import pytest
 
-from attacks.told_apart import TwoStories
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import (
     BROADCAST_BYTES,
     Listener,
-    SignedDigest,
     Teller,
-    proof_of_split,
 )
 from secure_fd.crypto.primitives import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic
 from secure_fd.data.federated import FederatedData
@@ -63,7 +58,7 @@ def test_a_client_reads_what_its_server_signed_and_nothing_else(tamper: object) 
     client = Listener(SESSION, KEY.public)
     with pytest.raises(PeerError, match="signature on broadcast 0"):
         client.read(tamper(true))
-    assert (client.digest, client.count, client.kept) == (SESSION, 0, [])
+    assert (client.digest, client.count, client.newest) == (SESSION, 0, None)
     assert client.read(true) == (Kind.TELL, 3, b"an ensemble")
     twin = Listener(SESSION, Trusting(KEY.public.raw))
     twin.read(tamper(true))
@@ -91,76 +86,6 @@ def test_a_signature_covers_all_that_was_told_before() -> None:
     with pytest.raises(PeerError, match="signature on broadcast 1"):
         client.read(one.write(Kind.TELL, 1, b"the same"))
     client.read(other.write(Kind.TELL, 1, b"the same"))
-
-
-# A split can be proved, and nothing else can.
-
-
-def word(position: int = 0, digest: bytes = bytes(32), key: IdentityKey = KEY) -> SignedDigest:
-    return SignedDigest.sign(key, SESSION, position, digest)
-
-
-ONE = word()
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        ONE,
-        word(position=1, digest=b"1" * 32),
-        word(digest=b"1" * 32, key=OTHER),
-        SignedDigest(SESSION, 0, b"1" * 32, ONE.signature),
-        SignedDigest.sign(KEY, bytes([1]) * 32, 0, b"1" * 32),
-    ],
-    ids=["the same", "another place", "another key", "no signature", "another session"],
-)
-def test_what_is_no_proof(other: SignedDigest) -> None:
-    assert not proof_of_split(ONE, other, KEY.public)
-    assert not proof_of_split(other, ONE, KEY.public)
-
-
-def test_a_third_party_needs_the_two_records_and_the_key() -> None:
-    kept = [ONE.encode(), word(digest=b"1" * 32).encode()]
-    read = [SignedDigest.decode(data) for data in kept]
-    assert proof_of_split(*read, IdentityPublic(KEY.public.raw))
-    assert not proof_of_split(*read, OTHER.public)
-    with pytest.raises(PeerError, match="132 bytes"):
-        SignedDigest.decode(kept[0][:-1])
-
-
-def test_clients_that_were_split_prove_it_and_honest_runs_give_no_proof(
-    digits: FederatedData,
-) -> None:
-    """The first position at which the stories differ, and every later one, is a proof."""
-
-    def told(serve: object) -> Federation:
-        assert callable(serve)
-        made = Federation(
-            participants(digits),
-            digits.proxies.pixels,
-            federation(digits).method,
-            aggregation=MaskedSum(4, public_seed=0),
-            schedule=BRIEF,
-            device=CPU,
-            serve=serve,
-        )
-        return run(made)
-
-    lying = told(
-        partial(TwoStories, target=2, at=0, lie=lambda truth: truth[:1] + bytes(len(truth) - 1))
-    )
-    one, other = (lying.clients[k].signed for k in (1, 2))
-    proved = [proof_of_split(a, b, lying.server.key) for a, b in zip(one, other, strict=False)]
-    assert proved[:2] == [False, True]
-    assert all(proved[1:])
-    honest = told(Server)
-    kept = [client.signed for client in honest.clients]
-    assert all(len(words) == 4 for words in kept)
-    assert not any(
-        proof_of_split(a, b, honest.server.key)
-        for words in kept
-        for a, b in zip(kept[0], words, strict=True)
-    )
 
 
 # Whole federations.

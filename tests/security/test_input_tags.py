@@ -19,6 +19,7 @@ from tests.secagg_cohort import (
     random_values,
     read_input,
     round_of,
+    verify_input,
     write_input,
 )
 
@@ -98,7 +99,7 @@ def judged(current: Round, message: bytes, cohort: tuple[int, ...] = tuple(range
     machine = current.clients[HIT]
     group = machine._enrolment.group
     try:
-        messages.verify_input(message, machine.scope, HIT, group, encode_set(cohort, group.members))
+        verify_input(message, machine.scope, HIT, group, encode_set(cohort, group.members))
     except PeerError:
         return False
     return True
