@@ -46,9 +46,9 @@ from attacks.inversion import (
 )
 from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnly, LabelOnlySettings
+from attacks.members import CLASS_SUMS, IN_CLEAR, UPDATES, ServerMembers
 from attacks.one_update import SET_UPS, one_update
 from attacks.scoring import score_scores
-from attacks.server_members import CLASS_SUMS, TWIN, UPDATES, ServerMembers
 from attacks.tracing import Blocks, Tracing
 from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
 from attacks.votes import undoing
@@ -379,7 +379,7 @@ def _members_read(made: ServerMembers, inside: Sequence[BoolArray], run: Run) ->
     if Tracing.needs[0] <= view.capabilities:
         return replace(_traced_beside(run), name=made.name, title=f"{made.title} ({CLASS_SUMS})")
     estimate = made.run(view, run.seed)
-    read = TWIN.get(estimate.target, estimate.target)
+    read = IN_CLEAR.get(estimate.target, estimate.target)
     found = made.score(estimate, np.concatenate(inside), run.seed)
     return _with_positive(found, _found_by_heart(run.data, run.seed, read))
 

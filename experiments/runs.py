@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attacks.class_sums import SumNoise
-from attacks.fedmia import evenly
+from attacks.members import evenly
 from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest
-from attacks.server_members import ROUNDS
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation
@@ -796,7 +795,7 @@ def _kept(rounds: int) -> set[int]:
     >>> sorted(_kept(13)), sorted(_kept(1))
     ([1, 5, 8, 12], [])
     """
-    return {1 + i for i in evenly(rounds - 1, ROUNDS)}
+    return {1 + i for i in evenly(rounds - 1)}
 
 
 _NOTHING = "Nothing of a client crosses the boundary."

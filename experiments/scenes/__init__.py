@@ -84,7 +84,6 @@ ASKED_FOR: Mapping[str, str] = {
     "pooled": "experiments.scenes.pooled:SCENE",
     "told-apart": "experiments.scenes.told_apart:SCENE",
     "poisoning": "experiments.scenes.poisoning:SCENE",
-    "literature": "experiments.scenes.literature:SCENE",
 }
 """Scenes that run where they are named: the committed results have no rows of them yet."""
 OWN = "federation"

@@ -42,7 +42,6 @@ from attacks.membership import (
 )
 from attacks.on_run import labelled, public_of
 from attacks.overfitted import all_training
-from attacks.peers import PeerAttack
 from attacks.scoring import score_scores
 from attacks.statistics import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
 from attacks.view import (
@@ -353,23 +352,6 @@ class Arena:
             queries += estimate.queries
         estimate = Scores(scores, queries=queries)
         return self._reported(words, estimate, game.inside, game.pool.mislabelled)
-
-    def beside_peers(
-        self, attacks: Sequence[PeerAttack], view: Callable[[int, int | None], View]
-    ) -> tuple[AttackResult, ...]:
-        """One attack that needs no shadows, in a part a client, on every run."""
-        game, first = self.made.game, attacks[0]
-        scores, queries = np.empty(game.inside.shape), 0
-        for attack in attacks:
-            own = game.pool.of(attack.client)
-            for run in game.runs:
-                chance = substream(self.seed, f"{first.name} {run} {attack.client}")
-                estimate = attack.run(view(run, attack.client), chance)
-                scores[run, own] = estimate.values
-                queries += estimate.queries
-        words = Words(first.name, first.title, LiRA.figure_name, LiRA.control_name)
-        found = Scores(scores, queries=queries)
-        return self._reported(words, found, game.inside, game.pool.mislabelled)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from attacks.base import AttackResult, Labelled, substream
 from attacks.fit import network
+from attacks.imprint import Imprint, lying
 from attacks.on_run import labelled, public_of
-from attacks.one_update import MLP, newest_records
+from attacks.one_update import MLP, SetUp, newest_records, one_update
 from attacks.updates import (
     QUICK,
     Recipe,
@@ -23,13 +24,14 @@ from attacks.updates_attack import (
     AnalyticInversion,
     MeanInversion,
     OptimisedInversion,
+    UpdateInversion,
     UpdateTruth,
     distinct,
     references,
 )
 from attacks.view import Capability, Public, View, server_view
 from experiments.leakage import Attempt
-from experiments.scenes import Job, Progress, Scene, Turn, noted
+from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
 from secure_fd import models
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
@@ -83,6 +85,10 @@ _ROWS: Mapping[str, _Row] = {
 }
 _SLOW = frozenset({"mlp-b64", "mlp-b8-masks", "cnn-b1-5-steps", "cnn-b8"})
 _DISTILLED = "selective-fd"
+_IMPRINTS: Mapping[str, str] = {
+    "imprint": "FedAvg + masks, a model of the server's own",
+    "imprint-dp-sgd": "FedAvg + masks + DP-SGD, a model of the server's own",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +210,7 @@ def _rows(job: Job) -> Mapping[str, str]:
     left_out = _SLOW if job.quick else frozenset()
     fitting = {key: row for key, row in _ROWS.items() if row.recipe.records <= most}
     named = {key: row.label for key, row in fitting.items() if key not in left_out}
-    return named | {_DISTILLED: "Selective-FD hard"}
+    return {**named, _DISTILLED: "Selective-FD hard", **_IMPRINTS}
 
 
 def _prepare(job: Job, seed: int, progress: Progress) -> _Set:
@@ -228,6 +234,8 @@ def _halves(held_out: Images, client: ClientData) -> tuple[Images, Images]:
 
 def _attempts(turn: Turn[_Set]) -> Mapping[str, Attempt]:
     """Invert the newest round of a row, in closed form and by search where that is needed."""
+    if turn.row in _IMPRINTS:
+        return {Imprint.name: partial(_imprint, turn)}
     row = _ROWS.get(turn.row, _Row("", _CNN))
     if turn.job.quick:
         row = replace(row, rounds=min(row.rounds, _QUICK_LATE), search=QUICK)
@@ -251,12 +259,29 @@ def _inverted(attack: Attack, met: _Met, seed: int) -> AttackResult:
     return noted(attack.score(estimate, truth, seed), caveats=met.caveats)
 
 
+def _imprint(turn: Turn[_Set]) -> AttackResult:
+    """Imprint a model on ten mixed clients' step on eight records, beside an honest model."""
+    job, seed = turn.job, turn.seed
+    sizes = Sizes(proxies=20 if job.quick else 50, test=1, held_out=40, local=60)
+    data = federate(load(job.dataset, job.data_dir), Split("iid"), 10, seed, sizes)
+    public = replace(public_of(data), architecture=partial(models.build, MLP, data.n_classes))
+    private = PrivateSGD(job.epsilon, job.delta, 2) if turn.row.endswith("dp-sgd") else None
+    set_up = SetUp(batch=8)
+    update = partial(one_update, set_up, data, seed, private=private, masks=True)
+    lied, honest = update(lie=lying(public)), update()
+    turn.progress(100)
+    found = launched(Imprint(public, set_up.recipe), lied.view, lied.records, seed)
+    plain = launched(UpdateInversion(public, set_up.recipe), honest.view, honest.records, seed)
+    return noted(found, {"honest_model_psnr": plain.figure}, lied.caveats)
+
+
 SCENE = Scene(
     name="updates",
     title="Inverting updates",
     about="Every client holds one class and sends its parameters after one local step, or five, on "
     "a batch of known size; the server inverts what the newest round moved. Updates leak most "
-    "where few records stand behind one, so small batches are where to look.",
+    "where few records stand behind one, so small batches are where to look. Or the server sends a "
+    "model of its own, and reads the sum of ten clients under masks.",
     rows=_rows,
     prepare=_prepare,
     attempts=_attempts,

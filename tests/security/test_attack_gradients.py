@@ -264,3 +264,11 @@ def test_where_no_parameters_cross_the_scene_says_so() -> None:
 def test_rows_whose_batches_cannot_be_matched_are_left_out() -> None:
     assert "mlp-b64" in SCENE.rows(Job())
     assert "mlp-b64" not in SCENE.rows(Job(dataset="digits"))
+
+
+def test_the_scene_reads_a_masked_sum_by_a_model_of_the_servers_choice() -> None:
+    """An honest model of the same network, under the same masks, shows no record."""
+    turn = Turn(Job(quick=True), "imprint", 0, None)
+    imprinted = scenes.attacked(SCENE, turn)["imprint"]
+    assert isinstance(imprinted, AttackResult)
+    assert imprinted.figure > 60 > imprinted.details["honest_model_psnr"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from attacks import fedmia, inversion, updates
+from attacks import inversion, members, updates
 from attacks import prior as priors
 from attacks.base import Labelled
 from attacks.fit import QUICK, device_of, fit, on_device, predict
@@ -53,7 +53,7 @@ def test_gradients_of_candidates_are_taken_there() -> None:
     model = shared().to(META)
     along = torch.rand(3, parameters(model), device=META)
     with pytest.raises(NotImplementedError, match="meta"):
-        fedmia._along(model, Labelled(IMAGES, LABELS), along, 2)
+        members._along(model, Labelled(IMAGES, LABELS), along, 2)
 
 
 def test_searches_stay_there() -> None:

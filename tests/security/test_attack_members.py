@@ -15,14 +15,21 @@ import torch
 
 from attacks import overfitted
 from attacks.base import AttackResult, Challenge
+from attacks.members import (
+    SUMMED_UPDATES,
+    SUMMED_VOTES,
+    UPDATES,
+    VOTES,
+    ServerMembers,
+    deviations,
+)
 from attacks.on_run import POSITIVE, Run, attack
-from attacks.server_members import SUMMED_UPDATES, SUMMED_VOTES, UPDATES, VOTES, ServerMembers
 from attacks.statistics import auc_bound
 from attacks.view import Public, View
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import MissingCapabilityError
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.federation import AnyMethod, Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
@@ -164,3 +171,10 @@ def test_what_shares_nothing_tells_nothing() -> None:
         asked(one_round)
     with pytest.raises(MissingCapabilityError, match="two rounds"):
         asked(replace(updates(masks=True), models=updates().models[:1]))
+
+
+def test_what_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(LocalError, match="two or more"):
+        deviations(np.zeros((2, 3)), 0)
+    with pytest.raises(ConfigurationError, match="client"):
+        asked(votes(), {4: posed()[0]})
