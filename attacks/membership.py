@@ -11,7 +11,7 @@ from scipy.linalg import solve
 from torch import Tensor
 
 from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
-from attacks.fit import Fit, distil_student, network
+from attacks.fit import network
 from attacks.scoring import score_scores
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
@@ -341,12 +341,6 @@ def discriminant(seen: FloatArray, shadows: Shadows) -> FloatArray:
     return np.asarray((seen - (inside + outside) / 2) @ direction)
 
 
-def one_sided(seen: FloatArray, shadows: Shadows) -> FloatArray:
-    """[N] deviations above the mean of shadows without the candidate; no others are used."""
-    _, outside = shadows.means
-    return np.asarray((seen - outside) / np.sqrt(_variances(shadows)[1]))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LiRA(ShadowAttack):
     """Online: the likelihood ratio of a candidate's confidence with it and without it.
@@ -369,18 +363,6 @@ class LiRA(ShadowAttack):
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
         """The likelihood ratio; its logarithm is above 0 where a member is likelier."""
         return likelihood_ratio(seen, shadows)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OfflineLiRA(LiRA):
-    """Offline: only shadows without the candidate, which can be trained before it is known."""
-
-    name = "lira-offline"
-    title = "Membership: LiRA, offline"
-
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """One-sided; a guess of "member" is above the median of the shadows without it."""
-        return one_sided(seen, shadows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -529,27 +511,6 @@ class IndirectMembership(ShadowAttack):
         all candidates is not, so it weighs the neighbours, and a candidate's own means centre it.
         """
         return discriminant(seen, shadows)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StudentLiRA(LiRA):
-    """LiRA on a student that the attacker distils from ensembles, in place of a deployed network.
-
-    training: of the student. Its seed is the same for target and shadows, so that students differ
-    by their lessons alone.
-    """
-
-    name = "lira-student"
-    title = "Membership: LiRA on a distilled student"
-    needs = (frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),)
-
-    training: Fit = field(default_factory=Fit)
-
-    def observe(self, view: View, seed: int) -> FloatArray:
-        """[N] phi of the student."""
-        view.require_any(*self.needs)
-        student = distil_student(view, self.training, seed)
-        return confidence(predict(student, self.candidates.images), self.candidates.labels)
 
 
 def mean_votes(view: View, client: int) -> FloatArray:

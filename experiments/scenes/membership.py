@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import fit, label_only, label_shadows
+from attacks import label_only, label_shadows
 from attacks.base import (
     AttackResult,
     BoolArray,
@@ -32,9 +32,7 @@ from attacks.membership import (
     IndirectMembership,
     LiRA,
     LossThreshold,
-    OfflineLiRA,
     ShadowAttack,
-    StudentLiRA,
     UploadLiRA,
     draw_game,
     gather,
@@ -241,7 +239,7 @@ def clients_of(made: Prepared, run: int) -> list[ClientData]:
     return [all_training(game.records(run, k), made.public.n_classes) for k in count]
 
 
-_DIRECT = (LiRA, OfflineLiRA, RMIA, LossThreshold)
+_DIRECT = (LiRA, RMIA, LossThreshold)
 _TARGETS = [0, 1]
 """Runs that label-only attacks are aimed at: one pair, so each candidate is inside one of them."""
 _BROADCAST = Words(
@@ -487,7 +485,6 @@ def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     uploads = [UploadLiRA(own, k) for k, own in candidates]
     probes = label_shadows.QUICK if turn.job.quick else ProbeSettings()
     asked = [ShadowedLabels.prepare(prepared.public, own, k, probes) for k, own in candidates]
-    student = StudentLiRA(prepared.game.pool.candidates, training=fit.QUICK)
     return {
         **shadows,
         **labels,
@@ -495,7 +492,6 @@ def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
         UploadLiRA.name: partial(arena.played_out, uploads, arena.server),
         IndirectMembership.name: partial(arena.played_out, prepared.indirect, arena.server),
         _BROADCAST.name: partial(arena.played_out, prepared.indirect, arena.client, _BROADCAST),
-        StudentLiRA.name: partial(arena.played_out, [student], arena.client),
     }
 
 
