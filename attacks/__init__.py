@@ -34,9 +34,6 @@ ATTACKS: Mapping[str, str] = {
     "lira-upload": "attacks.membership:UploadLiRA",
     "indirect": "attacks.membership:IndirectMembership",
     "server-members": "attacks.members:ServerMembers",
-    "label-only": "attacks.label_only:LabelOnly",
-    "label-only-noise": "attacks.label_only:LabelOnlyNoise",
-    "label-only-boundary": "attacks.label_only:LabelOnlyBoundary",
     "label-only-gap": "attacks.label_only:LabelOnlyGap",
     "label-only-shadows": "attacks.label_shadows:ShadowedLabels",
     "tracing": "attacks.tracing:Tracing",
@@ -56,7 +53,7 @@ PLAYED = ("game-server", "game-lira", "game-labels")
 """What the comparison shows of small runs under a row's protocol: members told by whatever the
 server reads, and by an outsider who asks the final networks (`lira`, `label-only-shadows`)."""
 
-ON_REQUEST = ("label-only", "server-members")
+ON_REQUEST = ("server-members",)
 """Attacks on a run that the comparison runs where they are named."""
 
 ON_A_RUN = (*COMPARED, "generator-membership", *ON_REQUEST)

@@ -1,7 +1,7 @@
 """The attacks of a comparison on a finished run: what each attacker sees, and what scores it.
 
-    arsenal = prepare(("label-only", "inversion"), data, seed)
-    found = arsenal.attack("label-only", run)
+    arsenal = prepare(("tracing", "inversion"), data, seed)
+    found = arsenal.attack("tracing", run)
 
 Whatever needs no transcript is made once and serves all runs on the same data. Attacks of one's own
 are named package.module:Name, see the server's view, and are scored with a `Truth`.
@@ -34,7 +34,6 @@ from attacks.base import (
     Labelled,
     draw_challenge,
     match_classes,
-    pooled,
     seeded,
 )
 from attacks.class_sums import SumNoise
@@ -45,12 +44,11 @@ from attacks.inversion import (
     inversion_truth,
 )
 from attacks.label_distribution import LabelDistribution
-from attacks.label_only import LabelOnly, LabelOnlySettings
 from attacks.members import CLASS_SUMS, IN_CLEAR, UPDATES, ServerMembers
 from attacks.one_update import SET_UPS, one_update
 from attacks.scoring import score_scores
 from attacks.tracing import Blocks, Tracing
-from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
+from attacks.view import Public, server_view
 from attacks.votes import undoing
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
@@ -70,7 +68,6 @@ from secure_fd.transcript import Transcript
 
 _SEARCH = gmi.InversionSettings(steps=150, restarts=2)
 """Of the comparison. The suite searches longer, and finds as little."""
-_QUICK_CANDIDATES = 10
 _MEMBERS = 20
 """Of a client, where its own messages are asked about."""
 _QUICK_STEPS = 50
@@ -194,9 +191,6 @@ def prepare(
         elif name == "inversion":
             search = gmi.QUICK if quick else _SEARCH if compared else gmi.InversionSettings()
             made[name] = _inversion(data, seed, search, _lesson(quick), progress)
-        elif name == "label-only":
-            progress(80)
-            made[name] = _label_only(data, seed, quick)
         elif name in OF_UPDATES:
             made[name] = _update_inversion(name, data, seed)
         elif name == "generator-membership":
@@ -268,25 +262,6 @@ def _inversion(
 def _inverted(made: ModelInversion, truth: InversionTruth, run: Run) -> AttackResult:
     estimate = made.run(server_view(run.transcript, public_of(run.data)), run.seed)
     return made.score(estimate, truth, run.seed)
-
-
-def _label_only(data: FederatedData, seed: int, quick: bool) -> Callable[[Run], AttackResult]:
-    challenges = challenges_of(data, seed, _QUICK_CANDIDATES if quick else None)
-    some, settings = next(iter(challenges.values())), LabelOnlySettings(training=_lesson(quick))
-    ready = LabelOnly.prepare(public_of(data), some.candidates, seed, settings)
-    return partial(_asked, ready, challenges)
-
-
-def _asked(ready: LabelOnly, challenges: Mapping[int, Challenge], run: Run) -> AttackResult:
-    """An outsider asks each client's deployed network about that client's records."""
-    estimates, public = [], public_of(run.data)
-    for client, challenge in challenges.items():
-        made = replace(ready, candidates=challenge.candidates)
-        oracle = LabelOracle(fit.label_function(run.networks[client]), made.queries_needed)
-        oracles = {Capability.QUERY_FINAL_MODEL: oracle} if run.queryable else {}
-        estimates.append(made.run(outsider_view(run.transcript, public, oracles), run.seed))
-    is_member = np.concatenate([challenge.is_member for challenge in challenges.values()])
-    return ready.score(pooled(estimates), is_member, run.seed)
 
 
 def _lesson(quick: bool) -> fit.Fit:

@@ -79,7 +79,7 @@ def needs(cell: Cell) -> tuple[Part, ...]:
     attacks = [name for name in cell.attacks.names if name not in PLAYED]
     asked = _asked(cell)
     games = [_game(key) for key in GAMES] if asked else []
-    names = sorted([*games, *attacks], key=lambda name: name not in ("inversion", "label-only"))
+    names = sorted([*games, *attacks], key=lambda name: name != "inversion")
     parts = tuple(
         Part(name, cell.terms, cell.seed, cell.attacks.quick, asked if name in games else ())
         for name in names

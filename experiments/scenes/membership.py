@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import label_only, label_shadows
+from attacks import label_shadows
 from attacks.base import (
     AttackResult,
     BoolArray,
@@ -24,7 +24,7 @@ from attacks.base import (
     substream,
 )
 from attacks.fit import label_function
-from attacks.label_only import LabelAttack, LabelOnlySettings
+from attacks.label_only import LabelOnlyGap
 from attacks.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership import (
     RMIA,
@@ -60,7 +60,7 @@ from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.federation import AnyMethod, Federation, Participant, participants_of
+from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -76,16 +76,15 @@ from secure_fd.transcript import Transcript
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a method of votes, or of FedAvg where it has no labels.
+    """A row of Selective-FD, or of FedAvg where it has no labels.
 
-    noise: in steps, or of a unit. method: from labels, by default Selective-FD.
+    noise: in steps, or of a unit.
     """
 
     label: str
     labels: Labels | None = None
     masks: bool = False
     noise: Literal["", "steps", "label", "record"] = ""
-    method: Callable[[Labels], AnyMethod] = SelectiveFD
 
 
 _ROWS: Mapping[str, Row] = {
@@ -154,15 +153,13 @@ QUICK = Scale(
 class Prepared:
     """What all rows of a seed share. test: for accuracy alone.
 
-    label_only: by client, every label-only variant on its candidates. indirect: by client, with
-    the neighbours of its candidates.
+    indirect: by client, with the neighbours of its candidates.
     """
 
     scale: Scale
     game: Game = field(repr=False)
     public: Public = field(repr=False)
     test: Images = field(repr=False)
-    label_only: tuple[tuple[LabelAttack, ...], ...] = field(repr=False)
     indirect: tuple[IndirectMembership, ...] = field(repr=False)
 
     @property
@@ -203,7 +200,7 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     runner = Federation(
         members,
         made.public.proxies,
-        row.method(row.labels),
+        SelectiveFD(row.labels),
         aggregation=(MaskedSum(len(members), public_seed=own) if row.masks else None),
         protection=protection,
         schedule=schedule,
@@ -241,7 +238,7 @@ def clients_of(made: Prepared, run: int) -> list[ClientData]:
 
 _DIRECT = (LiRA, RMIA, LossThreshold)
 _TARGETS = [0, 1]
-"""Runs that label-only attacks are aimed at: one pair, so each candidate is inside one of them."""
+"""Runs that the gap attack is aimed at: one pair, so each candidate is inside one of them."""
 _BROADCAST = Words(
     "indirect-broadcast",
     "Membership: ensembles on nearby proxies",
@@ -259,8 +256,6 @@ _DEPLOYED = (
 )
 _ONE_ANSWER = "the label unit's ε is of one shared answer: it bounds no membership"
 _UNCOVERED = f"{_ONE_ANSWER}, and covers no query to a network"
-_LABELS = LabelOnlySettings(attacked=30)
-_QUICK_LABELS = replace(label_only.QUICK, sigmas=(0.1, 0.3), calibration=20)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -362,33 +357,24 @@ class Arena:
                 f"{missing}{assumed * (self.row.noise == 'record')}"
             ) from None
 
-    def asked_labels(self, attacks: Sequence[LabelAttack]) -> tuple[AttackResult, ...]:
-        """One label-only variant, in a part a client, on the first pair of runs."""
+    def gaps(self, attacks: Sequence[LabelOnlyGap]) -> tuple[AttackResult, ...]:
+        """Score the gap attack, in a part a client, on the first pair of runs."""
         game, first = self.made.game, attacks[0]
         with self._explained():
-            seen = [[self._labels(run, k, a) for k, a in enumerate(attacks)] for run in _TARGETS]
+            seen = [
+                [attack.run(self.labels(run, k), self.seed) for k, attack in enumerate(attacks)]
+                for run in _TARGETS
+            ]
         runs = [pooled(each) for each in seen]
-        asked = np.flatnonzero(runs[0].mask)
         estimate = Scores(
             np.stack([run.values for run in runs]),
             right=np.stack([run.right for run in runs if run.right is not None]),
             threshold=runs[0].threshold,
             queries=sum(run.queries for run in runs),
-            details=runs[0].details,
         )
         # The control of a game: its own, for all attacks alike.
         words = Words(first.name, first.title, LiRA.figure_name, LiRA.control_name)
-        inside = game.inside[_TARGETS][:, asked]
-        return self._reported(words, estimate, inside, game.pool.mislabelled[asked])
-
-    def _labels(self, run: int, client: int, attack: LabelAttack) -> Scores:
-        networks = self.runs[run].networks
-        oracles: dict[Capability, Oracle] = {}
-        if networks:
-            labels = label_function(networks[client])
-            oracles[Capability.QUERY_FINAL_MODEL] = LabelOracle(labels, attack.queries_needed)
-        view = outsider_view(self.runs[run].transcript, self.made.public, oracles)
-        return attack.run(view, substream(self.seed, f"{attack.name} {run} {client}"))
+        return self._reported(words, estimate, game.inside[_TARGETS], game.pool.mislabelled)
 
     def _reported(
         self, words: Titled, estimate: Scores, inside: BoolArray, canaries: BoolArray
@@ -441,22 +427,11 @@ def _rows(job: Job) -> Mapping[str, str]:
 
 
 def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
-    """The game, and what label-only attacks need before they ask: shadows and controls."""
-    drawn = draw(job, QUICK if job.quick else FULL, seed)
-    progress(10)
-    candidates = [own for _, own in drawn.candidates]
-    effort = _QUICK_LABELS if job.quick else _LABELS
-    variants = label_only.variants(drawn.public, candidates[0], seed, effort)
-    progress(50)
-    posed = tuple(tuple(attack.against(own, seed) for attack in variants) for own in candidates)
-    return replace(drawn, label_only=posed)
+    """Draw candidates, proxies and test images, disjoint, and who takes part in which run.
 
-
-def draw(job: Job, scale: Scale, seed: int) -> Prepared:
-    """Candidates, proxies and test images, disjoint, and who takes part in which run.
-
-    And the candidates' neighbours, of which votes tell; no label-only attack.
+    And the candidates' neighbours, which the attack on votes compares.
     """
+    scale = QUICK if job.quick else FULL
     sizes = Sizes(scale.proxies, 60, 0, local=scale.candidates * scale.clients)
     data = federate(load(job.dataset, job.data_dir), Split("iid"), scale.clients, seed, sizes)
     owned = [labelled(concatenate([c.train, c.validation])) for c in data.clients]
@@ -466,7 +441,8 @@ def draw(job: Job, scale: Scale, seed: int) -> Prepared:
     game = draw_game(pool, scale.runs, seed)
     each = [pool.candidates_of(k) for k in range(scale.clients)]
     indirect = tuple(IndirectMembership.prepare(public, own, k) for k, own in enumerate(each))
-    return Prepared(scale, game, public, data.test, (), indirect)
+    progress(100)
+    return Prepared(scale, game, public, data.test, indirect)
 
 
 def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
@@ -478,16 +454,12 @@ def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
         kind.name: partial(arena.played_out, [kind(own, k) for k, own in candidates], arena.outside)
         for kind in _DIRECT
     }
-    labels: dict[str, Attempt] = {
-        variant[0].name: partial(arena.asked_labels, variant)
-        for variant in zip(*prepared.label_only, strict=True)
-    }
     uploads = [UploadLiRA(own, k) for k, own in candidates]
     probes = label_shadows.QUICK if turn.job.quick else ProbeSettings()
     asked = [ShadowedLabels.prepare(prepared.public, own, k, probes) for k, own in candidates]
     return {
         **shadows,
-        **labels,
+        LabelOnlyGap.name: partial(arena.gaps, [LabelOnlyGap(own) for _, own in candidates]),
         ShadowedLabels.name: partial(arena.played_out, asked, arena.labels),
         UploadLiRA.name: partial(arena.played_out, uploads, arena.server),
         IndirectMembership.name: partial(arena.played_out, prepared.indirect, arena.server),

@@ -14,7 +14,8 @@ from attacks.hop_skip_jump import HopSkipJump
 from attacks.inversion import InversionSettings as Search
 from attacks.inversion import ModelInversion
 from attacks.label_distribution import LabelDistribution
-from attacks.label_only import VARIANTS, LabelOnlyGap, LabelOnlySettings, train_shadows
+from attacks.label_only import LabelOnlyGap, still_right
+from attacks.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership import LiRA, UploadLiRA
 from attacks.prior import PriorSettings, train_prior
 from attacks.selector import FlipRadius
@@ -98,30 +99,25 @@ def test_the_closed_form_needs_no_image_shape(kind: str) -> None:
     assert seen.shape == (1,)
 
 
-SETTINGS = LabelOnlySettings(
-    rotation=1,
-    training=Fit(epochs=2),
-    samples=2,
-    sigmas=(0.3,),
-    boundary=HopSkipJump(budget=60),
-    starts=10,
-    attacked=4,
-    calibration=8,
+SETTINGS = ProbeSettings(
+    rotation=1, sigmas=(0.3,), samples=2, boundary=HopSkipJump(budget=60), starts=10
 )
 
 
 @every_shape
 def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind: str) -> None:
-    shadows, own = train_shadows(public(kind), SETTINGS, 0), records(kind, 6, 2)
-    for variant in VARIANTS:
-        if kind == "vectors" and variant is not LabelOnlyGap:
-            with pytest.raises(MissingCapabilityError, match="records that are images"):
-                variant.from_shadows(shadows, own, 0)
-            continue
-        attack = variant.from_shadows(shadows, own, 0)
-        oracle = LabelOracle(lambda images: torch.zeros(len(images), dtype=torch.int64), 10_000)
-        view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_FINAL_MODEL: oracle})
-        assert len(attack.run(view, 0).values) == (4 if "boundary" in variant.name else 6)
+    own = records(kind, 6, 2)
+    oracle = LabelOracle(lambda images: torch.zeros(len(images), dtype=torch.int64), 10_000)
+    view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_FINAL_MODEL: oracle})
+    assert len(LabelOnlyGap.prepare(public(kind), own).run(view, 0).values) == 6
+    if kind == "vectors":
+        with pytest.raises(MissingCapabilityError, match="proxies that are images"):
+            ShadowedLabels.prepare(public(kind), own, 0, SETTINGS)
+        with pytest.raises(MissingCapabilityError, match="records that are images"):
+            still_right(oracle, own, 1, 1)
+        return
+    probes = ShadowedLabels.prepare(public(kind), own, 0, SETTINGS)
+    assert probes.observe(view, 0).shape == (6, 4)
 
 
 def test_a_prior_paints_in_colour_and_refuses_vectors() -> None:

@@ -303,12 +303,12 @@ def test_an_error_survives_the_way_from_a_worker(value: Any) -> None:  # noqa: A
 
 def test_cells_wait_for_what_their_rows_share() -> None:
     """The first seed alone is attacked; FedAvg needs no warm-up; other rows share both."""
-    made = cells(Settings(dataset="digits", clients=3, seeds=2, attacks="label-only,inversion"))
+    made = cells(Settings(dataset="digits", clients=3, seeds=2, attacks="server-members,inversion"))
     shared = {cell: [part.name for part in needs(cell)] for cell in made}
     assert [cell.seed for cell in made] == [20] * 5 + [21] * 5
     assert list(shared.values())[:2] == [
-        ["label-only", "inversion"],
-        [WARM_UP, "label-only", "inversion"],
+        ["inversion", "server-members"],
+        [WARM_UP, "inversion", "server-members"],
     ]
     assert list(shared.values())[5:7] == [[], [WARM_UP]]
     assert len({part for cell in made for part in needs(cell)}) == 4
