@@ -87,7 +87,7 @@ COMPARE = [
     ("--dp-eps 4 --dp-unit client", "--dp-unit", "add --secure-agg"),
     ("--images-per-person 0", "--images-per-person", "use one of"),
     ("--drop 1", "--drop", "less than 1"),
-    ("--releases 1", "--releases", "8 or more"),
+    ("--releases 1", "--releases", "9 or more"),
     ("--aggregation he", "--aggregation", "--secure-agg"),
     ("--require-pq", "--require-pq", "--secure-agg"),
     ("--liars", "--liars", "--secure-agg"),
