@@ -14,12 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "secure_fd": 18_000,
-    "attacks": 9_000,
-    "experiments": 11_700,
-    "benchmarks": 1_500,
-    "examples": 130,
-    "tests": 35_900,
+    "secure_fd": 18_350,
+    "attacks": 7_300,
+    "experiments": 11_500,
+    "benchmarks": 1_150,
+    "examples": 150,
+    "tests": 37_650,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
