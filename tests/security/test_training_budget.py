@@ -18,7 +18,7 @@ from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.events import Gaussian, Repeated
 from secure_fd.privacy.ledger import Booking, BudgetLedger
-from secure_fd.privacy.samplers import FloatGaussian
+from secure_fd.privacy.samplers import FloatGaussian, Random
 from secure_fd.private_training import PaidBudget, PrivateBudget, PrivateSGD
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.simulation import simulate
@@ -43,9 +43,15 @@ class _PaysAfter(private_training._PaidNoise):
 class BooksAfter(PaidBudget):
     """A twin that books what it has drawn already."""
 
-    def __init__(self, settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> None:
-        super().__init__(settings, n_records, ledger)
-        self.chance = _PaysAfter(os.urandom, self._pay)
+    def __init__(
+        self,
+        settings: PrivateSGD,
+        n_records: int,
+        ledger: BudgetLedger,
+        random: Random = os.urandom,
+    ) -> None:
+        super().__init__(settings, n_records, ledger, random)
+        self.chance = _PaysAfter(random, self._pay)
 
 
 def books_nothing(settings: PrivateSGD, n_records: int, _: BudgetLedger) -> PrivateBudget:

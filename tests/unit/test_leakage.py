@@ -229,9 +229,9 @@ def attacked() -> Result:
 
 def test_figures_and_pictures_come_back_as_they_were(tmp_path: Path) -> None:
     store = Store(tmp_path, STUDY)
-    made = store.save(attacked())
+    store.save(attacked())
     found = store.find(CELL)
-    assert found == made
+    assert found == attacked()
     assert found.attacks["other"] == MISSING
     assert set(found.pictures) == set(attacked().pictures) != set()
     assert np.array_equal(found.pictures["inversion/black"], attacked().pictures["inversion/black"])
