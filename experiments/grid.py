@@ -83,17 +83,6 @@ def baselines(image_set: str, split: str) -> Schedule:
     return replace(steps, proxies_per_round=_proxies_per_round(image_set), sgd=sgd)
 
 
-def in_rounds(image_set: str, schedule: Schedule) -> tuple[Schedule, int]:
-    """The steps of one long round divided over many, each of which asks about some proxies."""
-    divided = replace(
-        schedule,
-        proxy_steps=max(1, schedule.proxy_steps // _MANY),
-        proxies_per_round=_proxies_per_round(image_set),
-        anneal_over=_MANY,
-    )
-    return divided, _MANY
-
-
 def _proxies_per_round(image_set: str) -> int:
     """Where clients hold some classes each."""
     return our_recipe(image_set, "strong").schedule.proxies_per_round

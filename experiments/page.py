@@ -1,7 +1,6 @@
 """Self-contained HTML pages and Markdown pages: no request leaves a page, all text is escaped."""
 
 import base64
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from experiments.tables import (
     milliseconds,
     number,
 )
-from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
 from secure_fd.privacy.units import figure
 
@@ -156,21 +154,3 @@ def shown(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return "∞" if value == "inf" else str(value)
-
-
-def updated(page: str, made: Mapping[str, str]) -> str:
-    """A Markdown page with these sections between their markers, and all else as it was.
-
-    Raises ConfigurationError where the page has not exactly one pair of markers of a section.
-
-    >>> updated("<!-- a -->old<!-- /a -->", {"a": "new"}).split()
-    ['<!--', 'a', '-->', 'new', '<!--', '/a', '-->']
-    """
-    for name, content in made.items():
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
-        if len(pattern.findall(page)) != 1:
-            raise ConfigurationError("page", name, f"there must be one {start} with one {end}")
-        block = f"{start}\n\n{content}\n\n{end}"
-        page = pattern.sub(lambda _, block=block: block, page)  # type: ignore[misc]
-    return page

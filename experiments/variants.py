@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images, concatenate
-from secure_fd.knowledge import Contribution, Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import ByNetwork, Labels, Opinion, Own, Setting, WeighedVotes
+from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
+from secure_fd.methods.base import ByNetwork, Opinion, Own, Setting
 from secure_fd.methods.heads import HeadClient, PooledHeads, Public
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.density import Same
@@ -40,21 +40,6 @@ class TaughtTruth(PooledHeads):
     def client(self, setting: Setting, own: Own) -> "TruthClient":
         """The half of one client."""
         return TruthClient(self, Public.of(self.features, setting), setting, own)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Reweighed(WeighedVotes):
-    weight: Weight = "selector"
-
-    def contribution(
-        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
-    ) -> Contribution:
-        """The class that both experts name, with this weight."""
-        found = WeighedVotes.contribution(self, indices, predictions, labels, trust)
-        if self.weight == "one":
-            return Contribution(np.ones(len(indices)), found.predictions)
-        named = (self.evidence[indices] * found.predictions).sum(axis=1)
-        return Contribution(np.sqrt(named), found.predictions)
 
 
 class TruthClient(HeadClient):
