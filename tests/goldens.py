@@ -1,17 +1,22 @@
-"""Golden values of whole runs: what a move of code must not change.
+"""Golden values of runs, of noise and of command lines: what a move of code must not change.
 
     python -m tests.goldens
 
-writes tests/golden/runs.json anew. Only a commit that says why may do so.
+writes tests/golden/runs.json, noise.json and options.json anew. Only a commit that says why may do
+so.
 """
 
+import contextlib
+import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from secure_fd import cli
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.homomorphic import HomomorphicSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -23,11 +28,15 @@ from secure_fd.federation import AnyMethod, Federation
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.models import flatten
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.calibration import epsilon as cost_of
+from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, PooledPlan, TrainingPlan
 from secure_fd.recipes import Sizes
 from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF, CPU, participants
 
-FILE = Path(__file__).parent / "golden" / "runs.json"
+FOLDER = Path(__file__).parent / "golden"
+FILE, NOISE, OPTIONS = (FOLDER / f"{name}.json" for name in ("runs", "noise", "options"))
 SEEDS = (0, 1)
 ROUNDS = 2
 SUMS: Mapping[str, Callable[[], SecureSum | None]] = {
@@ -36,6 +45,20 @@ SUMS: Mapping[str, Callable[[], SecureSum | None]] = {
     "he": lambda: HomomorphicSum(4),
     "prio3": lambda: Prio3Sum(4),
 }
+DELTA = 1e-5
+EPSILONS = (0.5, 1.0, 4.0, 8.0)
+PLANS: Mapping[str, tuple[Plan, float]] = {
+    "label": (LabelPlan(11), 0.0),
+    "label, 200 answers": (LabelPlan(11, releases=200), DELTA),
+    "client": (ClientPlan(clients=20, proxies=8, rounds=2, classes=10, absent=4, corrupt=2), DELTA),
+    "pooled record": (PooledPlan(clients=10, honest=4, corrupt=3, entries=10_000), DELTA),
+    "pooled record, 4 sums": (PooledPlan(clients=10, honest=4, entries=10_000, sums=4), DELTA),
+    "local record": (PooledPlan(clients=10, honest=1, entries=10_000, sums=2), DELTA),
+    "dp-sgd": (TrainingPlan(n_records=300, batch=30, steps=100), DELTA),
+}
+"""Privacy unit -> what is released, and the delta of its claim."""
+HELP = ("", "compare", "audit", "suite", "check", "serve", "join")
+HELP_OF_SITE = ("site init", "site roster")
 Golden = dict[str, float | list[float]]
 
 
@@ -96,11 +119,32 @@ def _summed(values: np.typing.NDArray[np.generic]) -> float:
     return float(flat**2 @ (1 + np.arange(flat.size) % 7))
 
 
+def noise_of(plan: Plan, delta: float) -> dict[str, list[float]]:
+    """Epsilon -> its noise, and what that noise costs."""
+    found = {}
+    for epsilon in EPSILONS:
+        noise = calibrate(epsilon, delta, plan)
+        found[str(epsilon)] = [noise, cost_of(plan.with_noise(noise), delta)]
+    return found
+
+
+def options_of(command: str) -> list[str]:
+    """The options that the help of a command lists, or the commands where there is none."""
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        cli.main([*command.split(), "--help"])
+    pattern = r"(?<![\w-])--[a-z][\w-]*" if command else r"^  (\w+)"
+    return sorted(set(re.findall(pattern, shown.getvalue(), re.MULTILINE)))
+
+
 def main() -> int:
     """Write all golden values."""
-    found = {name: measured(method, *rest) for name, method, *rest in cases()}
-    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(f"{len(found)} runs")
+    runs = {name: measured(method, *rest) for name, method, *rest in cases()}
+    noise = {name: noise_of(*plan) for name, plan in PLANS.items()}
+    options = {command: options_of(command) for command in (*HELP, *HELP_OF_SITE)}
+    for file, found in ((FILE, runs), (NOISE, noise), (OPTIONS, options)):
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"{file.name}: {len(found)}")
     return 0
 
 

@@ -1,5 +1,7 @@
 """Whole runs give what they gave: methods, sums and seeds, compared to four digits.
 
+So do calibrated noise, what it costs, and the options of each command.
+
 Floating point differs from machine to machine, so that a test image or two may change class.
 """
 
@@ -8,7 +10,16 @@ import json
 import pytest
 
 from secure_fd.federation import AnyMethod
-from tests.goldens import FILE, cases, measured
+from tests.goldens import (
+    FILE,
+    NOISE,
+    OPTIONS,
+    PLANS,
+    cases,
+    measured,
+    noise_of,
+    options_of,
+)
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 CASES = list(cases())
@@ -29,3 +40,19 @@ def test_a_run_gives_its_golden_values(
     assert found.keys() < golden.keys()
     for figure, values in found.items():
         assert values == pytest.approx(golden[figure], rel=2e-4), figure
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_an_epsilon_gives_its_golden_noise(name: str) -> None:
+    golden = json.loads(NOISE.read_text(encoding="utf-8"))[name]
+    found = noise_of(*PLANS[name])
+    assert found.keys() == golden.keys()
+    for epsilon, pair in found.items():
+        assert pair == pytest.approx(golden[epsilon], rel=1e-9)
+
+
+@pytest.mark.parametrize("command", json.loads(OPTIONS.read_text(encoding="utf-8")))
+def test_a_command_has_its_golden_options(command: str) -> None:
+    golden = json.loads(OPTIONS.read_text(encoding="utf-8"))[command]
+    assert golden
+    assert options_of(command) == golden
