@@ -7,9 +7,8 @@ A client-round is 512 predictions, one step on 64 private records and ten steps 
 
   plain     one after another: Conv-ReLU-MaxPool, torch's own layers, loop and torch.optim.SGD
   trainer   one after another with secure_fd's Trainer
-  cohort    with secure_fd's Cohort, those of equal architecture together
 
-on random pixels, on one thread. The three take turns, so that a machine that slows down slows all;
+on random pixels, on one thread. The two take turns, so that a machine that slows down slows all;
 medians are reported. The limit is the arithmetic of the layers that have weights, forward and
 backward, at the rate of a large matrix product that is timed in the same turns.
 """
@@ -28,7 +27,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from secure_fd.cohort import Cohort, group
 from secure_fd.data.images import Images
 from secure_fd.errors import SecureFDError
 from secure_fd.models import HETEROGENEOUS, SHARED, build
@@ -74,7 +72,6 @@ def measure(title: str, batch: int, repeats: int) -> Report:
     runners: dict[str, Round] = {
         "plain": plain(task, settings),
         "trainer": trainers(task, settings),
-        "cohort": cohorts(task, settings),
         "product": product,
     }
     seconds = take_turns(runners, repeats)
@@ -86,7 +83,7 @@ def measure(title: str, batch: int, repeats: int) -> Report:
         "federation": title,
         "batch": batch,
         "client_rounds_per_s": per_second,
-        "cohort_to_plain": per_second["cohort"] / per_second["plain"],
+        "trainer_to_plain": per_second["trainer"] / per_second["plain"],
         "limit_client_rounds_per_s": limit,
         "matmul_gflop_per_s": speed / 1e9,
     }
@@ -165,25 +162,6 @@ def trainers(task: _Task, settings: SGD) -> Round:
     return run
 
 
-def cohorts(task: _Task, settings: SGD) -> Round:
-    """`Cohort`, one group of equal architecture after another."""
-    models = task.models()
-    made = [
-        Cohort([Trainer(models[k], task.records[k], settings, k, CPU) for k in g], CPU)
-        for g in group(models)
-    ]
-
-    def run() -> None:
-        taught = (task.proxies, task.targets)
-        for cohort in made:
-            everyone = range(len(cohort.models))
-            cohort.predict(task.proxies)
-            cohort.local_steps(1, everyone)
-            cohort.distillation_steps([taught] * len(everyone), PROXY_STEPS, everyone)
-
-    return run
-
-
 _SQUARE = torch.ones(1024, 1024)
 PRODUCT_FLOP = 10 * 2 * 1024**3
 
@@ -228,8 +206,8 @@ def _seconds(run: Round) -> float:
 
 def _line(title: str, batch: int, per_second: Mapping[str, float], limit: float) -> str:
     ways = "  ".join(f"{name} {speed:6.2f}" for name, speed in per_second.items())
-    ratio = per_second["cohort"] / per_second["plain"]
-    return f"{title:14} {batch:4}  {ways}  limit {limit:6.2f}  cohort/plain {ratio:.2f}\n"
+    ratio = per_second["trainer"] / per_second["plain"]
+    return f"{title:14} {batch:4}  {ways}  limit {limit:6.2f}  trainer/plain {ratio:.2f}\n"
 
 
 def _arguments() -> argparse.Namespace:

@@ -46,10 +46,9 @@ from experiments.rows import (
 )
 from experiments.study import Point, Progress, Result
 from experiments.variants import TaughtTruth, centralised, refitted, taught_truth
-from secure_fd import cohort, models
+from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import SecureSum
-from secure_fd.cohort import OnSteps
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
@@ -102,7 +101,7 @@ from secure_fd.simulation import (
     secure_sum,
     simulated_ledgers,
 )
-from secure_fd.training import Trainer, default_device
+from secure_fd.training import Alone, Learner, OnSteps, Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
 
 PATCHES = "_patches"
@@ -200,8 +199,8 @@ def warmed_up(
 ) -> tuple[Float32Array, ...]:
     """Every client's parameters after the steps of the warm-up, alone.
 
-    one_by_one: clients train one after another on the batches that their rounds would draw, as in
-    the comparison; by default equal networks train side by side, on batches of the warm-up's own.
+    one_by_one: on the batches that their rounds would draw, as in the comparison; by default on
+    batches of the warm-up's own.
     """
     networks = fresh_networks(data, group.seed)
     train, device = [client.train for client in data.clients], default_device()
@@ -212,7 +211,9 @@ def warmed_up(
             trainer.local_steps(group.warm_up.warmup_steps)
             on_steps(group.warm_up.warmup_steps)
     else:
-        cohort.warm_up(networks, train, group.warm_up, seeds, device, on_steps)
+        run = Alone(on_steps)
+        for made, images, seed in zip(networks, train, seeds, strict=True):
+            run(list(Learner(made, images, group.warm_up, seed, device).warm_up()))
     return tuple(models.flatten(made).cpu().numpy() for made in networks)
 
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from secure_fd.aggregation.base import SecureSum, Stage, sum_for
 from secure_fd.client import Client
-from secure_fd.cohort import OnSteps, SideBySide
 from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, concatenate
@@ -44,7 +43,15 @@ from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours, plain
 from secure_fd.server import Outbound, Server
-from secure_fd.training import Steps, TrainingMode, classes_held, default_device, threads_for
+from secure_fd.training import (
+    Alone,
+    OnSteps,
+    Steps,
+    TrainingMode,
+    classes_held,
+    default_device,
+    threads_for,
+)
 from secure_fd.transcript import Float32Array, RoundReport, Stopwatch, Transcript
 
 __all__ = ["Federation", "Participant"]
@@ -190,9 +197,7 @@ class Federation:
         ]
         self._halves = [self.method.client(self._setting, own) for own in owns]
         self._server_half = self.method.server(self._setting, participants[0].model)
-        self._train = trainer or SideBySide(
-            self._device, [half.learner.trainer for half in self._halves], on_steps
-        )
+        self._train = trainer or Alone(on_steps)
         self._parties(serve)
         self._away: Mapping[int, Stage] = {}
         self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent

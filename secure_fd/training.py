@@ -15,9 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from secure_fd.batched import (
-    layer_parameters,
-)
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray
@@ -172,22 +169,11 @@ class Trainer:
         """How it takes steps."""
         return self._settings
 
-    def bind_velocity(self, velocity: Sequence[Tensor]) -> None:
-        """Keep the momentum of each parameter in these tensors, from now on and as they are."""
-        for parameter, own in zip(layer_parameters(self.model), velocity, strict=True):
-            self._sgd.state[parameter]["momentum_buffer"] = own
-
-    @property
-    def velocity(self) -> list[Tensor | None]:
-        """By parameter, layer by layer, its momentum; None before the first step that has any."""
-        state = self._sgd.state
-        return [state[p].get("momentum_buffer") for p in layer_parameters(self.model)]
-
     def rest(self) -> None:
         """Lose all momentum, as parameters were replaced that it had been gathered on."""
-        for own in self.velocity:
-            if own is not None:
-                own.zero_()
+        for state in self._sgd.state.values():
+            if state.get("momentum_buffer") is not None:
+                state["momentum_buffer"].zero_()
 
     @property
     def learning_rate(self) -> float:
@@ -365,14 +351,6 @@ class Lesson:
     indices: Tensor = field(repr=False)
     targets: Tensor = field(repr=False)
 
-    def same(self, other: "Lesson") -> bool:
-        """Whether it says the same of the same proxies."""
-        return (
-            self.proxies is other.proxies
-            and torch.equal(self.indices, other.indices)
-            and torch.equal(self.targets, other.targets)
-        )
-
     def pixels(self) -> Tensor:
         """[m, ...]"""
         return self.proxies[self.indices]
@@ -416,7 +394,7 @@ class Steps:
         return self.trainer.distillation_batch(self.lesson.pixels(), self.lesson.targets)
 
     def run(self) -> None:
-        """Take the steps, alone."""
+        """Take the steps."""
         if self.lesson is None:
             self.trainer.learning_rate = self.rate
             self.trainer.local_steps(self.count, self.targets)
@@ -425,6 +403,24 @@ class Steps:
             raise LocalError("this trainer learns from private records alone")
         self.trainer.learning_rate = self.rate
         self.trainer.distillation_steps(self.lesson.pixels(), self.lesson.targets, self.count)
+
+
+OnSteps = Callable[[int], None]
+"""Progress callback: so many more steps are done; one step of each of three networks is three."""
+
+
+class Alone:
+    """Runs the training of one client after another, as on a machine of its own."""
+
+    def __init__(self, on_steps: OnSteps | None = None) -> None:
+        self._on_steps = on_steps
+
+    def __call__(self, jobs: Sequence[Steps]) -> None:
+        """Run all of them, in order."""
+        for job in jobs:
+            job.run()
+            if self._on_steps is not None:
+                self._on_steps(job.count)
 
 
 _WARM_UP = 2**30

@@ -19,7 +19,6 @@ import torch
 from secure_fd import site_network
 from secure_fd.aggregation.masked import MaskedClient
 from secure_fd.client import Client
-from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import IdentityKey, fields
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError, PeerError
@@ -28,7 +27,7 @@ from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
 from secure_fd.secagg.client import Client as SumMember
 from secure_fd.state import StateFile
-from secure_fd.training import TrainingMode, threads_for
+from secure_fd.training import Alone, TrainingMode, threads_for
 
 log = logging.getLogger(__name__)
 _REFUSALS = (PeerError, LocalError, BudgetError, MissingCapabilityError)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from secure_fd.cohort import Alone
 from torch import nn
 from torch.nn import functional
 
@@ -18,7 +19,6 @@ from experiments.runs import prepare, run_cell
 from secure_fd import Simulation, models, simulate
 from secure_fd.aggregation.base import SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.cohort import Alone
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split

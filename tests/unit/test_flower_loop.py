@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from secure_fd.aggregation.masked import RosterMasks
-from secure_fd.cohort import Alone
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -30,7 +29,7 @@ from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import Recipe, Sizes
 from secure_fd.state import StateFile
-from secure_fd.training import Steps, Trainer
+from secure_fd.training import Alone, Steps, Trainer
 from secure_fd.transcript import Float32Array
 from tests.flower_federation import Courier, World
 from tests.small_federation import BRIEF

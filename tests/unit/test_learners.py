@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd.cohort import OnSteps, SideBySide
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.models import build, flatten
 from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Learner, Lesson, Trainer
+from secure_fd.training import Alone, Learner, Lesson, OnSteps, Trainer
 
 CPU = torch.device("cpu")
 STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))
@@ -31,7 +30,7 @@ def networks() -> list[nn.Module]:
 
 
 class Together:
-    """Clients that train side by side, as a courier has them do."""
+    """Clients that train, as a federation has them do."""
 
     def __init__(
         self, train: Sequence[Images], schedule: Schedule, on_steps: OnSteps | None = None
@@ -41,7 +40,7 @@ class Together:
             Learner(model, own, schedule, 4000 + k, CPU)
             for k, (model, own) in enumerate(zip(self.models, train, strict=True))
         ]
-        self._run = SideBySide(CPU, [made.trainer for made in self._learners], on_steps)
+        self._run = Alone(on_steps)
         self.begin_round(0)
 
     def begin_round(self, index: int) -> None:
@@ -74,7 +73,7 @@ def made(schedule: Schedule = STEPS) -> Together:
 
 
 def trainers(schedule: Schedule = STEPS) -> list[Trainer]:
-    """The same clients one by one, which the cohorts must follow."""
+    """The same clients by their trainers, whose steps theirs must be."""
     return [
         Trainer(network, records(k), schedule.sgd, 4000 + k, CPU)
         for k, network in enumerate(networks())

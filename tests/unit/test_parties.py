@@ -17,7 +17,6 @@ from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
 from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.broadcasts import Listener, Teller
 from secure_fd.client import Client
-from secure_fd.cohort import Alone
 from secure_fd.crypto.primitives import SERVER, AgreementKey, IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
@@ -39,6 +38,7 @@ from secure_fd.secagg.server import Server as SumServerParty
 from secure_fd.secagg.session import Place, Roster, Session, frame
 from secure_fd.server import Server
 from secure_fd.simulation import simulate
+from secure_fd.training import Alone
 from tests.small_federation import BRIEF, federation, networks, parameters, participants, run
 
 CPU = torch.device("cpu")
