@@ -4,8 +4,7 @@ A client votes for what it was trained on, so the class totals of its votes are 
 its label histogram. Under masks only the totals over all clients remain, and the best guess is
 the same for every client. A client that sends parameters raises the last bias of the classes that
 it trained on: the gradient is the sum of p - y over its records, with predictions p and one-hot
-labels y. Class sums of public features say it outright, and so do the counts that class prototypes
-are weighed by. Classes that a client declares in public
+labels y. Class sums of public features say it outright. Classes that a client declares in public
 are known without any attack.
 """
 
@@ -24,7 +23,6 @@ from attacks.view import Capability, ObservedRound, Public, View
 from attacks.votes import Debias, read_unmasked, summed
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import UnitArray
-from secure_fd.transcript import PrototypeRound
 
 UNREADABLE = "no client's share was readable: every client gets the same guess, from the totals"
 
@@ -60,7 +58,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         view.require_any(*self.needs)
         rounds = (*view.rounds, *view.generated)
         if not rounds:
-            return _from_statistics(view) if view.heads else _from_updates(view)
+            return _from_heads(view) if view.heads else _from_updates(view)
         public = view.public
         votes = np.zeros((public.n_clients, public.n_classes))
         total = np.zeros(public.n_classes)
@@ -132,26 +130,6 @@ def _from_updates(view: View) -> Distributions:
     uniform = np.full(public.n_classes, 1.0 / public.n_classes)
     guess = distribution(np.clip(of_all, 0.0, None), uniform) if hidden else uniform
     return _estimate(pulled, guess, public, from_updates=not hidden)
-
-
-def _from_statistics(view: View) -> Distributions:
-    """From the counts of prototypes, or else from sums of public features."""
-    counted = [seen for seen in view.heads if isinstance(seen, PrototypeRound)]
-    return _from_counts(view, counted) if counted else _from_heads(view)
-
-
-def _from_counts(view: View, rounds: Sequence[PrototypeRound]) -> Distributions:
-    """A client's records of each class, as it last said; else the guess from their sums."""
-    public = view.public
-    counts, total = np.zeros((public.n_clients, public.n_classes)), np.zeros(public.n_classes)
-    for seen in rounds:
-        for client, own in (seen.counts or {}).items():
-            counts[client] = own
-        total += 0 if seen.counted is None else seen.counted
-    guess = distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
-    made = _estimate(counts, guess, public)
-    caveats = tuple(said for said in made.caveats if said != _OF_VOTES)
-    return replace(made, caveats=caveats)
 
 
 def _from_heads(view: View) -> Distributions:

@@ -16,7 +16,6 @@ from secure_fd.transcript import (
     Float32Array,
     GeneratorRound,
     ParameterRound,
-    PrototypeRound,
     SurveyRound,
     Transcript,
 )
@@ -271,10 +270,7 @@ class View:
     generated: tuple[ObservedRound, ...] = field(default=(), repr=False)
     """Votes about generated samples, of which no ensemble was sent back."""
     heads: tuple[ParameterRound, ...] = field(default=(), repr=False)
-    """Sums of statistics: uploads where they were readable, and the heads that came of them.
-
-    Class prototypes are heads too, by distance, of each client's own features.
-    """
+    """Sums of statistics: uploads where they were readable, and the heads that came of them."""
     features: "ReferenceSettings | None" = None
     """Of the public map that these heads are on."""
     survey: SurveyRound | None = field(default=None, repr=False)
@@ -458,6 +454,4 @@ def _broadcast(record: DistillationRound) -> ObservedRound:
 
 
 def _without_uploads(record: ParameterRound) -> ParameterRound:
-    if isinstance(record, PrototypeRound):
-        return replace(record, uploads=None, counts=None, counted=None)
     return ParameterRound(record.index, None, {}, record.parameters)

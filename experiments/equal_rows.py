@@ -94,7 +94,6 @@ _ALL = (
     Row("Independent", "independent", ALONE),
     Row("FedAvg", "fedavg", AVERAGING),
     *(row for method in _SHARING_METHODS for row in _shared(method)),
-    Row("FedProto", "fedproto", AVERAGING),
     Row("AFL, a head", "afl", sums=1),
     Row("Pooled head, one sum", "heads", sums=1),
     Row("Pooled head, 3 residual rounds", "heads", sums=_SUMS),

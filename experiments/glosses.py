@@ -21,7 +21,6 @@ _METHODS: Mapping[str, str] = {
     "teaches the clients",
     "fkd": "clients send mean outputs by class, and learn from the others' mean; no proxies",
     "pls": "clients send mean outputs by class, chosen before they are shared; no proxies",
-    "fedproto": "clients send the mean embedding of each class; no proxies",
     "edgefd": "clients send labels for proxies that are near centroids of their own records",
     "dafkd": "clients send networks and generators, and label generated samples, weighed by "
     "discriminators that stay at home",

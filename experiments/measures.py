@@ -53,8 +53,6 @@ STUDENT = "student accuracy"
 """Of least squares on the labelled proxies, on held-out records."""
 BYTES_UP = "bytes up a client"
 """In all rounds."""
-CLASSIFIER = "classifier accuracy"
-"""Of FedProto: of the networks' own classifiers, where accuracy is that of nearest prototypes."""
 DIVERGED = "diverged rounds"
 """Rounds in which a client's training left what can be shared, mean over clients."""
 RESNET_UP, RESNET_DOWN = "ResNet-18, bytes up a round", "ResNet-18, bytes down a round"
@@ -103,8 +101,6 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
 
     if cell.method == "fedavg":
         return {**of_messages(made.data), **of_divergence(runner)}
-    if cell.method == "fedproto":
-        return of_prototypes(runner, made)
     if isinstance(runner, FixedLabels):
         return of_bound(runner, made.data)
     if isinstance(runner.method, ProxyVotes):
@@ -136,17 +132,6 @@ def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
         NETWORK_VALIDATION: float(np.mean(validated)),
         RIGHT_OF_ALL: float(right),
     }
-
-
-def of_prototypes(runner: "Runner", made: "Prepared") -> dict[str, float]:
-    """Test accuracy of the networks' own classifiers."""
-    from secure_fd.federation import Federation
-    from secure_fd.training import accuracy
-
-    if not isinstance(runner, Federation):
-        return {}
-    test = made.data.test
-    return {CLASSIFIER: float(np.mean([accuracy(model, test) for model in runner.models]))}
 
 
 def of_divergence(runner: "Runner") -> dict[str, float]:

@@ -24,7 +24,6 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "HeadServer": (*_SUMS, "_search"),
     "AFLServer": _SUMS,
     "ClassMeansServer": ("ensemble",),
-    "FedProtoServer": ("prototypes", "known"),
     "DaFKDServer": ("_sent", "_network", "_generator", "_makes", "_ensemble", "_recorded"),
     # parts of these
     "Trainer": ("_generator", "_sgd"),

@@ -79,9 +79,8 @@ def load_site_network(path: Path | str) -> SiteNetwork:
     """The network of a site, from the file network.pt in its home, in evaluation mode.
 
     It takes images [N, channels, H, W] in [0, 1] of `shape`, scales their pixels as the site did,
-    and gives the probabilities [N, C] of `classes`; its `network` gives the logits. Of FedProto it
-    answers by the network's own classifier, not by the nearest prototype. Nothing in the file is
-    run. Raises ConfigurationError for a file that is missing or damaged.
+    and gives the probabilities [N, C] of `classes`; its `network` gives the logits. Nothing in
+    the file is run. Raises ConfigurationError for a file that is missing or damaged.
 
     >>> load_site_network("nowhere.pt")
     Traceback (most recent call last):

@@ -126,19 +126,6 @@ class ParameterRound:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrototypeRound(ParameterRound):
-    """One round of a method of class prototypes: the global ones [C, d], flattened.
-
-    uploads: by client, its means of each class, flattened as well. counts: by client, its records
-    of each class [C] as the server read them; None under masks. counted: [C] of all clients in the
-    sum; None for who sees no sums.
-    """
-
-    counts: Mapping[int, IntArray] | None = field(default=None, repr=False)
-    counted: IntArray | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class GeneratorRound:
     """A generator that every party holds: the one that made a round's x, parameters flattened.
 

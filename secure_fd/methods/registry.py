@@ -36,7 +36,6 @@ METHODS: Mapping[str, MethodName] = {
     "feddf": MethodName("FedDF", "secure_fd.methods.dafkd:FedDF", labels=False, averages=True),
     "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),
     "pls": MethodName("PLS", "secure_fd.methods.pls:PLS"),
-    "fedproto": MethodName("FedProto", "secure_fd.methods.fedproto:FedProto", labels=False),
     "edgefd": MethodName("EdgeFD", "secure_fd.methods.edgefd:EdgeFD"),
     "selective-fd-published": MethodName(
         "Selective-FD as published", "secure_fd.methods.as_published:SelectiveFDAsPublished"

@@ -279,7 +279,7 @@ def _sums_in(file: StateFile) -> int:
     return sum(file.read(f"sum {k}") is not None for k in range(200))
 
 
-METHODS = ("fedavg", "selective-fd", "heads", "fedproto", "tests.small_dafkd:SmallDaFKD")
+METHODS = ("fedavg", "selective-fd", "heads", "tests.small_dafkd:SmallDaFKD")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -30,7 +30,6 @@ from secure_fd.knowledge import (
 from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.fedproto import FedProto
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
@@ -119,9 +118,7 @@ def test_a_second_call_goes_on_where_the_first_ended(
     assert pieces.transcript.down.tolist() == whole.transcript.down.tolist()
 
 
-@pytest.mark.parametrize(
-    "method", [FedAvg(SGD(0.1, local_batch=16), 2), PLS(), FedProto(), Independent()]
-)
+@pytest.mark.parametrize("method", [FedAvg(SGD(0.1, local_batch=16), 2), PLS(), Independent()])
 def test_rounds_of_the_other_methods_go_on_too(digits: FederatedData, method: AnyMethod) -> None:
     whole, pieces = (
         Federation(participants(digits), None, method, schedule=BRIEF, device=CPU) for _ in range(2)
@@ -424,7 +421,7 @@ def told(made: Federation) -> int:
     )
 
 
-@pytest.mark.parametrize("method", [FedAvg(), FKD(), PLS(), FedProto(), Independent(), FedMD()])
+@pytest.mark.parametrize("method", [FedAvg(), FKD(), PLS(), Independent(), FedMD()])
 def test_proxies_are_handed_to_those_who_need_them(
     digits: FederatedData, method: AnyMethod
 ) -> None:

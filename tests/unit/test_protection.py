@@ -15,7 +15,6 @@ from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import Contribution, FloatArray, IntArray
 from secure_fd.methods.base import Labels, WeighedVotes
-from secure_fd.methods.fedproto import FedProto
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -127,9 +126,9 @@ def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits: FederatedD
         unit.client(2)
 
 
-@pytest.mark.parametrize("method", [FKD(), FedProto(), Independent()])
+@pytest.mark.parametrize("method", [FKD(), Independent()])
 def test_a_protection_that_nothing_would_use_is_refused(
-    digits: FederatedData, method: FKD | FedProto | Independent
+    digits: FederatedData, method: FKD | Independent
 ) -> None:
     with pytest.raises(ConfigurationError, match="'record unit' is not allowed"):
         federation(digits, method, protection=RecordUnit(4.0, 1e-5))  # type: ignore[arg-type]

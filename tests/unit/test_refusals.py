@@ -16,7 +16,6 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import ClientTurn, Kind
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.methods.fedproto import FedProto
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.selective_fd import SelectiveByNetwork, SelectiveFD
 from secure_fd.private_training import PrivateSGD
@@ -89,7 +88,7 @@ def test_a_model_that_is_not_finite_is_refused(fedavg: Federation) -> None:
         next(fedavg.clients[0].half.round(INDEX + model))
 
 
-@pytest.mark.parametrize("method", [SelectiveFD("hard"), FKD(), FedProto()])
+@pytest.mark.parametrize("method", [SelectiveFD("hard"), FKD()])
 def test_a_subject_of_another_length_is_refused(digits: FederatedData, method: SelectiveFD) -> None:
     networks = [models.build(models.SHARED, 10, k) for k in range(len(digits.clients))]
     people = participants_of(networks, digits.clients)
