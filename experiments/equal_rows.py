@@ -9,8 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.grid import HOSPITALS, our_recipe
-from experiments.rows import ALL_RECORDS, HEADS_ALONE, TRUE_LABELS, Cell, unlabelled
-from secure_fd.methods.registry import METHODS
+from experiments.rows import (
+    AFL,
+    ALL_RECORDS,
+    EDGEFD,
+    HEADS,
+    HEADS_ALONE,
+    KNOWN,
+    TRUE_LABELS,
+    Cell,
+    unlabelled,
+)
 from secure_fd.recipes import IMAGE_SETS, SGD, Schedule
 
 STEPS = 200
@@ -76,25 +85,26 @@ class Row:
         """Names the row on a command line."""
         if self.variant:
             return {TRUE_LABELS: "truth", ALL_RECORDS: "centralised"}[self.variant]
-        parts = [self.method, self.labels, "taught" if self.sums and self.settings else ""]
+        name = self.method.rpartition(":")[2].lower()
+        parts = [name, self.labels, "taught" if self.sums and self.settings else ""]
         parts.append("1" if (self.method, self.sums) == ("heads", 1) else "")
         return "-".join(part for part in parts if part)
 
 
 def _shared(method: str) -> list[Row]:
-    title = METHODS[method].title
+    title = KNOWN[method].title
     return [Row(title, method, SHARING, labels) for labels in ("hard", "soft")]
 
 
 _SHARING_METHODS = (
-    *("fedmd", "ds-fl", "feded", "fkd", "pls", "edgefd"),
+    *("fedmd", "ds-fl", "feded", "fkd", "pls", EDGEFD),
     *("selective-fd-published", "selective-fd"),
 )
 _ALL = (
     Row("Independent", "independent", ALONE),
     Row("FedAvg", "fedavg", AVERAGING),
     *(row for method in _SHARING_METHODS for row in _shared(method)),
-    Row("AFL, a head", "afl", sums=1),
+    Row("AFL, a head", AFL, sums=1),
     Row("Pooled head, one sum", "heads", sums=1),
     Row("Pooled head, 3 residual rounds", "heads", sums=_SUMS),
     Row("Networks that the pooled head teaches", "heads", TAUGHT, sums=_SUMS),
@@ -168,7 +178,7 @@ def _told(row: Row) -> tuple[object, ...]:
 
 
 def _seen(cell: Cell) -> tuple[object, ...]:
-    sums = cell.rounds if cell.method in ("heads", "afl") else 0
+    sums = cell.rounds if cell.method in HEADS else 0
     return cell.method, cell.labels, cell.variant, sums, cell.schedule.fedavg_steps > 0
 
 

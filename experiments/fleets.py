@@ -7,14 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.measures import ACCURACY, BYTES_UP, KEPT_ONCE, RIGHT_ONCE
-from experiments.rows import Cell, Privacy
-from experiments.runs import federated_data
-from experiments.study import Progress, Result
-from secure_fd.data.federated import FederatedData
-from secure_fd.data.images import concatenate
-from secure_fd.data.partition import Split
-from secure_fd.errors import LocalError
-from secure_fd.fleet import (
+from experiments.rivals.fleet import (
     Dealt,
     Fleet,
     FleetVotes,
@@ -26,6 +19,13 @@ from secure_fd.fleet import (
     planned,
     released_sums,
 )
+from experiments.rows import Cell, Privacy
+from experiments.runs import federated_data
+from experiments.study import Progress, Result
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import concatenate
+from secure_fd.data.partition import Split
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.plans import ClientPlan

@@ -6,8 +6,7 @@ from experiments.attackers import heading
 from experiments.comparison import Row
 from experiments.exhibits import control_names, figure_names
 from experiments.leakage import Leakage
-from experiments.rows import RowSpec, averages
-from secure_fd.methods.registry import METHODS
+from experiments.rows import AFL, EDGEFD, KNOWN, RowSpec, averages, unlabelled
 
 _METHODS: Mapping[str, str] = {
     "fedavg": "clients send parameters of one network, and the server averages them",
@@ -21,11 +20,11 @@ _METHODS: Mapping[str, str] = {
     "teaches the clients",
     "fkd": "clients send mean outputs by class, and learn from the others' mean; no proxies",
     "pls": "clients send mean outputs by class, chosen before they are shared; no proxies",
-    "edgefd": "clients send labels for proxies that are near centroids of their own records",
+    EDGEFD: "clients send labels for proxies that are near centroids of their own records",
     "dafkd": "clients send networks and generators, and label generated samples, weighed by "
     "discriminators that stay at home",
     "feddf": "clients send networks and generators, and label generated samples, all weighed alike",
-    "afl": "clients send the exact sums of one least-squares head",
+    AFL: "clients send the exact sums of one least-squares head",
     "selective-fd-published": "Selective-FD as its authors run it",
 }
 _SUMS = {
@@ -74,9 +73,9 @@ def gloss(spec: RowSpec) -> str:
     >>> gloss(RowSpec("independent"))
     'every client learns alone and sends nothing: the floor'
     """
-    known = _METHODS.get(spec.kind, METHODS[spec.kind].title if spec.kind in METHODS else "")
+    known = _METHODS.get(spec.kind, KNOWN[spec.kind].title if spec.kind in KNOWN else "")
     parts = [known or f"a method of one's own, {spec.kind}"]
-    if spec.kind in METHODS and METHODS[spec.kind].labels:
+    if not unlabelled(spec.kind):
         soft = spec.labels == "soft"
         parts.append("soft labels are probabilities" if soft else "hard labels name one class")
     parts += [_SUMS[spec.secure]] if spec.secure else []

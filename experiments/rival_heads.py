@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from experiments.rivals.afl import AFL
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray, IntArray, one_hot
-from secure_fd.methods.afl import AFL
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Composed, DistributedGaussian, Event

@@ -4,7 +4,7 @@ Names and numbers only: nothing here imports tensors. `experiments.runs` makes t
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from experiments.codec import NEVER, UNLESS_EMPTY
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.registry import METHODS
+from secure_fd.methods.registry import METHODS, MethodName
 from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.plans import sums_for
 from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, own_shape
@@ -41,6 +41,13 @@ PROXY_LABELS = ("true-labels", "selected-labels")
 """The two trainings of the paper's Fig. 10; what labels the proxies is the method."""
 FLEET = "fleet"
 """One noisy sum over a fleet's votes, and a student that it teaches."""
+AFL, EDGEFD = "experiments.rivals.afl:AFL", "experiments.rivals.edgefd:EdgeFD"
+KNOWN: Mapping[str, MethodName] = {
+    **METHODS,
+    AFL: MethodName("AFL", AFL, labels=False),
+    EDGEFD: MethodName("EdgeFD", EDGEFD),
+}
+"""Methods that tables know by title: those of the package and rivals of this one."""
 BY_NETWORK = ("confidence", "energy")
 """Selectors that have no estimator of their own."""
 COUNTED = "counted votes"
@@ -52,7 +59,7 @@ SHARPENED, TRUE_LABELS = "sharpened labels", "true labels"
 """Of networks taught by a head: soft labels, to a power; the truth in the head's place."""
 VARIANTS = ("", COUNTED, "counted votes of all classes", "selector refitted", TRUE_LABELS)
 """What a study changes of a method; "" is the default."""
-HEADS = {"heads": 4, "afl": 1}
+HEADS = {"heads": 4, AFL: 1}
 """Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 """Their schedule in the comparison, under noise too: a row has half a minute of CPU, and networks
@@ -82,7 +89,7 @@ def unlabelled(method: str) -> bool:
     >>> unlabelled("fedavg"), unlabelled("fedmd"), unlabelled("true-labels")
     (True, False, True)
     """
-    return method != FLEET and (method not in METHODS or not METHODS[method].labels)
+    return method != FLEET and (method not in KNOWN or not KNOWN[method].labels)
 
 
 def averages(method: str) -> bool:
@@ -317,12 +324,12 @@ class RowSpec:
     @property
     def own(self) -> bool:
         """Whether the method is one of the user's."""
-        return self.kind not in METHODS
+        return self.kind not in KNOWN
 
     @property
     def key(self) -> str:
         """Identifies the row in files."""
-        parts: list[str] = [self.kind.rpartition(":")[2].lower() if self.own else self.kind]
+        parts: list[str] = [self.kind.rpartition(":")[2].lower() if ":" in self.kind else self.kind]
         if not unlabelled(self.kind):
             parts.append(self.labels)
         if self.secure is not None:
@@ -361,7 +368,7 @@ class RowSpec:
             return "Density-ratio heads"
         if self.own:
             return self.kind.rpartition(":")[2]
-        known = METHODS[self.kind].title
+        known = KNOWN[self.kind].title
         return known if unlabelled(self.kind) else f"{known} {self.labels}"
 
 

@@ -26,6 +26,7 @@ from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation
+from experiments.rivals.by_network import NetworkVotes, SelectiveByNetwork
 from experiments.rows import (
     ALL_RECORDS,
     BY_NETWORK,
@@ -64,13 +65,12 @@ from secure_fd.federation import (
     participants_of,
 )
 from secure_fd.knowledge import one_hot
-from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import Labels, Method, SharesParameters
 from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
-from secure_fd.methods.selective_fd import ClassBy, SelectiveByNetwork, SelectiveFD
+from secure_fd.methods.selective_fd import ClassBy, SelectiveFD
 from secure_fd.privacy.guarantees import label_guarantee
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import ClientPlan
@@ -272,7 +272,7 @@ def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
         return fedavg(cell)
     if cell.method in ("dafkd", "feddf"):
         return dafkd(cell)
-    if cell.method in HEADS:
+    if cell.method == "heads":
         return heads(cell, data)
     if cell.method == "feded":
         return feded(cell, data)
@@ -326,10 +326,8 @@ _SHARPNESS = 3.0
 """Of labels that a head gives, where they are soft."""
 
 
-def heads(cell: Cell, data: FederatedData) -> PooledHeads | AFL:
-    """Pooled heads of as many sums as there are rounds; AFL, which has one."""
-    if cell.method == "afl":
-        return AFL()
+def heads(cell: Cell, data: FederatedData) -> PooledHeads:
+    """Pooled heads of as many sums as there are rounds."""
     residual = cell.rounds - 1
     if cell.privacy is not None and cell.privacy.epsilon is not None:
         return pooled_heads(cell.privacy.epsilon, local=not cell.secure)
@@ -354,20 +352,20 @@ def feded(cell: Cell, data: FederatedData) -> FedED:
     )
 
 
-def by_network(cell: Cell) -> SelectiveByNetwork:
+def by_network(cell: Cell) -> NetworkVotes:
     """Selective-FD with a selector that reads the client's own network (Fig. 5)."""
     given: dict[str, Any] = {"quantile": cell.quantile, "server_threshold": cell.server_threshold}
     given = {name: value for name, value in given.items() if value is not None}
     selector = cast(Literal["confidence", "energy"], cell.selector)
-    return SelectiveByNetwork(cast(Labels, cell.labels), selector, **given)
+    return NetworkVotes(SelectiveByNetwork(cast(Labels, cell.labels), selector, **given))
 
 
-def varied(cell: Cell, data: FederatedData) -> Method:
+def varied(cell: Cell, data: FederatedData) -> Method | NetworkVotes:
     """Selective-FD, or what an ablation makes of it."""
     made = selective(cell)
     if cell.variant == TRUE_LABELS:
         return taught_truth(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
-    return refitted(made) if cell.variant == "selector refitted" else made
+    return NetworkVotes(refitted(made)) if cell.variant == "selector refitted" else made
 
 
 def selective(cell: Cell) -> SelectiveFD:

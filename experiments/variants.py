@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from experiments.rivals.by_network import ByNetwork
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
-from secure_fd.methods.base import ByNetwork, Opinion, Own, Setting
+from secure_fd.methods.base import Opinion, Own, Setting
 from secure_fd.methods.heads import HeadClient, PooledHeads, Public
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.density import Same

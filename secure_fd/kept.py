@@ -13,16 +13,13 @@ from torch import Tensor, nn
 from secure_fd.errors import ConfigurationError
 from secure_fd.kept_values import damaged, decode, encode, stands_alone
 
-_SUMS: Final = ("head", "known", "_recorded")
-
 KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     # server roles of methods
     "VoteServer": ("ensemble", "known", "_terms", "_rule", "_surveyed", "_survey_round"),
     "FedED": ("_warmup", "_trainer", "_model", "_memory"),
     "FedAvgServer": ("_parameters", "_sent"),
     "IndependentServer": (),
-    "HeadServer": (*_SUMS, "_search"),
-    "AFLServer": _SUMS,
+    "HeadServer": ("head", "known", "_recorded", "_search"),
     "ClassMeansServer": ("ensemble",),
     "DaFKDServer": ("_sent", "_network", "_generator", "_makes", "_ensemble", "_recorded"),
     # parts of these

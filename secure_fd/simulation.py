@@ -27,7 +27,6 @@ from secure_fd.federation import (
     participants_of,
 )
 from secure_fd.knowledge import proxy_pixels
-from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import SharesParameters
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.feded import FedED
@@ -357,7 +356,7 @@ def named_recipe(
         return recipes.ours(n_classes, n_proxies, held, image_set=image_set)
     if isinstance(method, DaFKD):
         return recipes.few_rounds()
-    if isinstance(method, PooledHeads | AFL):
+    if isinstance(method, PooledHeads):
         return recipes.one_lesson(n_proxies, image_set=image_set, sums=method.rounds)
     return recipes.plain(n_proxies)
 

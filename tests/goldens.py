@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.rows import KNOWN
 from secure_fd import cli
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.homomorphic import HomomorphicSum
@@ -25,7 +26,6 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.federation import AnyMethod, Federation
-from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.models import flatten
 from secure_fd.privacy.calibration import calibrate
@@ -70,11 +70,11 @@ def data_of(seed: int) -> FederatedData:
 
 def methods() -> Iterator[tuple[str, AnyMethod]]:
     """Every method that runs on four small networks, with each kind of labels."""
-    for name in METHODS:
+    for name in KNOWN:
         if name == "dafkd":
             yield name, SmallDaFKD()
         elif name not in ("feddf", "feded"):  # the first is DaFKD's code, the other is a long run
-            kinds = ("hard", "soft") if METHODS[name].labels else (None,)
+            kinds = ("hard", "soft") if KNOWN[name].labels else (None,)
             for labels in kinds:
                 made = load_method(name)
                 yield f"{name} {labels or ''}".strip(), made(labels) if labels else made()

@@ -1,6 +1,5 @@
 """The server selector: which ensembles are precise enough to teach."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self, runtime_checkable
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.exchange import ClientHalf, ClientReport, Seen, ServerHalf, ServerReport
 from secure_fd.knowledge import (
     HARD_LEVELS,
@@ -383,24 +382,6 @@ class EverybodyAnswers:
     def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
         """Weight 1 and every class, everywhere."""
         return CountedVotes(np.ones(len(proxies)))
-
-
-class ByNetwork(ABC):
-    """A method whose selector reads the client's network, and so changes its mind every round."""
-
-    @abstractmethod
-    def scores(self, network: nn.Module, pixels: Tensor) -> FloatArray:
-        """[N] of any images, higher where they are more the client's own."""
-
-    @abstractmethod
-    def opinion_of_network(
-        self, client: ClientData, proxies: Tensor, indices: IntArray, network: nn.Module
-    ) -> Opinion:
-        """What the client may say about the proxies at these indices now."""
-
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - no use without the network
-        """LocalError: there is no opinion without the network."""
-        raise LocalError("this method's selector needs the client's network")
 
 
 def check_labels(labels: Labels) -> None:

@@ -9,8 +9,8 @@ the server takes the best step in the span of all directions so far, which the s
 the newest direction whole (conjugate gradients with a last plain step).
 
 Every client then labels the proxies that somebody knows (see `methods.survey`) by the head, and its
-network learns them. In place of D^2 numbers of a Gram matrix (`methods.afl`) a residual round
-uploads D C.
+network learns them. In place of D^2 numbers of a Gram matrix (AFL, He et al., CVPR 2025) a
+residual round uploads D C.
 """
 
 import struct

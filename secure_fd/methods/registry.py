@@ -31,12 +31,10 @@ METHODS: Mapping[str, MethodName] = {
     "ds-fl": MethodName("DS-FL", "secure_fd.methods.ds_fl:DSFL"),
     "feded": MethodName("FedED", "secure_fd.methods.feded:FedED"),
     "heads": MethodName("Pooled heads", "secure_fd.methods.heads:PooledHeads", labels=False),
-    "afl": MethodName("AFL", "secure_fd.methods.afl:AFL", labels=False),
     "dafkd": MethodName("DaFKD", "secure_fd.methods.dafkd:DaFKD", labels=False, averages=True),
     "feddf": MethodName("FedDF", "secure_fd.methods.dafkd:FedDF", labels=False, averages=True),
     "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),
     "pls": MethodName("PLS", "secure_fd.methods.pls:PLS"),
-    "edgefd": MethodName("EdgeFD", "secure_fd.methods.edgefd:EdgeFD"),
     "selective-fd-published": MethodName(
         "Selective-FD as published", "secure_fd.methods.as_published:SelectiveFDAsPublished"
     ),

@@ -48,7 +48,6 @@ from secure_fd.knowledge import (
     read_ensemble,
 )
 from secure_fd.methods.base import (
-    ByNetwork,
     LearningHalf,
     Method,
     Opinion,
@@ -260,9 +259,7 @@ class VoteClient(LearningHalf):
         return None if self._guard is None else self._guard.guarantee()
 
     def scores(self) -> FloatArray | None:
-        """[P] of the selector, where one was asked; of the network as it is, where that selects."""
-        if isinstance(self._rule, ByNetwork):
-            return self._rule.scores(self.learner.model, self._proxies)
+        """[P] of the selector, where one was asked."""
         return None if self._opinion is None else self._opinion.scores
 
     def _asked(self, subject: bytes) -> tuple[IntArray, bool]:
@@ -308,14 +305,11 @@ class VoteClient(LearningHalf):
         self._trust.said(predictions)
         apart = self._terms.setting.protection.answers_apart
         trust = 0.0 if apart else self._trust.value
-        opinion = self._opinion_now(indices)
+        opinion = self.opinion_now(indices)
         return opinion.contribution(indices, predictions, self._rule.labels, trust)
 
-    def _opinion_now(self, indices: IntArray) -> Opinion:
-        if isinstance(self._rule, ByNetwork):
-            return self._rule.opinion_of_network(
-                self._own.data, self._proxies, indices, self.learner.model
-            )
+    def opinion_now(self, indices: IntArray) -> Opinion:  # noqa: ARG002 - it has one for all proxies
+        """Where it may answer of the proxies at these indices; a child may decide in each round."""
         return self.opinion
 
 

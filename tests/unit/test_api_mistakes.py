@@ -255,7 +255,7 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
             "unit",
             "selective-fd, heads",
         )
-        for method in ("fedmd", "ds-fl", "edgefd", "feded", "selective-fd-published", "fkd")
+        for method in ("fedmd", "ds-fl", "feded", "selective-fd-published", "fkd")
     ),
     (
         "a record unit that never asks FedMD",

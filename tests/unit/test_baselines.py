@@ -10,6 +10,7 @@ import torch
 from scipy.stats import entropy
 from torch import nn
 
+from experiments.rivals.edgefd import EdgeFD
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
@@ -18,7 +19,6 @@ from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.ds_fl import DSFL, sharpen
-from secure_fd.methods.edgefd import EdgeFD
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD

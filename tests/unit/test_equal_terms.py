@@ -19,7 +19,7 @@ from experiments.equal_rows import (
 from experiments.equal_terms import MAJORITY
 from experiments.grid import HOSPITALS
 from experiments.measures import ACCURACY, DIVERGED, NETWORK, NETWORK_VALIDATION, VALIDATION
-from experiments.rows import Cell
+from experiments.rows import EDGEFD, Cell
 from experiments.study import SCHEMA, Point, Result, Results, write_results
 from experiments.tables import Table
 from experiments.variants import centralised
@@ -94,7 +94,7 @@ def test_every_row_has_four_settings_and_is_found_again_from_its_cells() -> None
             cell = cell_of(row, "mnist", "weak", 3, setting)
             assert row_of(cell) == row
             assert setting_of(cell) == setting
-    assert {row.labels for row in ROWS.values() if row.method == "edgefd"} == {"hard", "soft"}
+    assert {row.labels for row in ROWS.values() if row.method == EDGEFD} == {"hard", "soft"}
 
 
 @pytest.mark.parametrize("best", range(4))

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd import fleet as release
-from secure_fd import fleet as votes
-from secure_fd.data.federated import FederatedData
-from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.fleet import (
+from experiments.rivals import fleet as release
+from experiments.rivals import fleet as votes
+from experiments.rivals.fleet import (
     ABSTAIN,
     ACCEPTED,
     Dealt,
@@ -26,6 +23,9 @@ from secure_fd.fleet import (
     planned,
     released_sums,
 )
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images, concatenate
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protection.client import IN_CLEAR, ClientUnit

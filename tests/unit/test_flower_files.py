@@ -164,7 +164,7 @@ def test_terms_that_no_run_can_keep_are_refused(options: dict[str, Any], field: 
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("method", ["fedmd", "ds-fl", "edgefd", "feded"])
+@pytest.mark.parametrize("method", ["fedmd", "ds-fl", "feded"])
 def test_a_roster_with_noise_that_the_method_never_uses_is_refused(
     folder: Path, roster: Roster, method: str
 ) -> None:

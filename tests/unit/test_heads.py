@@ -9,6 +9,7 @@ import torch
 from attacks.on_run import public_of
 from attacks.view import Capability, client_view, server_view
 from experiments.foreign_proxies import Cell
+from experiments.rivals.afl import AFL
 from experiments.troubles import prepare
 from secure_fd import Dropouts, simulate
 from secure_fd.aggregation.base import Stage
@@ -18,7 +19,6 @@ from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray
-from secure_fd.methods.afl import AFL
 from secure_fd.methods.base import Exchange
 from secure_fd.methods.heads import (
     CANDIDATES,
@@ -102,9 +102,7 @@ def test_a_mean_of_means_is_by_records() -> None:
     assert beyond.tolist() == [0, LEVELS, LEVELS // 2]
 
 
-@pytest.mark.parametrize(
-    "method", [PooledHeads(2, features=SMALL), AFL(leave="validated", features=SMALL)]
-)
+@pytest.mark.parametrize("method", [PooledHeads(2, features=SMALL), AFL(features=SMALL)])
 def test_masks_change_no_bit(digits: FederatedData, method: PooledHeads | AFL) -> None:
     taught = replace(HEADS_ALONE, proxy_steps=3, anneal_over=1)
     clear, masked = (
@@ -257,7 +255,6 @@ def test_what_is_no_head_is_refused(digits: FederatedData) -> None:
         (lambda: PooledHeads(sharpness=0.0), "sharpness"),
         (lambda: PooledHeads(leave="both"), "leave"),  # type: ignore[arg-type]
         (lambda: AFL(ridge=0.0), "ridge"),
-        (lambda: AFL(leave="both"), "leave"),  # type: ignore[arg-type]
     ],
 )
 def test_settings_that_cannot_be_are_refused(made: object, field: str) -> None:
@@ -266,10 +263,10 @@ def test_settings_that_cannot_be_are_refused(made: object, field: str) -> None:
 
 
 def test_names_are_enough(digits: FederatedData) -> None:
-    for name, rounds in (("heads", 4), ("afl", 1)):
-        made = simulate(digits, method=name)
-        assert made.recipe.rounds == rounds
-        assert made.recipe.schedule.proxy_steps == 200
+    made = simulate(digits, method="heads")
+    assert made.recipe.rounds == 4
+    assert made.recipe.schedule.proxy_steps == 200
+    for name in ("heads", "experiments.rivals.afl:AFL"):
         with pytest.raises(ConfigurationError, match="protection"):
             simulate(digits, method=name, unit="label", epsilon=4.0)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.rivals.by_network import SelectiveByNetwork
 from secure_fd import models, simulate
 from secure_fd.aggregation.base import PlainSum
 from secure_fd.data.federated import FederatedData
@@ -17,7 +18,7 @@ from secure_fd.exchange import ClientTurn, Kind
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fkd import FKD
-from secure_fd.methods.selective_fd import SelectiveByNetwork, SelectiveFD
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import Schedule
 from secure_fd.secagg.session import Place, RoundTerms, frame

@@ -29,6 +29,7 @@ from experiments.measures import (
     TEST_LOSS,
     VALIDATION,
 )
+from experiments.rivals.by_network import NetworkVotes
 from experiments.rows import Cell, unlabelled
 from experiments.runs import Prepared, method_of, prepare, run_cell, runner_of, spread
 from experiments.study import Result
@@ -220,8 +221,9 @@ def test_a_lesson_without_proxies_is_refused() -> None:
 
 def refitting(data: Prepared, every: int) -> Refitted:
     method = method_of(replace(HARD, variant="selector refitted"), data.data)
-    assert isinstance(method, Refitted)
-    return replace(method, every=every, _asked={}, _opinions={})
+    assert isinstance(method, NetworkVotes)
+    assert isinstance(method.rule, Refitted)
+    return replace(method.rule, every=every, _asked={}, _opinions={})
 
 
 def test_true_labels_teach_at_every_proxy(made: Prepared, usual: Result) -> None:

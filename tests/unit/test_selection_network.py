@@ -5,11 +5,15 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.rivals.by_network import (
+    NetworkVotes,
+    SelectiveByNetwork,
+    confidence,
+    negative_energy,
+)
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.methods.selective_fd import SelectiveByNetwork
-from secure_fd.selection.client import confidence, negative_energy
 from tests.small_federation import ensembles, federation, run
 
 LOGITS = np.array([[0.0, 0.0], [3.0, 0.0], [10.0, 10.0]])
@@ -49,7 +53,7 @@ def test_a_client_answers_where_the_score_reaches_the_quantile(selector: str) ->
 
 
 def test_the_selector_changes_its_mind_with_the_network(digits: FederatedData) -> None:
-    made = federation(digits, SelectiveByNetwork("hard", "energy"))
+    made = federation(digits, NetworkVotes(SelectiveByNetwork("hard", "energy")))
     list(made.rounds(0))
     before = made.selector_scores(1)
     run(made, rounds=2)

@@ -23,10 +23,8 @@ from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.heads import (
     HeadLearner,
     HeadTeacher,
-    Leave,
     MeanCodec,
     Public,
-    check_leave,
     index_subject,
     read_index,
 )
@@ -35,16 +33,15 @@ from secure_fd.selection.density import ReferenceSettings
 
 @dataclass(frozen=True, slots=True)
 class AFL:
-    """ridge: on the mean of phi phi^T, in units of one over the records. leave, sharpness: as
-    for `PooledHeads`; the paper's clients leave with the head.
+    """ridge: on the mean of phi phi^T, in units of one over the records.
+
+    Clients leave with the head.
 
     >>> AFL().name
     'AFL'
     """
 
     ridge: float = 0.05
-    sharpness: float | None = None
-    leave: Leave = "head"
     features: ReferenceSettings = field(default_factory=ReferenceSettings)
 
     name: ClassVar[str] = "AFL"
@@ -53,7 +50,6 @@ class AFL:
     """One sum is all."""
 
     def __post_init__(self) -> None:
-        check_leave(self.leave)
         if not self.ridge > 0:
             raise ConfigurationError("ridge", self.ridge, "use a number above 0")
 
@@ -64,8 +60,7 @@ class AFL:
 
     def client(self, setting: Setting, own: Own) -> "AFLClient":
         """The half of one client."""
-        public = Public.of(self.features, setting)
-        return AFLClient(self, public, setting, own)
+        return AFLClient(Public.of(self.features, setting), setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> "AFLServer":  # noqa: ARG002 - clients keep their networks
         """The server's half."""
@@ -86,8 +81,8 @@ def gram_codec(public: Public) -> MeanCodec:
 class AFLClient(HeadLearner):
     """Shares the statistics of its records, once a round; takes the head."""
 
-    def __init__(self, method: AFL, public: Public, setting: Setting, own: Own) -> None:
-        super().__init__(public, setting, own, method.leave, method.sharpness)
+    def __init__(self, public: Public, setting: Setting, own: Own) -> None:
+        super().__init__(public, setting, own, "head", None)
         self._gram = gram_codec(public)
 
     def round(self, subject: bytes) -> ClientTurn:
@@ -118,11 +113,11 @@ class AFLServer(HeadTeacher):
 
     def __init__(self, method: AFL, public: Public, setting: Setting) -> None:
         features = public.shape[0]
-        super().__init__(public, setting, method.leave, before=features * (features + 1) // 2)
+        super().__init__(public, setting, "head", before=features * (features + 1) // 2)
         self._gram, self._ridge, self._records = gram_codec(public), method.ridge, setting.records
 
     def round(self, index: int) -> ServerTurn:
-        """Ask for both statistics; sends the head, and what to leave with where that is asked."""
+        """Ask for both statistics; sends the head."""
         got = yield Ask(index_subject(index), self.length, self._gram.levels)
         cut = self._before
         upper = self._gram.decode(got.total[:cut], got.survivors)

@@ -1,0 +1,1 @@
+"""Methods that only comparisons run: named as experiments.rivals.module:Name."""
