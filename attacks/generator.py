@@ -10,12 +10,12 @@ A generator of features never makes an image: candidates are then features, whic
 from an image by the public map.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from attacks.base import (
@@ -84,8 +84,7 @@ def public_generator(
     made = Generator(tuple(records.shape[1:]), n_classes, settings, seed)
     pixels = records if records.ndim == 4 else records[:, :, None, None]
     every = data.Images(pixels, torch.arange(len(records)) % n_classes)
-    alone = replace(settings, class_weight=0.0)
-    Adversary(made, nn.Identity(), every, alone, seed, torch.device("cpu")).local_steps(steps)
+    Adversary(made, None, every, settings, seed, torch.device("cpu")).local_steps(steps)
     return made
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from experiments.known_densities import Mixture
-    from secure_fd.adversarial import Adversary
     from secure_fd.knowledge import FloatArray, IntArray
 
 F_STAR, TRAINED, UNTRAINED, UNIFORM = "f*", "f, trained", "f, untrained", "uniform"
@@ -52,6 +51,7 @@ POOLED, DEVIATION, BOUND = "(K + 1) x loss of h on all records", "deviation", "b
 DELTA = 0.05
 _STEPS, _LOCAL_STEPS, _FRESH = 5000, 1500, 20_000
 _HIDDEN, _BATCH, _RATE, _ROUNDING = 64, 256, 1e-2, 1e-9
+_JUDGES_BATCH, _JUDGES_RATE = 64, 2e-3
 _SHAPE: Final = (1, 1, 2)
 """Of a point, as networks take it: an image of two pixels."""
 
@@ -156,40 +156,40 @@ def as_images(x: "FloatArray") -> "Tensor":
     return torch.from_numpy(x).float().view(-1, *_SHAPE)
 
 
-def discriminators(records: "Sequence[FloatArray]", seed: int) -> "list[Adversary]":
-    """One untrained discriminator for each client, with its records [m, 2]."""
-    import torch
+def discriminators(clients: int, seed: int) -> "list[nn.Module]":
+    """One untrained discriminator for each client."""
+    from secure_fd.adversarial import AdversarialSettings, discriminator
 
-    from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
-    from secure_fd.data.images import Images
-
-    form = AdversarialSettings(
-        latent=8, hidden=128, judge=256, batch=64, rate=2e-3, class_weight=0.0, spread=0.5, blur=0.0
-    )
-    generator, device = Generator(_SHAPE, 1, form, seed), torch.device("cpu")
-    images = [Images(as_images(x), torch.zeros(len(x), dtype=torch.int64)) for x in records]
-    classifier = torch.nn.Identity()  # no step asks it
-    return [
-        Adversary(generator, classifier, own, form, 1000 * seed + k, device)
-        for k, own in enumerate(images)
-    ]
+    form = AdversarialSettings(spread=0.5)
+    return [discriminator(_SHAPE, form, 1000 * seed + k) for k in range(clients)]
 
 
 def train_on_samples(
-    judge: "Adversary",
+    judge: "nn.Module",
     own: "FloatArray",
     mean: "Mixture",
     steps: int,
     rng: np.random.Generator,
 ) -> None:
     """Train a discriminator on its client's records against fresh points of p."""
-    from experiments.known_densities import draw
+    import torch
 
-    batch = judge.settings.batch
-    drawn = as_images(own)[rng.integers(len(own), size=(steps, batch))]
-    others = as_images(draw(mean, steps * batch, rng)).view(steps, batch, *_SHAPE)
+    from experiments.known_densities import draw
+    from secure_fd.adversarial import BETAS, judge_step
+
+    optimiser = torch.optim.Adam(judge.parameters(), _JUDGES_RATE, BETAS, fused=True)
+    drawn = as_images(own)[rng.integers(len(own), size=(steps, _JUDGES_BATCH))]
+    others = as_images(draw(mean, steps * _JUDGES_BATCH, rng)).view(steps, _JUDGES_BATCH, *_SHAPE)
     for records, points in zip(drawn, others, strict=True):
-        judge.judge_step(records, points)
+        judge_step(judge, optimiser, records, points)
+
+
+def answers(judge: "nn.Module", x: "FloatArray") -> "FloatArray":
+    """f(x), [n] in (0, 1)."""
+    import torch
+
+    with torch.no_grad():
+        return np.asarray(judge(as_images(x))[:, 0].sigmoid().double().numpy())
 
 
 def fitted(x: "FloatArray", steps: int, seed: int) -> "nn.Module":
@@ -226,14 +226,11 @@ def measure_cell(_data_dir: Path | None, cell: Cell, _made: None, progress: Prog
     records = [draw(each, cell.records, rng) for each in mixtures]
     x = draw(mean, _FRESH, rng)
     densities = np.stack([density(each, x) for each in mixtures])
-    judges = {name: discriminators(records, cell.seed) for name in (TRAINED, UNTRAINED)}
+    judges = {name: discriminators(cell.clients, cell.seed) for name in (TRAINED, UNTRAINED)}
     for judge, own in zip(judges[TRAINED], records, strict=True):
         train_on_samples(judge, own, mean, cell.steps, rng)
     progress(50)
-    f = {
-        name: np.stack([judge.weigh(as_images(x)).double().numpy() for judge in each])
-        for name, each in judges.items()
-    }
+    f = {name: np.stack([answers(judge, x) for judge in each]) for name, each in judges.items()}
     figures = {
         of(name, AWAY): float(np.abs(v - optimal(densities)).mean()) for name, v in f.items()
     }

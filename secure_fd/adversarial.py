@@ -2,8 +2,7 @@
 
 Equation 13 of the supplement: every client's discriminator tells its records from generated ones,
 and the generator is to deceive them all. At the optimum a discriminator outputs
-f_k(x) = p_k(x) / (p_k(x) + p(x)), p the mean of the clients' densities (Theorem 1); whether
-the generator comes to p, experiments/dafkd_theory.py measures for each of the three losses.
+f_k(x) = p_k(x) / (p_k(x) + p(x)), p the mean of the clients' densities (Theorem 1).
 
 Where the supplement is silent:
 - The generator is given a class beside its noise, and is taught to make what client k's classifier
@@ -16,9 +15,8 @@ Where the supplement is silent:
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -32,28 +30,20 @@ from secure_fd.private_training import PrivateBudget, PrivateGradient
 BETAS = (0.5, 0.999)
 _CENTRE: Final = 0.5
 """Of x in [0, 1]."""
-_MOST_LOGIT: Final = 3.0
-"""Where the density ratio ends, in the loss that is linear in it."""
-
-Deceive = Literal["minimax", "non-saturating", "likelihood"]
-LOSSES: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
-    "minimax": lambda logits: -functional.softplus(logits),
-    "non-saturating": lambda logits: functional.softplus(-logits),
-    "likelihood": lambda logits: -logits.clamp(max=_MOST_LOGIT).exp(),
-}
-"""A generator's loss from the logits of f: log(1 - f) of equation 13, -log f of Goodfellow et al.
-(2014), -f / (1 - f) of maximum likelihood (Goodfellow, 2014), the one that rests at p."""
+_RATE: Final = 1e-3
+"""Of both networks' Adam."""
+_CLASS_WEIGHT: Final = 0.1
+"""Of the classifier's loss beside the discriminator's."""
+_BLUR: Final = 0.5
+"""Deviation of the noise through which a discriminator sees x, in spreads."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdversarialSettings:
     """latent: length of z. hidden, judge: widths of generator and discriminator.
 
-    sums: of generators, a round. steps: of both, between two sums and at each client. deceive: the
-    generator's loss, log(1 - f) of equation 13 by default, -log f, or -f / (1 - f).
-    class_weight: of the classifier's loss beside it. spread: deviation of a typical entry of x, by
-    which discriminators scale. blur: deviation of their noise, in spreads. inertia: in [0, 1), of
-    the generator that makes the distilled x: a mean over sums, each this much less than the next.
+    sums: of generators, a round. steps: of both, between two sums and at each client. spread:
+    deviation of a typical entry of x, by which discriminators scale.
 
     >>> AdversarialSettings(steps=5).latent
     32
@@ -65,31 +55,14 @@ class AdversarialSettings:
     sums: int = 20
     steps: int = 20
     batch: int = 64
-    rate: float = 1e-3
-    deceive: Deceive = "minimax"
-    class_weight: float = 0.1
     spread: float = 0.3
-    blur: float = 0.5
-    inertia: float = 0.9
 
     def __post_init__(self) -> None:
         for name in ("latent", "hidden", "judge", "sums", "steps", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(name, getattr(self, name), "use 1 or more")
-        for name, least in (
-            ("rate", "above 0"),
-            ("spread", "above 0"),
-            ("class_weight", "of 0 or more"),
-            ("blur", "of 0 or more"),
-        ):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf or (least == "above 0" and value == 0):
-                raise ConfigurationError(name, value, f"use a finite number {least}")
-        if not 0 <= self.inertia < 1:
-            raise ConfigurationError("inertia", self.inertia, "use a number in [0, 1)")
-        if self.deceive not in get_args(Deceive):
-            allowed = f"use one of {', '.join(get_args(Deceive))}"
-            raise ConfigurationError("deceive", self.deceive, allowed)
+        if not 0 < self.spread < math.inf:
+            raise ConfigurationError("spread", self.spread, "use a finite number above 0")
 
 
 class Generator(nn.Module):
@@ -181,15 +154,16 @@ class Adversary:
     """One client's discriminator, and its copy of the generator. A `LocalTrainer` of both.
 
     model: the generator, which the server's mean replaces after every sum. classifier: the
-    client's, which is read and not trained here. seed: of discriminator, batches and noise.
-    budget: where the discriminator is to learn by DP-SGD. Then nothing else reads a record, and
-    classes are drawn as if the client held each of its own as often.
+    client's, which is read and not trained here; None where classes mean nothing. seed: of
+    discriminator, batches and noise. budget: where the discriminator is to learn by DP-SGD. Then
+    nothing else reads a record, and classes are drawn as if the client held each of its own as
+    often.
     """
 
     def __init__(
         self,
         model: Generator,
-        classifier: nn.Module,
+        classifier: nn.Module | None,
         train: Images,
         settings: AdversarialSettings,
         seed: int,
@@ -197,13 +171,13 @@ class Adversary:
         budget: PrivateBudget | None = None,
     ) -> None:
         self.model: nn.Module = model.to(device)
-        self.settings, self.learning_rate = settings, settings.rate
+        self.settings, self.learning_rate = settings, _RATE
         self.judge = discriminator(model.shape, settings, seed).to(device)
         self._generator, self._classifier = model, classifier
         self._train, self._device = train.to(device), device
         self._random = torch.Generator().manual_seed(seed)
-        self._judges = torch.optim.Adam(self.judge.parameters(), settings.rate, BETAS, fused=True)
-        self._makes = torch.optim.Adam(model.parameters(), settings.rate, BETAS, fused=True)
+        self._judges = torch.optim.Adam(self.judge.parameters(), _RATE, BETAS, fused=True)
+        self._makes = torch.optim.Adam(model.parameters(), _RATE, BETAS, fused=True)
         held = torch.bincount(train.labels.cpu(), minlength=model.n_classes).float()
         self._held = held if budget is None else (held > 0).float()
         self._private: PrivateGradient | None = None
@@ -217,7 +191,8 @@ class Adversary:
         """
         if lessons is not None:
             raise LocalError("a discriminator learns from records and generated samples alone")
-        self._classifier.eval()
+        if self._classifier is not None:
+            self._classifier.eval()
         for _ in range(steps):
             self.step()
 
@@ -246,7 +221,8 @@ class Adversary:
         if self._private is None:
             size = len(made)
             drawn = torch.randint(len(self._train), (size,), generator=self._random)
-            self.judge_step(self._train.pixels[drawn.to(self._device)], made)
+            records = self._train.pixels[drawn.to(self._device)]
+            judge_step(self.judge, self._judges, self._blur(records), self._blur(made))
             return
         self._private.fill(self._on_records)
         told: Tensor = functional.softplus(self.judge(self._blur(made))).mean()
@@ -256,24 +232,19 @@ class Adversary:
     def _on_records(self, judge: nn.Module, batch: Images) -> Tensor:
         return functional.softplus(-judge(self._blur(batch.pixels))).sum()
 
-    def judge_step(self, records: Tensor, made: Tensor) -> None:
-        """One step of the discriminator: -log f(record) - log(1 - f(generated))."""
-        judge_step(self.judge, self._judges, self._blur(records), self._blur(made))
-
     def _blur(self, x: Tensor) -> Tensor:
         """With the noise through which a discriminator sees it."""
-        deviation = self.settings.blur * self.settings.spread
-        if not deviation:
-            return x
-        return x + deviation * torch.randn(x.shape, generator=self._random).to(x.device)
+        return x + _BLUR * self.settings.spread * torch.randn(x.shape, generator=self._random).to(
+            x.device
+        )
 
     def _deceive(self, made: Tensor, classes: Tensor) -> Tensor:
-        """The loss of f, plus the weight times the classifier's cross-entropy with the class."""
-        loss = LOSSES[self.settings.deceive](self.judge(self._blur(made))[:, 0]).mean()
-        if not self.settings.class_weight:
+        """Log(1 - f), plus the weight times the classifier's cross-entropy with the class."""
+        loss: Tensor = -functional.softplus(self.judge(self._blur(made))[:, 0]).mean()
+        if self._classifier is None:
             return loss
         taught = functional.cross_entropy(self._classifier(made), classes)
-        return loss + self.settings.class_weight * taught
+        return loss + _CLASS_WEIGHT * taught
 
     @torch.no_grad()
     def weigh(self, x: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ Records that are features of a public map make the feature generator of Fig. 7: 
 maps, never images.
 
 Where the supplement is silent: the global network is distilled from the mean of the clients'
-networks, as in FedDF (Lin et al., 2020), or goes on from the last round's; means of networks are
-by records, and those of generators count every client the same, as equation 13 does. The distilled
-x are of a running mean of these means, as generators that chase discriminators swing.
+networks, as in FedDF (Lin et al., 2020); means of networks are by records, and those of generators
+count every client the same, as equation 13 does. The distilled x are of a running mean of these
+means, as generators that chase discriminators swing.
 """
 
 import os
@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -80,6 +80,8 @@ from secure_fd.transcript import (
 
 Weight = Literal["domain", "ratio", "uniform"]
 _INDEX: Final = struct.Struct(">Q")
+_INERTIA: Final = 0.9
+"""A sum counts this much less than the next in the generator that makes the distilled x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class DaFKD:
 
     "domain" is f_k, "ratio" is f_k / (1 - f_k), which is the density ratio p_k / p by Theorem 1,
     over K, its largest value; "uniform" is FedDF's. generated: x a round. steps: of the server's
-    distillation a round. start: the network that it distils from. private: DP-SGD of classifier
+    distillation a round. private: DP-SGD of classifier
     and discriminator, whose steps are those of both in the whole run; all that is shared is
     computed from these two, and covered with them. ledgers: by client, the budget of its data set,
     which books DP-SGD's steps before it draws; BudgetError beyond its total. selector: a client
@@ -102,7 +104,6 @@ class DaFKD:
     weight: Weight = "domain"
     generated: int = 4096
     steps: int = 500
-    start: Literal["mean", "last"] = "mean"
     adversarial: AdversarialSettings = field(default_factory=AdversarialSettings)
     private: PrivateSGD | None = None
     ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
@@ -110,12 +111,8 @@ class DaFKD:
     random: Random = field(default=os.urandom, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("weight", ("domain", "ratio", "uniform")),
-            ("start", ("mean", "last")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ConfigurationError(name, getattr(self, name), f"use {' or '.join(allowed)}")
+        if self.weight not in get_args(Weight):
+            raise ConfigurationError("weight", self.weight, f"use {' or '.join(get_args(Weight))}")
         for name in ("generated", "steps"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(name, getattr(self, name), "use 1 or more")
@@ -200,7 +197,7 @@ class _Terms:
     def shared(self, exchange: int) -> tuple[int, int]:
         """Parameters of the generator and of the network in one sum of a round."""
         last = exchange == self.method.adversarial.sums - 1
-        return self.generator, self.network if last and self.method.start == "mean" else 0
+        return self.generator, self.network if last else 0
 
     @torch.no_grad()
     def generated(self, generator: Generator, index: int) -> Tensor:
@@ -261,7 +258,7 @@ class DaFKDClient(LearningHalf):
         settings = self._terms.method.adversarial
         try:
             for exchange in range(settings.sums):
-                yield Steps(self.adversary, settings.steps, settings.rate)
+                yield Steps(self.adversary, settings.steps, self.adversary.learning_rate)
                 self._take((yield self._parameters(exchange)))
             self._take((yield self._votes(index)))
         except Void:
@@ -391,12 +388,11 @@ class DaFKDServer(RecordingHalf):
 
     def _take_means(self, exchange: int, got: Sum) -> None:
         """Go on from the means of a sum."""
-        terms, decay = self._terms, self._terms.method.adversarial.inertia
-        cut = terms.generator
+        terms, cut = self._terms, self._terms.generator
         made = terms.generators.decode(got.total[:cut], got.survivors)
         self._fill(self._generator, made)
         kept = flatten(self._makes).double().cpu().numpy()
-        self._fill(self._makes, decay * kept + (1 - decay) * made)
+        self._fill(self._makes, _INERTIA * kept + (1 - _INERTIA) * made)
         if terms.shared(exchange)[1]:
             self._fill(self._network, terms.networks.decode(got.total[cut:], got.survivors))
 
@@ -432,8 +428,7 @@ class DaFKDServer(RecordingHalf):
             generators = {k: parts[0] for k, parts in sent.items()} if seen.readable else None
             transcript.generator = GeneratorRound(index, generators, makes)
             if exchange + 1 == terms.method.adversarial.sums:
-                shown = seen.readable and terms.shared(exchange)[1]
-                networks = {k: parts[1] for k, parts in sent.items()} if shown else None
+                networks = {k: parts[1] for k, parts in sent.items()} if seen.readable else None
                 transcript.add_parameters(ParameterRound(index, networks, {}, network))
         elif self._ensemble is not None:
             clients, levels = terms.setting.n_clients, terms.votes.levels

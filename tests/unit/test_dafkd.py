@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from attacks.on_run import public_of
 from attacks.view import Capability, client_view, server_view
 from experiments.measures import diagnose
 from secure_fd import models, private_training, simulate
-from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
+from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
@@ -70,11 +69,8 @@ def test_the_encrypted_sum_gives_the_same_network(digits: FederatedData) -> None
     assert np.array_equal(clear.global_parameters, encrypted.global_parameters)
 
 
-@pytest.mark.parametrize("start", ["mean", "last"])
-def test_masks_change_no_bit_of_the_ensemble_and_hide_every_upload(
-    digits: FederatedData, start: str
-) -> None:
-    method = DaFKD(generated=32, steps=3, start=start, adversarial=SMALL)  # type: ignore[arg-type]
+def test_masks_change_no_bit_of_the_ensemble_and_hide_every_upload(digits: FederatedData) -> None:
+    method = DaFKD(generated=32, steps=3, adversarial=SMALL)
     clear, masked = (federation(digits, method, sums(4)) for sums in (PlainSum, MaskedSum))
     clear.fit(2)
     masked.fit(2)
@@ -143,23 +139,11 @@ def test_every_party_holds_the_generator_that_made_the_x(digits: FederatedData) 
     assert not np.allclose(held.parameters, mean, atol=1e-4)
 
 
-def test_the_running_mean_is_of_all_sums(digits: FederatedData) -> None:
-    settings = replace(SMALL, inertia=0.0)
-    run = federation(digits, DaFKD(generated=16, steps=1, adversarial=settings), PlainSum(4))
-    run.fit(1)
-    held = run.transcript.generator
-    assert held is not None
-    assert held.uploads is not None
-    newest = np.mean([held.uploads[k] for k in range(4)], axis=0)
-    assert np.allclose(held.parameters, newest, atol=1e-6)
-
-
 def test_the_density_ratio_is_a_weight_of_its_own(digits: FederatedData) -> None:
     """f / (1 - f) over K, which is 1 where a client alone has such x, and f orders it."""
-    small = replace(SMALL, blur=0.0)
     shares = {}
     for weight in ("domain", "ratio"):
-        method = DaFKD(weight, generated=32, steps=1, adversarial=small)  # type: ignore[arg-type]
+        method = DaFKD(weight, generated=32, steps=1, adversarial=SMALL)  # type: ignore[arg-type]
         run = federation(digits, method, PlainSum(4))
         run.fit(1)
         seen = run.transcript.generated[0]
@@ -297,7 +281,6 @@ def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch: pytest.Monk
     ("changed", "field"),
     [
         ({"weight": "loud"}, "weight"),
-        ({"start": "zero"}, "start"),
         ({"generated": 0}, "generated"),
         ({"selector": ProxyRatioSelector(), "private": PRIVATE}, "selector"),
     ],
@@ -306,40 +289,10 @@ def test_a_setting_is_refused_by_name(changed: dict[str, object], field: str) ->
     with pytest.raises(ConfigurationError) as refused:
         DaFKD(**changed)  # type: ignore[arg-type]
     assert refused.value.field == field
-    with pytest.raises(ConfigurationError, match="rate"):
-        AdversarialSettings(rate=math.inf)
+    with pytest.raises(ConfigurationError, match="spread"):
+        AdversarialSettings(spread=math.inf)
     with pytest.raises(ConfigurationError, match="latent"):
         AdversarialSettings(latent=0)
-
-
-def test_a_discriminator_approaches_its_optimum() -> None:
-    """Theorem 1 with the generator held at p: one of two clients on a line, 400 steps.
-
-    Mean error over the mixture, seeds 0 to 9: .255 to .275 before training, .026 to .050 after.
-    """
-    random = torch.Generator().manual_seed(0)
-    own, other = (0.07 * torch.randn(4000, 1, generator=random) + m for m in (0.4, 0.6))
-    mixture = torch.cat([own, other])
-    settings = AdversarialSettings(
-        judge=64, batch=256, rate=1e-2, class_weight=0.0, spread=1.0, blur=0.0
-    )
-    records = Images(own[:, :, None, None], torch.zeros(4000, dtype=torch.int64))
-    unused = Generator((1, 1, 1), 2, settings, seed=0)
-    client = Adversary(unused, torch.nn.Identity(), records, settings, 0, torch.device("cpu"))
-    near, far = (torch.exp(-(((mixture - m) / 0.07) ** 2) / 2) for m in (0.4, 0.6))
-    optimum = (near / (near + (near + far) / 2))[:, 0]
-
-    def error() -> float:
-        return float((client.weigh(mixture) - optimum).abs().mean())
-
-    def drawn(points: torch.Tensor) -> torch.Tensor:
-        return points[torch.randint(len(points), (256,), generator=random)]
-
-    before = error()
-    for _ in range(400):
-        client.judge_step(drawn(own), drawn(mixture))
-    assert before > 0.2
-    assert error() < 0.06
 
 
 @pytest.mark.parametrize("stage", [Stage.CONSISTENCY, Stage.UNMASK])

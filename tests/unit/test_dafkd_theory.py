@@ -17,7 +17,7 @@ from experiments.dafkd_theory import (
     Cell,
     Settings,
     alphas,
-    as_images,
+    answers,
     cells,
     deviation,
     discriminators,
@@ -130,11 +130,11 @@ def test_f_comes_to_f_star_and_untrained_f_is_caught() -> None:
     records = [draw(each, 500, rng) for each in MIXTURES]
     x = draw(MEAN, 20_000, rng)
     best = optimal(np.stack([density(each, x) for each in MIXTURES]))
-    judges, found = discriminators(records, 0), []
+    judges, found = discriminators(4, 0), []
     for steps in (0, 200, 800):
         for judge, own in zip(judges, records, strict=True):
             train_on_samples(judge, own, MEAN, steps, rng)
-        f = np.stack([judge.weigh(as_images(x)).double().numpy() for judge in judges])
+        f = np.stack([answers(judge, x) for judge in judges])
         found.append(np.abs(f - best).mean())
     assert found[0] > 0.2
     assert found[0] > found[1] > found[2]
