@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 
 from secure_fd.aggregation.masked import set_up
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, insecure_bytes
+from secure_fd.crypto.primitives import (
+    SIGNATURE_BYTES,
+    AgreementKey,
+    IdentityKey,
+    RandomBytes,
+    insecure_bytes,
+)
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import messages
@@ -416,6 +422,6 @@ def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, coho
     form = messages.InputForm(scope, group.degree)
     body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
     words = np.frombuffer(body[: form.words], dtype="<u8")
-    proof = bytes(body[form.closed + scope.session.signature_bytes : form.signed])
+    proof = bytes(body[form.closed + SIGNATURE_BYTES : form.signed])
     text = messages.input_text(scope, sender, group, words, cohort)
     scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")

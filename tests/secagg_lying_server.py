@@ -160,10 +160,7 @@ class LyingServer:
             message = survivors_message(story.survivors, {}, self.machines[client])
             answer = self._ask(client, message)
             place = self.scope.place
-            size = self.scope.session.signature_bytes
-            return (
-                None if answer is None else messages.decode_consistent(answer, place, client, size)
-            )
+            return None if answer is None else messages.decode_consistent(answer, place, client)
         signatures = self._cohort_signatures
         fits = {k: signatures[k] for k in signatures if self._masked_for[k] == story.cohort}
         listed = fits | self._forged(story)

@@ -332,7 +332,7 @@ class MaskedSum(SecretHolder):
     foreseeable by whoever knows it. configuration, proxies: what the session id commits to,
     beside the roster. degree: neighbours of a client, by default what n_clients needs.
     hybrid: ML-KEM-768 in the channels, by default wherever the library offers it; True refuses to
-    go without. quantum_safe_identities: ML-DSA-65 signs in the place of Ed25519.
+    go without.
     epoch: rounds after which clients set up anew.
     keep_payloads: keep what the server saw of each client for the record.
 
@@ -370,7 +370,6 @@ class MaskedSum(SecretHolder):
         proxies: bytes = b"",
         degree: int | None = None,
         hybrid: bool | None = None,
-        quantum_safe_identities: bool = False,
         epoch: int = EPOCH_ROUNDS,
         keep_payloads: bool = True,
     ) -> None:
@@ -393,10 +392,7 @@ class MaskedSum(SecretHolder):
             floors,
         )
         self._public_seed = public_seed
-        self._identities = {
-            k: IdentityKey.generate(self._random, quantum_safe=quantum_safe_identities)
-            for k in range(n_clients)
-        }
+        self._identities = {k: IdentityKey.generate(self._random) for k in range(n_clients)}
         self.rekey(range(n_clients))
 
     def rekey(self, members: Sequence[int]) -> None:

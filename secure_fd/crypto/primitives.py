@@ -15,7 +15,6 @@ import struct
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
-from types import ModuleType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, SupportsIndex
 
 import numpy as np
@@ -34,10 +33,6 @@ from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 from secure_fd.knowledge import IntArray
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.mldsa import (
-        MLDSA65PrivateKey,
-        MLDSA65PublicKey,
-    )
     from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey, Suite
 
 VERSION: Final = 3
@@ -214,12 +209,10 @@ def derive_key(secret: bytes, *, salt: bytes, info: bytes, length: int = KEY_BYT
 PUBLIC_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 _SEED_BYTES: Final = 32
-_MLDSA_PUBLIC_BYTES: Final = 1952
-_MLDSA_SIGNATURE_BYTES: Final = 3309
 
 
 class IdentityKey(SecretHolder):
-    """A client's long-lived key, of Ed25519 or of ML-DSA-65; it signs and does nothing else.
+    """A client's long-lived key of Ed25519; it signs and does nothing else.
 
     >>> import os
     >>> identity = IdentityKey.generate(os.urandom)
@@ -228,45 +221,33 @@ class IdentityKey(SecretHolder):
 
     __slots__ = ("_key", "public")
 
-    def __init__(self, key: "Ed25519PrivateKey | MLDSA65PrivateKey") -> None:
+    def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
         self.public = IdentityPublic(key.public_key().public_bytes_raw())
 
     @classmethod
-    def generate(cls, random: RandomBytes, *, quantum_safe: bool = False) -> Self:
-        """A new identity from 32 bytes of `random`. quantum_safe: of ML-DSA-65 (FIPS 204).
-
-        MissingCapabilityError where the library does not offer that.
-        """
-        seed = draw(random, _SEED_BYTES)
-        if not quantum_safe:
-            return cls(Ed25519PrivateKey.from_private_bytes(seed))
-        return cls(_mldsa().MLDSA65PrivateKey.from_seed_bytes(seed))
+    def generate(cls, random: RandomBytes) -> Self:
+        """A new identity from 32 bytes of `random`."""
+        return cls(Ed25519PrivateKey.from_private_bytes(draw(random, _SEED_BYTES)))
 
     def sign(self, message: bytes) -> bytes:
-        """A signature of `public.signature_bytes`; ML-DSA's differ each time."""
+        """A signature of SIGNATURE_BYTES."""
         return self._key.sign(message)
 
 
 class IdentityPublic:
     """The public half of an identity: what a roster pins.
 
-    raw: 32 bytes of Ed25519, or 1,952 of ML-DSA-65. signature_bytes: 64, or 3,309.
+    raw: 32 bytes of Ed25519.
     """
 
-    __slots__ = ("_key", "raw", "signature_bytes")
+    __slots__ = ("_key", "raw")
 
     def __init__(self, raw: bytes) -> None:
+        if len(raw) != PUBLIC_BYTES:
+            raise LocalError(f"an identity key has {PUBLIC_BYTES} bytes, not {len(raw)}")
         self.raw = raw
-        self._key: Ed25519PublicKey | MLDSA65PublicKey
-        if len(raw) == PUBLIC_BYTES:
-            self._key, self.signature_bytes = Ed25519PublicKey.from_public_bytes(raw), 64
-        elif len(raw) == _MLDSA_PUBLIC_BYTES:
-            self._key = _mldsa().MLDSA65PublicKey.from_public_bytes(raw)
-            self.signature_bytes = _MLDSA_SIGNATURE_BYTES
-        else:
-            allowed = f"{PUBLIC_BYTES} or {_MLDSA_PUBLIC_BYTES} bytes"
-            raise LocalError(f"an identity key has {allowed}, not {len(raw)}")
+        self._key = Ed25519PublicKey.from_public_bytes(raw)
 
     def __repr__(self) -> str:
         return f"IdentityPublic({self.raw[:PUBLIC_BYTES].hex()})"
@@ -277,17 +258,6 @@ class IdentityPublic:
             self._key.verify(signature, message)
         except InvalidSignature:
             raise PeerError(f"the signature on {what} does not verify") from None
-
-
-def _mldsa() -> ModuleType:
-    """The library's module of ML-DSA; MissingCapabilityError where it has none."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric import mldsa
-    except ImportError:
-        raise MissingCapabilityError(
-            "ML-DSA-65 is missing: it needs cryptography 48 or newer with a back end that has it"
-        ) from None
-    return mldsa
 
 
 class AgreementKey(SecretHolder):

@@ -22,6 +22,7 @@ from typing import Final
 from secure_fd.crypto.primitives import (
     PUBLIC_BYTES,
     SERVER,
+    SIGNATURE_BYTES,
     TAG_BYTES,
     AgreementKey,
     RandomBytes,
@@ -110,13 +111,13 @@ def helper_report_bytes(opened: VoteRound) -> int:
     """Of a client's report as the helper is handed it."""
     prio3 = opened.prio3
     sealed = PUBLIC_BYTES + prio3.input_bytes(HELPER_SHARE) + TAG_BYTES
-    return NONCE_BYTES + prio3.public_bytes + sealed + opened.session.roster.signature_bytes
+    return NONCE_BYTES + prio3.public_bytes + sealed + SIGNATURE_BYTES
 
 
 def _helper_report(opened: VoteRound, data: bytes) -> HelperReport:
     """The parts of exactly as many bytes."""
     first = NONCE_BYTES + opened.prio3.public_bytes
-    last = len(data) - opened.session.roster.signature_bytes
+    last = len(data) - SIGNATURE_BYTES
     return HelperReport(data[:NONCE_BYTES], data[NONCE_BYTES:first], data[first:last], data[last:])
 
 

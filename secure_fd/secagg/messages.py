@@ -10,8 +10,8 @@
               server -> client   set of the group whose capsules came, 1 bit each; for every
                                  neighbour of a lower number in it, ascending: capsule 1,168
 
-s is 64 for identities of Ed25519, 3,309 for those of ML-DSA-65. K is an X25519 key, 32 bytes, and
-in a hybrid session an HPKE key, 1,216 bytes, behind it.
+s is 64 bytes, of Ed25519. K is an X25519 key, 32 bytes, and in a hybrid session an HPKE key, 1,216
+bytes, behind it.
 CAPSULES exist in hybrid sessions only. Whoever is late with a message is out of the set-up.
 """
 
@@ -30,6 +30,7 @@ from secure_fd.crypto.primitives import (
     KEY_BYTES,
     PUBLIC_BYTES,
     SERVER,
+    SIGNATURE_BYTES,
     TAG_BYTES,
     WORD,
     Authenticator,
@@ -58,6 +59,8 @@ from secure_fd.secagg.session import (
 NONCE_BYTES: Final = 32
 _HASH_BYTES: Final = 32
 _MEMBER: Final = struct.Struct(f">I{_HASH_BYTES}s{_HASH_BYTES}s")
+_REVEAL: Final = struct.Struct(f">{NONCE_BYTES}s{SIGNATURE_BYTES}s")
+_LINE: Final = struct.Struct(f">I{SIGNATURE_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ def decode_join(data: bytes, session: Session, sender: int) -> Join:
     """Message -> join; its signature is not checked here."""
     keys = keys_bytes(session)
     signed = keys + _HASH_BYTES
-    size = signed + session.signature_bytes
+    size = signed + SIGNATURE_BYTES
     body = bytes(body_of(data, session.place, sender, MessageType.JOIN, size))
     return Join(sender, body[:keys], body[keys:signed], body[signed:])
 
@@ -182,9 +185,8 @@ def encode_reveal(reveal: Reveal, session: Session, client: int) -> bytes:
 
 def decode_reveal(data: bytes, session: Session, sender: int) -> Reveal:
     """Message -> reveal; nothing is checked here."""
-    lines = _reveals(session)
-    body = body_of(data, session.place, sender, MessageType.REVEAL, lines.size)
-    return Reveal(*lines.unpack(body))
+    body = body_of(data, session.place, sender, MessageType.REVEAL, _REVEAL.size)
+    return Reveal(*_REVEAL.unpack(body))
 
 
 def encode_agreed(
@@ -204,13 +206,12 @@ def decode_agreed(
     """
     body, head = body_of(data, session.place, SERVER, MessageType.AGREED), set_bytes(listed)
     members = decode_set(body[:head], listed)
-    lines = _reveals(session)
-    keys_at = head + len(members) * lines.size
+    keys_at = head + len(members) * _REVEAL.size
     size = keys_bytes(session)
     degree = session.degree_of(len(members)) if members else 0
     if len(body) != keys_at + degree * size:
         raise PeerError(f"an AGREED body of {len(body)} bytes does not fit {len(members)} members")
-    reveals = tuple(Reveal(*line) for line in lines.iter_unpack(body[head:keys_at]))
+    reveals = tuple(Reveal(*line) for line in _REVEAL.iter_unpack(body[head:keys_at]))
     return members, reveals, _pieces(bytes(body[keys_at:]), size)
 
 
@@ -245,11 +246,6 @@ def decode_relayed(
         raise PeerError(f"a CAPSULES body of {len(body)} bytes does not fit {len(peers)} capsules")
     pieces = _pieces(bytes(body[head:]), CAPSULE_BYTES)
     return present, dict(zip(peers, pieces, strict=True))
-
-
-def _reveals(session: Session) -> struct.Struct:
-    """A nonce and a signature."""
-    return struct.Struct(f">{NONCE_BYTES}s{session.signature_bytes}s")
 
 
 def _member_list(members: Sequence[Member]) -> bytes:
@@ -422,7 +418,7 @@ class InputForm:
     def __post_init__(self) -> None:
         words = self.scope.words * WORD.itemsize
         closed = words + -(-self.degree // 8)
-        signed = closed + 2 * self.scope.session.signature_bytes
+        signed = closed + 2 * SIGNATURE_BYTES
         total = signed + _following_bytes(self.scope, self.degree) + TAG_BYTES
         ends = {"words": words, "closed": closed, "signed": signed, "total": total}
         for name, end in ends.items():
@@ -439,7 +435,7 @@ def decode_masked(
         scope.terms.index, data[-TAG_BYTES:], memoryview(data)[:-TAG_BYTES], "its input"
     )
     closed = body[form.words : form.closed]
-    middle = form.closed + scope.session.signature_bytes
+    middle = form.closed + SIGNATURE_BYTES
     last = form.signed + TAG_BYTES == form.total
     return Masked(
         words=np.frombuffer(body[: form.words], dtype=WORD).astype(np.uint64, copy=False),
@@ -472,9 +468,9 @@ def encode_consistent(signature: bytes, place: Place, client: int) -> bytes:
     return frame(MessageType.CONSISTENT, place, client, signature)
 
 
-def decode_consistent(data: bytes, place: Place, sender: int, size: int) -> bytes:
-    """Message -> survivor signature of so many bytes; it is not checked here."""
-    return bytes(body_of(data, place, sender, MessageType.CONSISTENT, size))
+def decode_consistent(data: bytes, place: Place, sender: int) -> bytes:
+    """Message -> survivor signature; it is not checked here."""
+    return bytes(body_of(data, place, sender, MessageType.CONSISTENT, SIGNATURE_BYTES))
 
 
 def signature_entry(client: int, signature: bytes) -> bytes:
@@ -520,10 +516,9 @@ def _prepare(body: memoryview, neighbours: int) -> Prepare:
 
 def _signatures(body: memoryview, group: Group) -> Signatures:
     signers = group.committee
-    lines = struct.Struct(f">I{group.session.signature_bytes}s")
-    if len(body) % lines.size or len(body) > lines.size * len(signers):
+    if len(body) % _LINE.size or len(body) > _LINE.size * len(signers):
         raise PeerError(f"a signature list of {len(body)} bytes is not of {len(signers)} signers")
-    entries = list(lines.iter_unpack(body))
+    entries = list(_LINE.iter_unpack(body))
     named = [signer for signer, _ in entries]
     if named != sorted(set(named)) or not set(named) <= set(signers):
         raise PeerError(

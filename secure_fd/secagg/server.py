@@ -371,8 +371,7 @@ class ServerRound:
             self._following[sender] = masked.following
 
     def _add_consistent(self, sender: int, data: bytes) -> None:
-        size = self.scope.session.signature_bytes
-        self._signatures[sender] = messages.decode_consistent(data, self.scope.place, sender, size)
+        self._signatures[sender] = messages.decode_consistent(data, self.scope.place, sender)
 
     def _add_unmask(self, sender: int, data: bytes) -> None:
         if self._shares is None:

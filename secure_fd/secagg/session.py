@@ -142,12 +142,9 @@ MAX_WORDS: Final = 2**28
 
 
 class Roster:
-    """The pinned identities: client number -> public key, in ascending order, of one scheme.
+    """The pinned identities: client number -> public key, in ascending order."""
 
-    signature_bytes: of one signature.
-    """
-
-    __slots__ = ("_members", "signature_bytes")
+    __slots__ = ("_members",)
 
     def __init__(self, members: Mapping[int, bytes]) -> None:
         for client in members:
@@ -156,10 +153,6 @@ class Roster:
         if len(set(members.values())) != len(members):
             raise ConfigurationError("roster", len(members), "every client needs its own identity")
         self._members = {client: IdentityPublic(members[client]) for client in sorted(members)}
-        sizes = {key.signature_bytes for key in self._members.values()} or {0}
-        if len(sizes) > 1:
-            raise ConfigurationError("roster", sorted(sizes), "use identities of one scheme")
-        self.signature_bytes: int = sizes.pop()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -291,11 +284,6 @@ class Session:
     def place(self) -> Place:
         """Where set-up messages belong."""
         return Place(self.id)
-
-    @property
-    def signature_bytes(self) -> int:
-        """Of one signature of a client."""
-        return self.roster.signature_bytes
 
     def degree_of(self, members: int) -> int:
         """Neighbours of each client in a group of so many members: an odd number of members

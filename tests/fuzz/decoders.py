@@ -237,7 +237,7 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_consistent",
-            lambda data: rounds.decode_consistent(data, place, 1, 64),
+            lambda data: rounds.decode_consistent(data, place, 1),
             lambda mark: rounds.encode_consistent(mark, place, 1),
             rounds.encode_consistent(marks[4:68], place, 1),
         ),

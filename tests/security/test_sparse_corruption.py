@@ -88,7 +88,7 @@ class Corruptor:
         place, marks = self.scope.place, {}
         for k in others:
             answer = self.machines[k].receive(survivors_message(left, {}, self.machines[k]))
-            marks[k] = messages.decode_consistent(answer, place, k, SIGNATURE_BYTES)
+            marks[k] = messages.decode_consistent(answer, place, k)
         listed = {k: mark for k, mark in marks.items() if k in self.group.committee}
         for k in self.honest[needed:]:
             machine = self.machines[k]

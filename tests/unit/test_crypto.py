@@ -10,6 +10,7 @@ from secure_fd.crypto.primitives import (
     SERVER,
     AgreementKey,
     IdentityKey,
+    IdentityPublic,
     Keystream,
     Purpose,
     context,
@@ -142,6 +143,12 @@ def test_a_signature_serves_one_message_of_one_identity() -> None:
     ):
         with pytest.raises(PeerError, match="the signature on it does not verify"):
             public.verify(mark, text, "it")
+
+
+@pytest.mark.parametrize("size", [0, 31, 33, 1952])
+def test_identities_of_another_length_are_refused(size: int) -> None:
+    with pytest.raises(LocalError, match="32 bytes"):
+        IdentityPublic(bytes(size))
 
 
 def test_a_short_randomness_source_is_refused() -> None:
