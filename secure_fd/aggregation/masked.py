@@ -1,7 +1,7 @@
 """The masked sum: both halves over the protocol's own machines, and a set-up in one process."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -326,11 +326,11 @@ class MaskedServer:
 class MaskedSum(SecretHolder):
     """Sums under pairwise masks; the server adds words that are uniform to it.
 
-    n_clients: the cohort, numbered from 0: three or more, or two with insecure_pair.
+    n_clients: the cohort, numbered from 0: three or more.
     random: the source of every key; insecure_seed makes all keys repeatable instead.
     public_seed: makes the clients' public choices (proxies of a round, graph) repeatable, and
     foreseeable by whoever knows it. configuration, proxies: what the session id commits to,
-    beside the roster. degree: neighbours of a client, by default what n_clients needs.
+    beside the roster.
     hybrid: ML-KEM-768 in the channels, by default wherever the library offers it; True refuses to
     go without.
     epoch: rounds after which clients set up anew.
@@ -344,11 +344,8 @@ class MaskedSum(SecretHolder):
     __slots__ = (
         "_clients",
         "_group",
-        "_identities",
         "_public_seed",
-        "_random",
         "_server",
-        "_terms",
         "_traffic",
         "caveats",
         "keep_payloads",
@@ -364,62 +361,38 @@ class MaskedSum(SecretHolder):
         *,
         random: RandomBytes = os.urandom,
         insecure_seed: int | None = None,
-        insecure_pair: bool = False,
         public_seed: int | None = None,
         configuration: bytes = b"",
         proxies: bytes = b"",
-        degree: int | None = None,
         hybrid: bool | None = None,
         epoch: int = EPOCH_ROUNDS,
         keep_payloads: bool = True,
     ) -> None:
-        floors = Floors(
-            cohort=2 if insecure_pair else MIN_COHORT,
-            insecure_pair=insecure_pair,
-            quantum_safe=bool(hybrid),
-        )
-        if n_clients < floors.cohort:
-            allowed = f"use {floors.cohort} or more, since the sum of fewer shows the inputs"
+        if n_clients < MIN_COHORT:
+            allowed = f"use {MIN_COHORT} or more, since the sum of fewer shows the inputs"
             raise ConfigurationError("n_clients", n_clients, allowed)
         self.n_clients = n_clients
         self.keep_payloads = keep_payloads
         self.caveats = _caveats(n_clients, random, insecure_seed, public_seed)
-        self._random = random if insecure_seed is None else insecure_bytes(insecure_seed)
+        random = random if insecure_seed is None else insecure_bytes(insecure_seed)
         # The library takes no randomness for an encapsulation, so a seed cannot repeat it.
         offered = quantum_safe_available() and insecure_seed is None
-        self._terms = _Terms(
-            *(configuration, proxies, degree, offered if hybrid is None else hybrid, epoch),
-            floors,
-        )
         self._public_seed = public_seed
-        self._identities = {k: IdentityKey.generate(self._random) for k in range(n_clients)}
-        self.rekey(range(n_clients))
-
-    def rekey(self, members: Sequence[int]) -> None:
-        """Open a new session for these clients, under a new id, with new keys for everything.
-
-        Call it when the membership changes. What the last session agreed on opens nothing of the
-        new one. Raises ConfigurationError for fewer members than a sum needs.
-        """
-        if len(set(members)) < self._terms.floors.cohort:
-            allowed = f"use {self._terms.floors.cohort} or more"
-            raise ConfigurationError("members", len(set(members)), allowed)
-        terms = self._terms
-        key = AgreementKey.generate(self._random)
+        identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
+        key = AgreementKey.generate(random)
         session = Session(
-            roster=Roster({k: self._identities[k].public.raw for k in members}),
-            configuration=terms.configuration,
-            proxies=terms.proxies,
-            nonce=draw(self._random, SESSION_BYTES),
+            roster=Roster({k: identity.public.raw for k, identity in identities.items()}),
+            configuration=configuration,
+            proxies=proxies,
+            nonce=draw(random, SESSION_BYTES),
             server=key.public,
-            degree=terms.degree,
-            hybrid=terms.hybrid,
-            epoch=terms.epoch,
+            hybrid=offered if hybrid is None else hybrid,
+            epoch=epoch,
         )
+        floors = Floors(quantum_safe=bool(hybrid))
         self._server = Server(session, key)
         self._clients = {
-            k: Client(k, self._identities[k], session, terms.floors, self._random)
-            for k in session.roster
+            k: Client(k, identity, session, floors, random) for k, identity in identities.items()
         }
         nonces = {}
         if self._public_seed is not None:
@@ -493,18 +466,6 @@ class RosterMasks:
         return Group(self.session, tuple(self.session.roster), b"", bytes(SEED_BYTES))
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """What every session of a MaskedSum has in common."""
-
-    configuration: bytes
-    proxies: bytes
-    degree: int | None
-    hybrid: bool
-    epoch: int
-    floors: Floors
-
-
 def masked_guarantee(group: Group, public_seed: int | None) -> str:
     """What a group's masks promise, and what they do not; docs/protocol.md says why."""
     session = group.session
@@ -563,6 +524,4 @@ def _caveats(
             f"INSECURE: the graph of who masks with whom follows from the seed {public_seed}; "
             f"corrupt clients can foresee it"
         )
-    if n_clients < MIN_COHORT:
-        found.append("INSECURE: of two clients, each reads the other's input from the sum")
     return tuple(found)

@@ -56,15 +56,14 @@ def committee(members: Sequence[int], size: int, seed: bytes) -> tuple[int, ...]
     return tuple(sorted(_shuffled(ordered, stream)[:size]))
 
 
-def threshold(holders: int, lying_server: bool = True) -> int:
+def threshold(holders: int) -> int:
     """How many of a secret's `holders` shares restore it.
 
     A server that lies can show two survivor sets to two parts of the holders, so an honest
     one gives a share of one secret each, a corrupt one of both: floor(2h/3) + 1 keeps the two
-    apart while fewer than about a third are corrupt. floor(h/2) + 1 is for a server that
-    follows the protocol.
+    apart while fewer than about a third are corrupt.
     """
-    return (2 * holders // 3 if lying_server else holders // 2) + 1
+    return 2 * holders // 3 + 1
 
 
 def corrupt_of(n: int) -> int:

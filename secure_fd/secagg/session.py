@@ -250,7 +250,6 @@ class Session:
     threshold: int | None = None
     hybrid: bool = False
     epoch: int = EPOCH_ROUNDS
-    modulus_bits: int = MODULUS_BITS
     id: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -268,7 +267,7 @@ class Session:
         )
         numbers = (
             *(self.degree or 0, self.threshold or 0, int(self.hybrid)),
-            *(self.epoch, self.modulus_bits),
+            *(self.epoch, MODULUS_BITS),
         )
         agreed = fields(
             label,
@@ -480,32 +479,25 @@ MAX_BOUND: Final = 2**56
 class Floors:
     """A client's own limits; a session or a round beyond them is refused with a LocalError.
 
-    cohort: the fewest clients that may share a sum. Of two clients each reads the other's
-    input from the sum, so fewer than three need insecure_pair, and one is never allowed.
-    lying_server: whether thresholds must hold against a server that lies, not only against one
-    that is curious. degree: the fewest neighbours; by default what the group's size needs.
-    bound: the largest value that it will ever send, noise included. quantum_safe: whether
+    cohort: the fewest clients that may share a sum, three or more: of two clients each reads the
+    other's input from the sum. degree: the fewest neighbours; by default what the group's size
+    needs. bound: the largest value that it will ever send, noise included. quantum_safe: whether
     sessions without ML-KEM-768 are refused.
     """
 
     cohort: int = MIN_COHORT
-    lying_server: bool = True
     degree: int | None = None
     bound: int = MAX_BOUND
-    insecure_pair: bool = False
     quantum_safe: bool = False
 
     def __post_init__(self) -> None:
-        least = 2 if self.insecure_pair else MIN_COHORT
-        if self.cohort < least:
-            raise ConfigurationError("cohort", self.cohort, f"use {least} or more")
+        if self.cohort < MIN_COHORT:
+            raise ConfigurationError("cohort", self.cohort, f"use {MIN_COHORT} or more")
 
     def check_session(self, session: Session) -> None:
-        """Refuse a roster below the cohort, another modulus than 2**64, or weaker channels."""
+        """Refuse a roster below the cohort, or weaker channels."""
         if self.quantum_safe and not session.hybrid:
             raise LocalError("hybrid: channels without ML-KEM-768 are below this client's floor")
-        if session.modulus_bits != MODULUS_BITS:
-            raise LocalError(f"modulus_bits: {session.modulus_bits} is refused; use {MODULUS_BITS}")
         if len(session.roster) < self.cohort:
             raise LocalError(
                 f"a cohort of {len(session.roster)} clients is below this client's floor "
@@ -518,7 +510,7 @@ class Floors:
         As many as a threshold of the roster, so that a server can neither name the few that it
         has corrupted as the only members, nor form two groups of honest clients.
         """
-        return max(self.cohort, threshold(len(session.roster), self.lying_server))
+        return max(self.cohort, threshold(len(session.roster)))
 
     def check_group(self, group: Group) -> None:
         """Refuse too few members or neighbours, or a threshold that too few corrupt ones meet."""
@@ -531,7 +523,7 @@ class Floors:
         degree = min(default_degree(n, roster) if self.degree is None else self.degree, n - 1)
         if group.degree < degree:
             raise LocalError(f"degree: {group.degree} neighbours of {n} members; use {degree}")
-        least = threshold(group.session.basis_of(n), self.lying_server)
+        least = threshold(group.session.basis_of(n))
         if not least <= group.threshold <= holders:
             raise LocalError(
                 f"threshold: {group.threshold} of {holders} shares; use {least} to {holders}"

@@ -261,7 +261,6 @@ def test_the_default_degree_gives_a_graph(n: int) -> None:
 
 def test_thresholds() -> None:
     assert [threshold(h) for h in (1, 2, 3, 4, 10, 63)] == [1, 2, 3, 3, 7, 43]
-    assert [threshold(h, lying_server=False) for h in (1, 2, 3, 4, 10)] == [1, 2, 2, 3, 6]
 
 
 @pytest.mark.parametrize("holders", range(1, 40))

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
-from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import Floors
 from tests.secagg_cohort import Cohort
@@ -189,25 +188,6 @@ def test_a_sparse_graph_recovers_every_client_in_every_stage() -> None:
         assert result.survivors == tuple(kept)
         assert result.total.tolist() == total_of(vectors, kept)
         assert set(result.missing) == set(drop)
-
-
-def test_new_keys_for_a_part_of_the_clients_and_for_all_again() -> None:
-    method = fresh(6)
-    vectors = vectors_of(6, 0)
-    summed(method, 1, vectors, BOUND)
-    method.rekey([0, 2, 3, 5])
-    some = {k: vectors[k] for k in (0, 2, 3, 5)}
-    part = summed(method, 2, some, BOUND)
-    assert part.survivors == (0, 2, 3, 5)
-    assert part.total.tolist() == total_of(vectors, part.survivors)
-    one_less = summed(method, 3, some, BOUND, dropouts={3: Stage.INPUT})
-    assert one_less.survivors == (0, 2, 5)
-    with pytest.raises(ConfigurationError, match="members: 2 is not allowed; use 3 or more"):
-        method.rekey([0, 1, 1])
-    method.rekey(range(6))
-    whole = summed(method, 4, vectors, BOUND)
-    assert whole.survivors == tuple(range(6))
-    assert whole.missing == {}
 
 
 def test_a_plan_that_the_model_calls_void_would_be_noticed_as_a_sum() -> None:

@@ -196,7 +196,6 @@ def test_insecure_settings_are_caveats_and_defaults_are_none() -> None:
     assert MaskedSum(3).caveats == ()
     assert PlainSum(3).caveats == ()
     assert "seed 7" in MaskedSum(3, insecure_seed=7).caveats[0]
-    assert "two clients" in MaskedSum(2, insecure_pair=True).caveats[0]
     assert "caller's randomness" in MaskedSum(3, random=insecure_bytes(7)).caveats[0]
     assert MaskedSum(3, public_seed=7).caveats == ()
     assert "public seed 7" in MaskedSum(3, public_seed=7).guarantee
@@ -207,17 +206,11 @@ def test_small_cohorts_and_bad_randomness_are_refused() -> None:
         MaskedSum(3, random=bytes)
     with pytest.raises(LocalError, match="gave 1 bytes where 32"):
         MaskedSum(3, random=lambda _: b"a")
-    for n, pair in ((2, False), (1, False), (1, True), (0, True)):
+    for n in (2, 1, 0):
         with pytest.raises(ConfigurationError, match="n_clients"):
-            MaskedSum(n, insecure_pair=pair)
+            MaskedSum(n)
     with pytest.raises(ConfigurationError, match="not both"):
         MaskedSum(3, insecure_seed=1, random=bytes)
-
-
-def test_a_pair_sums_when_the_flag_says_so() -> None:
-    vectors = {k: np.full(6, k, np.uint64) for k in range(2)}
-    found = summed(MaskedSum(2, insecure_pair=True), 0, vectors, 1)
-    assert found.total.tolist() == [1] * 6
 
 
 def test_a_seed_repeats_the_bytes_and_the_default_does_not() -> None:
