@@ -159,13 +159,6 @@ def test_the_tag_covers_every_ciphertext_of_an_input(
     assert np.array_equal(read, values[2, :DEGREE]) is not hashed
 
 
-def test_an_honest_sum_opens_over_any_majority() -> None:
-    for survivors in (EVERYBODY, (0, 2, 4)):
-        play = Cohort()
-        expected = VALUES[list(survivors)].sum(axis=0).tolist()
-        assert play.opened(play.total(survivors), survivors) == expected
-
-
 def test_one_holder_opens_one_sum_a_round() -> None:
     """Two sums that differ by a client would give its values away."""
     play, fewer = Cohort(), (0, 1, 2, 3)
@@ -220,41 +213,6 @@ def test_a_lane_out_of_range_voids_the_sum(monkeypatch: pytest.MonkeyPatch) -> N
     assert not np.array_equal(twin.close(), VALUES.sum(axis=0))
 
 
-def garble(slots: WordArray) -> None:
-    slots[-1] ^= np.uint64(1)
-
-
-def rounds_of(sums: HomomorphicSum, count: int) -> list[bool]:
-    """Whether each round gave the honest sum; client 4 garbles its tag in the first three."""
-    went, server = [], sums.server()
-    for index in range(count):
-        terms = RoundTerms(index, 60, 7)
-        sent = {k: sums.client(k).load(terms, VALUES[k])[0] for k in range(N)}
-        if index < 3:
-            sent[4] = cheat(sums, 4, terms, garble)
-        server.open(terms)
-        for k, message in sent.items():
-            server.receive(k, message)
-        ((holder, question),) = server.advance().items()
-        for answer in sums.client(holder).receive(question):
-            server.receive(holder, answer)
-        try:
-            server.advance()
-        except MissingClientError:
-            went.append(False)
-        else:
-            went.append(bool(np.array_equal(server.result.total, VALUES.sum(axis=0))))
-    return went
-
-
-def test_wrong_tags_three_rounds_in_a_row_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only their rounds are void. The twin's keys are gone with the first, and no new ones come."""
-    assert rounds_of(HomomorphicSum(N), 5) == [False, False, False, True, True]
-    monkeypatch.setattr(HomomorphicSum, "rekey", lambda sums: sums._keys.tags.clear())
-    with pytest.raises(KeyError):
-        rounds_of(HomomorphicSum(N), 5)
-
-
 @pytest.mark.parametrize("renews", [True, False])
 def test_keys_that_refused_a_sum_open_no_other(
     renews: bool, monkeypatch: pytest.MonkeyPatch
@@ -270,16 +228,6 @@ def test_keys_that_refused_a_sum_open_no_other(
     slots = keys.decrypt(before)[:5]
     packed = he._Round(play.sums.session, N, TERMS).layout.pack(VALUES[1])[:5]
     assert np.array_equal(slots, packed) is not renews
-
-
-def test_new_keys_come_on_request_between_rounds_and_to_all() -> None:
-    sums = HomomorphicSum(N)
-    first = [sums.share(k, 0)[0] for k in range(N)]
-    sums.rekey()
-    late, second = sums.share(4, 0)[0], [sums.share(k, 1)[0] for k in range(N)]
-    assert late is first[0]
-    assert len(set(map(id, first))) == len(set(map(id, second))) == 1
-    assert second[0] is not first[0]
 
 
 def test_a_run_goes_on_where_one_client_garbles_its_tags(
@@ -323,9 +271,12 @@ def test_the_server_takes_inputs_of_this_round_once() -> None:
         server.receive(1, honest)
 
 
-def test_a_coefficient_that_its_prime_does_not_exceed_is_refused(play: Cohort) -> None:
-    wrong = play.ciphertext(1)
-    wrong[0, 1, 0, 7] = PRIMES[0]
+@pytest.mark.parametrize("at", [0, 1, 4095, 4096, 16383])
+def test_a_coefficient_that_is_not_below_its_prime_is_refused(play: Cohort, at: int) -> None:
+    wrong, prime = play.ciphertext(1), PRIMES[at // DEGREE % 2]
+    wrong.reshape(-1)[at] = prime - 1
+    assert he.decode(he.encode(wrong)).reshape(-1)[at] == prime - 1
+    wrong.reshape(-1)[at] = prime
     server = Cohort().sums.server()
     server.open(TERMS)
     message = frame(Kind.CIPHER, Place(server._session, 3), 1, TERMS.subject, he.encode(wrong))
