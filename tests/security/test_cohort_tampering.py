@@ -27,8 +27,6 @@ from tests.secagg_cohort import (
     assert_dead,
     closed_in,
     flip,
-    sign_story,
-    survivors_message,
 )
 
 
@@ -113,15 +111,6 @@ def test_lines_that_were_not_changed_open() -> None:
     assert told(stage, stage.relayed()) == ()
 
 
-def test_a_line_short_ends_the_round() -> None:
-    stage = Stage.opened()
-    relayed = stage.relayed()
-    relayed.pop(3)
-    with pytest.raises(PeerError, match="does not fit 3 neighbours"):
-        stage.tell(relayed)
-    assert_dead(stage.machines[0])
-
-
 def test_a_seal_that_does_not_bind_the_round_key_lets_the_server_swap_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -185,24 +174,6 @@ def test_a_round_key_of_low_order_that_a_server_passes_on_ends_the_round(
     assert_dead(stage.machines[0])
 
 
-@pytest.mark.parametrize(
-    ("cohort", "sentence"),
-    [
-        ((0, 1), "2 clients are below the quorum of 3"),
-        ((0,), "1 clients are below the quorum of 3"),
-        ((), "leaves out client 0"),
-        ((1, 2, 3), "leaves out client 0"),
-    ],
-)
-def test_a_client_masks_in_no_cohort_below_the_quorum_or_without_it(
-    cohort: Clients, sentence: str
-) -> None:
-    stage = Stage.opened()
-    with pytest.raises(PeerError, match=sentence):
-        stage.tell(stage.relayed(cohort=cohort), cohort)
-    assert_dead(stage.machines[0])
-
-
 # A graph that is not complete: seven clients with four neighbours each, five holders, four shares.
 
 
@@ -218,16 +189,3 @@ def test_a_client_masks_in_no_cohort_that_leaves_it_too_few_neighbours() -> None
     with pytest.raises(PeerError, match="cohort: 3 holders are below the threshold 4"):
         stage.tell(stage.relayed(cohort=cohort), cohort)
     assert_dead(stage.machines[0])
-
-
-def test_a_client_counts_no_signature_from_outside_the_committee() -> None:
-    stage = sparse()
-    everyone, machine = tuple(range(7)), stage.machines[0]
-    stage.tell(stage.relayed(cohort=everyone), everyone)
-    keys, scope, group = stage.cohort.identities, machine.scope, stage.cohort.group
-    far = next(k for k in everyone if k not in group.committee)
-    signers = (*group.committee[:3], far)
-    signed = {k: sign_story(keys[k], scope, group, k, everyone, everyone) for k in signers}
-    with pytest.raises(PeerError, match="not an ascending part of the committee"):
-        machine.receive(survivors_message(everyone, signed, machine))
-    assert_dead(machine)

@@ -208,14 +208,6 @@ def test_the_server_takes_no_message_of_another_round_or_session() -> None:
             assert_goes_on(current, outbound, {0})
 
 
-def test_a_client_that_dropped_out_is_not_heard_again() -> None:
-    current, outbound = outbox()[2]
-    late = outbound[1][:4] + (6).to_bytes(4, "big") + outbound[1][8:]
-    with pytest.raises(PeerError, match="client 6 was not asked"):
-        current.server.receive(6, late)
-    assert_goes_on(current, outbound, set())
-
-
 # Set-up.
 
 SETUP_STATES = [state for state in SetupState if state is not SetupState.ABORTED]

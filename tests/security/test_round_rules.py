@@ -291,16 +291,3 @@ def test_the_server_takes_a_prepare_again_once() -> None:
     second.server.receive(0, again)  # an exact copy has no effect
     with pytest.raises(PeerError, match="second message"):
         second.server.receive(0, again[:-1] + bytes([again[-1] ^ 1]))
-
-
-def test_a_prepare_that_differs_from_the_last_rounds_is_refused() -> None:
-    cohort = Cohort(4)
-    first = cohort.open(RoundTerms(3, 40, 4))
-    first.deliver(first.masked())
-    second = cohort.open(RoundTerms(4, 40, 4))
-    again = second.clients[0].start()
-    assert again is not None
-    altered = bytearray(again)
-    altered[-1] ^= 1
-    with pytest.raises(PeerError, match="twice, and differently"):
-        second.server.receive(0, bytes(altered))

@@ -22,7 +22,6 @@ from tests.secagg_cohort import (
     Round,
     SetUp,
     cohort_message,
-    flip,
     random_values,
     read_input,
     survivors_message,
@@ -298,16 +297,3 @@ def test_channels_of_two_stories_do_not_open_each_others_seals() -> None:
     with pytest.raises(PeerError, match="does not open"):
         ends[3].channels[0].open(1, sealed, b"", "it")
     assert ends[1].channels[0].open(1, ends[0].channels[1].seal(1, b"x", b""), b"", "it") == b"x"
-
-
-def test_a_member_that_is_told_that_it_was_late_ends_its_set_up() -> None:
-    """It revealed, so it can be no honest mistake; see test_setup_tampering.py for the rest."""
-    cohort = Cohort(7, enrolled=False)
-    setup = cohort.open_setup()
-    answers = setup.answer(setup.deliver(setup.start()))
-    answers.pop(2)
-    inbound = setup.deliver(answers)
-    with pytest.raises(PeerError, match="client 2 revealed, and the server went on without it"):
-        setup.clients[2].receive(inbound[0])
-    with pytest.raises(PeerError):
-        setup.clients[1].receive(flip(inbound[1], 48))
