@@ -13,9 +13,6 @@ ATTACKS: Mapping[str, str] = {
     "label-distribution": "attacks.label_distribution:LabelDistribution",
     "differencing": "attacks.rounds:Differencing",
     "participation": "attacks.label_distribution:Participation",
-    "inconsistent-proxies": "attacks.rounds:InconsistentProxies",
-    "split-ensemble": "attacks.told_apart:SplitEnsemble",
-    "dead-model": "attacks.told_apart:DeadModel",
     "inversion": "attacks.inversion:ModelInversion",
     "ideal-k1": "attacks.ideal:IdealK1",
     "ideal-k2": "attacks.ideal:IdealK2",
@@ -39,9 +36,8 @@ ATTACKS: Mapping[str, str] = {
     "tracing": "attacks.tracing:Tracing",
     "generator-membership": "attacks.generator:GeneratorMembership",
 }
-"""Name -> module:Class. The comparison runs those of `COMPARED`, the suite all of them but those
-of `OF_GENERATORS`, which have a study of their own; those of `OF_SUMS`, and of a server that tells
-clients different things, in scenes that are named."""
+"""Name -> module:Class. The comparison runs those of `COMPARED`, the suite all but the generator's,
+which has a study of its own; those of class sums in scenes that are named."""
 
 OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
 """Attacks on one update, each with a set-up of its own (`attacks.one_update`)."""

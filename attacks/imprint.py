@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from attacks.base import Images
 from attacks.fit import network
-from attacks.told_apart import Lie
+from attacks.one_update import Lie
 from attacks.updates import FirstLayer, Found, first_layer, invert_rows, mean_update, split_fixed
 from attacks.updates_attack import UpdateInversion, closed_form
 from attacks.view import Capability, Public, View

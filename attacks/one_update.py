@@ -5,14 +5,14 @@ where little stands behind it, with the row's own protection: in clear, under ma
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from attacks.base import Labelled, substream
-from attacks.told_apart import Lie, OneStory
 from attacks.updates import Recipe, check_explained, newest_draw, readable_updates
 from attacks.updates_attack import (
     Behind,
@@ -25,8 +25,10 @@ from attacks.updates_attack import (
 from attacks.view import Public, View, server_view
 from secure_fd import models
 from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.crypto.primitives import IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
+from secure_fd.exchange import ServerHalf, ServerTurn
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg, ParameterCodec
 from secure_fd.privacy.samplers import Random, SeededRandom
@@ -34,11 +36,54 @@ from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import IMAGE_SETS, SGD
 from secure_fd.server import Server
 
+Lie = Callable[[bytes], bytes]
+"""What clients are told, made of the truth."""
 MLP = "mlp-1024-512-256"
 _CLIENTS = 10
 _ROUNDS = 2
 """An update is read against the global parameters of the round before."""
 _ONE_BATCH = "clients hold one batch: not sampled, it takes more noise for ε than a larger set"
+
+
+@dataclass(slots=True)
+class Story:
+    """A method's server half that lies in round `at`; truth: what it should have said."""
+
+    half: ServerHalf
+    at: int
+    lie: Lie
+    truth: bytes | None = None
+
+    def unopened(self, index: int) -> None:
+        """As the method's."""
+        self.half.unopened(index)
+
+    def round(self, index: int) -> ServerTurn:
+        """As the method's, but for the last message of one round."""
+        message = yield from self.half.round(index)
+        if index != self.at or message is None:
+            return message
+        self.truth = message
+        return self.lie(message)
+
+
+class OneStory(Server):
+    """A server that tells all clients the same lie in one round: no hash tells it from the truth.
+
+    at: the round, from 0. lie: of its last message.
+    """
+
+    def __init__(
+        self,
+        clients: tuple[int, ...],
+        session: bytes,
+        key: IdentityKey,
+        half: ServerHalf,
+        *rest: Any,  # noqa: ANN401 - as the server's
+        at: int,
+        lie: Lie,
+    ) -> None:
+        super().__init__(clients, session, key, Story(half, at, lie), *rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,10 @@
-"""Several sums together: differences of two, and different proxies for different clients."""
+"""Several sums together: differences of two."""
 
-import hashlib
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from attacks.base import (
     ABSTAIN,
@@ -21,7 +17,7 @@ from attacks.base import (
     substream,
 )
 from attacks.scoring import right_by_group, score_distributions
-from attacks.view import AnswerFunction, Capability, ObservedRound, Public, View
+from attacks.view import Capability, ObservedRound, View
 from attacks.votes import (
     WHOLE,
     ByClient,
@@ -32,13 +28,7 @@ from attacks.votes import (
     require_same_rounds,
     summed,
 )
-from secure_fd.aggregation.masked import set_up
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
-from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import IntArray, UnitArray, WordArray
-from secure_fd.secagg.client import Client, ClientRound
-from secure_fd.secagg.server import Server, ServerRound
-from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms, Session
+from secure_fd.knowledge import IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,206 +168,3 @@ def _caveats(differences: int, *, readable: bool) -> tuple[str, ...]:
         "pairs of sums alone were tried: combinations of more sums may find more",
         "the interval covers clients, not runs",
     )
-
-
-VOID = NEVER
-"""In place of a class: the round gave no sum."""
-
-
-@dataclass(frozen=True, slots=True)
-class InconsistentProxies(Attack[Distributions, IntArray]):
-    """Asks every client alone about `probes` public proxies, and shows all others a decoy.
-
-    If the others abstain about the decoy, the "sum" is that client's vote. A masked sum whose masks
-    are bound to what the votes are about does not open then.
-    """
-
-    name = "inconsistent-proxies"
-    title = "Different proxies to different clients"
-    figure_name = "votes isolated"
-    control_name = "votes of an honest sum given to clients at random"
-    needs = (frozenset({Capability.SPLIT_VIEWS, Capability.PUBLIC_PROXIES}),)
-
-    probes: int = 100
-
-    def run(self, view: View, seed: int) -> Distributions:
-        """The votes read while everybody else was shown a decoy.
-
-        The oracle answers [N, K, C]: row k is the sum that the server opened while client k alone
-        was shown the image, and not a number where the round was void.
-        """
-        view.require_any(*self.needs)
-        proxies = view.public.proxies
-        indices = self.indices(view.public, seed)
-        oracle = view.oracle(Capability.SPLIT_VIEWS)
-        answers = oracle(proxies[torch.from_numpy(indices)]).double().numpy()
-        if answers.shape != (len(indices), view.public.n_clients, view.public.n_classes):
-            raise LocalError(f"answers: {answers.shape} is not allowed; one row a client")
-        isolated = np.stack([_read(answers[:, k]) for k in range(answers.shape[1])])
-        void = float((isolated == VOID).mean())
-        return Distributions(
-            isolated,
-            np.full_like(isolated, NEVER),
-            queries=oracle.queries * len(isolated),
-            details={"void_rounds": void},
-            caveats=_caveats_inconsistent(void),
-        )
-
-    def indices(self, public: Public, seed: int) -> IntArray:
-        """[n] the proxies that a run of this seed asks about."""
-        rng = np.random.default_rng(substream(seed, "probes"))
-        return np.sort(rng.permutation(len(public.proxies))[: self.probes])
-
-    def score(self, estimate: Distributions, truth: IntArray, seed: int) -> AttackResult:
-        """Share of votes isolated; truth: [K, n] each client's class for each probe."""
-        cast = truth != ABSTAIN
-        abstained = (estimate.rows == ABSTAIN) & ~cast
-        return score_distributions(
-            self,
-            estimate,
-            truth,
-            seed,
-            control=1.0 / len(truth),
-            details={
-                "votes": float(cast.sum()),
-                "abstentions_isolated": float(abstained.sum() / max(1, int((~cast).sum()))),
-            },
-        )
-
-
-def _read(answers: FloatArray) -> IntArray:
-    """[n] of sums [n, C] the class; VOID where there is none."""
-    there = np.asarray(np.isfinite(answers).all(axis=1))
-    classes = named(np.nan_to_num(answers))
-    classes[~there] = VOID
-    return classes
-
-
-def _caveats_inconsistent(void: float) -> tuple[str, ...]:
-    refused = "every round was void, which gives less than an honest one would"
-    return (
-        *((refused,) if void == 1.0 else ()),
-        "the interval covers clients; a decoy about which others vote spoils what is isolated",
-    )
-
-
-class SplitCohort(SecretHolder):
-    """The real clients and server of a masked sum, of which the server lies.
-
-    It follows the protocol but for what it shows, goes on with those that answer, and tries to open
-    what it has. Its terms are those of the clients with the decoy: they are the many.
-    """
-
-    __slots__ = ("_clients", "_index", "_server")
-
-    def __init__(self, n_clients: int, random: RandomBytes = os.urandom) -> None:
-        identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
-        key = AgreementKey.generate(random)
-        session = Session(
-            roster=Roster({k: key.public.raw for k, key in identities.items()}),
-            configuration=b"",
-            proxies=b"",
-            nonce=draw(random, SESSION_BYTES),
-            server=key.public,
-        )
-        self._server = Server(session, key)
-        self._clients = {k: Client(k, key, session, random=random) for k, key in identities.items()}
-        self._index = -1
-        set_up(self._server, self._clients)
-
-    def ask(
-        self,
-        vectors: Mapping[int, WordArray],
-        subjects: Mapping[int, bytes],
-        bound: int,
-        own: bytes,
-    ) -> UnitArray | None:
-        """One round: the sum, or None where it did not open.
-
-        subjects: by client the digest of what it was shown. own: of what the server claims.
-        """
-        # Every second round, so that each starts with a PREPARE of its own.
-        self._index += 2
-        length = len(next(iter(vectors.values())))
-        machines = {
-            k: client.open_round(RoundTerms(self._index, length, bound, subjects[k]))
-            for k, client in self._clients.items()
-        }
-        for k, machine in machines.items():
-            machine.load(vectors[k])
-        for client in tuple(self._server.barred):
-            self._server.readmit(client)  # a liar bars nobody
-        server = self._server.open_round(RoundTerms(self._index, length, bound, own))
-        return _opened(server, machines)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SplitViews:
-    """The oracle behind SPLIT_VIEWS for images [N, 1, H, W]: answers [N, K, C] in votes.
-
-    Row k is the sum that opens while client k alone is shown the image and all others the decoy
-    [1, H, W]; not a number where none opens. votes: of each client about any images, [N, K, C].
-    levels: units a vote. cohort: None where the server reads every upload. binding: False for a
-    sum that does not bind masks to the proxies, which is broken.
-    """
-
-    votes: AnswerFunction
-    levels: int
-    decoy: Tensor = field(repr=False)
-    cohort: SplitCohort | None = None
-    binding: bool = True
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """The answers about these images."""
-        asked = self.votes(images)
-        if self.cohort is None:
-            return asked
-        decoys = self.decoy.expand(images.shape)
-        shown, others = self._units(asked), self._units(self.votes(decoys))
-        about, beside = self._subject(images), self._subject(decoys)
-        rows = []
-        for k in range(asked.shape[1]):
-            vectors = {**others, k: shown[k]}
-            subjects = {**dict.fromkeys(vectors, beside), k: about}
-            total = self.cohort.ask(vectors, subjects, self.levels, beside)
-            rows.append(self._in_votes(total, asked))
-        return torch.stack(rows, dim=1)
-
-    def _units(self, votes: Tensor) -> dict[int, WordArray]:
-        """By client, the integers [N * C] that it uploads."""
-        units = torch.round(votes * self.levels).numpy().astype(np.uint64)
-        return {k: units[:, k].reshape(-1) for k in range(units.shape[1])}
-
-    def _in_votes(self, total: UnitArray | None, asked: Tensor) -> Tensor:
-        """[N, C] of a sum; not a number where there is none."""
-        if total is None:
-            return torch.full_like(asked[:, 0], torch.nan)
-        return torch.from_numpy(total.astype(np.float64) / self.levels).view_as(asked[:, 0])
-
-    def _subject(self, images: Tensor) -> bytes:
-        """What a client that checks binds its masks to: a digest of what it was shown."""
-        return hashlib.sha256(images.numpy().tobytes()).digest() if self.binding else b""
-
-
-def _opened(server: ServerRound, clients: Mapping[int, ClientRound]) -> UnitArray | None:
-    """Carry messages; a client that refuses is silent from then on."""
-    for k, client in clients.items():
-        message = client.start()
-        if message is not None:
-            server.receive(k, message)
-    try:
-        while not server.finished:
-            for k, question in server.advance().items():
-                answer = _answer(clients[k], question)
-                if answer is not None:
-                    server.receive(k, answer)
-    except (PeerError, MissingClientError):
-        return None
-    return server.total
-
-
-def _answer(client: ClientRound, question: bytes) -> bytes | None:
-    try:
-        return client.receive(question)
-    except PeerError:
-        return None

@@ -43,8 +43,6 @@ class Capability(Enum):
     LABELLED_PUBLIC = "labels of public proxy images"
     CHOOSE_INDICES = "choice of proxy indices"
     INJECT_PROXIES = "injection of proxy images"
-    SPLIT_VIEWS = "different proxies to different clients"
-    SPLIT_BROADCASTS = "different ensembles or models to different clients"
     OWN_BROADCAST = "a model of the server's own for all clients"
 
 
@@ -54,16 +52,14 @@ ACTIVE = frozenset(
         Capability.QUERY_SCORES,
         Capability.CHOOSE_INDICES,
         Capability.INJECT_PROXIES,
-        Capability.SPLIT_VIEWS,
     }
 )
 """Capabilities that act through an oracle: the attacker asks and the run answers.
 
-Answers, by capability: class ids [N] of the final model; its probabilities [N, C]; for chosen,
-injected and split proxies the votes [N, R, C] that the server reads, where R is the number of
+Answers, by capability: class ids [N] of the final model; its probabilities [N, C]; for chosen
+and injected proxies the votes [N, R, C] that the server reads, where R is the number of
 clients whose uploads are readable, or 1 where it sees the sum alone. An abstention is a row of
-zeros. Chosen proxies must be among the public ones. Of split proxies, row k [N, K, C] is the sum
-that opened while client k alone was shown the image, and not a number where none opened.
+zeros. Chosen proxies must be among the public ones.
 """
 
 
@@ -91,8 +87,6 @@ _DEVIATIONS = frozenset(
     {
         Capability.CHOOSE_INDICES,
         Capability.INJECT_PROXIES,
-        Capability.SPLIT_VIEWS,
-        Capability.SPLIT_BROADCASTS,
         Capability.OWN_BROADCAST,
     }
 )
@@ -339,19 +333,17 @@ def server_view(
     public: Public,
     oracles: Mapping[Capability, Oracle] | None = None,
     *,
-    told_apart: bool = False,
     told_its_own: bool = False,
 ) -> View:
     """The server: everything that crossed the boundary, uploads only where it could read them.
 
     Honest but curious as long as it only reads; one that acts on the protocol through an oracle
-    is malicious. told_apart: whether the server of this run told clients different things.
-    told_its_own: whether it told all of them a model that is no mean of theirs.
+    is malicious. told_its_own: whether the server of this run told all clients a model that is no
+    mean of theirs.
     """
     rounds = tuple(_at_server(r) for r in transcript.distillation)
     generated = tuple(_at_server(r) for r in transcript.generated)
-    deviates = {Capability.SPLIT_BROADCASTS: told_apart, Capability.OWN_BROADCAST: told_its_own}
-    does = {capability for capability, done in deviates.items() if done}
+    does = {Capability.OWN_BROADCAST} if told_its_own else set()
     acts = does or not SERVER.most.issuperset(oracles or {})
     attacker = MALICIOUS_SERVER if acts else SERVER
     models = tuple(transcript.parameters)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attacks.class_sums import SumNoise
+from attacks.liars import LIAR, LenientSum, Lie, Poisoned, honest
 from attacks.members import evenly
-from attacks.poisoning import LIAR, LenientSum, Lie, Poisoned, honest
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation

@@ -82,8 +82,6 @@ SCENES: Mapping[str, str] = {
 ASKED_FOR: Mapping[str, str] = {
     "figure8-published": "experiments.scenes.figure8:AT_PUBLISHED_SIZES",
     "pooled": "experiments.scenes.pooled:SCENE",
-    "told-apart": "experiments.scenes.told_apart:SCENE",
-    "poisoning": "experiments.scenes.poisoning:SCENE",
 }
 """Scenes that run where they are named: the committed results have no rows of them yet."""
 OWN = "federation"

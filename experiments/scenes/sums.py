@@ -1,24 +1,20 @@
-"""The comparison's own federation, one class a client: what sums, and a server that lies, show."""
+"""The comparison's own federation, one class a client: what sums show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-import torch
-
 from attacks.base import AttackResult
 from attacks.label_distribution import Participation
 from attacks.on_run import Arsenal, prepare
-from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
-from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
+from attacks.rounds import Differencing
+from attacks.view import View, server_view
 from attacks.votes import (
     RecordedClear,
     RecordedLabels,
     RecordedRecords,
     Recorder,
     Said,
-    named,
     statements,
     undoing,
 )
@@ -28,13 +24,7 @@ from experiments.leakage import Attempt
 from experiments.privacy_compare import Plan, Settings, every_row, plan
 from experiments.rows import RowSpec, Terms
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
-from experiments.scenes.extraction import injection_oracle
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import IntArray
-from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protection.base import NoProtection
 
 _QUICK_CLIENTS = 5
 DECLARED = "the record unit makes every client's set of classes public: here that is all"
@@ -127,45 +117,6 @@ class _Scored:
         attack = Participation(undoing(self.made.response) if self.made.response else None)
         return launched(attack, self.view(), self.arsenal.histograms, self.made.seed)
 
-    def split(self) -> AttackResult:
-        """Different proxies to different clients."""
-        made, terms = self.made, self.plan.terms
-        attack = InconsistentProxies(probes=20 if self.plan.settings.quick else 100)
-        oracles: dict[Capability, Oracle] = {}
-        data = runs.data_of(terms, made.seed)
-        if made.transcript.distillation:
-            oracles[Capability.SPLIT_VIEWS] = Oracle(self._lying(data), attack.probes)
-        view = server_view(made.transcript, self.arsenal.public, oracles)
-        estimate = attack.run(view, made.seed)
-        truth = self._probed(data, attack.indices(self.arsenal.public, made.seed))
-        return attack.score(estimate, truth, made.seed)
-
-    def _lying(self, data: FederatedData) -> SplitViews:
-        """Real parties behind masks; without masks the server reads each upload anyway."""
-        spec = self.made.spec
-        method = runs.method_of(self.plan.terms.run(spec, 0), data)
-        if not isinstance(method, FedMD | SelectiveFD):
-            raise LocalError(f"{spec.key}: clients cast no votes")
-        return SplitViews(
-            votes=self._votes_of_each(data),
-            levels=self.recorder.levels(method.levels),
-            decoy=torch.zeros(data.proxies.pixels.shape[1:]),
-            cohort=None if spec.secure is None else SplitCohort(len(data.clients)),
-        )
-
-    def _votes_of_each(self, data: FederatedData) -> AnswerFunction:
-        uncovered = replace(self.made, spec=replace(self.made.spec, secure=None))
-        return injection_oracle(self.plan.terms, uncovered, data, self.recorder)
-
-    def _probed(self, data: FederatedData, indices: IntArray) -> IntArray:
-        """[K, n] what each client says of these proxies, before the label unit's noise."""
-        votes = self._votes_of_each(data)
-        if self.made.spec.unit == "label":
-            bare = replace(self.made, spec=replace(self.made.spec, secure=None, unit=None))
-            votes = injection_oracle(self.plan.terms, bare, data, NoProtection())
-        answers = votes(data.proxies.pixels[torch.from_numpy(indices)]).numpy()
-        return np.stack([named(answers[:, k]) for k in range(answers.shape[1])])
-
 
 def _attempts(scored: _Scored, others: Mapping[str, Attempt]) -> Mapping[str, Attempt]:
     """The comparison's attacks, and these; what a row's unit declares in public is said."""
@@ -227,16 +178,15 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
 
 
 def _on_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
-    """Different proxies to different clients."""
+    """The comparison's own attacks."""
     plan = _plan(turn.job)
     spec = next(spec for spec in _specs(plan) if spec.key == turn.row)
-    scored = _Scored.of(plan, spec, turn)
-    return _attempts(scored, {"inconsistent-proxies": scored.split})
+    return _attempts(_Scored.of(plan, spec, turn), {})
 
 
 FEDERATION = Scene(
     name="federation",
-    title="One class a client: sums and a lying server",
+    title="One class a client: sums",
     about="The strong split of the comparison, in which every client holds one class, so that "
     "labels, authors and votes have most to hide. Shorter than the comparison: these attacks "
     "read votes, which selectors decide before the first round.",

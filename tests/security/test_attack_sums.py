@@ -11,12 +11,12 @@ import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import beta
-from torch import Tensor, nn
+from torch import nn
 
 from attacks.base import ABSTAIN, NEVER, AttackResult, FloatArray
 from attacks.label_distribution import Participation
-from attacks.rounds import Differencing, InconsistentProxies, SplitCohort, SplitViews
-from attacks.view import Capability, Oracle, Public, server_view
+from attacks.rounds import Differencing
+from attacks.view import Public, server_view
 from attacks.votes import (
     WHOLE,
     RecordedClear,
@@ -44,6 +44,7 @@ from secure_fd.protection.record import RecordUnit
 from secure_fd.transcript import Transcript
 from tests.attack_games import add_round
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
+from tests.split_cohort import SplitCohort
 from tests.summing import summed
 
 K, C, M = 4, 4, 12
@@ -135,26 +136,28 @@ def test_without_the_ledger_a_clients_votes_are_the_difference(digits: Federated
     assert result.figure > result.control + 0.1
 
 
-def named_by(images: Tensor) -> Tensor:
-    """[N, K, C] votes: client k names class k about bright images, nothing about black ones."""
-    bright = (images.amax(dim=(1, 2, 3)) > 0).double()
-    return bright[:, None, None] * torch.eye(K, C, dtype=torch.float64)
+def isolated(*, binding: bool) -> list[bool]:
+    """Whether the sum is client k's vote, when it alone is shown what others know nothing about.
 
-
-def isolated(*, binding: bool) -> AttackResult:
-    lying = SplitViews(named_by, 1, torch.zeros(1, 4, 4), SplitCohort(K), binding)
-    bright = replace(public(), proxies=torch.rand(M, 1, 4, 4) * 0.9 + 0.1)
-    oracles = {Capability.SPLIT_VIEWS: Oracle(lying, M)}
-    attack = InconsistentProxies(probes=M)
-    estimate = attack.run(server_view(Transcript(K), bright, oracles), 0)
-    return attack.score(estimate, np.repeat(np.arange(K)[:, None], M, axis=1), 0)
+    binding: whether masks are bound to what a client was shown.
+    """
+    cohort, found = SplitCohort(K), []
+    for k in range(K):
+        vote = one_hot([k] * M, C).reshape(-1).astype(np.uint64)
+        vectors = {**dict.fromkeys(range(K), np.zeros_like(vote)), k: vote}
+        shown = {**dict.fromkeys(range(K), b"decoy"), k: b"image" if binding else b"decoy"}
+        total = cohort.ask(vectors, shown, 1, b"decoy")
+        found.append(total is not None and np.array_equal(total, vote))
+    return found
 
 
 def test_clients_that_are_shown_different_proxies_do_not_sum() -> None:
-    # 48 lanes of a void sum pass for votes with chance below 1e-10.
-    result = isolated(binding=False), isolated(binding=True)
-    assert [r.figure for r in result] == [1.0, 0.0]
-    assert [r.details["void_rounds"] for r in result] == [0.0, 1.0]
+    assert isolated(binding=True) == [False] * K
+
+
+def test_without_that_binding_every_vote_is_isolated() -> None:
+    """The twin."""
+    assert isolated(binding=False) == [True] * K
 
 
 def test_the_same_proxies_for_all_do_sum() -> None:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from attacks.base import ABSTAIN, NEVER
 from attacks.label_distribution import Participation
-from attacks.rounds import Differencing, InconsistentProxies
+from attacks.rounds import Differencing
 from attacks.scoring import right_by_group
-from attacks.view import Capability, Oracle, Public, View, client_view, server_view
+from attacks.view import Public, client_view, server_view
 from attacks.votes import (
     Said,
     allot,
@@ -149,29 +149,6 @@ def test_more_rounds_tell_more() -> None:
     assert details["error_after_60_sums"] < details["error_after_5_sums"]
 
 
-def asked(answers: FloatArray) -> View:
-    oracle = Oracle(lambda images: torch.from_numpy(answers)[: len(images)], P)
-    shades = torch.linspace(0, 1, P)[:, None, None, None].expand(P, 1, 4, 4)
-    known = replace(public(), proxies=shades)  # an oracle answers equal images once
-    return server_view(sums([]), known, {Capability.SPLIT_VIEWS: oracle})
-
-
-def test_what_the_oracle_opens_is_read_and_a_void_round_is_nothing() -> None:
-    answers = np.stack([units(EVERY % C)] * K, axis=1)
-    answers[:, 1:] = np.nan
-    attack = InconsistentProxies(probes=P)
-    estimate = attack.run(asked(answers), 0)
-    result = attack.score(estimate, np.tile(EVERY % C, (K, 1)), 0)
-    assert result.figure == pytest.approx(1 / K)
-    assert result.details["void_rounds"] == pytest.approx((K - 1) / K)
-    assert result.queries == P * K
-
-
-def test_answers_of_another_shape_are_refused() -> None:
-    with pytest.raises(LocalError, match="one row a client"):
-        InconsistentProxies(probes=P).run(asked(np.zeros((P, 1, C))), 0)
-
-
 def test_a_row_without_votes_names_nothing() -> None:
     assert named(np.array([[0.0, 0.0], [0.2, 0.7]])).tolist() == [ABSTAIN, 1]
 
@@ -211,7 +188,6 @@ def test_clients_that_never_voted_are_in_no_average() -> None:
     [
         Differencing(),
         Participation(),
-        InconsistentProxies(),
     ],
 )
 def test_a_client_can_run_none_of_them(attack: Differencing) -> None:

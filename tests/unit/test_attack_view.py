@@ -207,7 +207,7 @@ def test_a_server_that_acts_on_the_protocol_is_malicious() -> None:
     assert active.attacker == "malicious server"
 
 
-@pytest.mark.parametrize("acting", [Capability.INJECT_PROXIES, Capability.SPLIT_VIEWS])
+@pytest.mark.parametrize("acting", [Capability.INJECT_PROXIES, Capability.CHOOSE_INDICES])
 def test_no_client_or_outsider_acts_as_a_server(acting: Capability) -> None:
     held = {acting: Oracle(lambda x: torch.zeros(len(x), 1, 2), 5)}
     with pytest.raises(LocalError, match="is not this attacker's to have"):

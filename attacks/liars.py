@@ -1,0 +1,186 @@
+"""One client that lies in sums of votes, beside parties that are as they were.
+
+It knows the labels of the public proxies. Of every proxy it says the class after the right one,
+`strength` times the bound.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, cast
+
+import numpy as np
+from torch import nn
+
+from attacks.audit.setting import replaced
+from secure_fd.aggregation.base import SecureSum, SumClient
+from secure_fd.errors import ConfigurationError
+from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
+from secure_fd.knowledge import IntArray, LaneLayout, UnitArray, WordArray
+from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.votes import VoteClient
+from secure_fd.prio3.field import FieldArray
+from secure_fd.prio3.votes import VoteRows
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.training import Steps
+
+LIAR: Final = 0
+"""The client that lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lie:
+    """What the liar says of every proxy, in bounds.
+
+    >>> from secure_fd.exchange import Share
+    >>> wanted = Share(np.zeros(4, dtype=np.uint64), bound=1)
+    >>> Lie(3).votes(np.array([0, 1]), 2, wanted).tolist()
+    [0, 3, 3, 0]
+    """
+
+    strength: int = 1
+
+    def __post_init__(self) -> None:
+        if self.strength < 1:
+            raise ConfigurationError("strength", self.strength, "use 1 or more times the bound")
+
+    def votes(self, right: IntArray, n_classes: int, wanted: Share) -> WordArray:
+        """[m * C] signed integers about proxies of these classes [m]; their bits are packed.
+
+        wanted: what the method would have said.
+        """
+        votes = np.zeros((len(right), n_classes), dtype=np.int64)
+        votes[np.arange(len(right)), (right + 1) % n_classes] = self.strength * wanted.bound
+        return votes.reshape(-1).view(np.uint64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Poisoned:
+    """A method of votes in which one client lies; the others, and the server, are as they were.
+
+    method: as two halves. labels: [P] of the proxies. lie: what it says; beyond the bound it needs
+    a `LenientSum`.
+    """
+
+    method: Exchange
+    labels: IntArray = field(repr=False)
+    lie: Lie
+
+    needs_proxies = True
+
+    @property
+    def name(self) -> str:
+        """Of the method."""
+        return self.method.name
+
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
+        """As the method's."""
+        self.method.check(setting, models)
+
+    def client(self, setting: Setting, own: Own) -> LearningHalf:
+        """The method's half, but the liar's."""
+        half = self.method.client(setting, own)
+        if own.number != LIAR:
+            return half
+        lying = _LyingHalf(half, setting.n_classes, self.labels, self.lie)
+        return cast(LearningHalf, lying)
+
+    def server(self, setting: Setting, initial: nn.Module) -> RecordingHalf:
+        """The method's."""
+        return self.method.server(setting, initial)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LyingHalf:
+    """A half that does what the method does, and votes as the lie says."""
+
+    half: LearningHalf
+    classes: int
+    labels: IntArray
+    lie: Lie
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the half's
+        return getattr(self.half, name)
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """As the method's, with other votes; what it says it knows before the first is honest."""
+        indices = cast(VoteClient, self.half).draws.of(int.from_bytes(subject[:8], "big"))
+        turn = self.half.round(subject)
+        wanted = _next(partial(next, turn))
+        while wanted is not None:
+            if isinstance(wanted, Share) and len(wanted.values) == len(indices) * self.classes:
+                votes = self.lie.votes(self.labels[indices], self.classes, wanted)
+                wanted = replace(wanted, values=votes)
+            try:
+                reply = yield wanted
+            except Void as failed:
+                wanted = _next(partial(turn.throw, failed))
+            else:
+                wanted = _next(partial(turn.send, reply))
+
+    def report(self) -> ClientReport:
+        """Empty: the method's votes were not sent."""
+        return ClientReport()
+
+
+def _next(step: Callable[[], Share | Steps]) -> Share | Steps | None:
+    try:
+        return step()
+    except StopIteration:
+        return None
+
+
+class LenientSum:
+    """A secure sum whose liar packs whatever it wants; every other party is as it was.
+
+    >>> from secure_fd import PlainSum
+    >>> LenientSum(PlainSum(3)).n_clients
+    3
+    """
+
+    def __init__(self, inner: SecureSum) -> None:
+        self._inner = inner
+        self.name, self.n_clients, self.hides = inner.name, inner.n_clients, inner.hides
+        self.guarantee, self.caveats = inner.guarantee, inner.caveats
+        self.corrupt = inner.corrupt
+        self.session, self.seed = inner.session, inner.seed
+        self.server, self.setup_traffic = inner.server, inner.setup_traffic
+
+    def client(self, number: int) -> SumClient:
+        """Its half; the liar's does not check what it packs."""
+        half = self._inner.client(number)
+        return cast(SumClient, _Lenient(half)) if number == LIAR else half
+
+
+@dataclass(frozen=True, slots=True)
+class _Lenient:
+    inner: SumClient
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the half's
+        return getattr(self.inner, name)
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        with (
+            replaced(LaneLayout, "pack", _unchecked),
+            replaced(VoteRows, "encode", _unproven),
+        ):
+            return self.inner.load(terms, values)
+
+
+def _unchecked(self: LaneLayout, values: UnitArray) -> WordArray:
+    """Any values modulo 2^64: negative ones borrow from the next lane, until the sum is made."""
+    return self._spread(values.view(np.uint64))
+
+
+def _unproven(self: VoteRows, values: UnitArray) -> FieldArray:
+    """Any values as field elements: what a proof of them is worth, the aggregators find out."""
+    return self.spell(values.view(np.int64).reshape(self.rows, -1))
+
+
+def honest(accuracies: Sequence[float]) -> list[float]:
+    """Of all clients but the liar.
+
+    >>> honest([0.1, 0.9])
+    [0.9]
+    """
+    return [value for client, value in enumerate(accuracies) if client != LIAR]

@@ -1,0 +1,141 @@
+"""A server that tells one client something else than all others, so that their sum is its vector.
+
+What a client sends next hangs on what the server sent last (Pasquini, Francati and Ateniese, CCS
+2022). Every party keeps a running hash of all broadcasts, which is the subject of every sum: inputs
+of clients that were told different things are masked differently, and no sum opens with both. The
+twin `hash_left_out` is what the attacks do without that.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attacks.audit.setting import replaced
+from attacks.one_update import Lie, Story
+from secure_fd.aggregation.base import SumClient
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.broadcasts import BROADCAST_BYTES, Teller, Told
+from secure_fd.crypto.primitives import SERVER, IdentityKey
+from secure_fd.exchange import Kind, ServerHalf, read_header
+from secure_fd.knowledge import (
+    Ensemble,
+    IntArray,
+    KnowledgeCodec,
+    UnitArray,
+    ensemble_message,
+    one_hot,
+)
+from secure_fd.methods.fedavg import model_bytes, read_model
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.server import Outbound, Server
+
+
+class TwoStories(Server):
+    """A server that tells all but one client a lie in one round, and keeps both stories up.
+
+    Its own terms are those of the many, so it opens what they sum. To the target it retells every
+    broadcast, with the truth in place of the lie, in a chain of its own under its own signature.
+    target: the client that is told the truth. at: the round, from 0. lie: of its last message.
+    """
+
+    def __init__(
+        self,
+        clients: tuple[int, ...],
+        session: bytes,
+        key: IdentityKey,
+        half: ServerHalf,
+        *rest: Any,  # noqa: ANN401 - as the server's
+        target: int,
+        at: int,
+        lie: Lie,
+    ) -> None:
+        self._story = Story(half, at, lie)
+        super().__init__(clients, session, key, self._story, *rest)
+        self.target, self._own, self._name = target, Teller(session, key), session
+
+    def begin(self) -> Outbound:
+        return self._retold(super().begin())
+
+    def advance(self) -> Outbound:
+        return self._retold(super().advance())
+
+    def _retold(self, out: Outbound) -> Outbound:
+        if self.target in out:
+            out[self.target] = [self._retell(data) for data in out[self.target]]
+        return out
+
+    def _retell(self, data: bytes) -> bytes:
+        kind, index, _ = read_header(data, self._name, SERVER)
+        if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
+            return data
+        body, truth = data[BROADCAST_BYTES:], self._story.truth
+        if kind == Kind.TELL and truth is not None:
+            body, self._story.truth = truth, None
+        return self._own.write(Kind(kind), index, body)
+
+
+def hash_left_out() -> AbstractContextManager[None]:
+    """The twin: parties whose sums are not bound to what was told before."""
+
+    def count_only(self: Told, digest: bytes) -> None:  # noqa: ARG001 - the fault
+        self.count += 1
+
+    return replaced(Told, "_take", count_only)
+
+
+class OverheardSum(MaskedSum):
+    """A masked sum that writes down what every client puts in; the run is the same.
+
+    said: by client and sum, the integers [m].
+    """
+
+    __slots__ = ("said",)
+
+    def __init__(self, n_clients: int, **named: Any) -> None:  # noqa: ANN401 - as MaskedSum's
+        self.said: dict[tuple[int, int], IntArray] = {}
+        super().__init__(n_clients, **named)
+
+    def client(self, number: int) -> Any:  # noqa: ANN401 - all of a client's half
+        return _Overheard(super().client(number), number, self.said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Overheard:
+    inner: SumClient
+    number: int
+    said: dict[tuple[int, int], IntArray] = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the half's
+        return getattr(self.inner, name)
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        self.said[self.number, terms.index] = values.astype(np.int64)
+        return self.inner.load(terms, values)
+
+
+def all_is(decoy: int, codec: KnowledgeCodec, proxies: int, contributors: int) -> Lie:
+    """The ensemble that names one class for every proxy: clients vote so from then on."""
+    named = one_hot(np.full(proxies, decoy), codec.n_classes)
+    total = (named.reshape(-1) * codec.levels * contributors).astype(np.uint64)
+    lie = Ensemble(np.arange(proxies), named, np.ones(proxies, np.bool_))
+    message = ensemble_message(lie, codec, total, contributors)
+    return lambda truth: message  # noqa: ARG005 - whatever it is
+
+
+def dead_layer(first: int, biases: int, level: float = 0.25) -> Callable[[bytes], bytes]:
+    """A model whose first layer gives `-level` whatever comes in: after a ReLU, zero.
+
+    It gets no gradient, so clients return it as it came. first: parameters of that layer, its
+    `biases` the last of them.
+    """
+
+    def lie(truth: bytes) -> bytes:
+        model = read_model(truth, len(truth) // 4).copy()
+        model[: first - biases] = 0.0
+        model[first - biases : first] = -level
+        return model_bytes(model)
+
+    return lie
