@@ -357,10 +357,6 @@ class LeakageBudget:
                 f"where {self.limit:.3f} is allowed; look at {_look_at(found)}"
             )
 
-    def outgrown(self, found: AttackResult) -> bool:
-        """Whether the figure fell as far below: the row tells less, or the attack went blind."""
-        return found.figure < self.figure - self.tolerance
-
 
 def _look_at(found: AttackResult) -> str:
     return _LOOK_AT.get(found.name, "what crosses the boundary")

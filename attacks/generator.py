@@ -16,7 +16,6 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from attacks.base import (
     Attack,
@@ -38,8 +37,6 @@ from secure_fd.errors import ConfigurationError
 NEEDS = (frozenset({Capability.HOLD_GENERATOR, Capability.PUBLIC_PROXIES}),)
 LESSON = 1000
 """Steps of the generator of public records, whose discriminator starts as the clients' do."""
-_TAUGHT = 128
-"""Batch of the generator that is the positive control."""
 _AT_ONCE = 2000
 """Samples whose distances are computed together."""
 
@@ -85,29 +82,6 @@ def public_generator(
     pixels = records if records.ndim == 4 else records[:, :, None, None]
     every = data.Images(pixels, torch.arange(len(records)) % n_classes)
     Adversary(made, None, every, settings, seed, torch.device("cpu")).local_steps(steps)
-    return made
-
-
-def replaying_generator(
-    records: Labelled, n_classes: int, settings: AdversarialSettings, steps: int, seed: int
-) -> Generator:
-    """The positive control: a generator that was taught to make these records, and no others.
-
-    Each record owns the z that point most nearly its own random way, among those of its class.
-    """
-    made = Generator(tuple(records.images.shape[1:]), n_classes, settings, seed)
-    random = torch.Generator().manual_seed(seed)
-    ways = functional.normalize(torch.randn(len(records), settings.latent, generator=random))
-    optimizer = torch.optim.Adam(made.parameters(), 2e-3)
-    for _ in range(steps):
-        z = torch.randn(_TAUGHT, settings.latent, generator=random)
-        drawn = torch.randint(len(records), (_TAUGHT,), generator=random)
-        asked = records.labels[drawn]
-        others = records.labels != asked[:, None]
-        owner = (z @ ways.T).masked_fill(others, -torch.inf).argmax(dim=1)
-        optimizer.zero_grad()
-        functional.mse_loss(made(z, asked), records.images[owner]).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
     return made
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -28,27 +27,14 @@ from attacks.base import (
     substream,
 )
 from attacks.fit import (
-    Chooser,
     Fit,
-    HiddenFeatures,
     distil_student,
     fit,
     label_function,
     network,
     on_device,
 )
-from attacks.images import (
-    Features,
-    Originals,
-    class_coverage,
-    compare,
-    coverage,
-    feature_distance,
-    knn_distance,
-    pixels,
-    psnr,
-    ssim,
-)
+from attacks.images import Originals, compare, psnr
 from attacks.prior import Prior
 from attacks.scoring import score_images
 from attacks.statistics import Rate, proportion
@@ -220,17 +206,11 @@ REFERENCES = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InversionTruth:
-    """Private and held-out images, class by class equally many, and an independent evaluator.
-
-    features: images -> the evaluator's, in which GMI measures distances. chooser: the evaluator
-    choosing among the private classes alone, where there are others; lenient, as chance is larger.
-    """
+    """Private and held-out images, class by class equally many, and an independent evaluator."""
 
     private: Labelled
     held_out: Labelled
     evaluator: LabelFunction = field(repr=False)
-    features: Features = field(default=pixels, repr=False)
-    chooser: LabelFunction | None = field(default=None, repr=False)
 
     @property
     def originals(self) -> Originals:
@@ -270,14 +250,7 @@ def inversion_truth(
         substream(seed, "evaluator"),
     )
     ours, theirs = match_classes(private, held_out, substream(seed, "references"), REFERENCES)
-    held = torch.unique(ours.labels)
-    return InversionTruth(
-        ours,
-        theirs,
-        label_function(evaluator),
-        HiddenFeatures(evaluator),
-        Chooser(evaluator, held) if len(held) < public.n_classes else None,
-    )
+    return InversionTruth(ours, theirs, label_function(evaluator))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -342,16 +315,10 @@ class ModelInversion(Attack[Images, InversionTruth]):
         return replace(found, target=words)
 
     def score(self, estimate: Images, truth: InversionTruth, seed: int) -> AttackResult:
-        """Δ with its interval; A, A_H, D and attack accuracy for the attack and every control.
-
-        `beyond_pixels` for the attack and the controls that invert a network alone.
-        """
+        """Δ with its interval; A, A_H, D and attack accuracy for the attack and every control."""
         known = self.controls
-        details = beyond_pixels("", estimate, truth)
-        for name in {control_of(known), RANDOM_TARGET}:
-            details |= beyond_pixels(f"{name}: ", known[name], truth)
         shown = {"attack": estimate, **known}
-        return score_inversion(self, estimate, truth, seed, known, details, shown, _CAVEATS)
+        return score_inversion(self, estimate, truth, seed, known, {}, shown, _CAVEATS)
 
 
 def control_of(controls: Mapping[str, Images]) -> str:
@@ -407,36 +374,6 @@ def accuracy_details(prefix: str, found: Images, evaluator: LabelFunction) -> di
 def _accuracy(found: Images, evaluator: LabelFunction) -> Rate:
     hits = int((evaluator(found.images) == found.groups).sum())
     return proportion(hits, len(found.groups))
-
-
-def beyond_pixels(prefix: str, found: Images, truth: InversionTruth) -> dict[str, float]:
-    """Best SSIM and feature distances to private and held-out (_H) images; what is covered.
-
-    feature_distance and KNN are GMI's. coverage: of the private images. All are class-level but
-    for a difference between a figure and its _H.
-    """
-    rows: list[dict[str, float]] = []
-    originals = truth.originals
-    for c in torch.unique(found.groups).tolist():
-        if c not in originals.private:
-            continue
-        images, private = found.of(c).images, originals.private[c]
-        held_out = originals.held_out[c][0]
-        row = {"feature_distance": float(feature_distance(images, private, truth.features).mean())}
-        for suffix, references in (("", private), ("_H", held_out)):
-            nearest = knn_distance(images, references, features=truth.features)
-            row[f"SSIM{suffix}"] = float(ssim(images, references).max(axis=1).mean())
-            row[f"KNN{suffix}"] = float(nearest.mean())
-            k = min(5, len(references) - 1)
-            if k:
-                row[f"coverage{suffix}"] = coverage(images, references, k, truth.features)
-        rows.append(row)
-    names = {name: None for row in rows for name in row}  # in order
-    means = {name: float(np.mean([row[name] for row in rows if name in row])) for name in names}
-    means["class_coverage"] = class_coverage(found.groups, truth.evaluator(found.images))
-    if truth.chooser is not None:
-        means["attack_accuracy_among_private"] = _accuracy(found, truth.chooser).value
-    return {f"{prefix}{name}": value for name, value in means.items()}
 
 
 RAW_PSNR: Final = "raw-psnr"

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -211,7 +211,7 @@ class Shadows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShadowAttack(Attack[Scores, BoolArray]):
-    """An attack on candidates of one client, or of all where it is None; see `shadowed`."""
+    """An attack on candidates of one client, or of all where it is None."""
 
     figure_name = "AUC"
     control_name = "AUC of the same scores, membership exchanged at random within pairs of runs"
@@ -235,16 +235,10 @@ class ShadowAttack(Attack[Scores, BoolArray]):
             raise LocalError(f"{self.name}: it reads what one client sent; name the client")
         return self.client
 
-    def shadowed(self, views: Sequence[View], inside: BoolArray, seed: int) -> Self:
-        """This attack with shadows: its views of its own runs, and who took part in them [S, N]."""
-        return replace(
-            self, shadows=Shadows(np.stack([self.observe(view, seed) for view in views]), inside)
-        )
-
     def run(self, view: View, seed: int) -> Scores:
-        """Scores of the candidates; LocalError before `shadowed`."""
+        """Scores of the candidates; LocalError without shadows."""
         if self.shadows is None:
-            raise LocalError(f"{self.name}: it has no shadows yet; use shadowed")
+            raise LocalError(f"{self.name}: it has no shadows; give it some")
         before = asked(view)
         scores = self.judge(self.observe(view, seed), self.shadows)
         return Scores(scores, queries=asked(view) - before)

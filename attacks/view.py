@@ -295,11 +295,6 @@ class View:
         self.require(Capability.GLOBAL_PARAMETERS)
         return self.models[-1].parameters
 
-    def client_parameters(self) -> Mapping[int, Float32Array]:
-        """By client, the newest parameters that were readable."""
-        self.require(Capability.CLIENT_PARAMETERS)
-        return next(seen.uploads for seen in reversed(self.models) if seen.uploads is not None)
-
     def uploads_by_round(self, client: int) -> tuple[Float32Array, ...]:
         """What a client shared in each round that was kept readable, oldest first.
 

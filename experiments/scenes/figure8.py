@@ -19,7 +19,6 @@ from attacks.inversion import (
     RAW_PSNR,
     InversionTruth,
     ModelInversion,
-    beyond_pixels,
     inversion_truth,
     raw_psnr,
 )
@@ -300,7 +299,7 @@ class _Stolen:
     def scored(self) -> AttackResult:
         """The stolen student, inverted with the prior."""
         ready = self.target.ready
-        more = beyond_pixels("", self.estimate, ready.truth) | search_of(ready.effort.search)
+        more = search_of(ready.effort.search)
         found = ready.thief.score(self.estimate, ready.truth, self.target.seed)
         return self.target.with_record(found, more, _DIRECT)
 

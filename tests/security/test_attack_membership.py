@@ -19,6 +19,7 @@ from attacks.membership import (
     LiRA,
     LossThreshold,
     ShadowAttack,
+    Shadows,
     UploadLiRA,
     draw_game,
     gather,
@@ -157,12 +158,13 @@ def test_a_run_is_judged_by_shadows_alone() -> None:
     everyone = play_all(attack, views, game(), 0)
     shadows = game().shadows(3)
     inside = game().inside[:, game().pool.of(0)]
-    ready = attack.shadowed([views[s] for s in shadows], inside[shadows], 0)
+    seen = np.stack([attack.observe(views[s], 0) for s in shadows])
+    ready = replace(attack, shadows=Shadows(seen, inside[shadows]))
     fresh = queried(own_records)[3]
     estimate = ready.run(fresh, 0)
     assert estimate.values == pytest.approx(everyone.values[3])
     assert estimate.queries == 40
-    with pytest.raises(LocalError, match="no shadows yet"):
+    with pytest.raises(LocalError, match="no shadows"):
         attack.run(fresh, 0)
     with pytest.raises(MissingCapabilityError, match="probability queries"):
         ready.run(outsider_view(Transcript(CLIENTS), public()), 0)

@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 from attacks import inversion as gmi
 from attacks import prior as priors
 from attacks.base import Images, Labelled, seeded
-from attacks.fit import Chooser, HiddenFeatures
 from attacks.images import compare
 from attacks.inversion import RAW_PSNR, InversionSettings, InversionTruth, invert, raw_psnr
 from attacks.prior import Critic, Generator, Prior, PriorSettings, slope_penalty, train_prior
@@ -233,19 +232,3 @@ def test_raw_psnr_is_read_beside_a_control_that_beats_it() -> None:
     known = {image.numpy().tobytes() for image in truth().private.images}
     assert originals.shape == (5, 8, 8)
     assert all(image.tobytes() in known for image in originals)
-
-
-def test_a_chooser_names_the_likeliest_of_its_classes_alone() -> None:
-    logits = torch.tensor([[9.0, 1.0, 2.0, 0.0], [0.0, 5.0, 7.0, 6.0]])
-    network = nn.Sequential(nn.Flatten())  # an image is its own logits
-    chooser = Chooser(network, torch.tensor([1, 3]))
-    assert chooser(logits.view(2, 1, 1, 4)).tolist() == [1, 3]
-
-
-def test_hidden_features_are_the_last_layers_input() -> None:
-    network = seeded(
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, 3)), 0
-    )
-    images = images_of(4, 0).images
-    torch.testing.assert_close(HiddenFeatures(network)(images), network[:3](images))
-    assert not network[3]._forward_pre_hooks  # nothing is left behind

@@ -70,7 +70,7 @@ def test_client_and_outsider_see_no_upload_payload_or_sum() -> None:
 def test_fedavg_parameters() -> None:
     run = transcript(readable=True, fedavg=True)
     server = server_view(run, public())
-    assert server.client_parameters()[1].tolist() == [1.0] * 3
+    assert server.uploads_by_round(1)[-1].tolist() == [1.0] * 3
     assert server.global_parameters().tolist() == [0.5] * 3
     masked = server_view(transcript(readable=False, fedavg=True), public())
     for blind in (
@@ -80,7 +80,7 @@ def test_fedavg_parameters() -> None:
     ):
         assert blind.global_parameters().tolist() == [0.5] * 3
         with pytest.raises(MissingCapabilityError, match="client model parameters"):
-            blind.client_parameters()
+            blind.uploads_by_round(1)
     with pytest.raises(MissingCapabilityError, match="global model parameters"):
         outsider_view(run, public()).global_parameters()
     with pytest.raises(MissingCapabilityError, match="ensemble predictions"):
