@@ -1,224 +1,129 @@
-"""What is taught where proxies are foreign, of classes that nobody holds, or rare.
+"""What one round labels where proxies are foreign, or of classes that nobody holds.
 
-python experiments/foreign_proxies.py --image-sets mnist5k --troubles none,"half foreign"
+python experiments/foreign_proxies.py --image-sets mnist5k
 
-Selective-FD asks its clients first what they know, and they estimate how common their classes are
-among the proxies; its twins do without the one, the other, or both. Pooled heads ask before they
-teach. Every class has one holder.
+Selective-FD first asks its clients what they know, and they estimate how common their classes are
+among the proxies; its twin does neither. Each of ten clients holds one class. Which proxies they
+should know is known here alone.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from experiments.grid import later
-from experiments.measures import ACCURACY, RIGHT_OF_ALL, RIGHT_ONCE
-from experiments.rows import Labels
+import numpy as np
+
+import secure_fd as fd
+from experiments import study
+from experiments.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.shared_options import SharedOptions
-from experiments.study import (
-    Result,
-    Results,
-    Study,
-    grouped,
-    listed,
-    main,
-    percent,
-    seeds_of,
-    whole_numbers,
-)
-from experiments.tables import NONE, Table, new_table
-from secure_fd.recipes import IMAGE_SETS
+from experiments.tables import Table, new_table
 
-_HOME = "experiments.troubles"
-SETS = ("mnist5k", "mnist", "fashion_mnist")
-TROUBLES = (
-    *("none", "half foreign", "a tenth foreign", "all foreign", "half rotated"),
-    *("8 and 9 unheld", "4 and 6 unheld"),
-    *("tail of 10 to 1", "half at a tenth", "half at a fiftieth", "half at a tenth, half foreign"),
-)
-_ROWS = {
-    "survey": "Selective-FD",
-    "no survey": "no survey",
-    "even": "all classes as common",
-    "neither": "neither",
-    "heads": "pooled heads",
-    "heads, no survey": "pooled heads, no survey",
-}
-_LARGE = ("none", "half foreign", "half rotated", "8 and 9 unheld", "4 and 6 unheld")
-"""Troubles of the large sets, whose features take a minute."""
-_TAUGHT = ("none", "half foreign", "half at a tenth", "half at a fiftieth", TROUBLES[-1])
-"""Troubles under which students of MNIST-5k learn to the end."""
-_SOFT = ("survey", "no survey", "even", "neither")
-_VOTES = ("survey", "no survey", "neither")
-_LEARNT = (*_VOTES, "heads", "heads, no survey")
-"""Those of the first seed; the others' students learn from votes alone."""
-_SEEDS = (20, 21, 22)
-_CLEAN = tuple(range(20, 40))
-"""Seeds of proxies without trouble, on which the gate must stay shut."""
-_CLEAN_SPLITS = ("strong", "iid", "dirichlet:0.3")
+TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
+ROWS = {"survey": "Selective-FD", "neither": "its twin"}
+FIGURES = ("foreign proxies taught", "own proxies taught", RIGHT_ONCE, RIGHT_OF_ALL)
+_OTHER = {"mnist5k": "fashion_mnist", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run. row: of `troubles.ROWS`. students: whether networks learn, or labels are looked at
-    after one round about all proxies.
-    """
+    """One run. trouble: of `TROUBLES`, what is wrong with the proxies. row: of `ROWS`."""
 
     image_set: str
-    split: str
     trouble: str
     row: str
-    labels: Labels
     seed: int
-    students: bool = False
 
     @property
     def label(self) -> str:
         """Names the cell while it runs."""
-        parts = (self.trouble, self.row, self.labels, "students" if self.students else "labels")
-        place = f"{IMAGE_SETS[self.image_set].title}, {self.split}"
-        return f"{place}: {', '.join(parts)}, seed {self.seed}"
+        return f"{self.image_set}, {self.trouble}: {ROWS[self.row]}, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings(SharedOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    image_sets: str | None = None
-    """Image sets, with commas; by default all."""
-    troubles: str | None = None
-    """What is wrong with the proxies, with commas; by default everything."""
-    seeds: str | None = None
+    image_sets: str = ",".join(_OTHER)
+    """Image sets, with commas."""
+    seeds: str = "20,21,22"
     """Seeds of data and training, with commas."""
-    quick: bool = False
-    """A look at the bundled digits, rotated and rare: labels alone."""
+    out: Path = Path("runs/foreign_proxies")
+    """Folder of the results, and of the cells that are done."""
 
 
-def cells(settings: Settings) -> tuple[Cell, ...]:
+def cells(settings: Settings) -> list[Cell]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
-    chosen = _listed_troubles(settings.troubles) or TROUBLES
-    if settings.quick:
-        some = ("none", "half rotated", "half at a tenth")
-        return tuple(
-            Cell("digits", "strong", trouble, row, "soft", 0)
-            for trouble in some
-            for row in ("survey", "neither")
-        )
-    sets = listed("image_sets", settings.image_sets, SETS) or SETS
-    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
-    found = [cell for name in sets for seed in seeds for cell in _of_set(name, seed, chosen)]
-    if "none" in chosen and "mnist5k" in sets and not settings.seeds:
-        none = Cell("mnist5k", "strong", "none", "survey", "soft", 0)
-        found += [replace(none, split=s, seed=k) for s in _CLEAN_SPLITS for k in _CLEAN]
-    return tuple(dict.fromkeys(found))
+    return [
+        Cell(image_set, trouble, row, seed)
+        for image_set in study.listed("image_sets", settings.image_sets, tuple(_OTHER)) or ()
+        for trouble in TROUBLES
+        for seed in study.whole_numbers("seeds", settings.seeds)
+        for row in ROWS
+    ]
 
 
-def _listed_troubles(text: str | None) -> tuple[str, ...] | None:
-    """Names of troubles hold commas themselves."""
-    if text is not None and text in TROUBLES:
-        return (text,)
-    return listed("troubles", text, TROUBLES[:-1])
+def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tuple[Any, Any]:
+    """A federation, and [P] which of its proxies are of classes that its clients hold."""
+    cell = cells[0]
+    data = fd.federate(fd.load(cell.image_set, data_dir), fd.parse_split("strong"), 10, cell.seed)
+    labels, pixels = data.proxies.labels, data.proxies.pixels.clone()
+    if cell.trouble == "8 and 9 unheld":
+        stay = tuple(client for client in data.clients if not {8, 9} & set(client.classes))
+        return replace(data, clients=stay), (labels < 8).numpy()
+    own, rng = np.ones(len(labels), dtype=np.bool_), np.random.default_rng((cell.seed, 1))
+    at = np.sort(rng.choice(len(labels), len(labels) // 2, replace=False))
+    own[at] = cell.trouble == "none"
+    if cell.trouble == "half rotated":
+        pixels[at] = pixels[at].rot90(1, (2, 3))
+    if cell.trouble == "half foreign":
+        pool = fd.load(_OTHER[cell.image_set], data_dir).pool
+        pixels[at] = pool.pixels[rng.choice(len(pool), len(at), replace=False)]
+    return replace(data, proxies=fd.Images(pixels, labels)), own
 
 
-def _of_set(image_set: str, seed: int, troubles: Sequence[str]) -> Iterator[Cell]:
-    for trouble in troubles:
-        plain = Cell(image_set, "strong", trouble, "survey", "soft", seed)
-        if image_set != "mnist5k":
-            if trouble in _LARGE:
-                yield from (replace(plain, row=row) for row in ("survey", "neither"))
-                yield replace(plain, row="heads", labels="hard")
-            continue
-        yield from (replace(plain, row=row) for row in _SOFT)
-        hard = ("survey", "neither", "heads", "heads, no survey")
-        yield from (replace(plain, row=row, labels="hard") for row in hard)
-        if trouble in _TAUGHT:
-            learnt = replace(plain, labels="hard", students=True)
-            rows = _LEARNT if seed == _SEEDS[0] else _VOTES
-            yield from (replace(learnt, row=row) for row in rows)
+def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progress) -> study.Result:
+    """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
+    (data, own), start = made, time.process_time()
+    twin = fd.SelectiveFD(none_of_mine=False, selector=fd.ProxyRatioSelector(prior=0.0), rare=0.0)
+    method = fd.SelectiveFD() if cell.row == "survey" else twin
+    once = fd.Recipe(1, fd.Schedule(0, 0, 0, proxies_per_round=len(own)))
+    run = fd.simulate(data, method=method, recipe=once, seed=cell.seed)
+    run.fit()
+    votes = run.transcript.distillation[0].ensemble
+    teaches, right = np.zeros((2, len(own)), dtype=np.bool_)
+    teaches[votes.indices] = votes.kept
+    named = votes.predictions.argmax(axis=1)
+    right[votes.indices] = votes.kept & (named == data.proxies.labels.numpy()[votes.indices])
+    shares = ((teaches, ~own), (teaches, own), (right, teaches & own), (right, own))
+    figures = zip(FIGURES, shares, strict=True)
+    found = {name: float(hit[of].mean()) for name, (hit, of) in figures if of.any()}
+    return study.Result(cell, found, time.process_time() - start)
 
 
-_FIGURES: Mapping[str, str] = {
-    "foreign taught": "foreign proxies taught",
-    "own taught": "own proxies taught",
-    "right of those": RIGHT_ONCE,
-    "right of all own": RIGHT_OF_ALL,
-}
+def tables(results: study.Results) -> list[Table | str]:
+    """What one round labels, by image set and trouble."""
+    table = new_table("What one round labels", ("image set", "proxies", "row", *FIGURES))
+    for cell, found in study.grouped(results.cells, lambda cell: replace(cell, seed=0)).items():
+        shown = (study.measure(found, name, "{:.1%}".format) for name in FIGURES)
+        table.add_row(cell.image_set, cell.trouble, ROWS[cell.row], *shown)
+    return [table, f"Seeds of all cells: {study.seeds_of(results.cells)}."]
 
 
-def tables(results: Results) -> list[Table | str]:
-    """Labels by set and trouble; students; how often the gate opened on clean proxies."""
-    labels = [found for found in results.cells if not found.cell.students]
-    shown = [found for found in labels if found.cell.split == "strong"]
-    by_set = grouped(shown, lambda cell: cell.image_set)
-    made: list[Table | str] = [_labels(of) for of in by_set.values()]
-    students = [found for found in results.cells if found.cell.students]
-    clean = [r for r in labels if (r.cell.trouble, r.cell.row) == ("none", "survey")]
-    return [*made, *([_students(students)] if students else []), _gate(clean)]
-
-
-def _labels(found: Sequence[Result]) -> Table:
-    title = f"{IMAGE_SETS[found[0].cell.image_set].title}: what one round labels, %"
-    table = new_table(title, ("proxies", "labels", "row", *_FIGURES))
-    for (trouble, labels, row), of in grouped(found, _line).items():
-        few = [r for r in of if r.cell.seed in _SEEDS or len(of) < len(_CLEAN)]
-        table.add_row(
-            trouble, labels, _ROWS[row], *(_shown(few, name) for name in _FIGURES.values())
-        )
-    return table
-
-
-def _line(cell: Cell) -> tuple[str, str, str]:
-    return cell.trouble, cell.labels, cell.row
-
-
-def _shown(found: Sequence[Result], name: str) -> str:
-    having = [result for result in found if name in result.figures]
-    return percent(having, _figure(name)) if having else NONE
-
-
-def _figure(name: str) -> Callable[[Result], float]:
-    return lambda result: result.figures[name]
-
-
-def _students(found: Sequence[Result]) -> Table:
-    title = "MNIST-5k: accuracy of students, hard labels, on a balanced test set, %"
-    table = new_table(title, ("proxies", *(_ROWS[row] for row in _LEARNT)))
-    for trouble, of in grouped(found, lambda cell: cell.trouble).items():
-        by_row = grouped(of, lambda cell: cell.row)
-        parts = (_shown(by_row.get(row, []), ACCURACY) for row in _LEARNT)
-        table.add_row(trouble, *parts)
-    return table
-
-
-def _gate(found: Sequence[Result]) -> Table:
-    table = new_table(
-        "Proxies of the clients' own set: how often the gate opened",
-        ("place", "seeds", "opened", "least share estimated"),
-    )
-    for place, of in grouped(found, lambda cell: (cell.image_set, cell.split)).items():
-        soft = [result for result in of if result.cell.labels == "soft"]
-        opened = sum(result.figures["gate open"] for result in soft)
-        least = min(result.figures["share of own proxies, estimated"] for result in soft)
-        name = f"{IMAGE_SETS[place[0]].title}, {place[1]}"
-        table.add_row(name, seeds_of(soft), f"{opened:.0f} of {len(soft)}", f"{least:.3f}")
-    return table
-
-
-STUDY = Study(
+STUDY = study.Study(
     name="foreign_proxies",
     script="foreign_proxies.py",
-    about=f"What is taught where proxies are foreign or rare. {Settings.__doc__}",
+    about=f"What is taught where proxies are foreign. {Settings.__doc__}",
     settings=Settings,
     cell=Cell,
     cells=cells,
-    group=lambda cell: (cell.image_set, cell.split, cell.trouble, cell.seed),
-    prepare=later(f"{_HOME}:prepare"),
-    measure=later(f"{_HOME}:measure"),
-    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
-    cost=lambda cell: 1000 if cell.students else 100 if cell.image_set == "mnist5k" else 400,
-    out=lambda chosen: chosen.out or Path(f"runs/foreign_proxies{'-quick' * chosen.quick}"),
+    group=lambda cell: (cell.image_set, cell.trouble, cell.seed),
+    prepare=prepare,
+    measure=measure,
+    shown=tables,
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.foreign_proxies"))
+    sys.exit(study.main("experiments.foreign_proxies"))

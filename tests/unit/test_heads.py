@@ -8,10 +8,8 @@ import torch
 
 from attacks.on_run import public_of
 from attacks.view import Capability, client_view, server_view
-from experiments.foreign_proxies import Cell
 from experiments.rivals.afl import AFL
-from experiments.troubles import prepare
-from secure_fd import Dropouts, simulate
+from secure_fd import Dropouts, federate, load, parse_split, simulate
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
@@ -390,10 +388,16 @@ def test_known_proxies_of_another_number_are_refused(digits: FederatedData) -> N
 
 def test_residual_rounds_make_up_for_classes_that_are_rare_among_proxies() -> None:
     """MNIST-5k, half of the classes at a tenth: four sums label what one sum gets wrong."""
-    made = prepare(None, [Cell("mnist5k", "strong", "half at a tenth", "heads", "hard", 0)], print)
-    labels, right = made.data.proxies.labels.numpy(), {}
+    data = federate(load("mnist5k"), parse_split("strong"), 10, seed=0)
+    rng, every = np.random.default_rng((0, 1)), data.proxies.labels.numpy()
+    few = set(rng.permutation(10)[:5].tolist())
+    own = [rng.permutation(np.flatnonzero(every == c)) for c in range(10)]
+    kept = [at[: len(at) // 10] if c in few else at for c, at in enumerate(own)]
+    chosen = torch.from_numpy(np.sort(np.concatenate(kept)))
+    data = replace(data, proxies=data.proxies[chosen])
+    labels, right = data.proxies.labels.numpy(), {}
     for residual in (0, 3):
-        found = half(run(made.data, PooledHeads(residual), residual + 1))
+        found = half(run(data, PooledHeads(residual), residual + 1))
         scores = found.public.scores(found.head)
         right[residual] = (scores.argmax(axis=1) == labels).mean()
     assert right[0] < 0.75
