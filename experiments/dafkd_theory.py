@@ -1,59 +1,33 @@
-"""DaFKD's Theorem 1 for discriminators, equation 19 and Theorem 2, on mixtures of known densities.
+"""DaFKD's Theorem 1 for discriminators, equation 19 and Theorem 2, on densities that are known.
 
-    python experiments/dafkd_theory.py --quick
+    python experiments/dafkd_theory.py --records 200
 
-Of Wang et al. (CVPR 2023), by the numbers of its supplement. p is the mean of K clients' p_k.
-Theorem 1: discriminators come to f*_k = p_k / (p_k + p); here they are trained on exact samples of
-p. Theorem 2: the loss is half the squared distance of a prediction in the simplex to the class's
-corner. It is convex and lies in [0, 1], so that sigma is 1 in Hoeffding's inequality.
+Of Wang et al. (CVPR 2023), by the numbers of its supplement. p is the mean of K clients' p_k, here
+normals that the edges of the unit square cut off. Theorem 1: discriminators come to f*_k =
+p_k / (p_k + p); ours are trained on exact samples of p. Equation 19: alpha_k <= (K + 1) / K
+p_k / p. Theorem 2 bounds the ensemble's loss, which is half the squared distance of a prediction in
+the simplex to the class's corner, and so lies in [0, 1].
 """
 
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any
 
 import numpy as np
 
-from experiments.grid import later
-from experiments.study import (
-    Progress,
-    Result,
-    Results,
-    Study,
-    at_least,
-    grouped,
-    main,
-    measure,
-    seeds_of,
-    whole_numbers,
-)
+from experiments import study
 from experiments.tables import Table, new_table
+from secure_fd.knowledge import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from experiments.known_densities import Mixture
-    from secure_fd.knowledge import FloatArray, IntArray
-
-F_STAR, TRAINED, UNTRAINED, UNIFORM = "f*", "f, trained", "f, untrained", "uniform"
-AWAY = "distance to f*"
-"""Mean of |f_k(x) - f*_k(x)| over clients and x of p."""
-VIOLATED, EXCESS = "violations of (19)", "largest excess over (19)"
-"""Share of all x and k; largest alpha_k - (K + 1) / K p_k / p."""
-LOSS = "loss of the ensemble"
-"""The left side of Theorem 2, on fresh x of p."""
-POOLED, DEVIATION, BOUND = "(K + 1) x loss of h on all records", "deviation", "bound"
-"""Of the network that all records train; of Hoeffding's inequality, for DELTA; their sum."""
-DELTA = 0.05
-_STEPS, _LOCAL_STEPS, _FRESH = 5000, 1500, 20_000
-_HIDDEN, _BATCH, _RATE, _ROUNDING = 64, 256, 1e-2, 1e-9
-_JUDGES_BATCH, _JUDGES_RATE = 64, 2e-3
-_SHAPE: Final = (1, 1, 2)
-"""Of a point, as networks take it: an image of two pixels."""
+CLIENTS, DELTA = 4, 0.05
+STEPS, LOCAL_STEPS, FRESH = 5000, 1500, 20_000
+AWAY, VIOLATED, BOUND = "distance to f*", "violations of (19) at f*", "bound"
+"""Mean of |f_k(x) - f*_k(x)| over clients and x of p; share of all x and k; Theorem 2's right."""
+LOSSES = ("loss at f*", "loss, trained", "loss, uniform")
+"""Of the ensemble, weighed by f: Theorem 2's left side, on fresh x of p."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +36,22 @@ class Cell:
 
     seed: int
     records: int
-    clients: int = 4
-    steps: int = _STEPS
-    local_steps: int = _LOCAL_STEPS
+    steps: int = STEPS
 
     @property
     def label(self) -> str:
         """Names the cell while it runs."""
-        return f"{self.clients} clients of {self.records} records, seed {self.seed}"
+        return f"{self.records} records, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """DaFKD's f*, equation 19 and Theorem 2 on mixtures of known densities."""
+    """DaFKD's f*, equation 19 and Theorem 2 on densities that are known."""
 
     records: str = "200,1000,5000"
     """Records of each client, with commas."""
     seeds: str = "20,21,22"
     """Other densities and other records each, with commas."""
-    clients: int = 4
-    """K."""
-    quick: bool = False
-    """One seed, one number of records, a tenth of the steps."""
     out: Path = Path("runs/dafkd_theory")
     """Folder of the results, and of the cells that are done."""
     workers: int = 2
@@ -92,212 +60,133 @@ class Settings:
 
 def cells(settings: Settings) -> list[Cell]:
     """Every number of records on every seed. Raises ConfigurationError for a bad number."""
-    sizes, seeds = (whole_numbers(n, getattr(settings, n)) for n in ("records", "seeds"))
-    at_least(1, records=min(sizes))
-    at_least(2, clients=settings.clients)
-    if settings.quick:
-        sizes, seeds = sizes[:1], seeds[:1]
-    steps = (_STEPS // 10, _LOCAL_STEPS // 10) if settings.quick else (_STEPS, _LOCAL_STEPS)
-    return [Cell(seed, size, settings.clients, *steps) for seed in seeds for size in sizes]
+    sizes = study.whole_numbers("records", settings.records)
+    seeds = study.whole_numbers("seeds", settings.seeds)
+    study.at_least(1, records=min(sizes))
+    return [Cell(seed, size) for seed in seeds for size in sizes]
 
 
-def optimal(densities: "FloatArray") -> "FloatArray":
+def densities(rng: np.random.Generator) -> Any:  # noqa: ANN401 - scipy's distributions
+    """By client and axis, [K, 2]: a normal within [0, 1]. A p_k is the product of its two."""
+    from scipy.stats import truncnorm
+
+    centres, widths = rng.uniform(0.1, 0.9, (CLIENTS, 2)), rng.uniform(0.1, 0.4, (CLIENTS, 2))
+    return truncnorm(-centres / widths, (1 - centres) / widths, centres, widths)
+
+
+def optimal(p: FloatArray) -> FloatArray:
     """f* [K, n] = p_k / (p_k + p) (Theorem 1), from p_k [K, n]; p is their mean.
 
     >>> optimal(np.array([[3.0], [1.0]])).round(2).tolist()
     [[0.6], [0.33]]
     """
-    return np.asarray(densities / (densities + densities.mean(axis=0)))
+    return np.asarray(p / (p + p.mean(axis=0)))
 
 
-def alphas(f: "FloatArray") -> "FloatArray":
-    """[K, n] weights: f_k over the sum over clients, from f [K, n].
-
-    >>> alphas(np.array([[0.6], [0.2]])).round(2).tolist()
-    [[0.75], [0.25]]
-    """
-    return np.asarray(f / f.sum(axis=0))
-
-
-def excess(alpha: "FloatArray", densities: "FloatArray") -> "FloatArray":
+def excess(f: FloatArray, p: FloatArray) -> FloatArray:
     """[K, n] alpha_k - (K + 1) / K p_k / p; by equation 19 none is above 0 at f*.
 
     >>> p = np.array([[3.0], [1.0]])
-    >>> bool((excess(alphas(optimal(p)), p) <= 0).all())
+    >>> bool((excess(optimal(p), p) <= 0).all())
     True
     """
-    count = len(densities)
-    return np.asarray(alpha - (count + 1) / count * densities / densities.mean(axis=0))
+    return np.asarray(f / f.sum(axis=0) - (len(p) + 1) / len(p) * p / p.mean(axis=0))
 
 
-def half_squared(predictions: "FloatArray", truth: "IntArray") -> "FloatArray":
-    """[n] in [0, 1]: half the squared distance of predictions [n, C] to the corner of truth [n].
+def loss(predictions: FloatArray, truth: IntArray) -> float:
+    """Mean of half the squared distance of predictions [n, C] to the corner of truth [n].
 
-    >>> half_squared(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 1])).tolist()
-    [1.0, 0.25]
+    >>> loss(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 1]))
+    0.625
     """
     corners = np.eye(predictions.shape[1])[truth]
-    return np.asarray(((predictions - corners) ** 2).sum(axis=1) / 2)
+    return float(((predictions - corners) ** 2).sum(axis=1).mean() / 2)
 
 
-def deviation(clients: int, records: int, delta: float) -> float:
-    """(K + 1) sqrt(log(2 K / delta) / (2 m)), the last term of Theorem 2 at sigma = 1.
+def bound(pooled: float, records: int) -> float:
+    """Theorem 2: (K + 1) times the loss of h on all records, and Hoeffding's deviation.
 
-    >>> round(deviation(4, 1600, 0.05), 3)
-    0.199
+    >>> round(bound(0.1, 1600), 3)
+    0.699
     """
-    return (clients + 1) * math.sqrt(math.log(2 * clients / delta) / (2 * records))
+    deviation = math.sqrt(math.log(2 * CLIENTS / DELTA) / (2 * records))
+    return (CLIENTS + 1) * (pooled + deviation)
 
 
-def as_images(x: "FloatArray") -> "Tensor":
+def trained(records: FloatArray, drawn: FloatArray, steps: int, seed: int) -> list[Any]:
+    """A discriminator for each client's records [K, m, 2], which learns against drawn [n, 2]."""
+    import torch
+
+    from secure_fd.adversarial import BETAS, AdversarialSettings, discriminator, judge_step
+
+    form, rng, judges = AdversarialSettings(judge=256), np.random.default_rng(seed), []
+    for k, own in enumerate(records):
+        judge = discriminator((1, 1, 2), form, 1000 * seed + k)
+        optimiser = torch.optim.Adam(judge.parameters(), 2e-3, BETAS)
+        for _ in range(steps):
+            batch = (as_images(x[rng.integers(len(x), size=64)]) for x in (own, drawn))
+            judge_step(judge, optimiser, *batch)
+        judges.append(judge.eval())
+    return judges
+
+
+def as_images(x: FloatArray) -> Any:  # noqa: ANN401 - a tensor
     """[n, 1, 1, 2] float32, as networks take points [n, 2]."""
     import torch
 
-    return torch.from_numpy(x).float().view(-1, *_SHAPE)
+    return torch.from_numpy(x).float().view(-1, 1, 1, 2)
 
 
-def discriminators(clients: int, seed: int) -> "list[nn.Module]":
-    """One untrained discriminator for each client."""
-    from secure_fd.adversarial import AdversarialSettings, discriminator
-
-    form = AdversarialSettings(spread=0.5)
-    return [discriminator(_SHAPE, form, 1000 * seed + k) for k in range(clients)]
-
-
-def train_on_samples(
-    judge: "nn.Module",
-    own: "FloatArray",
-    mean: "Mixture",
-    steps: int,
-    rng: np.random.Generator,
-) -> None:
-    """Train a discriminator on its client's records against fresh points of p."""
-    import torch
-
-    from experiments.known_densities import draw
-    from secure_fd.adversarial import BETAS, judge_step
-
-    optimiser = torch.optim.Adam(judge.parameters(), _JUDGES_RATE, BETAS, fused=True)
-    drawn = as_images(own)[rng.integers(len(own), size=(steps, _JUDGES_BATCH))]
-    others = as_images(draw(mean, steps * _JUDGES_BATCH, rng)).view(steps, _JUDGES_BATCH, *_SHAPE)
-    for records, points in zip(drawn, others, strict=True):
-        judge_step(judge, optimiser, records, points)
-
-
-def answers(judge: "nn.Module", x: "FloatArray") -> "FloatArray":
-    """f(x), [n] in (0, 1)."""
-    import torch
-
-    with torch.no_grad():
-        return np.asarray(judge(as_images(x))[:, 0].sigmoid().double().numpy())
-
-
-def fitted(x: "FloatArray", steps: int, seed: int) -> "nn.Module":
-    """A network trained to a small loss on points x [m, 2]."""
-    import torch
-    from torch import nn
-
-    from experiments.known_densities import N_CLASSES, classes
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layers = (nn.Linear(2, _HIDDEN), nn.Tanh(), nn.Linear(_HIDDEN, N_CLASSES))
-        network = nn.Sequential(nn.Flatten(), *layers)
-    points, truth = as_images(x), torch.eye(N_CLASSES)[torch.from_numpy(classes(x))]
-    random = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(network.parameters(), _RATE)
-    for _ in range(steps):
-        drawn = torch.randint(len(x), (min(len(x), _BATCH),), generator=random)
-        optimizer.zero_grad()
-        predictions = network(points[drawn]).softmax(dim=1)
-        ((predictions - truth[drawn]) ** 2).sum(dim=1).mean().backward()
-        optimizer.step()
-    return network.eval()
-
-
-def measure_cell(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
+def measure(_: Path | None, cell: Cell, __: None, progress: study.Progress) -> study.Result:
     """Train everything on one draw of densities and records, and measure both sides."""
-    from experiments.known_densities import classes, density, draw, mean_of, random_mixtures
-    from secure_fd.training import predict
+    from sklearn.neighbors import KNeighborsRegressor
 
-    start = time.process_time()
-    mixtures = random_mixtures(cell.clients, np.random.default_rng(cell.seed))
-    mean, rng = mean_of(mixtures), np.random.default_rng([cell.seed, cell.records])
-    records = [draw(each, cell.records, rng) for each in mixtures]
-    x = draw(mean, _FRESH, rng)
-    densities = np.stack([density(each, x) for each in mixtures])
-    judges = {name: discriminators(cell.clients, cell.seed) for name in (TRAINED, UNTRAINED)}
-    for judge, own in zip(judges[TRAINED], records, strict=True):
-        train_on_samples(judge, own, mean, cell.steps, rng)
+    from secure_fd.training import logits
+
+    start, rng = time.process_time(), np.random.default_rng([cell.seed, cell.records])
+    parts = densities(np.random.default_rng(cell.seed))
+    records = parts.rvs((cell.records, CLIENTS, 2), rng).swapaxes(0, 1)
+    each = parts.rvs((FRESH, CLIENTS, 2), rng)
+    x = each[np.arange(FRESH), rng.integers(CLIENTS, size=FRESH)]
+    p, truth = parts.pdf(x[:, None]).prod(axis=2).T, classes(x)
+    judges = trained(records, x, cell.steps, cell.seed)
     progress(50)
-    f = {name: np.stack([answers(judge, x) for judge in each]) for name, each in judges.items()}
+    scores = np.stack([logits(judge, as_images(x)).reshape(-1) for judge in judges])
+    weights = (optimal(p), 1 / (1 + np.exp(-scores)), np.ones_like(p))
+    violated, every = excess(weights[0], p) > 1e-9, records.reshape(-1, 2)
     figures = {
-        of(name, AWAY): float(np.abs(v - optimal(densities)).mean()) for name, v in f.items()
+        AWAY: float(np.abs(weights[1] - weights[0]).mean()),
+        VIOLATED: float(violated.mean()),
     }
-    f |= {F_STAR: optimal(densities), UNIFORM: np.ones_like(densities)}
-    networks = [fitted(own, cell.local_steps, cell.seed + k) for k, own in enumerate(records)]
-    predictions = np.stack([predict(network, as_images(x)) for network in networks])
-    for name, values in f.items():
-        over = excess(alphas(values), densities)
-        figures[of(name, VIOLATED)] = float((over > _ROUNDING).mean())
-        figures[of(name, EXCESS)] = float(over.max())
-        ensemble = np.einsum("kn,knc->nc", alphas(values), predictions)
-        figures[of(name, LOSS)] = float(half_squared(ensemble, classes(x)).mean())
-    everything = np.concatenate(records)
-    pooled = fitted(everything, cell.local_steps, cell.seed)
-    loss = half_squared(predict(pooled, as_images(everything)), classes(everything)).mean()
-    figures[POOLED] = (cell.clients + 1) * float(loss)
-    figures[DEVIATION] = deviation(cell.clients, cell.records, DELTA)
-    figures[BOUND] = figures[POOLED] + figures[DEVIATION]
-    return Result(cell, figures, time.process_time() - start)
+    # h_k, and h of all records: shares among neighbours, which lie in the simplex.
+    *heads, h = [KNeighborsRegressor(9).fit(o, np.eye(4)[classes(o)]) for o in (*records, every)]
+    said = np.stack([head.predict(x) for head in heads])
+    for name, f in zip(LOSSES, weights, strict=True):
+        figures[name] = loss(np.einsum("kn,knc->nc", f / f.sum(axis=0), said), truth)
+    figures[BOUND] = bound(loss(h.predict(every), classes(every)), cell.records)
+    return study.Result(cell, figures, time.process_time() - start)
 
 
-def of(name: str, figure: str) -> str:
-    """The name of a figure that there is one of for every f.
+def classes(x: FloatArray) -> IntArray:
+    """[n] in 0..3: which side of two bent lines x [n, 2] lies on.
 
-    >>> of(F_STAR, LOSS)
-    'f*: loss of the ensemble'
+    >>> classes(np.array([[0.1, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.9]])).tolist()
+    [0, 1, 2, 3]
     """
-    return f"{name}: {figure}"
+    right, above = (x > 0.5 + 0.15 * np.sin(2 * np.pi * x[:, ::-1])).T
+    return np.asarray(2 * above + right, dtype=np.int64)
 
 
-def holds(result: Result) -> bool:
-    """Whether Theorem 2's bound holds for f* and for the trained f."""
-    figures = result.figures
-    return max(figures[of(name, LOSS)] for name in (F_STAR, TRAINED)) <= figures[BOUND]
+def tables(results: study.Results) -> list[Table | str]:
+    """By number of records: both theorems and equation 19."""
+    names = (AWAY, VIOLATED, *LOSSES, BOUND)
+    table = new_table(f"DaFKD's theorems, delta {DELTA:g}", ("records of a client", *names))
+    for records, found in study.grouped(results.cells, lambda cell: cell.records).items():
+        table.add_row(str(records), *(study.measure(found, name) for name in names))
+    return [table, f"Densities of seeds {study.seeds_of(results.cells)}."]
 
 
-def tables(results: Results) -> list[Table | str]:
-    """By number of records: Theorem 1 and equation 19; the two sides of Theorem 2."""
-    by = dict(sorted(grouped(results.cells, lambda cell: cell.records).items()))
-    return [
-        _table("Theorem 1 and equation 19", by, _WEIGHTS),
-        _table(f"Theorem 2, delta {DELTA:g}", by, _SIDES),
-        *(f"{n} records: bound holds {sum(map(holds, r))} of {len(r)}." for n, r in by.items()),
-        f"Mixtures of seeds {seeds_of(results.cells)}. f to f*: {AWAY}, over clients and x of p.",
-    ]
-
-
-_WEIGHTS = {
-    "f to f*": of(TRAINED, AWAY),
-    "f untrained": of(UNTRAINED, AWAY),
-    **{f"violated by {f}": of(f, VIOLATED) for f in (F_STAR, TRAINED, UNIFORM)},
-    "largest excess, trained": of(TRAINED, EXCESS),
-}
-_SIDES = {
-    **{f"left, {f}": of(f, LOSS) for f in (F_STAR, TRAINED, UNIFORM)},
-    **{name: name for name in (POOLED, DEVIATION, BOUND)},
-}
-
-
-def _table(title: str, by: Mapping[int, Sequence[Result]], columns: Mapping[str, str]) -> Table:
-    table = new_table(title, ("records of a client", *columns))
-    for records, found in by.items():
-        table.add_row(str(records), *(measure(found, name) for name in columns.values()))
-    return table
-
-
-STUDY = Study(
+STUDY = study.Study(
     name="dafkd_theory",
     script="dafkd_theory.py",
     about=str(Settings.__doc__),
@@ -306,10 +195,10 @@ STUDY = Study(
     cells=cells,
     group=lambda cell: cell,
     prepare=lambda *_: None,  # cells share nothing
-    measure=later("experiments.dafkd_theory:measure_cell"),
+    measure=measure,
     shown=tables,
     image_set=lambda _: None,
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.dafkd_theory"))
+    sys.exit(study.main("experiments.dafkd_theory"))
