@@ -14,7 +14,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.managers import SyncManager
 from typing import Any
 
-from experiments.progress import ProgressBoard
+from experiments.progress import board
 
 _events: Any = None  # the queue that this worker reports progress to
 
@@ -58,7 +58,7 @@ def working(workers: int | None, totals: Sequence[int]) -> Iterator[Tasks]:
         events = manager.Queue()
     count = workers or os.cpu_count() or 1
     with (
-        ProgressBoard(events, len(totals), units=sum(totals)),
+        board(events, totals),
         ProcessPoolExecutor(count, context, _start_worker, (events,)) as pool,
     ):
         try:
@@ -144,9 +144,10 @@ def _end_with_parent() -> None:
 
 def _reported(name: str, label: str, total: int, task: Callable[..., Any], *arguments: Any) -> Any:
     """Call a task in a worker, telling the board how far it is."""
-    _events.put(("start", name, label, total))
-    result = task(*arguments, lambda done: _events.put(("advance", name, done)))
-    _events.put(("done", name))
+    total = max(1, total)
+    _events.put((name, label, total, 0))
+    result = task(*arguments, lambda done: _events.put((name, label, total, min(done, total - 1))))
+    _events.put((name, label, total, total))
     return result
 
 
