@@ -2,11 +2,11 @@
 
 python experiments/private_rivals.py --image-sets mnist5k --epsilons 1,4
 
-A linear head by DP-GD, DP-SGD and AFL under noise, all on the public map, and a network by
-DP-FedAvg: of all clients under shares of one noise inside masked sums, of all records at a curator
-whom everybody trusts, and of one client alone. Rivals are computed as the server would obtain
-them. Each has one grid of settings, of which one was chosen for all epsilons and image sets by the
-validation records of all clients, MNIST-5k, seeds 0 and 1; no choice, ours neither, is in epsilon.
+A linear head by DP-GD and DP-SGD on the public map, and a network by DP-FedAvg: of all clients
+under shares of one noise inside masked sums, of all records at a curator whom everybody trusts, and
+of one client alone. Rivals are computed as the server would obtain them. The setting of each was
+chosen once, from a grid of four, for all epsilons and image sets by the validation records of all
+clients, MNIST-5k, seeds 0 and 1; no choice, ours neither, is in epsilon.
 Noise is seeded here, so that a figure can be made again; an epsilon is that of the same noise where
 nobody foresees it.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.grid import later
-from experiments.measures import ACCURACY, VALIDATION
+from experiments.measures import ACCURACY
 from experiments.shared_options import SharedOptions
 from experiments.study import (
     Progress,
@@ -32,7 +32,6 @@ from experiments.study import (
     seeds_of,
     whole_numbers,
 )
-from experiments.study import measure as mean_of
 from experiments.tables import NONE, Table, new_table
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.recipes import IMAGE_SETS
@@ -50,23 +49,22 @@ _SEEDS = (20, 21, 22)
 _CLIENTS = 10
 _ALONE = 3
 """Clients whose heads of their own are averaged over."""
-_MOST_FEATURES = 2000
-"""Of AFL, whose Gram matrix has the square of them."""
 _HOME = "experiments.private_rivals"
 RANK, RELEASES, NUMBERS, NOISE = "rank", "noisy sums", "numbers up a client", "noise multiplier"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A rival. grid: the settings that were compared (see `CHOSEN`).
+    """A rival. holder: "clients" together, a "curator" of all records, or one client "alone".
 
-    holder: "clients" together, a "curator" of all records, or one client "alone".
+    setting: of DP-GD, whole steps, times the root of the noise of a mean; of DP-SGD, noise of a
+    score; of DP-FedAvg, rounds, share of the records in a batch, noise of a parameter.
     """
 
     title: str
     method: str
     holder: str
-    grid: tuple[tuple[float, ...], ...] = ((),)
+    setting: tuple[float, ...] = ()
 
     @property
     def split(self) -> str:
@@ -74,47 +72,30 @@ class Row:
         return "iid" if self.holder == "alone" else "strong"
 
 
-_STEPS = ((0.05,), (0.1,), (0.2,), (0.4,))
-"""Whole steps, times the root of the noise of a mean."""
-_LEVELS = ((0.1,), (0.2,), (0.4,), (0.8,))
-"""Noise of a score."""
-_SHARED = ((0.2, 1.0), (0.2, 4.0), (0.5, 1.0), (0.5, 4.0))
-"""Share of the Gram matrix, ridge."""
-_ROUNDS = ((50, 0.3, 0.05), (50, 0.3, 0.1), (150, 0.1, 0.05), (150, 0.1, 0.1))
-"""Rounds, share of the records in a batch, noise of a parameter."""
 ROWS: Mapping[str, Row] = {
     "pooled": Row("pooled heads (ours)", "pooled", "clients"),
-    "gd": Row("DP-GD head, under masks", "gd", "clients", _STEPS),
-    "sgd": Row("DP-SGD head, under masks", "sgd", "clients", _LEVELS),
-    "afl": Row("AFL, noise on both sums, under masks", "afl", "clients", _SHARED),
-    "fedavg": Row("DP-FedAvg network, under masks", "fedavg", "clients", _ROUNDS),
-    "gd curator": Row("DP-GD head, trusted curator", "gd", "curator", _STEPS),
-    "gd client": Row("DP-GD head, one client, iid", "gd", "alone", _STEPS),
-    "sgd client": Row("DP-SGD head, one client, iid", "sgd", "alone", _LEVELS),
+    "gd": Row("DP-GD head, under masks", "gd", "clients", (0.1,)),
+    "sgd": Row("DP-SGD head, under masks", "sgd", "clients", (0.1,)),
+    "fedavg": Row("DP-FedAvg network, under masks", "fedavg", "clients", (150, 0.1, 0.1)),
+    "gd curator": Row("DP-GD head, trusted curator", "gd", "curator", (0.1,)),
+    "gd client": Row("DP-GD head, one client, iid", "gd", "alone", (0.05,)),
+    "sgd client": Row("DP-SGD head, one client, iid", "sgd", "alone", (0.8,)),
 }
-CHOSEN: Mapping[str, int] = {
-    **{"pooled": 0, "gd": 1, "sgd": 0, "afl": 1, "fedavg": 3},
-    **{"gd curator": 1, "gd client": 0, "sgd client": 3},
-}
-"""The setting of each row that is run, by its index: the most right validation records, mean of
-three epsilons and seeds 0 and 1, MNIST-5k; of the network and of one client, seed 0 alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run. row: of `ROWS`. setting: an index of its grid. epsilon: of a record, all rounds."""
+    """One run. row: of `ROWS`. epsilon: of a record, all rounds."""
 
     image_set: str
     row: str
     epsilon: str
-    setting: int
     seed: int
 
     @property
     def label(self) -> str:
         """Names the cell while it runs."""
-        what = f"{self.row}, setting {self.setting}, epsilon {self.epsilon}"
-        return f"{self.place}: {what}, seed {self.seed}"
+        return f"{self.place}: {self.row}, epsilon {self.epsilon}, seed {self.seed}"
 
     @property
     def place(self) -> str:
@@ -134,8 +115,6 @@ class Settings(SharedOptions):
     """Of 0.25, 1 and 4, with commas; by default all."""
     seeds: str | None = None
     """Seeds of data and training, with commas; by default 20 to 22."""
-    grid: bool = False
-    """All settings of each rival, in the place of the chosen one: for choices, on seeds 0 to 10."""
     quick: bool = False
     """A look at the bundled digits, at epsilon 4."""
 
@@ -148,17 +127,14 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
     if not seeds:
         raise ConfigurationError("seeds", settings.seeds, "use one or more")
-    if settings.grid and min(seeds) >= _SEEDS[0]:
-        raise ConfigurationError("seeds", settings.seeds, "choose on others than reports are of")
     if settings.quick:
         sets, epsilons, seeds = ("digits",), ("4",), (0,)
     return tuple(
-        Cell(name, row, epsilon, setting, seed)
+        Cell(name, row, epsilon, seed)
         for name in sets
         for seed in seeds
         for row in rows
         for epsilon in epsilons
-        for setting in (range(len(ROWS[row].grid)) if settings.grid else (CHOSEN[row],))
     )
 
 
@@ -172,7 +148,6 @@ class Prepared:
     data: "FederatedData" = field(repr=False)
     train: "Sequence[FloatArray]" = field(repr=False)
     proxies: "FloatArray" = field(repr=False)
-    validation: "FloatArray" = field(repr=False)
     test: "FloatArray" = field(repr=False)
 
     def labels(self, first: int, last: int) -> "IntArray":
@@ -196,21 +171,19 @@ def prepare(data_dir: Path | None, group: Sequence[Cell], progress: Progress) ->
     split = parse_split(ROWS[cell.row].split)
     data = federate(load(cell.image_set, data_dir), split, _CLIENTS, cell.seed)
     if all(ROWS[one.row].method in ("pooled", "fedavg") for one in group):
-        return Prepared(data, (), *[torch.zeros(0).numpy()] * 3)  # they map no image themselves
+        return Prepared(data, (), *[torch.zeros(0).numpy()] * 2)  # they map no image themselves
     public = ReferenceSettings().fit(data.proxies.pixels)
     progress(50)
-    held_back = torch.cat([client.validation.pixels for client in data.clients])
     return Prepared(
         data,
         [public(client.train.pixels) for client in data.clients],
         public(data.proxies.pixels),
-        public(held_back),
         public(data.test.pixels),
     )
 
 
 def measure(_: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - data loads late
-    """Run a row at its epsilon; accuracy on the test set, and on all clients' validation."""
+    """Run a row at its epsilon; accuracy on the test set."""
     import time
 
     start, method = time.process_time(), ROWS[cell.row].method
@@ -290,8 +263,6 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
     budget, classes = _budget(cell), made.data.n_classes
     labels = made.labels(first, last)
     features = ReferenceSettings().size(len(made.data.proxies))
-    if ROWS[cell.row].method == "afl":
-        features = min(features, _MOST_FEATURES)
     rank = rank_for(budget.noise_of_mean(len(labels), features * classes))
     rank = min(rank, made.proxies.shape[1])
     public = CentredFeatures.fit(made.proxies[:, :rank], features)
@@ -301,10 +272,8 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
 
     train = np.concatenate(made.train[first:last])
     solved = _solved(cell, public, seen(train, labels), budget, chance)
-    held_back = np.concatenate([c.validation.labels.numpy() for c in made.data.clients])
     figures = {
         ACCURACY: seen(made.test, made.data.test.labels.numpy()).accuracy(solved.head),
-        VALIDATION: seen(made.validation, held_back).accuracy(solved.head),
         RANK: float(rank),
         RELEASES: float(solved.releases),
         NOISE: solved.plan.noise,
@@ -315,21 +284,14 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
 
 
 def _solved(
-    cell: Cell,
-    public: "CentredFeatures",
-    records: "Records",
-    budget: "Budget",
-    chance: "Random",
+    cell: Cell, public: "CentredFeatures", records: "Records", budget: "Budget", chance: "Random"
 ) -> "Solved":
-    from experiments.rival_heads import full_batch, least_squares, sampled
+    from experiments.rival_heads import full_batch, sampled
 
     row = ROWS[cell.row]
-    first, *others = row.grid[cell.setting]
     if row.method == "gd":
-        return full_batch(records, budget, public.rate, first, chance)
-    if row.method == "sgd":
-        return sampled(records, budget, public.rate, first, random=chance)
-    return least_squares(records, budget, public.entry, first, others[0], chance)
+        return full_batch(records, budget, public.rate, *row.setting, chance)
+    return sampled(records, budget, public.rate, *row.setting, random=chance)
 
 
 def _network(cell: Cell, made: Prepared) -> Found:
@@ -346,14 +308,13 @@ def _network(cell: Cell, made: Prepared) -> Found:
         pixels = torch.cat([part.pixels for part in parts])
         return Images(pixels, torch.cat([part.labels for part in parts]))
 
-    steps, share, level = ROWS[cell.row].grid[cell.setting]
+    steps, share, level = ROWS[cell.row].setting
     model = fresh_networks(made.data, cell.seed, shared=True)[0]
     train = joined([client.train for client in made.data.clients])
     chance = SeededRandom(cell.seed)
     plan = shared_steps(model, train, _budget(cell), int(steps), share, level, random=chance)
     figures = {
         ACCURACY: accuracy(model, made.data.test),
-        VALIDATION: accuracy(model, joined([c.validation for c in made.data.clients])),
         RELEASES: float(plan.steps),
         NOISE: plan.noise,
         NUMBERS: float(plan.steps * sum(p.numel() for p in model.parameters())),
@@ -365,14 +326,9 @@ def _network(cell: Cell, made: Prepared) -> Found:
 
 
 def tables(results: Results) -> list[Table | str]:
-    """Accuracy by row and epsilon, a table an image set; then the grids, where they were run."""
-    made: list[Table | str] = []
-    for place, of in grouped(results.cells, lambda cell: cell.place).items():
-        chosen = [found for found in of if found.cell.setting == CHOSEN[found.cell.row]]
-        made.append(_accuracies(place, chosen))
-        if len(chosen) < len(of):
-            made.append(_grid(place, of))
-    return made
+    """Accuracy by row and epsilon, a table an image set."""
+    by_place = grouped(results.cells, lambda cell: cell.place)
+    return [_accuracies(place, of) for place, of in by_place.items()]
 
 
 def _accuracies(place: str, found: Sequence[Result]) -> Table:
@@ -398,20 +354,6 @@ def _span(found: Sequence[Result], name: str, unit: int) -> str:
         return NONE
     least, most = f"{min(values):,.0f}", f"{max(values):,.0f}"
     return least if least == most else f"{least} to {most}"
-
-
-def _grid(place: str, found: Sequence[Result]) -> Table:
-    """What settings were compared by."""
-    table = new_table(
-        f"{place}, all clients' validation records by setting; mean of epsilons and seeds "
-        f"{seeds_of(found)}",
-        ("row", "setting", "right"),
-    )
-    rivals = [result for result in found if VALIDATION in result.figures]
-    for (row, setting), of in grouped(rivals, lambda c: (c.row, c.setting)).items():
-        named = ", ".join(f"{value:g}" for value in ROWS[row].grid[setting])
-        table.add_row(ROWS[row].title, named, mean_of(of, VALIDATION, "{:.1%}".format))
-    return table
 
 
 STUDY = Study(

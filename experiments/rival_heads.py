@@ -1,4 +1,4 @@
-"""Rivals of the pooled head, as a server would obtain them: gradients, Gram matrices, networks.
+"""Rivals of the pooled head, as a server would obtain them: gradients, networks.
 
 All is computed in one process, with the sensitivities, the rounding, the shares of noise and the
 accounting that the clients would need. Where a rival's noise is continuous here and its shares
@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, final
+from typing import Final
 
 import numpy as np
 import torch
@@ -22,29 +22,23 @@ from torch import nn
 
 from experiments.rivals.afl import AFL
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, one_hot
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
-from secure_fd.privacy.events import Composed, DistributedGaussian, Event
 from secure_fd.privacy.plans import (
     UNITS,
-    Noisy,
     Plan,
     PooledPlan,
-    Sensitivity,
     TrainingPlan,
-    check_counts,
 )
 from secure_fd.privacy.pooled import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
     feature_units,
-    residual_units,
 )
 from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian
-from secure_fd.privacy.units import PrivacyUnit
 from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.selection.density import FourierFeatures, SingleArray
 
@@ -62,7 +56,7 @@ class CentredFeatures:
     """Fourier features less their mean over the proxies, over the longest of these.
 
     rate: 2 over the largest eigenvalue of their second moment on the proxies, the step that never
-    overshoots for a softmax. entry: the most units of an entry. All from public inputs alone.
+    overshoots for a softmax. All from public inputs alone.
     """
 
     fourier: FourierFeatures
@@ -78,12 +72,6 @@ class CentredFeatures:
         mean = features.mean(axis=0)
         longest = float(np.linalg.norm(features - mean, axis=1).max())
         return cls(fourier, mean, longest, 2 / _largest((features - mean) / longest))
-
-    @property
-    def entry(self) -> int:
-        """Of what `units` makes: rounding moves an entry by half a unit."""
-        reach = math.sqrt(2 / len(self.mean)) + float(np.abs(self.mean).max())
-        return math.ceil(reach / self.longest * FEATURE_UNITS) + 1
 
     def units(self, inputs: FloatArray) -> ShortArray:
         """Inputs [n, r] -> [n, D] integers, rows of norm `FEATURE_UNITS` at most, any image's."""
@@ -330,121 +318,6 @@ def sampled(
 
 def _floating(multiplier: float, chance: FloatGaussian) -> Noise:
     return lambda entries: multiplier * UNITS * chance.normal(entries)
-
-
-# AFL with noise on both sums.
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class GramPlan(Noisy):
-    """The upper half of sum phi phi^T and the class sums, each once, under shares of noise.
-
-    entry: the most units of a feature. share: of the budget (of 1 / noise^2) for the Gram matrix.
-    noise: of both together, as if they were one vector over its sensitivity.
-    """
-
-    clients: int
-    honest: int
-    features: int
-    classes: int
-    entry: int
-    share: float
-
-    unit: ClassVar = PrivacyUnit.RECORD
-    neighbours: ClassVar = PooledPlan.neighbours
-    mechanism: ClassVar = PooledPlan.mechanism
-
-    def __post_init__(self) -> None:
-        check_counts(self, "clients", "honest", "features", "classes", "entry")
-        if not 0 < self.share < 1:
-            raise ConfigurationError("share", self.share, "use a number in (0, 1)")
-        Noisy.__post_init__(self)
-
-    @property
-    def gram_l2(self) -> float:
-        """Units that a record moves the upper half by, at most.
-
-        Its square is (|f|^4 + sum of f_i^4) / 2, and f_i^4 <= entry^2 f_i^2.
-        """
-        squared = FEATURE_UNITS**2
-        return math.sqrt((squared**2 + min(self.entry**2, squared) * squared) / 2)
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """Of each sum over its own noise, so of both at once."""
-        return Sensitivity("L2", 1.0, "both sums, over the units that a record moves each by")
-
-    @property
-    def gram_variance(self) -> float:
-        """Of one client's noise on the Gram matrix, in units squared."""
-        return (self.noise * self.gram_l2) ** 2 / self.share / self.honest
-
-    @property
-    def sums_variance(self) -> float:
-        """Of one client's noise on the class sums, in units squared."""
-        return (self.noise * UNITS) ** 2 / (1 - self.share) / self.honest
-
-    def event(self) -> Event:
-        """Both."""
-        half = self.features * (self.features + 1) // 2
-        gram = DistributedGaussian(self.gram_variance, self.honest, self.gram_l2, half)
-        entries = self.features * self.classes
-        sums = DistributedGaussian(self.sums_variance, self.honest, UNITS, entries)
-        return Composed((gram, sums))
-
-
-def gram_sums(records: Records, plan: GramPlan) -> IntArray:
-    """[D (D + 1) / 2] exact upper half of the sum of f f^T over records, f in units.
-
-    Raises LocalError for a record that would move it by more than the plan says.
-    """
-    total = np.zeros((records.shape[0], records.shape[0]))
-    for features, _ in records.parts():
-        squares = features**2
-        longest = squares.sum(axis=1).max()
-        if longest > FEATURE_UNITS**2 or squares.max() > plan.entry**2:
-            raise LocalError("a record would move the Gram matrix by more than its noise covers")
-        total += features.T @ features
-    return total[np.triu_indices(len(total))].astype(np.int64)
-
-
-def class_sums(records: Records) -> IntArray:
-    """[D C] exact sum of phi y^T over records, in units: `UNITS` a record at most."""
-    total = np.zeros(records.shape)
-    for features, labels in records.parts():
-        total += features.T @ residual_units(labels).astype(np.float64)
-    return total.astype(np.int64).ravel()
-
-
-def least_squares(
-    records: Records,
-    budget: Budget,
-    entry: int,
-    share: float,
-    ridge: float,
-    random: Random = os.urandom,
-) -> Solved:
-    """AFL under noise on both sums: what is negative in the Gram matrix is noise, and dropped.
-
-    ridge: in deviations of its entries' noise, times sqrt(D), half its spectral norm; never below
-    AFL's own.
-    """
-    features, classes = records.shape
-    plan = GramPlan(budget.clients, budget.honest, features, classes, entry, share)
-    plan = plan.with_noise(calibrate(budget.epsilon, budget.delta, plan))
-    upper = gram_sums(records, plan)
-    upper = upper + _summed(plan.gram_variance, plan.clients, upper.size, random)
-    sums = class_sums(records)
-    sums = sums + _summed(plan.sums_variance, plan.clients, sums.size, random)
-    moment = np.zeros((features, features))
-    moment[np.triu_indices(features)] = upper / (FEATURE_UNITS**2 * len(records))
-    values, vectors = np.linalg.eigh(moment, UPLO="U")
-    deviation = math.sqrt(plan.clients * plan.gram_variance) / (FEATURE_UNITS**2 * len(records))
-    added = max(ridge * deviation * math.sqrt(features), AFL().ridge / len(records))
-    right = vectors.T @ (sums.reshape(records.shape) / (UNITS * len(records)))
-    head = vectors @ (right / (np.maximum(values, 0.0) + added)[:, None])
-    return Solved(head, plan, 2, upper.size + sums.size)
 
 
 # DP-FedAvg of one network.
