@@ -13,9 +13,3 @@ def digits() -> FederatedData:
     """Four clients of one class each, and 200 proxies, of the bundled digits."""
     sizes = Sizes(proxies=20, test=6, held_out=4, local=24)
     return federate(load("digits"), parse_split("strong"), 4, seed=0, sizes=sizes)
-
-
-@pytest.fixture(scope="session")
-def weak_digits() -> FederatedData:
-    """All bundled digits, in the weak split over the three clients of runs that are saved."""
-    return federate(load("digits"), parse_split("weak"), 3, seed=0)

@@ -8,14 +8,16 @@ import torch
 from torch import nn
 
 from secure_fd.aggregation.base import SecureSum, Stage
-from secure_fd.data.federated import FederatedData
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
 from secure_fd.federation import Dropouts, Federation, Participant
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import Labels, Method, Opinion, levels
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
 from secure_fd.protection.base import Protection
-from secure_fd.recipes import SGD, Schedule
+from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.selection.client import ProxyRatioSelector, Selection
 
 CPU = torch.device("cpu")
@@ -65,6 +67,12 @@ def federation(
         seed=seed,
         device=torch.device("cpu"),
     )
+
+
+def alike(clients: int, proxies: int = 40, local: int = 100) -> FederatedData:
+    """Bundled digits over clients that hold every class."""
+    sizes = Sizes(proxies=proxies, test=10, held_out=4, local=local)
+    return federate(load("digits"), parse_split("iid"), clients, seed=0, sizes=sizes)
 
 
 def all_proxies(data: FederatedData) -> Schedule:

@@ -10,13 +10,9 @@ from torch.nn import functional
 
 from attacks.view import Capability, Public, server_view
 from experiments.measures import diagnose
-from secure_fd.aggregation.base import SecureSum, Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import BROADCAST_BYTES
-from secure_fd.data.federated import ClientData, FederatedData, federate
-from secure_fd.data.partition import parse_split
-from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.errors import PeerError
 from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, LaneLayout, Released, Sums
 from secure_fd.methods.base import Labels
@@ -30,10 +26,10 @@ from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.models import flatten
-from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.recipes import SGD, Schedule
 from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.training import Trainer, predict
-from tests.small_federation import BRIEF, faults, participants
+from tests.small_federation import BRIEF, alike, parameters, participants
 from tests.unit.toy import network, toy
 
 CPU = torch.device("cpu")
@@ -45,37 +41,21 @@ OF_CLASS = np.eye(3)[[0, 0, 1, 1]]
 @pytest.fixture(scope="module")
 def mixed() -> FederatedData:
     """Four clients that hold every class."""
-    sizes = Sizes(proxies=20, test=6, held_out=4, local=24)
-    return federate(load("digits"), parse_split("iid"), 4, seed=0, sizes=sizes)
+    return alike(4, 20, 24)
 
 
 def made_of(
-    data: FederatedData,
-    method: FKD | PLS,
-    *,
-    aggregation: SecureSum | None = None,
-    schedule: Schedule = BRIEF,
-    rounds: int = 2,
+    data: FederatedData, method: FKD | PLS, schedule: Schedule = BRIEF, rounds: int = 2
 ) -> Federation:
-    made = federated(data, method, aggregation=aggregation, schedule=schedule)
+    made = federated(data, method, schedule)
     made.fit(rounds)
     return made
 
 
 def federated(
-    data: FederatedData,
-    method: FKD | PLS | Independent,
-    *,
-    aggregation: SecureSum | None = None,
-    schedule: Schedule = BRIEF,
+    data: FederatedData, method: FKD | PLS | Independent, schedule: Schedule = BRIEF
 ) -> Federation:
-    return Federation(
-        participants(data), None, method, aggregation=aggregation, schedule=schedule, device=CPU
-    )
-
-
-def parameters(made: Federation) -> FloatArray:
-    return np.stack([flatten(model).numpy() for model in made.models])
+    return Federation(participants(data), None, method, schedule=schedule, device=CPU)
 
 
 # What a client says.
@@ -207,17 +187,6 @@ def test_a_gamma_of_zero_leaves_the_labels_alone(mixed: FederatedData) -> None:
     assert np.array_equal(class_targets(np.ones((3, 3)), 0.0).numpy(), np.eye(3))
 
 
-@pytest.mark.parametrize("kind", [FKD, PLS])
-def test_masks_change_no_bit(mixed: FederatedData, kind: Callable[[Labels], FKD | PLS]) -> None:
-    clear = made_of(mixed, kind("soft"))
-    masked = made_of(mixed, kind("soft"), aggregation=MaskedSum(4))
-    assert np.array_equal(parameters(clear), parameters(masked))
-    seen = masked.transcript.distillation[-1]
-    assert seen.uploads is None
-    assert clear.transcript.distillation[-1].uploads is not None
-    assert np.array_equal(seen.total, clear.transcript.distillation[-1].total)
-
-
 # Bytes.
 
 
@@ -248,28 +217,4 @@ def test_a_message_reads_back(levels: int, width: int) -> None:
             read_sum(broken, codec)
 
 
-def test_a_void_round_leaves_plain_labels(mixed: FederatedData) -> None:
-    lost = faults({0: dict.fromkeys(range(1, 4), Stage.INPUT)})
-    made = Federation(
-        participants(mixed),
-        None,
-        FKD(),
-        schedule=BRIEF,
-        dropouts=lost,
-        aggregation=MaskedSum(4),
-        device=CPU,
-    )
-    alone = federated(mixed, Independent())
-    [report], _ = made.fit(1), alone.fit(1)
-    assert (report.void, report.kept, report.survivors) == (True, 0.0, ())
-    assert np.array_equal(parameters(made)[0], parameters(alone)[0])
-
-
 # What is refused.
-
-
-@pytest.mark.parametrize("kind", [FKD, PLS])
-@pytest.mark.parametrize("gamma", [-1.0, float("nan"), float("inf")])
-def test_a_gamma_is_a_weight(kind: Callable[..., FKD | PLS], gamma: float) -> None:
-    with pytest.raises(ConfigurationError, match="gamma"):
-        kind(gamma=gamma)

@@ -8,21 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.aggregation.base import PlainSum, Stage
+from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import BROADCAST_BYTES
 from secure_fd.data.federated import FederatedData
-from secure_fd.federation import Dropouts, Federation, participants_of
+from secure_fd.federation import Dropouts, Federation
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums, ensemble_message, proxy_bytes
 from secure_fd.methods.base import CountedVotes
-from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.models import flatten
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protection.base import Protection
 from secure_fd.protection.label import LabelUnit
-from secure_fd.recipes import SGD
 from secure_fd.secagg.session import HEADER_BYTES
 from tests.small_federation import (
     Scripted,
@@ -30,10 +26,8 @@ from tests.small_federation import (
     ensembles,
     faults,
     federation,
-    networks,
     parameters,
     run,
-    same_ensembles,
 )
 
 GONE = Stage.INPUT
@@ -48,15 +42,6 @@ def told(made: Federation, place: int) -> int:
     codec = KnowledgeCodec(10, seen.levels)
     sent = ensemble_message(seen.ensemble, codec, seen.total, len(seen.survivors))
     return SUBJECT + BROADCAST_BYTES + len(sent)
-
-
-def test_no_faults_and_a_plan_without_any_are_the_same(digits: FederatedData) -> None:
-    bare = run(federation(digits))
-    planned = run(federation(digits, dropouts=Dropouts(0.0, seed=5)))
-    assert same_ensembles(bare, planned)
-    assert np.array_equal(parameters(bare), parameters(planned))
-    assert bare.transcript.survivors == [4, 4]
-    assert bare.transcript.missing == Counter()
 
 
 def test_the_ensemble_is_that_of_the_survivors(digits: FederatedData) -> None:
@@ -117,17 +102,6 @@ def test_who_comes_back_is_sent_what_it_missed(digits: FederatedData) -> None:
     assert (made.transcript.down - start - sum(sizes)).tolist() == again
 
 
-def test_a_client_that_was_told_something_else_does_not_sum(digits: FederatedData) -> None:
-    """The running hash of all that a client was told is the subject of every sum."""
-    made = federation(digits, schedule=all_proxies(digits))
-    next(made.rounds(1))
-    made.clients[1]._told.digest = bytes(32)
-    report = next(made.rounds(1))
-    assert report.survivors == (0, 2, 3)
-    assert [k for k, _ in report.refused] == [1]
-    assert dict(report.missing) == {1: Stage.INPUT}
-
-
 def test_who_comes_back_learns_from_what_it_missed(
     digits: FederatedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,29 +115,6 @@ def test_who_comes_back_learns_from_what_it_missed(
     run(made)
     asked = {int(i) for sent in ensembles(made) for i in sent.indices}
     assert lessons == [32] * 3 + [len(asked)] * 4
-
-
-VOID = dict.fromkeys(range(4), GONE)
-
-
-def test_a_federation_goes_on_after_a_void_round(digits: FederatedData) -> None:
-    some = {0: GONE, 1: GONE, 2: GONE, 3: GONE}
-    made = federation(digits, dropouts=faults({1: some}))
-    rounds = made.rounds(3)
-    first = next(rounds)
-    before = made.transcript.down.copy(), made.transcript.up.copy()
-    void = next(rounds)
-    assert (first.void, void.void) == (False, True)
-    assert (void.kept, void.single, void.survivors) == (0.0, 0.0, ())
-    assert dict(void.missing) == some
-    assert (made.transcript.down - before[0]).tolist() == [SUBJECT] * 4
-    assert np.array_equal(before[1], made.transcript.up)
-    last = next(rounds)
-    assert last.survivors == (0, 1, 2, 3)
-    assert [seen.index for seen in made.transcript.distillation] == [0, 2]
-    assert made.transcript.void_rounds == 1
-    assert made.transcript.survivors == [4, 4]
-    assert made.transcript.missing == Counter(some.items())
 
 
 def test_whoever_is_there_in_a_void_round_trains_alone(
@@ -189,55 +140,12 @@ def test_whoever_is_there_in_a_void_round_trains_alone(
 # Masks on or off changes nothing, with faults as without.
 
 
-@pytest.mark.parametrize(
-    "method", [SelectiveFD("soft"), SelectiveFD("hard"), FedMD("soft"), FedMD("hard")]
-)
-def test_masks_change_no_bit_whoever_is_missing(
-    digits: FederatedData, method: SelectiveFD | FedMD
-) -> None:
-    """One of four clients is lost in every round, at every stage in turn; then all come back."""
-    script = {r: {r % 4: stage} for r, stage in enumerate([*Stage, *reversed(Stage)])}
-    made = [
-        run(
-            federation(
-                digits,
-                method,
-                aggregation=aggregation,
-                dropouts=faults(script),
-            ),
-            rounds=9,
-        )
-        for aggregation in (PlainSum(4), MaskedSum(4, public_seed=0))
-    ]
-    clear, masked = made
-    assert clear.transcript.survivors == masked.transcript.survivors
-    assert sorted(set(clear.transcript.survivors)) == [3, 4]
-    assert masked.transcript.void_rounds == 0
-    assert any(sent.kept.any() for sent in ensembles(clear))
-    assert same_ensembles(clear, masked)
-    assert np.array_equal(parameters(clear), parameters(masked))
-    assert all(seen.uploads is None for seen in masked.transcript.distillation)
-
-
 def test_clients_without_public_nonces_draw_proxies_of_their_own(digits: FederatedData) -> None:
     """The twin of the pairing: fresh nonces give other proxies, and other ones in every run."""
     fresh = [run(federation(digits, aggregation=MaskedSum(4)), rounds=1) for _ in range(2)]
     paired = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), rounds=1)
     asked = {m.transcript.distillation[0].proxy_indices.tobytes() for m in [*fresh, paired]}
     assert len(asked) == 3
-
-
-def test_a_round_that_is_void_under_masks_reveals_nothing_and_the_next_goes_on(
-    digits: FederatedData,
-) -> None:
-    """Two of four are left, one below the threshold: no sum, no ensemble, no proxy answered."""
-    plan = faults({1: {0: GONE, 3: GONE}})
-    made = federation(digits, aggregation=MaskedSum(4, public_seed=0), dropouts=plan)
-    reports = list(made.rounds(3))
-    assert [r.void for r in reports] == [False, True, False]
-    assert [seen.index for seen in made.transcript.distillation] == [0, 2]
-    assert made.transcript.void_rounds == 1
-    assert dict(reports[1].missing).keys() == {0, 3}
 
 
 # The label unit.
@@ -323,65 +231,6 @@ def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(
     plan = faults({0: dict(enumerate(Stage))})
     run(federation(digits, protection=unit, dropouts=plan), rounds=1)
     assert [part.ledger.released for part in unit.parts.values()] == [0, 32, 32, 32]
-
-
-# FedAvg.
-
-
-def fedavg(
-    data: FederatedData, script: dict[int, dict[int, Stage]], rate: float = 0.0
-) -> Federation:
-    return Federation(
-        participants_of(networks(4), data.clients),
-        None,
-        FedAvg(SGD(learning_rate=rate, local_batch=16), 1),
-        dropouts=faults(script),
-        device=CPU,
-    )
-
-
-def test_fedavg_is_the_mean_of_the_survivors(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a step of training, every client sends the network that it was built with."""
-    made = fedavg(digits, {0: {0: GONE, 1: Stage.UNMASK, 3: Stage.PREPARE}})
-    monkeypatch.setattr(FedAvgClient, "_load", lambda _: None)  # clients keep their own
-    held = [flatten(model).numpy() for model in networks(4)]
-    shares = [len(client.train) for client in digits.clients]
-    [report] = made.rounds(1)
-    assert report.survivors == (1, 2)
-    wanted = (shares[1] * held[1] + shares[2] * held[2]) / (shares[1] + shares[2])
-    [seen] = made.transcript.parameters
-    assert np.abs(seen.parameters - wanted).max() < 1e-6
-    assert seen.uploads is not None
-    assert set(seen.uploads) == {1, 2}
-
-
-def test_a_void_round_leaves_the_global_model_as_it_was(digits: FederatedData) -> None:
-    made = fedavg(digits, {1: VOID}, rate=0.1)
-    list(made.rounds(1))
-    before = flatten(made.models[0]).clone()
-    [void] = made.rounds(1)
-    assert (void.survivors, dict(void.missing)) == ((), VOID)
-    assert len(made.transcript.parameters) == 1
-    [after] = made.rounds(1)
-    assert after.survivors == (0, 1, 2, 3)
-    assert not torch.equal(flatten(made.models[0]), before)
-    assert len({flatten(model).numpy().tobytes() for model in made.models}) == 1
-    assert made.transcript.void_rounds == 1
-
-
-def test_fedavg_sends_the_model_to_who_is_there_and_to_who_comes_back(
-    digits: FederatedData,
-) -> None:
-    plan = {0: {1: GONE, 2: Stage.PREPARE}, 1: {2: Stage.PREPARE, 3: Stage.UNMASK}}
-    made = fedavg(digits, plan)
-    size = 4 * flatten(made.models[0]).numel()
-    counts = [(list(made.rounds(1)), (made.transcript.down // size).tolist())[1] for _ in range(3)]
-    # The start; then the mean of round 0 to who stayed, and to client 1 before it trains again.
-    assert counts[0] == [2, 1, 0, 2]
-    assert counts[1] == [3, 3, 0, 2]
-    assert counts[2] == [4, 4, 4, 4]  # client 2 is sent all that it was not told
 
 
 @pytest.mark.parametrize("protection", [None, LabelUnit(4.0, 1e-5, random=SeededRandom(2))])

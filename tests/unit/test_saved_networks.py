@@ -127,12 +127,6 @@ def _parameters(federation: Federation) -> Float32Array:
     return found.copy()
 
 
-def test_feded_runs_by_its_name(digits: FederatedData) -> None:
-    made = simulate(digits, method="feded", recipe=RECIPE)
-    assert made.federation.method.name == "FedED hard"
-    assert [report.void for report in made.fit(1)] == [False]
-
-
 class Runs:
     """What a hostile pickle would do."""
 

@@ -1,0 +1,265 @@
+"""What every method of the table keeps: masks, seeds, rounds, bytes, absent clients."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from secure_fd.adversarial import AdversarialSettings
+from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.client import Client
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import ConfigurationError
+from secure_fd.federation import AnyMethod, Federation, participants_of
+from secure_fd.knowledge import FloatArray, proxy_bytes
+from secure_fd.methods.afl import AFL
+from secure_fd.methods.as_published import SelectiveFDAsPublished
+from secure_fd.methods.dafkd import DaFKD, FedDF
+from secure_fd.methods.ds_fl import DSFL
+from secure_fd.methods.edgefd import EdgeFD
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.feded import FedED
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.fedproto import FedProto
+from secure_fd.methods.fkd import FKD
+from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.independent import Independent
+from secure_fd.methods.pls import PLS
+from secure_fd.methods.registry import METHODS
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.private_training import PrivateSGD
+from secure_fd.recipes import SGD, Schedule
+from secure_fd.secagg.setup import ServerSetup
+from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
+from secure_fd.selection.density import ReferenceSettings
+from secure_fd.server import Server
+from secure_fd.simulation import simulate
+from tests.small_federation import BRIEF, CPU, Faults, faults, networks, parameters
+
+SMALL = ReferenceSettings(ranks=(20,), n_features=200)
+RIVALS = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
+CASES: Mapping[str, Callable[[FederatedData], AnyMethod]] = {
+    "fedavg": lambda _: FedAvg(SGD(0.1, local_batch=16), 2),
+    "independent": lambda _: Independent(),
+    "fedmd": lambda _: FedMD("soft"),
+    "fedmd hard": lambda _: FedMD("hard"),
+    "ds-fl": lambda _: DSFL(),
+    "ds-fl hard": lambda _: DSFL("hard"),
+    "feded": lambda data: FedED(
+        "soft", data.proxies.pixels, networks(1, 9)[0], sgd=SGD(0.1, 16, 16), device=CPU
+    ),
+    "heads": lambda _: PooledHeads(2, features=SMALL),
+    "afl": lambda _: AFL(leave="validated", features=SMALL),
+    "dafkd": lambda _: DaFKD(generated=32, steps=3, start="mean", adversarial=RIVALS),
+    "dafkd last": lambda _: DaFKD(generated=32, steps=3, start="last", adversarial=RIVALS),
+    "feddf": lambda _: FedDF(generated=32, steps=3, adversarial=RIVALS),
+    "fkd": lambda _: FKD(),
+    "pls": lambda _: PLS("hard"),
+    "fedproto": lambda _: FedProto(dimension=16),
+    "edgefd": lambda _: EdgeFD("hard"),
+    "selective-fd-published": lambda _: SelectiveFDAsPublished("hard"),
+    "selective-fd": lambda _: SelectiveFD("hard"),
+    "selective-fd soft": lambda _: SelectiveFD("soft"),
+}
+SILENT = Independent().name
+every_method = pytest.mark.parametrize("name", CASES)
+masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["clear", "masked"])
+ABSENT = faults({r: {r % 4: stage} for r, stage in enumerate(Stage)})
+"""One of four clients is lost in each of the first rounds, at every stage; then all are there."""
+EARLY = faults({0: {0: Stage.PREPARE}, 1: {1: Stage.INPUT}})
+"""Without late faults: who falls silent late in the first of many sums misses the masked others."""
+
+
+def made_of(
+    data: FederatedData, name: str, masked: bool = False, plan: Faults | None = None, seed: int = 0
+) -> Federation:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        bodies = [
+            nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10))
+            for _ in data.clients
+        ]
+    sums: SecureSum = MaskedSum(4, public_seed=0) if masked else PlainSum(4)
+    return Federation(
+        participants_of(bodies, data.clients),
+        data.proxies.pixels,
+        CASES[name](data),
+        aggregation=sums,
+        schedule=BRIEF,
+        dropouts=plan,
+        seed=seed,
+        device=CPU,
+    )
+
+
+def ends(made: Federation) -> tuple[FloatArray, list[bytes]]:
+    """Networks, and what clients remember beside them."""
+    kept = [getattr(client.half, "memory", bytes)() for client in made.clients]
+    return parameters(made), kept
+
+
+def same(one: Federation, other: Federation) -> bool:
+    (networks_of, kept), (theirs, remembered) = ends(one), ends(other)
+    return np.array_equal(networks_of, theirs) and kept == remembered
+
+
+def test_every_method_of_the_table_is_here_and_is_made_by_its_name(digits: FederatedData) -> None:
+    assert set(METHODS) <= set(CASES)
+    for name, known in METHODS.items():
+        assert simulate(digits, method=name).federation.method.name.startswith(known.title)
+
+
+@every_method
+def test_masks_change_no_bit_whoever_is_missing(digits: FederatedData, name: str) -> None:
+    plan = EARLY if isinstance(CASES[name](digits), DaFKD | PooledHeads | AFL) else ABSENT
+    clear, masked = (made_of(digits, name, masked, plan) for masked in (False, True))
+    reports = [made.fit(len(Stage) + 1) for made in (clear, masked)]
+    assert [r.survivors for r in reports[0]] == [r.survivors for r in reports[1]]
+    assert same(clear, masked)
+    if clear.global_parameters is not None:  # also at who was away before
+        assert all(np.array_equal(own, clear.global_parameters) for own in parameters(clear))
+    read = []
+    for where in ("distillation", "parameters", "generated", "heads"):
+        seen, hidden = (getattr(made.transcript, where) for made in (clear, masked))
+        assert len(seen) == len(hidden)
+        assert all(one.uploads is None for one in hidden)
+        read += [one.uploads for one in seen if one.uploads]
+    assert bool(read) == (clear.method.name != SILENT)
+    if clear.transcript.survey is not None and masked.transcript.survey is not None:
+        assert np.array_equal(clear.transcript.survey.total, masked.transcript.survey.total)
+        assert clear.transcript.survey.uploads is not None
+        bits = list(clear.transcript.survey.uploads.values())
+        assert np.array_equal(np.sum(bits, axis=0), clear.transcript.survey.total)
+        assert masked.transcript.survey.uploads is None
+    if clear.method.name != SILENT:
+        assert [len(r.survivors) for r in reports[0]] == [3, 3, 4, 4, 4]
+
+
+@every_method
+def test_a_run_follows_from_its_seed_and_goes_on_where_it_ended(
+    digits: FederatedData, name: str
+) -> None:
+    whole, pieces, other = (
+        made_of(digits, name),
+        made_of(digits, name),
+        made_of(digits, name, seed=1),
+    )
+    for made in (whole, other):
+        made.fit(2)
+    assert [r.index for count in (1, 1) for r in pieces.rounds(count)] == [0, 1]
+    assert same(whole, pieces)
+    assert whole.transcript.down.tolist() == pieces.transcript.down.tolist()
+    assert not np.array_equal(parameters(whole), parameters(other))
+
+
+@every_method
+@masked_or_not
+def test_bytes_are_those_of_the_messages(
+    digits: FederatedData, name: str, masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted a second time where messages enter the parties, and the set-up of masks."""
+    up, down = np.zeros(4, dtype=int), np.zeros(4, dtype=int)
+    client, server = Client.receive, Server.receive
+    hears, tells = ServerSetup.receive, ServerSetup.advance
+
+    def set_up_hears(self: ServerSetup, sender: int, message: bytes) -> None:
+        up[sender] += len(message)
+        hears(self, sender, message)
+
+    def set_up_tells(self: ServerSetup) -> Mapping[int, bytes]:
+        outbound = tells(self)
+        for k, message in outbound.items():
+            down[k] += len(message)
+        return outbound
+
+    def to_client(self: Client, data: bytes) -> list[bytes]:
+        down[self.number] += len(data)
+        return client(self, data)
+
+    def to_server(self: Server, sender: int, data: bytes) -> None:
+        up[sender] += len(data)
+        server(self, sender, data)
+
+    monkeypatch.setattr(Client, "receive", to_client)
+    monkeypatch.setattr(Server, "receive", to_server)
+    monkeypatch.setattr(ServerSetup, "receive", set_up_hears)
+    monkeypatch.setattr(ServerSetup, "advance", set_up_tells)
+    made = made_of(digits, name, masked)
+    made.fit(0)
+    begun = made.transcript.up.copy(), made.transcript.down.copy()
+    handed = proxy_bytes(digits.proxies.pixels) if made.method.needs_proxies else 0
+    assert begun[0].tolist() == up.tolist()
+    assert begun[1].tolist() == (down + handed).tolist()
+    up[:] = down[:] = 0
+    reports = made.fit(2)
+    assert (made.transcript.up - begun[0]).tolist() == up.tolist()
+    assert (made.transcript.down - begun[1]).tolist() == down.tolist()
+    assert reports[-1].bytes_up == made.transcript.up.mean()
+    assert {bool(sent) for sent in up} == {made.method.name != SILENT}
+
+
+@every_method
+@masked_or_not
+def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(
+    digits: FederatedData, name: str, masked: bool
+) -> None:
+    plan = faults({1: dict.fromkeys(range(4), Stage.PREPARE)})
+    made = made_of(digits, name, masked, plan)
+    made.fit(1)
+    before, kept = ends(made)
+    sent, heard = made.transcript.up.copy(), made.transcript.down.copy()
+    [away] = made.fit(1)
+    if made.method.name == SILENT:
+        return
+    assert (away.void, away.survivors, away.kept) == (True, (), 0.0)
+    assert np.array_equal(parameters(made), before)
+    assert ends(made)[1] == kept
+    assert np.array_equal(made.transcript.up, sent)
+    assert np.array_equal(made.transcript.down, heard)
+    [after] = made.fit(1)
+    assert after.survivors == (0, 1, 2, 3)
+    assert made.transcript.void_rounds == 1
+
+
+REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
+    (PooledHeads, {"residual_rounds": -1}),
+    (PooledHeads, {"sharpness": 0.0}),
+    (PooledHeads, {"leave": "both"}),
+    (AFL, {"ridge": 0.0}),
+    (AFL, {"leave": "both"}),
+    *((kind, {"gamma": gamma}) for kind in (FKD, PLS) for gamma in (-1.0, math.nan, math.inf)),
+    (DaFKD, {"weight": "loud"}),
+    (DaFKD, {"start": "zero"}),
+    (DaFKD, {"generated": 0}),
+    (DaFKD, {"selector": ProxyRatioSelector(), "private": PrivateSGD(4.0, 1e-5, 6, 16)}),
+    (AdversarialSettings, {"rate": math.inf}),
+    (AdversarialSettings, {"latent": 0}),
+    *((SelectiveFD, {"server_threshold": value}) for value in (0.0, -1.0, 2.5, math.nan)),
+    (SelectiveFD, {"class_by": "selector"}),
+    (SelectiveFD, {"class_by": "network", "votes": "counted"}),
+    (SelectiveFD, {"bits": 0, "labels": "hard"}),
+    (SelectiveFD, {"bits": 13, "labels": "hard"}),
+    (SelectiveFD, {"rare": 1.5, "labels": "hard"}),
+    *((ProxyRatioSelector, {"prior": value}) for value in (-0.1, 1.1)),
+    *((KulsifSelector, {"share": value}) for value in (0.0, 1.0, -0.1, math.nan)),
+    *((SGD, {"learning_rate": value}) for value in (-0.1, math.nan)),
+    (SGD, {"local_batch": 0}),
+    (SGD, {"distillation_batch": -1}),
+    (SGD, {"own_batch": -1}),
+    (SGD, {"smoothing": 1.0}),
+    *((SGD, {"momentum": value}) for value in (1.0, -0.1)),
+    (Schedule, {"anneal_over": 0}),
+)
+
+
+@pytest.mark.parametrize(("kind", "settings"), REFUSED)
+def test_a_setting_that_cannot_be_is_refused_by_its_name(
+    kind: Callable[..., object], settings: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        kind(**settings)
+    assert refused.value.field == next(iter(settings))
