@@ -290,15 +290,6 @@ def test_answers_are_in_no_text_and_in_no_copy(path: Path) -> None:
                     copied(single)  # type: ignore[operator]
 
 
-def test_it_says_what_it_is_for(path: Path) -> None:
-    assert "for no real data" in BudgetLedger.simulation().describe()
-    with created(path) as ledger:
-        assert "no releases, epsilon 0 of 4 at delta 1e-05" in ledger.describe()
-        ledger.book("means", Gaussian(1.2))
-        assert "data set 'ward 7': 1 release, epsilon 3.55 of 4" in ledger.describe()
-        assert "for one record" in ledger.describe()
-
-
 def test_noise_that_is_worth_nothing_is_for_simulations(path: Path) -> None:
     unmet = unmet_by(SeededRandom(0))
     BudgetLedger.simulation().book("means", Gaussian(1.2), unmet=unmet)

@@ -10,6 +10,8 @@ from torch.nn import functional
 
 from attacks.view import Capability, Public, server_view
 from experiments.measures import diagnose
+from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import BROADCAST_BYTES
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import PeerError
@@ -29,7 +31,7 @@ from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.training import Trainer, predict
-from tests.small_federation import BRIEF, alike, parameters, participants
+from tests.small_federation import BRIEF, alike, faults, parameters, participants
 from tests.unit.toy import network, toy
 
 CPU = torch.device("cpu")
@@ -140,6 +142,7 @@ def test_a_report_says_how_much_was_taught(digits: FederatedData, mixed: Federat
     for data, wanted in ((digits, 0.0), (mixed, 1.0)):
         made = federated(data, FKD())
         assert [report.kept for report in made.rounds(2)] == [wanted] * 2
+        assert made.selector_scores(0) is None
 
 
 def test_rows_of_classes_are_no_answers_about_proxies(mixed: FederatedData) -> None:
@@ -217,4 +220,17 @@ def test_a_message_reads_back(levels: int, width: int) -> None:
             read_sum(broken, codec)
 
 
-# What is refused.
+def test_a_void_round_leaves_plain_labels(mixed: FederatedData) -> None:
+    made = Federation(
+        participants(mixed),
+        None,
+        FKD(),
+        schedule=BRIEF,
+        dropouts=faults({0: dict.fromkeys(range(1, 4), Stage.INPUT)}),
+        aggregation=MaskedSum(4),
+        device=CPU,
+    )
+    alone = federated(mixed, Independent())
+    [report], _ = made.fit(1), alone.fit(1)
+    assert (report.void, report.kept, report.survivors) == (True, 0.0, ())
+    assert np.array_equal(parameters(made)[0], parameters(alone)[0])

@@ -236,9 +236,6 @@ def _line(name: str, value: str) -> Callable[[str], str]:
         (_line("hybrid", "1"), "hybrid"),
         (_line("proxies", '"ab cd"'), "proxies"),
         (_line("agreement", f'"{"00" * 32}"'), "server"),
-        (_line("epsilon", "4.0"), "epsilon"),
-        (_line("epsilon", "nan"), "epsilon"),
-        (_line("unit", '"record"'), "unit"),
         (_line("deadline", f"1{'0' * 400}"), "deadline"),
         (_line("records", "true"), "records"),
         (_line("records", f"{10**12}"), "records"),
@@ -353,18 +350,8 @@ def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder: Path, tmp_
 
 
 def test_a_card_that_comes_twice_is_refused(folder: Path, tmp_path: Path) -> None:
-    card = folder / "a" / "home" / "card.toml"
     with pytest.raises(ConfigurationError, match="once"):
-        enrol(
-            tmp_path / "server",
-            [card, card, card],
-            folder / "proxies",
-            shape=(1, 16, 16),
-            classes=CLASSES,
-            address="127.0.0.1:9443",
-            terms=Terms(),
-            name="three",
-        )
+        _enrolled(folder, tmp_path / "server", Terms(), cards=[folder / "a/home/card.toml"] * 3)
     assert not (tmp_path / "server").exists()
 
 

@@ -9,7 +9,7 @@ from scipy.stats import norm, spearmanr
 
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray
 from secure_fd.selection.client import KulsifSelector
 from secure_fd.selection.kulsif import Kulsif, gaussian_kernel
@@ -154,12 +154,6 @@ def test_a_class_of_one_record_is_still_judged() -> None:
     selection = KulsifSelector(width=0.3).select(data, proxies)
     assert selection.scores[0] == pytest.approx(0.0, abs=1e-9)
     assert selection.scores[1] < -0.01
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, math.nan])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(ConfigurationError, match="share"):
-        KulsifSelector(share=share)
 
 
 def test_features_are_normalised_each_by_its_own_scale_on_the_proxies() -> None:

@@ -1,13 +1,10 @@
 """Networks learn, and from their own generator alone."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from secure_fd.errors import ConfigurationError
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD
 from secure_fd.training import Trainer, accuracy, predict, predicted_labels
@@ -101,22 +98,6 @@ def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was() -> N
     assert torch.equal(*(predicted_labels(model, images.pixels) for _ in range(2)))
     assert [layer.training for layer in (model, frozen, dropout)] == [True, False, True]
     assert not torch.equal(model(images.pixels), model(images.pixels))
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("learning_rate", -0.1),
-        ("learning_rate", float("nan")),
-        ("local_batch", 0),
-        ("distillation_batch", -1),
-        ("momentum", 1.0),
-        ("momentum", -0.1),
-    ],
-)
-def test_settings_that_cannot_train_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ConfigurationError, match=field):
-        replace(SGD(), **{field: value})
 
 
 def test_momentum_is_nesterovs() -> None:
