@@ -1,9 +1,7 @@
 """Whether anybody knows a proxy: from own records, through one sum, to what is taught."""
 
-import os
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,23 +13,18 @@ from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.federation import AnyMethod, Federation, participants_of
+from secure_fd.errors import PeerError
+from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.heads import HeadServer, PooledHeads
-from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
 from secure_fd.methods.votes import Memory, VoteClient, VoteServer
 from secure_fd.protection.label import LabelUnit
-from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.selection.client import Familiar, ProxyRatioSelector
 from secure_fd.selection.density import ProxyReference, RatioHead, class_means
 from secure_fd.selection.own import FEWEST, UNTYPICAL, OwnRatios
 from tests.small_federation import BRIEF, faults, federation, networks, run
-
-EVEN = ProxyRatioSelector(prior=0.0)
 
 
 @cache
@@ -120,27 +113,6 @@ def test_a_client_finds_which_classes_are_rare_among_proxies(split: str) -> None
             (rare if label < 5 else common).append(share)
     assert max(np.median(rare), 1e-9) < 0.5 * np.median(common)
     assert np.median(common) == pytest.approx(100 / 600, rel=0.5)
-
-
-def test_estimated_shares_label_unbalanced_proxies_better() -> None:
-    """Right classes, by the largest evidence of all clients, with and without the estimate."""
-    data = mnist5k()
-    labels = data.proxies.labels.numpy()
-    kept = np.concatenate([np.flatnonzero(labels == c)[: 10 if c < 5 else 100] for c in range(10)])
-    proxies = data.proxies.pixels[torch.tensor(np.sort(kept))]
-
-    def right(selector: ProxyRatioSelector) -> float:
-        evidence = sum(selector.select(c, proxies).evidence(10) for c in data.clients)
-        return float((np.asarray(evidence).argmax(axis=1) == labels[np.sort(kept)]).mean())
-
-    assert right(ProxyRatioSelector()) > 0.85
-    assert right(EVEN) < right(ProxyRatioSelector()) - 0.1
-
-
-@pytest.mark.parametrize("prior", [-0.1, 1.1])
-def test_an_exponent_outside_its_range_is_refused(prior: float) -> None:
-    with pytest.raises(ConfigurationError, match="prior"):
-        ProxyRatioSelector(prior=prior)
 
 
 # The sum.
@@ -302,136 +274,6 @@ def test_the_gate_stays_shut_where_all_proxies_are_the_clients_own() -> None:
 # Sites that differ by scanner or person.
 
 
-def by_site(shift: float, foreign: float = 0.0, seed: int = 0) -> tuple[FederatedData, np.ndarray]:
-    """Vectors of four classes from ten sites, each with an offset; [P] which proxies are theirs.
-
-    foreign: share of the proxies that are Gaussian noise.
-    """
-    rng = np.random.default_rng(seed)
-    centre, offset = rng.standard_normal((4, 16)), rng.standard_normal((10, 16))
-
-    def drawn(count: int, site: np.ndarray) -> Images:
-        labels = np.arange(count) % 4
-        noise = 0.06 * rng.standard_normal((count, 16))
-        return vectors(0.5 + 0.12 * centre[labels] + shift * offset[site] + noise, labels)
-
-    clients = []
-    for site in range(10):
-        records = drawn(160, np.full(160, site))
-        order = torch.from_numpy(rng.permutation(160))
-        clients.append(ClientData(records[order[16:]], records[order[:16]], 4))
-    proxies, test = (drawn(400, rng.integers(10, size=400)) for _ in range(2))
-    own = rng.random(400) >= foreign
-    pixels = proxies.pixels.clone()
-    noise = vectors(0.5 + 0.2 * rng.standard_normal((400, 16)), np.zeros(400, dtype=np.int64))
-    pixels[~own] = noise.pixels[~own]
-    made = FederatedData("sites", 4, tuple(clients), Images(pixels, proxies.labels), test, test)
-    return made, own
-
-
-def vectors(values: np.ndarray, labels: np.ndarray) -> Images:
-    pixels = torch.from_numpy(values.clip(0, 1)).float()[:, :, None, None]
-    return Images(pixels, torch.from_numpy(labels))
-
-
-ONE_ROUND = Schedule(
-    60, 0, 100, 400, anneal_over=1, sgd=SGD(0.5, local_batch=32, distillation_batch=64)
-)
-
-
-def trained(
-    data: FederatedData, method: AnyMethod, schedule: Schedule, masked: bool = False
-) -> Federation:
-    width = data.proxies.pixels[0].numel()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        models = [
-            torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(width, data.n_classes))
-            for _ in data.clients
-        ]
-    made = Federation(
-        participants_of(models, data.clients),
-        None if isinstance(method, Independent) else data.proxies.pixels,
-        method,
-        aggregation=MaskedSum(len(data.clients), public_seed=0) if masked else None,
-        schedule=schedule,
-        device=torch.device("cpu"),
-    )
-    return run(made, 1)
-
-
-def known_of(made: Federation) -> Known:
-    server = made._server_half
-    assert isinstance(server, VoteServer | HeadServer)
-    assert server.known is not None
-    return server.known
-
-
-@pytest.mark.parametrize(("seed", "masked"), [(0, False), (1, True)])
-def test_proxies_that_one_site_in_ten_knows_are_taught(seed: int, masked: bool) -> None:
-    """Selective-FD, clear and masked. No proxy is known to half of the sites."""
-    data, _ = by_site(0.15, seed=seed)
-    made = trained(data, SelectiveFD("hard"), ONE_ROUND, masked)
-    assert (known_of(made).rates >= 0.5).mean() < 0.05
-    assert known_of(made).proxies.mean() > 0.8
-    alone = trained(data, Independent(), replace(ONE_ROUND, local_steps=100))
-    assert np.mean(made.accuracies(data.test)) >= np.mean(alone.accuracies(data.test))
-
-
-def test_heads_teach_the_proxies_of_sites_that_differ() -> None:
-    data, _ = by_site(0.15)
-    assert known_of(trained(data, PooledHeads(0), replace(ONE_ROUND, proxy_steps=1))).proxies.all()
-
-
-@pytest.mark.parametrize("method", [SelectiveFD("hard"), PooledHeads(0)])
-def test_foreign_proxies_are_kept_out_where_every_site_holds_every_class(
-    method: SelectiveFD | PooledHeads,
-) -> None:
-    data, own = by_site(0.0, foreign=0.5)
-    known = known_of(trained(data, method, Schedule(0, 0, 1, 400)))
-    assert known.gated
-    assert known.proxies[own].mean() > 0.85
-    assert known.proxies[~own].mean() < 0.1
-
-
-def test_radiographs_of_another_contrast_at_each_client_are_taught() -> None:
-    """Three clients with all classes; fewer and smaller images than there are, for speed."""
-    folder = Path(os.environ.get("SECURE_FD_DATA", ""))
-    if not (folder / "chest_xray").is_dir():
-        pytest.skip("chest radiographs are not at hand")
-    source, gammas = load("chest_xray", folder), (0.1, 1.0, 8.0)
-    smaller = torch.nn.functional.avg_pool2d(source.pool.pixels, 2)
-    small = replace(source, pool=Images(smaller, source.pool.labels))
-    data = federate(small, parse_split("iid"), 3, 0, Sizes(100, 10, 10, local=200))
-
-    def seen(images: Images, gamma: float) -> Images:
-        return Images(images.pixels**gamma, images.labels)
-
-    clients = tuple(
-        ClientData(seen(client.train, gamma), seen(client.validation, gamma), 3)
-        for client, gamma in zip(data.clients, gammas, strict=True)
-    )
-    power = torch.tensor(gammas)[torch.arange(len(data.proxies)) % 3]
-    proxies = Images(data.proxies.pixels ** power[:, None, None, None], data.proxies.labels)
-    shifted = replace(data, clients=clients, proxies=proxies)
-    known = known_of(trained(shifted, SelectiveFD("hard"), Schedule(0, 0, 0, len(proxies))))
-    assert (known.rates >= 0.5).mean() < 0.6
-    assert known.proxies.mean() >= 0.6
-
-
-def test_masks_hide_bits_and_change_no_sum() -> None:
-    data, _ = half_foreign()
-    clear, masked = (surveyed(data, SelectiveFD("hard"), m) for m in (False, True))
-    one, other = clear.transcript.survey, masked.transcript.survey
-    assert one is not None
-    assert other is not None
-    assert np.array_equal(one.total, other.total)
-    assert other.uploads is None
-    assert one.uploads is not None
-    assert np.array_equal(np.sum(list(one.uploads.values()), axis=0), one.total)
-    assert np.array_equal(taught(clear), taught(masked))
-
-
 def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(
     digits: FederatedData,
 ) -> None:
@@ -523,12 +365,6 @@ def test_a_rare_class_weighs_as_the_exponent_says() -> None:
     assert weighed.sum(dim=0).tolist() == pytest.approx([2.5, 2.5])
     same = Memory(torch.zeros(5, 1, 2, 2), 2, remember=True)._weighed(targets)
     assert torch.equal(same, targets)
-
-
-@pytest.mark.parametrize(("field", "value"), [("bits", 0), ("bits", 13), ("rare", 1.5)])
-def test_settings_outside_their_range_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ConfigurationError, match=field):
-        SelectiveFD("hard", **{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("bits", "levels"), [(1, 1), (2, 3), (6, 63)])
