@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from experiments.rivals.afl import AFL
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, one_hot

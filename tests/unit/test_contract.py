@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.rivals.afl import AFL
+from experiments.rivals.edgefd import EdgeFD
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
@@ -16,15 +18,12 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Federation, participants_of
 from secure_fd.knowledge import FloatArray, proxy_bytes
-from secure_fd.methods.afl import AFL
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.dafkd import DaFKD, FedDF
 from secure_fd.methods.ds_fl import DSFL
-from secure_fd.methods.edgefd import EdgeFD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.fedproto import FedProto
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.independent import Independent
@@ -54,12 +53,10 @@ CASES: Mapping[str, Callable[[FederatedData], AnyMethod]] = {
     ),
     "heads": lambda _: PooledHeads(2, features=SMALL),
     "afl": lambda _: AFL(leave="validated", features=SMALL),
-    "dafkd": lambda _: DaFKD(generated=32, steps=3, start="mean", adversarial=RIVALS),
-    "dafkd last": lambda _: DaFKD(generated=32, steps=3, start="last", adversarial=RIVALS),
+    "dafkd": lambda _: DaFKD(generated=32, steps=3, adversarial=RIVALS),
     "feddf": lambda _: FedDF(generated=32, steps=3, adversarial=RIVALS),
     "fkd": lambda _: FKD(),
     "pls": lambda _: PLS("hard"),
-    "fedproto": lambda _: FedProto(dimension=16),
     "edgefd": lambda _: EdgeFD("hard"),
     "selective-fd-published": lambda _: SelectiveFDAsPublished("hard"),
     "selective-fd": lambda _: SelectiveFD("hard"),

@@ -89,7 +89,7 @@ def test_the_density_ratio_is_a_weight_of_its_own(digits: FederatedData) -> None
     """f / (1 - f) over K, which is 1 where a client alone has such x, and f orders it."""
     shares = {}
     for weight in ("domain", "ratio"):
-        method = DaFKD(weight, generated=32, steps=1, adversarial=small)  # type: ignore[arg-type]
+        method = DaFKD(weight, generated=32, steps=1, adversarial=SMALL)  # type: ignore[arg-type]
         run = federation(digits, method)
         run.fit(1)
         seen = run.transcript.generated[0]

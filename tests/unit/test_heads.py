@@ -8,6 +8,7 @@ import torch
 
 from attacks.on_run import public_of
 from attacks.view import Capability, client_view, server_view
+from experiments.rivals.afl import AFL
 from secure_fd import simulate
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum

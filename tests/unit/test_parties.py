@@ -37,7 +37,6 @@ from secure_fd.secagg.server import Server as SumServerParty
 from secure_fd.secagg.session import Place, Roster, Session, frame
 from secure_fd.server import Server
 from secure_fd.simulation import simulate
-from secure_fd.training import Alone
 from tests.small_federation import BRIEF, federation, networks, parameters, participants, run
 
 CPU = torch.device("cpu")
