@@ -182,11 +182,6 @@ _ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def names() -> tuple[str, ...]:
-    """Every architecture that `build` knows."""
-    return tuple(_REGISTRY)
-
-
 def build(name: str, n_classes: int, seed: int) -> nn.Module:
     """A freshly initialised model; the same seed gives the same weights."""
     base, _, shape = name.partition("@")

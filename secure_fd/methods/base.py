@@ -109,13 +109,11 @@ class WeighedVotes:
 
     evidence: [P, C] in [0, 1], how far the selector grants each class that the client holds, 0 for
     the others. held: [C], the classes that it holds. sharpness: exponent of a soft vote.
-    asks_network: whether the network may ever speak against the selector.
     """
 
     evidence: FloatArray = field(repr=False)
     held: NDArray[np.bool_] = field(repr=False)
     sharpness: float = 1.0
-    asks_network: bool = True
     scores: FloatArray | None = field(default=None, repr=False)
     familiar: Familiar | None = field(default=None, repr=False)
 
@@ -131,8 +129,6 @@ class WeighedVotes:
         fewer orders of magnitude, for few levels to tell apart.
         """
         evidence = self.evidence[indices]
-        if not self.asks_network:
-            trust = 0.0
         own = among(predictions, self.held[None, :])
         joint = evidence * (trust * predictions + (1.0 - trust) * own)
         if labels == "hard":

@@ -10,21 +10,11 @@ know all proxies alike leave none out together.
 """
 
 import math
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import WordArray
-
-
-@runtime_checkable
-class Budgeted(Protocol):
-    """What a method has whose clients keep to a budget. budget: the slack; None: they have none."""
-
-    @property
-    def budget(self) -> float | None:
-        """Times a client's equal share of a round's proxies."""
 
 
 def check_budget(budget: float | None) -> None:
@@ -33,14 +23,12 @@ def check_budget(budget: float | None) -> None:
         raise ConfigurationError("budget", budget, "use 1 or more, or None")
 
 
-def units_of(rule: object, proxies: int, clients: int, levels: int) -> int | None:
-    """The budget of a method in integer units, for so many proxies; None where it binds nobody.
+def units_of(slack: float | None, proxies: int, clients: int, levels: int) -> int | None:
+    """A budget in integer units, for so many proxies; None where it binds nobody.
 
-    >>> from secure_fd import SelectiveFD
-    >>> units_of(SelectiveFD("hard", budget=1.5), proxies=256, clients=10, levels=3)
+    >>> units_of(1.5, proxies=256, clients=10, levels=3)
     117
     """
-    slack = rule.budget if isinstance(rule, Budgeted) else None
     if slack is None or slack >= clients:
         return None
     return math.ceil(slack * proxies / clients) * levels

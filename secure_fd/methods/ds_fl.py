@@ -14,36 +14,33 @@ The paper also distils a global model at the server, which teaches nobody and is
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from scipy.special import softmax
 
-from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 from secure_fd.methods.base import EverybodyAnswers, Labels, check_labels
+
+_TEMPERATURE: Final = 0.1
+"""T; the lower, the sharper."""
 
 
 @dataclass(frozen=True, slots=True)
 class DSFL(EverybodyAnswers):
-    """labels: what clients share. temperature: T; the lower, the sharper.
-
-    Raises ConfigurationError for a temperature that is not above 0 and finite.
+    """labels: what clients share.
 
     >>> DSFL().name
     'DS-FL soft'
     """
 
     labels: Labels = "soft"
-    temperature: float = 0.1
 
     revisits: ClassVar[bool] = False
     """A round ends with the distillation, as in the paper."""
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
-        if not 0 < self.temperature < float("inf"):
-            raise ConfigurationError("temperature", self.temperature, "use a number above 0")
 
     @property
     def name(self) -> str:
@@ -52,7 +49,7 @@ class DSFL(EverybodyAnswers):
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The sharpened mean, for every proxy that somebody answered."""
-        sharpened = sharpen(ensemble_predictions(sums), self.temperature)
+        sharpened = sharpen(ensemble_predictions(sums), _TEMPERATURE)
         return Ensemble(indices, sharpened, sums.count > 0)
 
 

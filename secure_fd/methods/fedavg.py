@@ -35,13 +35,15 @@ _INDEX: Final = struct.Struct(">Q")
 class ParameterCodec:
     """Fixed point: a weighted parameter in [-limit, limit] becomes an integer in [0, bound].
 
-    shares: by client, its records over the largest client's, in (0, 1], public. resolution: steps
-    in one unit; rounding moves a mean of K clients by at most half a step over the mean share.
+    shares: by client, its records over the largest client's, in (0, 1], public. Rounding moves
+    a mean of K clients by at most half a step over the mean share.
     """
 
     shares: tuple[float, ...]
-    limit: int = 16
-    resolution: int = 1 << 22
+
+    limit: ClassVar[int] = 16
+    resolution: ClassVar[int] = 1 << 22
+    """Steps in one unit."""
 
     def __post_init__(self) -> None:
         if not self.shares or not all(0 < share <= 1 for share in self.shares):

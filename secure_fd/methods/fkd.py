@@ -10,10 +10,10 @@ means.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import Contribution, FloatArray, Sums, ensemble_predictions
 from secure_fd.methods.base import Labels, check_labels, teachable
 from secure_fd.methods.class_means import class_means
@@ -21,20 +21,19 @@ from secure_fd.methods.class_means import class_means
 
 @dataclass(frozen=True, slots=True)
 class FKD:
-    """labels: what clients share. gamma: weight of the distillation loss, 0 or more.
+    """labels: what clients share.
 
-    Raises ConfigurationError for a gamma that is negative or not finite.
-
-    >>> FKD(gamma=0.5).name
+    >>> FKD().name
     'FKD soft'
     """
 
     labels: Labels = "soft"
-    gamma: float = 1.0
+
+    gamma: ClassVar[float] = 1.0
+    """Weight of the distillation loss."""
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
-        check_gamma(self.gamma)
 
     @property
     def name(self) -> str:
@@ -49,9 +48,3 @@ class FKD:
     def teaching(self, everyone: Sums, others: Sums) -> FloatArray:  # noqa: ARG002 - its own is left out
         """The others' mean."""
         return ensemble_predictions(others)
-
-
-def check_gamma(gamma: float) -> None:
-    """Raise ConfigurationError unless the weight of a loss is 0 or more and finite."""
-    if not 0 <= gamma < float("inf"):
-        raise ConfigurationError("gamma", gamma, "use a number that is 0 or more")

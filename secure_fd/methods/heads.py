@@ -273,7 +273,8 @@ class MeanCodec:
 
     shares: tuple[float, ...]
     limit: float
-    levels: int = LEVELS
+
+    levels: ClassVar[int] = LEVELS
 
     @classmethod
     def by_records(cls, records: Sequence[int], limit: float) -> "MeanCodec":

@@ -12,32 +12,30 @@ client's own mean is no news to it.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from secure_fd.knowledge import Contribution, FloatArray, Sums, ensemble_predictions
 from secure_fd.methods.base import Labels, check_labels, teachable
 from secure_fd.methods.class_means import class_means
-from secure_fd.methods.fkd import check_gamma
 
 
 @dataclass(frozen=True, slots=True)
 class PLS:
     """labels: what clients share; a hard vote is cast where more than half of a class is right.
 
-    gamma: weight of the distillation loss, 0 or more; 1 lets both losses weigh the same.
-    Raises ConfigurationError for a gamma that is negative or not finite.
-
     >>> PLS("hard").name
     'PLS hard'
     """
 
     labels: Labels = "soft"
-    gamma: float = 1.0
+
+    gamma: ClassVar[float] = 1.0
+    """Weight of the distillation loss: both losses weigh the same."""
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
-        check_gamma(self.gamma)
 
     @property
     def name(self) -> str:

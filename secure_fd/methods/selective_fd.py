@@ -41,7 +41,6 @@ class SelectiveFD:
 
     votes: "weighed", or "counted" as in the paper, 0 or 1 by the selector's threshold. sharpness:
     exponent of soft weighed votes, as least squares shrinks every ratio towards the mean.
-    asks_network: whether a client's network, once it was taught, may lower a weighed vote.
     class_by: in a weighed vote, evidence is by default the selector's for each class ("both" name
     the class), or its sum over the client's classes, at most 1, for all of them: then the "network"
     alone names the class. That is better where clients hold all classes and learnt alone first.
@@ -64,7 +63,6 @@ class SelectiveFD:
     server_threshold: float = 2.0
     votes: Votes = "weighed"
     sharpness: float = 2.0
-    asks_network: bool = True
     class_by: ClassBy = "both"
     bits: int = 2
     none_of_mine: bool = True
@@ -125,7 +123,7 @@ class SelectiveFD:
             if self.class_by == "network":
                 evidence = np.minimum(evidence.sum(axis=1, keepdims=True), 1.0) * held
             return WeighedVotes(
-                *(evidence, held, self.sharpness, self.asks_network),
+                *(evidence, held, self.sharpness),
                 scores=verdict.scores,
                 familiar=verdict.familiar(n_classes),
             )

@@ -42,7 +42,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,15 +65,6 @@ _MOST_ALARMS = 0.9
 _FEWEST = 50
 """Proxies below which a network learns too little; so does it below the share `_FEW` of them."""
 _LOG = logging.getLogger("secure_fd")
-
-
-@runtime_checkable
-class Surveys(Protocol):
-    """What a method has that asks before it votes. asks_first: whether it does."""
-
-    @property
-    def asks_first(self) -> bool:
-        """Whether clients are asked what they know."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ import logging
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -58,7 +58,7 @@ from secure_fd.methods.base import (
 from secure_fd.methods.budget import units_of, within
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.survey import BOUND, Known, Survey, Surveys
+from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
 from secure_fd.training import Learner, Lesson, predict
@@ -110,7 +110,7 @@ class ProxyVotes:
 
 def wants_survey(rule: Method, setting: Setting) -> bool:
     """Whether the rule asks what clients know, under a protection that lets such bits pass."""
-    return setting.protection.lets_pass and isinstance(rule, Surveys) and rule.asks_first
+    return setting.protection.lets_pass and isinstance(rule, SelectiveFD) and rule.asks_first
 
 
 def makes_survey(rule: Method, setting: Setting) -> bool:
@@ -140,8 +140,9 @@ class _Terms:
 
     def limits(self, proxies: int) -> Limits:
         """Of one client's votes about so many proxies."""
-        classes, levels = self.setting.n_classes, self.codec.levels
-        return Limits(classes, units_of(self.rule, proxies, self.setting.n_clients, levels))
+        slack = self.rule.budget if isinstance(self.rule, SelectiveFD) else None
+        most = units_of(slack, proxies, self.setting.n_clients, self.codec.levels)
+        return Limits(self.setting.n_classes, most)
 
     @property
     def asks_first(self) -> bool:
@@ -170,7 +171,7 @@ class VoteClient(LearningHalf):
         self._proxies: Tensor = setting.public_proxies()
         self._terms = _Terms(rule, setting)
         remember = setting.schedule.remember
-        rare = rule.rare if isinstance(rule, TeachesRare) else 0.0
+        rare = rule.rare if isinstance(rule, SelectiveFD) else 0.0
         self._memory = Memory(self._proxies, setting.n_classes, remember=remember, rare=rare)
         self._trust = Trust()
         self._opinion: Opinion | None = None
@@ -513,15 +514,6 @@ class Draws:
         chosen = np.asarray(allowed[draw_indices(self._seed, index, len(allowed), count)])
         self._ledger.spend(chosen)
         return chosen
-
-
-@runtime_checkable
-class TeachesRare(Protocol):
-    """What a method has that teaches rare classes more. rare: see `Memory`."""
-
-    @property
-    def rare(self) -> float:
-        """Exponent in [0, 1] of a class's share, by whose inverse its proxies weigh."""
 
 
 class Memory:

@@ -168,7 +168,8 @@ def test_one_step_lowers_both_losses_together(monkeypatch: pytest.MonkeyPatch) -
     schedule = Schedule(warmup_steps=0, local_steps=1, proxy_steps=0, sgd=SGD(rate, 16, 16))
     pair = [Participant(start, client), Participant(network(2), client)]
     monkeypatch.setattr(FKD, "teaching", lambda *_: lessons)
-    Federation(pair, None, FKD(gamma=gamma), schedule=schedule, device=CPU).fit(1)
+    monkeypatch.setattr(FKD, "gamma", gamma)
+    Federation(pair, None, FKD(), schedule=schedule, device=CPU).fit(1)
     logits = twin(data.pixels)
     guide = torch.from_numpy(lessons).float()[data.labels]
     kd = -(guide * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
@@ -180,12 +181,15 @@ def test_one_step_lowers_both_losses_together(monkeypatch: pytest.MonkeyPatch) -
     assert not torch.allclose(flatten(start), flatten(network()), atol=1e-3)
 
 
-def test_a_gamma_of_zero_leaves_the_labels_alone(mixed: FederatedData) -> None:
+def test_a_gamma_of_zero_leaves_the_labels_alone(
+    mixed: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same batches of the same size, whatever a batch of proxies would be."""
     uneven = replace(BRIEF, sgd=SGD(local_batch=16, distillation_batch=4))
     alone = federated(mixed, Independent(), schedule=uneven)
     alone.fit(2)
-    made = made_of(mixed, FKD(gamma=0.0), schedule=uneven)
+    monkeypatch.setattr(FKD, "gamma", 0.0)
+    made = made_of(mixed, FKD(), schedule=uneven)
     assert np.allclose(parameters(made), parameters(alone), atol=1e-5)
     assert np.array_equal(class_targets(np.ones((3, 3)), 0.0).numpy(), np.eye(3))
 

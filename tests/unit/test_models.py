@@ -10,6 +10,7 @@ from torch import nn
 from secure_fd import models as resnets
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.models import (
+    _REGISTRY,
     SHARED,
     Standardise,
     architectures,
@@ -17,7 +18,6 @@ from secure_fd.models import (
     flatten,
     heterogeneous,
     load_flat,
-    names,
 )
 from secure_fd.recipes import IMAGE_SETS
 
@@ -56,7 +56,7 @@ PIXELS = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
 def test_every_architecture_is_counted() -> None:
-    on_images = {name for name in names() if not name.startswith("resnet")}
+    on_images = {name for name in _REGISTRY if not name.startswith("resnet")}
     assert on_images == {*COUNTS, *CHEST, *HEADS, *PATCHES}
 
 
@@ -146,7 +146,7 @@ def test_weights_that_cannot_be_downloaded_are_told(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_image_set_has_its_architectures_in_the_tables_order() -> None:
-    assert {name for s in IMAGE_SETS for name in architectures(s)} <= set(names())
+    assert {name for s in IMAGE_SETS for name in architectures(s)} <= set(_REGISTRY)
     assert architectures("mnist") == tuple(heterogeneous(k) for k in range(10))
     assert architectures("chest_xray") == tuple(CHEST)
     deep, wide = "head-128-64", "head-256"

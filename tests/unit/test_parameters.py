@@ -24,10 +24,11 @@ def test_only_survivors_weigh_in_the_mean() -> None:
 
 
 def test_zero_is_the_middle_and_the_limits_are_the_ends() -> None:
-    codec = ParameterCodec((1.0,), limit=2, resolution=8)
-    values = np.array([-2.0, 0.0, 2.0, 0.06, 0.07], dtype=np.float32)
-    assert codec.encode(0, values).tolist() == [0, 16, 32, 16, 17]
-    assert codec.bound == 32
+    codec, step = ParameterCodec((1.0,)), 2.0**-22
+    values = np.array([-16.0, 0.0, 16.0, 0.48 * step, 0.56 * step], dtype=np.float32)
+    middle = 1 << 26
+    assert codec.encode(0, values).tolist() == [0, middle, 2 * middle, middle, middle + 1]
+    assert codec.bound == 2 * middle
 
 
 def test_one_upload_is_read_back_exactly_where_it_is_whole_steps() -> None:
