@@ -1,31 +1,26 @@
 """The rivals with proxies, each by its own rule: an order, a temperature, a central network."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import entropy
 from torch import nn
 
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData
-from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.base import Labels, Method
-from secure_fd.methods.ds_fl import DSFL, sharpen
+from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD
 from secure_fd.selection.client import KulsifSelector
-from secure_fd.simulation import simulate
 from secure_fd.training import Trainer, predict
 from tests.small_federation import all_proxies, ensembles, federation, networks, parameters, run
 from tests.unit.toy import network, toy
@@ -36,13 +31,6 @@ VOTES = Sums(np.array([2.0, 4.0, 0.0]), np.array([[1.2, 0.8], [1.0, 3.0], [0.0, 
 
 
 # FedMD digests, then revisits.
-
-
-@dataclass(frozen=True, slots=True)
-class Hasty(FedMD):
-    """The same with the private records first: what FedMD must not be."""
-
-    revisits: ClassVar[bool] = False
 
 
 @pytest.mark.parametrize(
@@ -65,12 +53,6 @@ def test_what_a_client_does_in_a_round(
     assert done == order * 2
 
 
-def test_the_order_matters_to_the_networks(digits: FederatedData) -> None:
-    usual, again, hasty = (run(federation(digits, m)) for m in (FedMD(), FedMD(), Hasty()))
-    assert np.array_equal(parameters(usual), parameters(again))
-    assert not np.allclose(parameters(usual), parameters(hasty), atol=1e-4)
-
-
 # DS-FL sharpens the mean.
 
 
@@ -81,18 +63,6 @@ def test_the_mean_is_sharpened() -> None:
     assert np.allclose(made.predictions[:2], [[first, 1 - first], [1 - second, second]])
     assert made.kept.tolist() == [True, True, False]
     assert made.indices.tolist() == [3, 1, 4]
-
-
-def test_sharpening_lowers_the_entropy_and_keeps_the_class() -> None:
-    """Where six of ten clients agree and four say anything; at temperature 1 it rises instead."""
-    rng = np.random.default_rng(0)
-    said = np.eye(10)[rng.integers(10, size=500)]
-    means = 0.6 * said + 0.4 * rng.dirichlet(np.ones(10), size=(4, 500)).mean(axis=0)
-    sharp, blunt = sharpen(means, 0.1), sharpen(means, 1.0)
-    assert (entropy(sharp, axis=1) < entropy(means, axis=1) / 3).all()
-    assert (entropy(blunt, axis=1) > entropy(means, axis=1)).all()
-    assert (sharp.argmax(axis=1) == means.argmax(axis=1)).all()
-    assert np.allclose(sharp.sum(axis=1), 1)
 
 
 # FedED's central network learns, and teaches.
@@ -206,14 +176,6 @@ def test_masks_change_no_network(
     assert all((count == 4).all() for count in counts)
 
 
-def test_an_empty_set_of_records_has_no_lesson() -> None:
-    """The server's trainer has none, and distillation asks for none."""
-    nothing = Images(toy(1).pixels[:0], toy(1).labels[:0])
-    made, twin = network(), network()
-    Trainer(made, nothing, SGD(), 0, CPU).distillation_steps(nothing.pixels, torch.zeros(0, 2), 3)
-    assert torch.equal(flatten(made), flatten(twin))
-
-
 # EdgeFD answers near its centroids.
 
 
@@ -270,10 +232,3 @@ def test_as_published_any_class_may_be_named_and_ties_teach(digits: FederatedDat
     assert published.opinion(several, pixels).weights.sum() > 0
     with pytest.raises(ConfigurationError, match="quantile"):
         SelectiveFDAsPublished(quantile=2.0)
-
-
-def test_as_published_runs_by_name_on_the_papers_schedule() -> None:
-    made = simulate("digits", clients=3, method="selective-fd-published", recipe="paper")
-    assert made.recipe.rounds == 500
-    made.fit(1)
-    assert "as published" in made.federation.method.name
