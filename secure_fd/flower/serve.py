@@ -7,6 +7,7 @@ folder of this run alone, removed at the end; what the party must not forget is 
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.flower import keys, watch
+from secure_fd.flower import keys
 from secure_fd.flower.roster import Roster, read
-from secure_fd.flower.watch import end_apps, end_group, lines_of, lives
 
 APP: Final = Path(__file__).parent / "app"
 """What `flwr run` takes."""
@@ -28,7 +29,12 @@ JOURNAL: Final = "rounds.jsonl"
 """In the server's home: what the ServerApp says of each round."""
 _START: Final = 300.0
 """Seconds in which the SuperLink, then the ServerApp, must have begun."""
+_LEAVE: Final = 5.0
+"""Seconds in which a process that was asked to end does."""
 _LOOK: Final = 0.2
+_WATCH: Final = 'read -r _; kill -TERM "-$1"; sleep 5; kill -KILL "-$1"'
+"""For the shell: wait for the end of the input, which the end of `serve` brings in any case, by
+kill -9 too, then end the processes of a group. Flower ends a ServerApp without a SuperLink."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
     shutil.rmtree(place.scratch, ignore_errors=True)
     place.scratch.mkdir(mode=0o700)
     try:
-        with _superlink(place, port, seen):
+        with _apps_ended(place, seen), _superlink(place, port):
             _flwr_run(place, port)
             for line in _journal(place.home, seen):
                 tell(line)
@@ -121,6 +127,17 @@ def environment(scratch: Path) -> dict[str, str]:
     }
 
 
+def _of_flower(place: Place, log: BinaryIO) -> dict[str, Any]:
+    """How a process of Flower is started."""
+    return {
+        "stdin": subprocess.DEVNULL,
+        "stdout": log,
+        "stderr": log,
+        "env": environment(place.scratch),
+        "cwd": place.scratch,
+    }
+
+
 def _program(name: str) -> str:
     found = Path(sys.executable).parent / name
     if not found.is_file():
@@ -130,7 +147,7 @@ def _program(name: str) -> str:
 
 
 @contextmanager
-def _superlink(place: Place, port: int, seen: int) -> Iterator[None]:
+def _superlink(place: Place, port: int) -> Iterator[None]:
     authority, certificate, key = keys.tls_files(place.home)
     command = [
         *(_program("flower-superlink"), "--host", place.listen, "--port", str(port)),
@@ -140,38 +157,49 @@ def _superlink(place: Place, port: int, seen: int) -> Iterator[None]:
     ]
     with place.log.open("ab") as log:
         process = subprocess.Popen(  # noqa: S603 - Flower's program beside this Python
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment(place.scratch),
-            cwd=place.scratch,
-            process_group=0,
+            command, **_of_flower(place, log), process_group=0
         )
-    with _watched(process.pid, place, seen):
-        try:
-            _wait(process, port)
-            yield
-        finally:
-            end_group(process.pid, process.poll)
-            end_apps(place.home / JOURNAL, seen)
-
-
-@contextmanager
-def _watched(group: int, place: Place, seen: int) -> Iterator[None]:
-    """Beside this process, one that ends Flower's where this one is killed."""
-    command = [sys.executable, "-I", watch.__file__, str(group), str(place.home / JOURNAL)]
-    with subprocess.Popen(  # noqa: S603 - our own program
-        [*command, str(seen)],
+    with subprocess.Popen(  # noqa: S603 - ends Flower where this process is killed
+        ["/bin/sh", "-c", _WATCH, str(place.home), str(process.pid)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as watcher:
         try:
+            _wait(process, port)
             yield
         finally:
+            _end(lambda number: _reaching(process, number))
             watcher.kill()
+
+
+def _reaching(process: "subprocess.Popen[bytes]", number: int) -> None:
+    """Send a signal to a process of ours and all that is in its group."""
+    process.poll()
+    os.killpg(process.pid, number)
+
+
+@contextmanager
+def _apps_ended(place: Place, seen: int) -> Iterator[None]:
+    """Afterwards the ServerApps that began after so many lines of the journal are gone."""
+    try:
+        yield
+    finally:
+        for line in lines_of(place.home / JOURNAL)[seen:]:
+            if line["event"] == "begun":
+                _end(partial(os.kill, int(line["pid"])))
+
+
+def _end(send: Callable[[int], None]) -> None:
+    """Ask whom signals reach to end, and make it. Its files stand any end."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            send(number)
+            until = time.monotonic() + _LEAVE
+            while time.monotonic() < until:
+                time.sleep(_LOOK / 4)
+                send(0)
 
 
 def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
@@ -196,16 +224,30 @@ def _flwr_run(place: Place, port: int) -> None:
     with place.log.open("ab") as log:
         ended = subprocess.run(  # noqa: S603 - Flower's program beside this Python
             [_program("flwr"), "run", str(app), "here", "--run-config", given],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment(place.scratch),
-            cwd=place.scratch,
+            **_of_flower(place, log),
             timeout=_START,
             check=False,
         )
     if ended.returncode:
         raise LocalError("flwr run failed: its log is flower.log in the home")
+
+
+def lines_of(journal: Path) -> list[dict[str, Any]]:
+    """The whole lines of a journal; none where there is no file."""
+    text = journal.read_text() if journal.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process.
+
+    >>> lives(os.getpid())
+    True
+    """
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
 
 
 def _journal(home: Path, seen: int) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from secure_fd.flower.serve import JOURNAL
-from secure_fd.flower.watch import end_apps, end_group, lives
+from secure_fd.flower.serve import lives
 from tests.flower_processes import SITES, Federation, federation
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
@@ -82,8 +81,8 @@ def test_a_killed_server_takes_flower_with_it_and_its_twin_without_a_watcher_doe
     with federation(tmp_path / "f", "--rounds", "2") as made:
         made.start("server")
         made.until(lambda: bool(made.journal()))
-        [(watcher, command)] = _running("watch.py", str(made.folder)).items()
-        group, app = int(command[3]), int(made.journal()[0]["pid"])
+        [(watcher, command)] = _running("read -r _", str(made.folder)).items()
+        group, app = int(command[4]), int(made.journal()[0]["pid"])
         if not watched:
             os.kill(watcher, signal.SIGKILL)
         made.running["server"].kill()
@@ -94,8 +93,7 @@ def test_a_killed_server_takes_flower_with_it_and_its_twin_without_a_watcher_doe
             time.sleep(5)
             assert lives(app)
             assert group in _running(str(made.folder))
-            end_group(group)
-            end_apps(made.folder / "server" / JOURNAL, 0)
+            os.killpg(group, signal.SIGKILL)
 
 
 def test_logs_are_lines_of_named_fields(ended: Federation) -> None:
