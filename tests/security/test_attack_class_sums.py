@@ -14,20 +14,16 @@ import torch
 from scipy.stats import binom, norm
 from torch import nn
 
-from attacks.base import AttackResult, FloatArray, Labelled, match_classes
+from attacks.base import AttackResult, Labelled, match_classes
 from attacks.class_sums import (
-    TOTAL,
-    PublicRecords,
     SumNoise,
-    held_by,
-    sums_read,
 )
 from attacks.on_run import Run, attack, histograms, labelled, public_of
 from attacks.statistics import Claim, gaussian_auc
-from attacks.tracing import ONE_HOLDER, AskedSum, Blocks, Tracing
+from attacks.tracing import ONE_HOLDER, Blocks, Tracing
 from attacks.view import View, client_view, server_view
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.data.federated import ClientData, FederatedData, federate, seen_through
+from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -221,28 +217,6 @@ def test_a_client_reads_the_first_sum_off_the_head() -> None:
         )
 
 
-def test_a_public_image_is_scored_as_if_it_were_not_public() -> None:
-    """In closed form, against leaving one out: of the mean, the block's share, the moment."""
-    view = seen(made_once("strong", masks=True), divided())
-    sums, public = sums_read(view), PublicRecords.of(view)
-    shares = held_by(public, sums[0], None)
-    moment, level = public.reference.second_moment, 1e-3 * np.eye(SIZE)
-
-    def asked(known: PublicRecords, moment: FloatArray) -> AskedSum:
-        weight = np.linalg.inv(moment + level)
-        weighed = known.features @ weight
-        return AskedSum.of(known, weight, weighed, sums[1], shares, shortened=False)
-
-    label, left = 3, int(np.flatnonzero(public.labels == 3)[5])
-    others = np.arange(len(public.labels)) != left
-    image = public.features[left]
-    reference = replace(public.reference, proxy_features=public.features[others])
-    known = PublicRecords(reference, public.labels[others])
-    without = asked(known, moment - np.outer(image, image) / len(public.labels))
-    expected = without.scores(label, TOTAL, image[None])[0]
-    assert asked(public, moment).left_out(label, TOTAL)[5] == pytest.approx(expected, rel=1e-6)
-
-
 # On a run, by name.
 
 
@@ -254,16 +228,6 @@ def test_a_run_is_attacked_by_name() -> None:
     result = attack("tracing", run)
     assert result.name == "tracing"
     assert "auc_bound_of_the_noise" in result.details
-
-
-def test_feature_vectors_have_blocks_too() -> None:
-    """Who is inside, and which labels."""
-    data = seen_through(
-        divided(), lambda pixels: pixels[:, :, ::2, ::2].flatten(1)[..., None, None]
-    )
-    run = Run.of(data, summed(data, sums=1), 0)
-    assert attack("tracing", run).figure > 0.7
-    assert attack("label-distribution", run).figure < 0.2
 
 
 # A class of one record in the whole federation.

@@ -12,8 +12,8 @@ from torch.nn.functional import one_hot
 
 from attacks.base import Images
 from attacks.fit import Fit, fit, label_function, predict
-from attacks.ideal import POOL, IdealK1, IdealK2, IdealK3, IdealSettings
-from attacks.inversion import PUBLIC_TARGET, InversionSettings, InversionTruth, inversion_truth
+from attacks.ideal import IdealK1, IdealK2, IdealK3, IdealSettings
+from attacks.inversion import InversionSettings, InversionTruth, inversion_truth
 from attacks.prior import Prior, PriorSettings, train_prior
 from attacks.view import (
     AnswerFunction,
@@ -27,7 +27,7 @@ from attacks.view import (
 from experiments.privacy_compare import Settings, plan
 from experiments.rows import RowSpec, Terms
 from experiments.runs import RowRun, WarmUp, data_of, protection_of, run_row, warm_up
-from experiments.scenes.extraction import choice_oracle, injection_oracle, unanimous_labels
+from experiments.scenes.extraction import choice_oracle, injection_oracle
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble
 from secure_fd.knowledge import one_hot as rows_of
@@ -38,7 +38,6 @@ from tests.attack_games import answered, linear, mlp, part
 SMALL = IdealSettings(epochs=4, batch=50, generator_steps=6, latent=16, channels=4, passes=4)
 SEARCH = InversionSettings(steps=15, restarts=1, per_class=2)
 TRAINING = Fit(epochs=8)
-EVERY = (IdealK1, IdealK2, IdealK3)
 
 
 @cache
@@ -106,11 +105,6 @@ def warm(level: int) -> Images:
     return ready()[level].run(asking(honest, read(honest)), 0)
 
 
-def stolen(images: Tensor, classes: Tensor) -> Images:
-    """An estimate whose reconstructions are these."""
-    return replace(warm(0), images=images, groups=classes)
-
-
 def accuracy(found: Images) -> float:
     says = label_function(found.network)(truth().held_out.images)
     return float((says == truth().held_out.labels).double().mean())
@@ -163,35 +157,6 @@ def test_a_teacher_that_knows_is_stolen_and_one_that_guesses_is_not() -> None:
         assert attack.score(null, truth(), 0).details["delta_p_value"] > 0.001
 
 
-def test_choosing_works_without_having_read_and_asks_public_proxies_only() -> None:
-    asked: list[Tensor] = []
-
-    def noting(images: Tensor) -> Tensor:
-        asked.append(images)
-        return honest(images)
-
-    attack = replace(ready()[1], settings=replace(SMALL, passes=25))
-    found = attack.run(asking(noting), 0)
-    proxies = {image.numpy().tobytes() for image in public().proxies}
-    assert all(image.numpy().tobytes() in proxies for image in torch.cat(asked))
-    assert found.queries == len(torch.cat(asked)) == SMALL.queries
-    assert accuracy(found) > 0.5
-
-
-def test_cold_starts_ignore_what_was_read() -> None:
-    cold = replace(ready()[2], settings=replace(SMALL, warm=False))
-    one, two = (cold.run(asking(honest, run), 3) for run in (read(honest), read(guessing)))
-    images = truth().held_out.images
-    assert torch.equal(predict(one.network, images), predict(two.network, images))
-
-
-def test_runs_repeat_with_the_seed() -> None:
-    for level, attack in enumerate(ready()):
-        again, other = (attack.run(asking(honest, read(honest)), seed) for seed in (0, 6))
-        assert torch.equal(warm(level).images, again.images)
-        assert not torch.equal(again.images, other.images)
-
-
 def test_a_memorising_selector_shows_private_images_among_the_proxies() -> None:
     """A twin: members among the proxies, and clients that answer near their own records only."""
     inside = part(600, 700)
@@ -213,32 +178,6 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies() -> None:
     assert caught.details["pool: delta_p_value"] < 0.01
     assert caught.details["acceptance_rate"] < 0.6 < fair.details["acceptance_rate"] == 1.0
     assert fair.details["pool: delta"] < caught.details["pool: delta"] - 10
-
-
-def test_a_result_names_its_figure_control_size_and_routes() -> None:
-    attack = replace(ready()[2], teacher=label_function(teacher()))
-    result = attack.score(warm(2), truth(), 0)
-    assert (result.name, result.figure_name, result.unit) == ("ideal-k3", "Δ PSNR", "dB")
-    assert result.control_name == f"Δ of the {PUBLIC_TARGET}"
-    assert result.queries == SMALL.queries
-    assert result.figure == pytest.approx(result.details["A"] - result.details["A_H"])
-    assert {"pool: delta", "IDEAL generator: delta", "black: A"} <= set(result.details)
-    assert result.details["student_agreement"] > 0.5
-    assert result.details["teacher_accuracy"] > 0.8
-    assert any("4 epochs of 50 queries" in text for text in result.caveats)
-    assert result.images is not None
-    assert set(result.images) == {"attack", "pool", "IDEAL generator", PUBLIC_TARGET}
-    assert [a.name for a in EVERY] == ["ideal-k1", "ideal-k2", "ideal-k3"]
-
-
-def test_one_reconstruction_has_no_interval() -> None:
-    made = stolen(truth().private.images[:2], truth().private.labels[:2])
-    one = Images(truth().private.images[:1], truth().private.labels[:1])
-    details = ready()[0].score(replace(made, others={POOL: one}), truth(), 0).details
-    assert details["pool: reconstructions"] == 1
-    assert details["pool: delta"] > 50
-    assert "pool: delta_low" not in details
-    assert details["delta_low"] > 50
 
 
 # What trained clients answer.
@@ -319,15 +258,6 @@ def test_masks_leave_the_sum_alone() -> None:
     assert torch.equal(votes, masked.chosen(proxies()))
 
 
-def test_with_the_selector_off_everybody_always_answers() -> None:
-    found = trained(HARD, "kulsif")
-    with_it = found.injected(noise()).sum(dim=(1, 2))
-    without = found.injected(noise(), selecting=False).sum(dim=(1, 2))
-    assert (with_it == 0).all()
-    assert (without == 4).all()
-    assert (found.injected(proxies()).sum(dim=(1, 2)) > 0).float().mean() > 0.2
-
-
 def test_the_acceptance_rate_is_the_selectors() -> None:
     """The same attack with the selector in the way and with it off, its twin."""
     found = trained(HARD, "kulsif")
@@ -385,15 +315,6 @@ def test_rows_without_answers_have_no_oracle() -> None:
     fedavg = replace(found.made, spec=RowSpec("fedavg"))
     with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):
         injection_oracle(found.terms, fedavg, data_of(found.terms, 0), found.protection)
-
-
-def test_unanimous_labels_are_those_of_all_networks_whatever_protects_them() -> None:
-    bare, noisy = trained(HARD), trained(replace(MASKED, unit="record"))
-    for found in (bare, noisy):
-        labels = unanimous_labels(found.terms, found.made, data_of(found.terms, 0))(proxies())
-        open_votes = replace(found, made=replace(found.made, spec=HARD), protection=bare.protection)
-        votes = open_votes.injected(proxies(), selecting=False)
-        assert torch.equal(labels, votes.sum(dim=1).argmax(dim=1))
 
 
 @cache

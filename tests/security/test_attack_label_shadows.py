@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.label_shadows import QUICK, ProbeSettings, ShadowedLabels
+from attacks.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.view import Capability, LabelOracle, View, outsider_view
 from secure_fd.errors import BudgetError, ConfigurationError, MissingCapabilityError
 from secure_fd.transcript import Transcript
@@ -50,13 +50,6 @@ def test_a_memoriser_is_caught_by_labels_alone() -> None:
     assert result.details["p_value"] < 0.005
     assert result.control == pytest.approx(0.5, abs=0.02)
     assert 0 < result.queries <= attack().queries_needed * len(game().runs)
-
-
-def test_the_quick_setting_asks_half_as_much_and_catches_it_too() -> None:
-    quick = ShadowedLabels.prepare(public(), candidates(), 0, QUICK)
-    full = ShadowedLabels.prepare(public(), candidates(), 0)
-    assert quick.queries_needed < full.queries_needed / 1.8
-    assert scored(quick, queried(inside=True)).figure > 0.75
 
 
 def test_a_target_that_saw_other_records_is_a_coin() -> None:

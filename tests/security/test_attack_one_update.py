@@ -93,16 +93,6 @@ def of_unequal_sizes() -> FederatedData:
     return replace(data, clients=(few, *data.clients[1:]))
 
 
-@pytest.mark.parametrize("masks", [False, True])
-def test_records_of_clients_of_unequal_sizes_are_read_as_well(*, masks: bool) -> None:
-    """The mean is weighted by records, and fixed point is coarser for a small client."""
-    of = one_update(SET_UPS[ONE], of_unequal_sizes(), 0, masks=masks)
-    assert (of.view.models[-1].uploads is None) == masks
-    result = scored(of)
-    assert result.figure > 60
-    assert result.control < 25
-
-
 def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records() -> None:
     data = of_unequal_sizes()
     of, sizes = one_update(SET_UPS[ONE], data, 0, masks=True), [len(c.train) for c in data.clients]

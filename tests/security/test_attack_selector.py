@@ -24,6 +24,7 @@ from attacks.selector import (
 from attacks.view import Capability, Oracle, Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import Contribution, Released, one_hot
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.samplers import SeededRandom
@@ -126,3 +127,14 @@ def test_counted_answers_prove_no_more_than_epsilon(spent: float, caught: bool) 
     proven, _ = symbol_bound(counts[0], counts[1], 1e-6)
     assert (proven > EPSILON) == caught
     assert proven > 0.6 * EPSILON  # the count has the power to see what there is
+
+
+def test_without_injection_the_attack_is_refused() -> None:
+    flip = FlipRadius.prepare(public(), public().proxies[:1], 0)
+    with pytest.raises(MissingCapabilityError, match="injection of proxy images"):
+        flip.run(server_view(Transcript(CLASSES), public()), 0)
+
+
+def test_a_class_without_public_images_has_no_control() -> None:
+    with pytest.raises(LocalError, match="class 3 has 0 public images"):
+        FlipRadius.prepare(public(), public().proxies[:1], 3)

@@ -9,20 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from attacks.ideal import (
-    DEFAULT,
-    PUBLISHED,
     IdealSettings,
     NearestProxies,
-    Pool,
     empty_pool,
     from_ensembles,
-    from_generator,
-    from_pool,
     from_votes,
-    generator_loss,
-    jitter,
     steal,
-    synthesise,
 )
 from attacks.view import Oracle, Public, server_view
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
@@ -41,63 +33,6 @@ def by_brightness(images: Tensor) -> Tensor:
     """One client's votes [N, 1, 4]: the class is the brightest quarter of the rows."""
     rows = images.reshape(len(images), 4, -1).mean(dim=2)
     return nn.functional.one_hot(rows.argmax(dim=1), 4).double()[:, None]
-
-
-def test_generator_loss_is_the_formula() -> None:
-    random = np.random.default_rng(0)
-    logits, targets = random.normal(size=(6, 4)), random.integers(0, 4, 6)
-    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    cross_entropy = -np.log(p[np.arange(6), targets]).mean()
-    for balance in (0.0, 5.0):
-        expected = cross_entropy + balance * (p * np.log(p)).mean()
-        found = generator_loss(torch.tensor(logits), torch.tensor(targets), balance)
-        assert float(found) == pytest.approx(expected, rel=1e-12)
-
-
-def test_generator_loss_survives_a_student_that_is_certain() -> None:
-    logits = torch.tensor([[1000.0, 0.0, 0.0]], requires_grad=True)
-    loss = generator_loss(logits, torch.tensor([0]), 5.0)
-    torch.autograd.backward(loss)
-    assert float(loss.detach()) == 0
-    assert torch.isfinite(logits.grad if logits.grad is not None else torch.tensor(np.nan)).all()
-
-
-def test_jitter_shifts_by_at_most_four_pixels_and_mirrors_when_asked() -> None:
-    dot = torch.zeros(400, 1, 12, 12)
-    dot[:, 0, 6, 5] = 1.0
-    for flip in (False, True):
-        moved = jitter(dot, torch.Generator().manual_seed(0), flip=flip)
-        assert moved.shape == dot.shape
-        assert torch.equal(moved.sum(dim=(1, 2, 3)), torch.ones(400))
-        _, _, rows, columns = moved.nonzero(as_tuple=True)
-        assert set(rows.tolist()) == set(range(2, 11))
-        assert set(columns.tolist()) == set(range(1, 11 if flip else 10))
-
-
-def test_synthesis_is_the_best_batch_seeded_and_leaves_the_student_alone() -> None:
-    student = network(0)
-    before = [p.detach().clone() for p in student.parameters()]
-    state = torch.random.get_rng_state()
-    settings = replace(SMALL, generator_steps=25, generator_rate=0.02)
-    one, two = (synthesise(student, 4, (1, 8, 8), settings, 3) for _ in range(2))
-    assert torch.equal(one.images, two.images)
-    assert torch.equal(state, torch.random.get_rng_state())
-    assert one.targets.tolist() == [0, 1, 2, 3] * 2
-    assert (
-        one.loss
-        < synthesise(student, 4, (1, 8, 8), replace(settings, generator_steps=1), 3).loss - 0.1
-    )
-    assert 0 <= one.images.min() <= one.images.max() <= 1
-    for parameter, old in zip(student.parameters(), before, strict=True):
-        assert torch.equal(parameter, old)
-        assert parameter.requires_grad
-        assert parameter.grad is None
-
-
-@pytest.mark.parametrize("side", [8, 14, 28, 29])
-def test_synthesis_paints_the_side_of_the_proxies(side: int) -> None:
-    student = nn.Sequential(nn.Flatten(), nn.Linear(side * side, 4))
-    assert synthesise(student, 4, (1, side, side), SMALL, 0).images.shape == (8, 1, side, side)
 
 
 def test_votes_become_distributions_and_nobody_becomes_uniform() -> None:
@@ -199,44 +134,7 @@ def test_votes_over_other_classes_are_refused() -> None:
         steal(network(0), NOTHING, Oracle(three, 24), SMALL, 0)
 
 
-def test_the_pool_shows_the_surest_images_of_each_class_and_breaks_ties_at_random() -> None:
-    targets = torch.zeros(40, 4)
-    targets[:20, 1] = torch.linspace(0.6, 0.9, 20)
-    targets[20:, 3] = 1.0
-    answered = torch.ones(40, dtype=torch.bool)
-    answered[19] = False
-    found = from_pool(Pool(IMAGES, targets, answered), 2, 0)
-    assert found is not None
-    assert found.groups.tolist() == [1, 1, 3, 3]
-    assert torch.equal(found.images[:2], IMAGES[[18, 17]])
-    firsts = {
-        float(made.images[2].sum())
-        for s in range(30)
-        if (made := from_pool(Pool(IMAGES, targets, answered), 2, s)) is not None
-    }
-    assert len(firsts) > 10
-    assert from_pool(NOTHING, 2, 0) is None
-    assert from_pool(Pool(IMAGES, targets, torch.zeros(40, dtype=torch.bool)), 2, 0) is None
-
-
-def test_the_generator_shows_every_class_and_the_student_picks() -> None:
-    student = network(0)
-    found = from_generator(student, Public(IMAGES, 1, 4, network), 1, SMALL, 0)
-    every = synthesise(student, 4, (1, 8, 8), SMALL, 0)
-    assert found.groups.tolist() == [0, 1, 2, 3]
-    for c in range(4):
-        losses = nn.functional.cross_entropy(
-            student(every.images), torch.full((8,), c), reduction="none"
-        ).masked_fill(every.targets != c, torch.inf)
-        assert torch.equal(found.images[c], every.images[losses.argmin()])
-
-
-def test_settings_are_checked_and_the_published_ones_are_the_papers() -> None:
-    assert PUBLISHED.queries == 25_000
-    assert (PUBLISHED.generator_steps, PUBLISHED.generator_rate, PUBLISHED.balance) == (30, 1e-3, 5)
-    assert (PUBLISHED.student_rate, PUBLISHED.momentum, PUBLISHED.decay) == (0.01, 0.9, 5e-4)
-    assert not PUBLISHED.warm
-    assert DEFAULT.queries < PUBLISHED.queries
+def test_settings_are_checked() -> None:
     with pytest.raises(ConfigurationError, match=r"ideal\.epochs: 0 is not allowed"):
         IdealSettings(epochs=0)
     with pytest.raises(ConfigurationError, match=r"ideal\.student_rate"):

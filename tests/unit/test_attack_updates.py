@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attacks.base import AttackResult, Labelled, seeded
 from attacks.base import Images as Guesses
 from attacks.fit import network
-from attacks.images import CEILING, match, psnr
+from attacks.images import CEILING, match
 from attacks.updates import (
     Mismatch,
     Recipe,
@@ -20,19 +20,15 @@ from attacks.updates import (
     check_explained,
     client_updates,
     first_layer,
-    infer_labels,
     invert_first_layer,
     mean_update,
     newest_draw,
-    on_grid,
     scaling_before,
-    search,
     split_fixed,
 )
 from attacks.updates_attack import (
     AnalyticInversion,
     UpdateTruth,
-    distinct,
     references,
 )
 from attacks.view import Public, View, client_view, server_view
@@ -43,7 +39,7 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.models import Standardise
 from secure_fd.recipes import SGD
-from secure_fd.transcript import ParameterRound, Transcript
+from secure_fd.transcript import Transcript
 from tests.attack_games import perceptron
 
 SIDE, CLASSES = 8, 3
@@ -130,21 +126,6 @@ def synthetic(*images: Labelled, architecture: str = "mlp") -> Updates:
 # Updates
 
 
-def test_an_update_is_what_moved_over_the_learning_rate() -> None:
-    transcript = Transcript(2)
-    before, mean = np.array([1.0, 2.0], np.float32), np.array([0.5, 2.5], np.float32)
-    ends = {1: np.array([0.0, 2.0], np.float32), 0: np.array([1.0, 3.0], np.float32)}
-    transcript.add_parameters(ParameterRound(0, None, {}, before))
-    transcript.add_parameters(ParameterRound(1, ends, {}, mean))
-    view = server_view(transcript, replace(public(), n_clients=2))
-    each = client_updates(view, Recipe(4, 2, learning_rate=0.5))
-    assert each.gradients.tolist() == [[0.0, -2.0], [2.0, 0.0]]
-    assert (each.clients, each.records) == (((0,), (1,)), 8)
-    together = mean_update(view, Recipe(4, 2, learning_rate=0.5))
-    assert together.gradients.tolist() == [[1.0, -1.0]]
-    assert (together.clients, together.records) == (((0, 1),), 16)
-
-
 def test_updates_need_a_round_before_and_what_the_attacker_may_read() -> None:
     view = run("mlp", Recipe(1))
     short = replace(view, models=view.models[-1:])
@@ -203,35 +184,6 @@ def test_a_first_layer_must_be_linear_behind_a_pixelwise_scaling() -> None:
     assert torch.allclose(scaling.pixels(given), image.double().flatten(1), atol=1e-6)
 
 
-def test_one_record_is_read_to_the_last_bit() -> None:
-    truth = records(6, 3)
-    updates = synthetic(*(truth.take(torch.tensor([k])) for k in range(6)))
-    for image, gradient in zip(truth.images, updates.gradients, strict=True):
-        found = invert_first_layer(first_layer(public()), gradient, 1, grid=True)
-        assert found.certain == 1
-        assert torch.equal(found.images[0], image)
-
-
-def test_without_a_grid_one_record_is_close_and_never_certain() -> None:
-    image = torch.rand(1, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
-    assert not on_grid(image)
-    assert on_grid(records(4, 0).images)
-    (gradient,) = synthetic(Labelled(image, torch.tensor([1]))).gradients
-    found = invert_first_layer(first_layer(public()), gradient, 1, grid=False)
-    assert found.certain == 0
-    assert psnr(found.images, image)[0, 0] > 80
-
-
-def test_a_batch_is_read_where_neurons_answer_to_single_records() -> None:
-    batch = records(4, 3)
-    (gradient,) = synthetic(batch).gradients
-    found = invert_first_layer(first_layer(public()), gradient, 4, grid=True)
-    real = {image.numpy().tobytes() for image in batch.images}
-    assert len(found.images) <= 4
-    assert found.certain >= 2
-    assert all(image.numpy().tobytes() in real for image in found.images[: found.certain])
-
-
 def test_black_pixels_are_read_as_black_whatever_their_sign() -> None:
     """Where nothing is standardised, ratios of black are 0 or -0.0, which has other bytes."""
     image = torch.zeros(1, 1, SIDE, SIDE)
@@ -259,31 +211,6 @@ def test_no_gradient_and_pure_noise_make_nothing_certain() -> None:
 # Labels
 
 
-@pytest.mark.parametrize("architecture", ["mlp", "cnn"])
-def test_the_label_of_one_record_is_certain(architecture: str) -> None:
-    truth = records(6, 3)
-    updates = synthetic(
-        *(truth.take(torch.tensor([k])) for k in range(6)), architecture=architecture
-    )
-    found = infer_labels(public(architecture), updates, 1)
-    assert found[:, 0].tolist() == truth.labels.tolist()
-
-
-@pytest.mark.parametrize("counts", [(6, 0, 0), (3, 2, 1), (0, 1, 5), (2, 2, 2)])
-def test_the_labels_of_a_batch_are_counted(counts: tuple[int, ...]) -> None:
-    pool = records(60, 4)
-    chosen = [(pool.labels == c).nonzero()[:n, 0] for c, n in enumerate(counts)]
-    found = infer_labels(public(), synthetic(pool.take(torch.cat(chosen))), 1)
-    assert torch.bincount(found[0], minlength=CLASSES).tolist() == list(counts)
-
-
-def test_over_several_steps_only_classes_that_are_present_are_named() -> None:
-    gradient = torch.zeros(1, len(synthetic(records(1, 0)).gradients[0]), dtype=torch.float64)
-    gradient[0, -CLASSES:] = torch.tensor([0.4, -0.9, 0.5])
-    updates = replace(synthetic(records(1, 0)), gradients=gradient, records=5)
-    assert infer_labels(public(), updates, 5).tolist() == [[1] * 5]
-
-
 # The search
 
 
@@ -301,22 +228,6 @@ def test_the_true_records_have_no_mismatch_and_others_do(recipe: Recipe) -> None
     assert (
         Mismatch(model, labels, wanted, recipe, zero, one, tv=0.0)(images.flip(0))[[0, 2]] > 0.01
     ).all()
-
-
-def test_the_search_finds_one_record_from_its_gradient() -> None:
-    recipe = Recipe(1)
-    truth = records(3, 3)
-    updates = synthetic(*(truth.take(torch.tensor([k])) for k in range(3)), architecture="cnn")
-    labels = infer_labels(public("cnn"), updates, 1)
-    settings = Search(iterations=80, restarts=2, tv=0.0)
-    found = search(public("cnn"), updates, labels, recipe, settings, 0)
-    near = np.diag(psnr(found[:, 0], truth.images))
-    start = np.diag(psnr(public("cnn").proxies[:3], truth.images))
-    assert near.min() > start.max() + 5
-    assert found.min() >= 0
-    assert found.max() <= 1
-    again = search(public("cnn"), updates, labels, recipe, settings, 0)
-    assert torch.equal(found, again)
 
 
 def scored(estimate: Guesses, truth: UpdateTruth) -> AttackResult:
@@ -407,10 +318,3 @@ def test_the_truth_refuses_unequal_shared_or_missing_references() -> None:
         UpdateTruth(private, {0: [records(3, 0)]}, nothing)
     with pytest.raises(LocalError, match="no held-out"):
         UpdateTruth(private, {0: []}, nothing)
-
-
-def test_repeats_are_one_record() -> None:
-    twice = records(3, 0).take(torch.tensor([2, 0, 2, 2, 0]))
-    once = distinct(twice)
-    assert torch.equal(once.images, records(3, 0).images[[2, 0]])
-    assert once.labels.tolist() == [2, 0]

@@ -71,11 +71,6 @@ def test_a_network_that_remembers_its_records_is_caught() -> None:
     assert all(result.interval[0] > game(0).least for result in found)
 
 
-def test_the_same_seed_gives_the_same_figure_and_another_does_not() -> None:
-    first, again, other = (game(s).play(remembering(1.0)).figure for s in (3, 3, 4))
-    assert first == again != other
-
-
 def test_half_of_each_clients_records_of_each_label_take_part() -> None:
     seen: list[Sequence[Labelled]] = []
 
@@ -110,10 +105,6 @@ def test_budgets_that_mean_nothing_are_refused(given: tuple[float, float]) -> No
 def test_limits_that_chance_exceeds_or_nothing_can_are_refused(limit: float) -> None:
     with pytest.raises(ConfigurationError, match="members"):
         game(0).check_limit(limit)
-
-
-def test_the_least_limit_falls_with_the_number_of_candidates() -> None:
-    assert 0.5 < game(0, 120).least < game(0, 60).least < 0.6
 
 
 def test_a_run_that_shows_nothing_is_refused_and_not_passed(digits: FederatedData) -> None:
