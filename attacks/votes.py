@@ -18,7 +18,6 @@ from secure_fd.knowledge import Contribution, IntArray, LaneLayout, Released, Un
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.protection.base import Answer, Guard, NoProtection, Protection
 from secure_fd.protection.label import LabelGuard, LabelUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.transcript import DistillationRound, Transcript
 
 
@@ -173,14 +172,6 @@ class RecordedLabels(Recorder, LabelUnit):
 
         guard.release = kept  # type: ignore[method-assign]  # the same release
         return guard
-
-
-class RecordedRecords(Recorder, RecordUnit):
-    """The record unit, which asks for no answers."""
-
-    def __init__(self, epsilon: float, delta: float) -> None:
-        super().__init__(epsilon, delta)
-        self.kept = Kept()
 
 
 def statements(recorder: Recorder, transcript: Transcript) -> tuple[Said, ...]:

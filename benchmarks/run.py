@@ -31,7 +31,7 @@ from proven_sums import VOTE_CELLS, VoteRounds
 from secure_fd.errors import SecureFDError
 from secure_fd.knowledge import WordArray
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.plans import UNIT, ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, PooledPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.samplers import discrete_gaussian
 from secure_fd.secagg.graph import default_degree
@@ -282,7 +282,7 @@ DELTA: Final = 1e-5
 MILLION: Final = 1_000_000
 EPSILONS: Final = (1.0, 4.0, 8.0)
 PLANS: Final[tuple[tuple[str, Plan], ...]] = (
-    ("record", RecordPlan(5400)),
+    ("class sums of ten clients", PooledPlan(clients=10, honest=4, corrupt=3, entries=10_000)),
     ("label, one answer", LabelPlan(11)),
     ("label, 6,000 answers", LabelPlan(11, releases=6000)),
     ("training, 64 of 300, 330 steps", TrainingPlan(300, 64, 330)),
@@ -317,7 +317,7 @@ def _samplers() -> dict[str, Callable[[], object]]:
     """A million values each, at the sizes of noise that the plans ask for."""
     answers = RandomizedResponse(4.0, 11)
     truth = discrete_gaussian(1.0, MILLION, os.urandom) % 11
-    sizes = {".8": 0.8, "2": 2.0, "1.158 x 2^16": 1.158 * UNIT}
+    sizes = {".8": 0.8, "2": 2.0, "1.158 x 2^16": 1.158 * (1 << 16)}
     return {
         **{
             f"discrete Gaussian, {name}": partial(discrete_gaussian, sigma, MILLION, os.urandom)

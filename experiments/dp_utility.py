@@ -44,28 +44,21 @@ Epsilon = float | None
 _CLIENTS = 10
 _MOST_ROUNDS, _QUICK_ROUNDS, _QUICK_WARMUP = 40, 4, 25
 _FLEETS, _QUICK_FLEETS = (100, 1_000, 10_000), (100, 300)
-_FEW = (4.0, None)
-"""The epsilons of the studies that ask one question of several image sets or splits."""
-_PLACES = {
-    "strong": (("mnist", "strong"),),
-    "splits": (("mnist", "weak"), ("mnist", "iid")),
-    "small": (("mnist5k", "strong"),),
-    "fashion": (("fashion_mnist", "strong"),),
-}
-"""Image sets and splits by study."""
-STUDIES = (*_PLACES, FLEET)
+_SETS = {"strong": "mnist", "small": "mnist5k"}
+"""Image sets by study, in the strong split."""
+STUDIES = (*_SETS, FLEET)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings(SharedOptions):
-    """Accuracy against epsilon, for every privacy unit: a table, a plot and JSON.
+    """Accuracy against epsilon, for the label and the client unit: a table, a plot and JSON.
 
     Sums are made in clear here: masks change no bit of them and only cost time. Every cell is
     saved when it ends, and a rerun does only what is missing.
     """
 
-    study: Literal["strong", "splits", "small", "fashion", "fleet", "all"] = "all"
-    """MNIST by units; its other splits; MNIST-5k; Fashion-MNIST; fleets of clients; or all."""
+    study: Literal["strong", "small", "fleet", "all"] = "all"
+    """MNIST by units; MNIST-5k; fleets of clients; or all."""
     epsilons: str = "1,2,4,8,inf"
     """Epsilons with commas, each from 0.01 to 50, or inf."""
     seeds: str = "10,11,12"
@@ -79,7 +72,7 @@ class Settings(SharedOptions):
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for; what two studies share is there once.
 
-    Raises ConfigurationError for a value that is not allowed, or where no cell is left.
+    Raises ConfigurationError for a value that is not allowed.
     """
     at_least(1, rounds=settings.rounds)
     epsilons = tuple(dict.fromkeys(map(_epsilon, settings.epsilons.split(","))))
@@ -91,13 +84,10 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     for study in STUDIES if settings.study == "all" else (settings.study,):
         if study == FLEET:
             made |= dict.fromkeys(_fleets_of(settings, seeds, epsilons))
-        for place in _PLACES.get(study, ()):
+        else:
             for seed in seeds:
-                base = _base(settings, *place, seed)
+                base = _base(settings, _SETS[study], seed)
                 made |= dict.fromkeys(_federations(study, base, epsilons))
-    if not made:
-        allowed = f"study {settings.study} has 4 and inf"
-        raise ConfigurationError("epsilons", settings.epsilons, allowed)
     return tuple(made)
 
 
@@ -114,14 +104,14 @@ def _epsilon(text: str) -> Epsilon:
     return value
 
 
-def _base(settings: Settings, image_set: str, split: str, seed: int) -> Cell:
+def _base(settings: Settings, image_set: str, seed: int) -> Cell:
     """Hard labels without protection, which every unit changes."""
-    steps, rounds = schedule(image_set, split), min(_MOST_ROUNDS, IMAGE_SETS[image_set].rounds)
+    steps, rounds = schedule(image_set, "strong"), min(_MOST_ROUNDS, IMAGE_SETS[image_set].rounds)
     if settings.quick:
         steps, rounds = replace(steps, warmup_steps=_QUICK_WARMUP), _QUICK_ROUNDS
     return Cell(
         image_set=image_set,
-        split=split,
+        split="strong",
         method="selective-fd",
         labels="hard",
         selector="ratio",
@@ -134,23 +124,13 @@ def _base(settings: Settings, image_set: str, split: str, seed: int) -> Cell:
 
 
 def _federations(study: str, base: Cell, epsilons: Sequence[Epsilon]) -> Iterator[Cell]:
-    """No protection and the record unit; in two studies, the label unit over declared classes.
-
-    A record unit without noise keeps its own, network-free votes, so that the price of noise and
-    that of asking no network stand apart.
-    """
-    whole = study in ("strong", "small")
-    chosen = [epsilon for epsilon in epsilons if whole or epsilon in _FEW]
-    finite = [epsilon for epsilon in chosen if epsilon is not None]
-    if None in chosen:
+    """No protection, which is what the label unit is without noise, and the label unit."""
+    if None in epsilons:
         yield base
-    yield from (replace(base, privacy=Privacy("record", epsilon)) for epsilon in finite)
-    if whole:  # without noise the label unit is the row without protection
-        declared = (Privacy("label", epsilon, alphabet="declared") for epsilon in finite)
-        yield from (replace(base, privacy=privacy) for privacy in declared)
-    if study == "small" and None in chosen:
-        yield replace(base, privacy=Privacy("record", None))
-    if study == "small" and 4.0 in chosen:
+    for epsilon in epsilons:
+        if epsilon is not None:
+            yield replace(base, privacy=Privacy("label", epsilon, alphabet="declared"))
+    if study == "small" and 4.0 in epsilons:
         yield replace(base, privacy=Privacy("label", 4.0, alphabet="full"))
 
 

@@ -85,9 +85,6 @@ class Cell:
         return f"{self.audit}, {kind}, run {self.repeat}"
 
 
-_LONGEST_FIRST = ("record", "record-replaced", "dp-sgd")
-
-
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """Everything that is asked for, longest first so that no core waits at the end.
 
@@ -128,8 +125,7 @@ def _tasks(settings: Settings, units: Sequence[str], kinds: Sequence[str]) -> li
     made += [replace(base, audit=a.name, repeat=0, noise=share) for a in chosen for share in shares]
     if settings.self_test:
         made += [replace(base, audit=m.audit, mutation=m.name, size=m.size) for m in MUTATIONS]
-    longest = {audit: place for place, audit in enumerate(_LONGEST_FIRST)}
-    return sorted(made, key=lambda cell: longest.get(cell.audit, len(longest)))
+    return sorted(made, key=lambda cell: cell.audit != "dp-sgd")
 
 
 def _shares(text: str) -> tuple[float, ...]:

@@ -342,7 +342,7 @@ def _own_rows(plan: Plan) -> list[RowSpec]:
     """Methods of one's own in clear, and under masks where there are any.
 
     No unit but DP-SGD, where clients share parameters: the label unit is made for hard votes of
-    one class, and the record unit asks no method.
+    one class, and votes carry no record's epsilon.
     """
     rows = [RowSpec(kind) for kind in plan.methods]
     if plan.settings.secure_agg:

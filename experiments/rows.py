@@ -342,11 +342,7 @@ class RowSpec:
 
     @property
     def label(self) -> str:
-        """Names what runs to a reader.
-
-        The record unit replaces any method's votes by heads on density ratios: it names those. The
-        heads of all clients together are another row.
-        """
+        """Names what runs to a reader."""
         parts = [self._method]
         if self.secure is not None:
             parts.append({"masks": "masks", "he": "HE", "prio3": "Prio3"}[self.secure])
@@ -358,14 +354,12 @@ class RowSpec:
 
     @property
     def _noise(self) -> str:
-        if self.unit == "record" and self.kind in HEADS:
+        if self.unit == "record":
             return "noise" if self.secure else "local noise"
-        return {"label": "noise on labels", "client": "noise"}.get(self.unit or "", "record noise")
+        return "noise on labels" if self.unit == "label" else "noise"
 
     @property
     def _method(self) -> str:
-        if self.unit == "record" and not averages(self.kind) and self.kind not in HEADS:
-            return "Density-ratio heads"
         if self.own:
             return self.kind.rpartition(":")[2]
         known = KNOWN[self.kind].title
@@ -375,8 +369,8 @@ class RowSpec:
 def title(spec: RowSpec, epsilon: float | None) -> str:
     """The row's label; a unit at an infinite epsilon (None) adds no noise, as the title tells.
 
-    >>> title(RowSpec("selective-fd", unit="record"), None)
-    'Selective-FD hard, record noise off'
+    >>> title(RowSpec("selective-fd", unit="label"), None)
+    'Selective-FD hard, label noise off'
     """
     if spec.unit is None or epsilon is not None:
         return spec.label

@@ -70,6 +70,7 @@ from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import ClassBy, SelectiveFD
 from secure_fd.privacy.guarantees import label_guarantee
 from secure_fd.privacy.ledger import BudgetLedger
@@ -82,7 +83,6 @@ from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import IMAGE_SETS, Schedule, image_set
 from secure_fd.selection.client import (
     ClientSelector,
@@ -442,16 +442,14 @@ def noise_of(cell: Cell) -> Random:
 
 
 def seeds_noise(cell: Cell) -> bool:
-    """Whether the noise of a cell can be drawn again: all but that of the record unit of votes."""
-    record = cell.privacy is not None and cell.privacy.unit == "record"
-    seeded = not record or cell.method == "heads" or averages(cell.method)
-    return seeded and cell.image_set in IMAGE_SETS
+    """Whether the noise of a cell can be drawn again."""
+    return cell.image_set in IMAGE_SETS
 
 
 def protection_of(cell: Cell, data: FederatedData, random: Random = os.urandom) -> Protection:
     """What stands before the wire; at an infinite epsilon, a unit's votes without noise.
 
-    random: source of the noise of all units but the record unit of votes.
+    random: source of the noise. Raises ConfigurationError for votes under the record unit.
     """
     if cell.privacy is None:
         return NoProtection()
@@ -460,7 +458,7 @@ def protection_of(cell: Cell, data: FederatedData, random: Random = os.urandom) 
     if chosen.unit == "record" and cell.method == "heads":
         return pooled_unit(data, epsilon, chosen.delta, local=not cell.secure, random=random)
     if chosen.unit == "record":
-        return RecordUnit(epsilon, chosen.delta)
+        raise ConfigurationError("unit", chosen.unit, RECORD_UNIT_METHODS)
     if chosen.unit == "label":
         alphabet: Literal["full", "declared"]
         alphabet = "declared" if chosen.alphabet == "declared" else "full"
@@ -780,7 +778,7 @@ def run_row(
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),
-        queryable=_queryable(terms, spec),
+        queryable=_queryable(spec),
         response=unit.mechanism if isinstance(unit, LabelUnit) else None,
         declared_classes=unit.declared_classes,
         noise=SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
@@ -800,12 +798,9 @@ def _kept(rounds: int) -> set[int]:
 _NOTHING = "Nothing of a client crosses the boundary."
 
 
-def _queryable(terms: Terms, spec: RowSpec) -> bool:
-    """Whether clients deploy networks: those of rows of heads are untrained, and those beside a
-    noisy release of a record unit would tell what it hides.
-    """
-    noisy = spec.unit == "record" and terms.epsilon is not None
-    return averages(spec.kind) or (spec.kind not in HEADS and not noisy)
+def _queryable(spec: RowSpec) -> bool:
+    """Whether clients deploy networks: those of rows of heads are untrained."""
+    return spec.kind not in HEADS
 
 
 def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:

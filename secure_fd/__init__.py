@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from secure_fd.protection.label import LabelUnit as LabelUnit
     from secure_fd.protection.pooled import LocalRecordUnit as LocalRecordUnit
     from secure_fd.protection.pooled import PooledRecordUnit as PooledRecordUnit
-    from secure_fd.protection.record import RecordUnit as RecordUnit
     from secure_fd.recipes import SGD as SGD
     from secure_fd.recipes import Recipe as Recipe
     from secure_fd.recipes import Schedule as Schedule
@@ -138,7 +137,6 @@ _HOMES = {
     "LabelUnit": "protection.label",
     "LocalRecordUnit": "protection.pooled",
     "PooledRecordUnit": "protection.pooled",
-    "RecordUnit": "protection.record",
     "SGD": "recipes",
     "Recipe": "recipes",
     "Schedule": "recipes",

@@ -40,7 +40,6 @@ from secure_fd.privacy.samplers import Random
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Recipe, Schedule
 from secure_fd.training import Steps, classes_held
 from secure_fd.transcript import RoundReport, Transcript
@@ -163,9 +162,9 @@ def simulate(
     pooled heads in the place of Selective-FD, as its guarantee says: noisy class sums label the
     proxies for all networks, with one noise inside the sum of all clients under masks, and each
     client's own in clear. Where clients share parameters (FedAvg, DaFKD), it is DP-SGD for the
-    rounds of the recipe; other methods have no record unit. A unit and a finite epsilon go
-    together. delta: None for one in 10 times the records of the largest client, 1e-5 at
-    most.
+    rounds of the recipe; other methods and votes, and class sums under "he" and "prio3", have no
+    record unit. A unit and a finite epsilon go together. delta: None for one in 10 times the
+    records of the largest client, 1e-5 at most.
     recipe: "ours", "paper", or one of your own.
     drop: chance that a client falls silent in a round. on_round: called with every round's report.
     trainer: runs the clients' training steps (examples/own_trainer.py).
@@ -427,9 +426,11 @@ def pooled_unit(
 def _protection(unit: Unit, epsilon: float, delta: float) -> Protection:
     if unit is None or math.isinf(epsilon):
         return NoProtection()
-    if unit not in ("label", "record"):
+    if unit == "record":
+        raise ConfigurationError("unit", unit, RECORD_UNIT_METHODS)
+    if unit != "label":
         raise ConfigurationError("unit", unit, "use label or record")
-    return LabelUnit(epsilon, delta) if unit == "label" else RecordUnit(epsilon, delta)
+    return LabelUnit(epsilon, delta)
 
 
 def secure_sum(

@@ -6,14 +6,10 @@ which is which, and proves a bound on epsilon from the guesses (`attacks.audit.b
 
 import math
 import os
-import re
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attacks.audit.bounds import (
     Proof,
@@ -36,9 +32,7 @@ from attacks.audit.setting import (
     label_claim,
     linear_trainer,
     masked_unit,
-    replaced,
 )
-from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import (
     FloatArray,
@@ -47,23 +41,11 @@ from secure_fd.knowledge import (
     Released,
     one_hot,
 )
-from secure_fd.privacy import release as record_release
-from secure_fd.privacy.guarantees import record_guarantee
-from secure_fd.privacy.plans import UNIT, ClientPlan
-from secure_fd.privacy.release import ClientShares, NoisyClassMeans
+from secure_fd.privacy.plans import ClientPlan
+from secure_fd.privacy.release import ClientShares
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
-from secure_fd.privacy.samplers import Random
-from secure_fd.privacy.units import Guarantee
-from secure_fd.protection import record as record_unit
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelLedger
-from secure_fd.selection.density import (
-    FourierFeatures,
-    Map,
-    ProxyReference,
-    RatioSolver,
-    ReferenceSettings,
-)
 
 
 def _shaped(
@@ -73,127 +55,6 @@ def _shaped(
     delta = setting.delta
     proof, also = prove_shaped(worlds, shape or gaussian_shape(delta), delta, setting.miss)
     return Shown(title, proof, claimed, delta, also)
-
-
-KNOWN = 3
-"""Records beside the audited one, all with the same feature: a wrong divisor moves them most."""
-_RELEASES = 40_000
-
-
-def class_means(setting: Setting) -> Shown:
-    """One record, opposite to all others, present or zeroed out, in the release itself."""
-    worlds = Worlds(
-        ("shift", "off the grid", "difference of two clients"),
-        _released(0.0, setting),
-        _released(-1.0, setting),
-    )
-    claimed = printed(_release(_rows(-1.0), setting).guarantee).epsilon
-    return _shaped("class means", worlds, claimed, setting)
-
-
-def replace_one(setting: Setting) -> Shown:
-    """One record replaced by its opposite, against what is printed for that relation."""
-    worlds = Worlds(("shift",), _released(1.0, setting)[:, :1], _released(-1.0, setting)[:, :1])
-    claim = printed(_release(_rows(1.0), setting).guarantee)
-    return _shaped("class means, replace-one", worlds, _replaced(claim), setting)
-
-
-def _replaced(claim: Guarantee) -> float:
-    """The epsilon that is printed for replace-one neighbours, read as a reader would."""
-    found = re.search(r"for replace-one neighbours .* epsilon ([\d.,]+)$", "\n".join(claim.caveats))
-    if found is None:
-        raise LocalError("the claim names no epsilon for replace-one neighbours")
-    return float(found[1].replace(",", ""))
-
-
-def _rows(feature: float) -> FloatArray:
-    rows = np.ones((KNOWN + 1, 1))
-    rows[-1] = feature
-    return rows
-
-
-def _release(rows: FloatArray, setting: Setting, random: Random = os.urandom) -> NoisyClassMeans:
-    labels = np.zeros(len(rows), dtype=np.int64)
-    return record_release.release_class_means(
-        rows, labels, 1, epsilon=setting.epsilon, delta=setting.delta, random=random
-    )
-
-
-def _released(feature: float, setting: Setting) -> FloatArray:
-    """[N, 3] statistics of so many releases of a client, each beside one of a client all known."""
-    own, known = _rows(feature), _rows(0.0)
-    # The claim is the same each time, and takes longer than the release.
-    with replaced(record_release, "record_guarantee", cache(record_guarantee)):
-        means = np.array([
-            [_release(rows, setting, setting.random).means[0, 0] for rows in (own, known)]
-            for _ in range(setting.trials(_RELEASES))
-        ])  # fmt: skip
-    sums = means * (KNOWN + 1)
-    units = sums[:, 0] * UNIT
-    return np.stack([sums[:, 0], np.abs(units - np.rint(units)), sums[:, 0] - sums[:, 1]], axis=1)
-
-
-_FEDERATIONS = 2000
-_PROXIES = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]]).reshape(4, 1, 1, 2)
-
-
-def record_votes(setting: Setting) -> Shown:
-    """Votes read off the release: two classes of one record each, one there or zeroed out.
-
-    The claim must hold under every public feature map of norm one, so this audit brings its own:
-    two pixels, taken as they are. Then one record decides a vote, if anything but the noisy means
-    can.
-    """
-    with (
-        replaced(record_unit, "shared_reference", _pixels_as_features),
-        replaced(record_release, "record_guarantee", cache(record_guarantee)),
-    ):
-        worlds = Worlds(
-            tuple(f"vote on proxy {x} for class {c}" for x in range(len(_PROXIES)) for c in (0, 1)),
-            _votes(0.0, setting),
-            _votes(1.0, setting),
-        )
-        claimed = printed(_record_unit(1.0, setting, os.urandom).guarantee()).epsilon
-    return _shaped("votes read off the release", worlds, claimed, setting)
-
-
-def _record_unit(feature: float, setting: Setting, random: Random) -> record_unit.RecordUnit:
-    pixels = torch.tensor([[0.5, 0.0], [feature, 0.0]]).reshape(2, 1, 1, 2)
-    unit = record_unit.RecordUnit(setting.epsilon, setting.delta, random=random)
-    unit.prepare(_PROXIES, 2, [Images(pixels, torch.arange(2))])
-    return unit
-
-
-def _votes(feature: float, setting: Setting) -> FloatArray:
-    """[N, 8] the vote for each class about each proxy, in N federations."""
-    asked = np.arange(len(_PROXIES))
-    rows = []
-    for _ in range(setting.trials(_FEDERATIONS)):
-        released = _record_unit(feature, setting, setting.random).parts[0].release(asked)
-        rows.append((released.weights[:, None] * released.predictions).ravel())
-    return np.array(rows)
-
-
-def _pixels_as_features(
-    _proxies: object, settings: ReferenceSettings
-) -> tuple[ProxyReference, RatioSolver]:
-    """The auditor's public map, in place of the one that is fitted on proxies."""
-
-    def flat(pixels: Tensor) -> Tensor:
-        return pixels.reshape(len(pixels), -1)
-
-    def same(inputs: Tensor) -> FloatArray:
-        return np.asarray(inputs.double().numpy())
-
-    features = same(flat(_PROXIES))
-    made = ProxyReference(
-        cast(Map, flat),
-        cast(FourierFeatures, same),
-        features,
-        features.T @ features / len(features),
-        settings,
-    )
-    return made, made.solver()
 
 
 _TRAINED, _RUNS = 1000, 20

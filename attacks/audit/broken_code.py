@@ -7,7 +7,6 @@ power against that mistake.
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,12 +14,10 @@ from attacks.audit.setting import SHARE, replaced
 from secure_fd import private_training
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy import pooled, release, response
-from secure_fd.privacy.plans import RecordPlan
 from secure_fd.privacy.pooled import PooledShares
-from secure_fd.privacy.release import Bounded, Features, NoisyClassMeans
+from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
-from secure_fd.protection import record as record_unit
 from secure_fd.protection.label import LabelLedger
 
 Twin = Callable[[], AbstractContextManager[None]]
@@ -36,8 +33,8 @@ def _scaled(sampler: Sampler, factor: float) -> Sampler:
     return sample
 
 
-def less_release_noise(share: float) -> AbstractContextManager[None]:
-    """So much of the deviation in the record release, and in every share of the client unit."""
+def less_client_noise(share: float) -> AbstractContextManager[None]:
+    """So much of the deviation in every share of the client unit."""
     return replaced(release, "discrete_gaussian", _scaled(discrete_gaussian, share))
 
 
@@ -93,17 +90,12 @@ def fresh_noise_every_round() -> AbstractContextManager[None]:
     return replaced(LabelLedger, "release", forgetful)
 
 
-def replace_one_as_add_one() -> AbstractContextManager[None]:
-    """What replacing a record costs is taken to be what adding one costs."""
-    return replaced(RecordPlan, "replaced", RecordPlan.event)
-
-
 def noise_per_client() -> AbstractContextManager[None]:
     """Each of n clients adds deviation sigma / n instead of sigma / sqrt n."""
     share = release.ClientShares.draw
 
     def short(self: release.ClientShares, size: int) -> IntArray:
-        with less_release_noise(1 / math.sqrt(self.plan.honest)):
+        with less_client_noise(1 / math.sqrt(self.plan.honest)):
             return share(self, size)
 
     return replaced(release.ClientShares, "draw", short)
@@ -114,54 +106,10 @@ def dropouts_ignored() -> AbstractContextManager[None]:
     share = release.ClientShares.draw
 
     def short(self: release.ClientShares, size: int) -> IntArray:
-        with less_release_noise(math.sqrt(self.plan.honest / self.plan.clients)):
+        with less_client_noise(math.sqrt(self.plan.honest / self.plan.clients)):
             return share(self, size)
 
     return replaced(release.ClientShares, "draw", short)
-
-
-def noise_after_argmax() -> AbstractContextManager[None]:
-    """Labels are read off the exact means; the noisy ones only carry the claim."""
-    publish = release.release_class_means
-
-    def exact(
-        features: Features,
-        labels: IntArray,
-        n_classes: int,
-        *,
-        epsilon: float,
-        delta: float,
-        random: Random,
-        declared_classes: tuple[int, ...] | None = None,
-        **_: object,  # no ledger
-    ) -> NoisyClassMeans:
-        noisy, sharp = (
-            publish(
-                features,
-                labels,
-                n_classes,
-                epsilon=e,
-                delta=delta,
-                random=random,
-                declared_classes=declared_classes,
-            )
-            for e in (epsilon, math.inf)
-        )
-        return replace(noisy, means=sharp.means)
-
-    return replaced(record_unit, "release_class_means", exact)
-
-
-def true_contributors_divide() -> AbstractContextManager[None]:
-    """The divisor is the number of records that are not zero, instead of the public one."""
-    publish = release.release_class_means
-
-    def divided(features: Features, labels: IntArray, n_classes: int, **terms: object) -> object:
-        made = publish(features, labels, n_classes, **terms)  # type: ignore[arg-type]
-        true = max(1, int(features.any(axis=1).sum()))
-        return replace(made, means=made.means * len(features) / true)
-
-    return replaced(release, "release_class_means", divided)
 
 
 def _repeating(sampler: Sampler, period: int) -> Sampler:
@@ -176,12 +124,6 @@ def _repeating(sampler: Sampler, period: int) -> Sampler:
         return calls[-1]
 
     return sample
-
-
-def seed_shared_between_clients() -> AbstractContextManager[None]:
-    """Two clients' releases carry the same noise."""
-    sampler = _repeating(discrete_gaussian, 1)
-    return replaced(release, "discrete_gaussian", sampler)
 
 
 def seed_shared_between_answers() -> AbstractContextManager[None]:
@@ -246,11 +188,6 @@ def every_other_entry() -> AbstractContextManager[None]:
 def two_entries_share() -> AbstractContextManager[None]:
     """Two entries of a pooled sum carry the same noise, of the right size."""
     return replaced(pooled, "discrete_gaussian", _bent(_twins))
-
-
-def two_means_share() -> AbstractContextManager[None]:
-    """Two entries of a release carry the same noise, of the right size."""
-    return replaced(release, "discrete_gaussian", _bent(_twins))
 
 
 class _Twins(FloatGaussian):

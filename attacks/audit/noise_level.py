@@ -17,7 +17,6 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 import torch
@@ -35,19 +34,14 @@ from attacks.audit.setting import (
     masked_unit,
     moves,
     pooled_unit,
-    replaced,
     training_plan,
 )
 from secure_fd.knowledge import FloatArray
-from secure_fd.privacy import release as record_release
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Gaussian, Repeated, SampledGaussian
-from secure_fd.privacy.guarantees import record_guarantee
-from secure_fd.privacy.plans import UNITS, ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
-from secure_fd.privacy.release import NoisyClassMeans
+from secure_fd.privacy.plans import UNITS, ClientPlan, LabelPlan, Plan, TrainingPlan
 from secure_fd.privacy.response import Alphabet, RandomizedResponse
-from secure_fd.privacy.samplers import Random
 from secure_fd.protection.label import LabelLedger
 
 UNSEEN = 1e-3
@@ -188,43 +182,10 @@ def _apart(noise: FloatArray) -> tuple[FloatArray, FloatArray]:
     return noise, few.reshape(len(few) // 2, -1)
 
 
-# The record unit, where each client alone adds enough.
-
-
-_ENTRIES, _CLASSES = 40, 2
-_RELEASES = 4000
-
-
-def record_noise(setting: Setting) -> Shown:
-    """Releases of a client whose records have a feature each, which is then subtracted."""
-    labels = np.arange(_ENTRIES) % _CLASSES
-    known = np.zeros((_CLASSES, _ENTRIES))
-    known[labels, np.arange(_ENTRIES)] = 1.0
-
-    def release(random: Random) -> NoisyClassMeans:
-        return record_release.release_class_means(
-            np.eye(_ENTRIES),
-            labels,
-            _CLASSES,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
-            random=random,
-        )
-
-    # The claim is the same each time, and takes longer than the release.
-    with replaced(record_release, "record_guarantee", cache(record_guarantee)):
-        made = release(os.urandom)
-        means = [release(setting.random).means for _ in range(setting.trials(_RELEASES))]
-    noise = (np.array(means) * made.n_records - known).reshape(len(means), -1)
-    plan = RecordPlan(made.n_records, noise=made.noise_multiplier)
-    claim = Claim.of(printed(made.guarantee).epsilon, setting.delta, plan)
-    return _judged("noise of releases", Drawn(noise, _apart(noise)), claim, setting)
-
-
 # The units that hide in a sum: the honest clients' shares, as few as the plan counts on.
 
 
-_POOLED_ENTRIES, _POOLED_UNITS = 100, 400
+_POOLED_ENTRIES, _POOLED_UNITS, _CLASSES = 100, 400, 2
 _CLIENT_UNITS = 1000
 
 

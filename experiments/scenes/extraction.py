@@ -48,16 +48,9 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, KnowledgeCodec, Released, Sums
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protection.base import (
-    FromAnswers,
-    NetworkFree,
-    NoProtection,
-    Protection,
-    Unguarded,
-)
+from secure_fd.protection.base import FromAnswers, NoProtection, Protection, Unguarded
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.selection.client import FittedSelector
 from secure_fd.training import predict
 
@@ -76,17 +69,15 @@ def injection_oracle(
 ) -> AnswerFunction:
     """Votes [N, R, C] about any images: of each client where uploads are readable, or their sum.
 
-    protection: the very object that the row was trained with. The record unit answers from its one
-    release; the label unit makes new answers noisy, a session a batch, so that an image asked
-    about in two batches is answered with new noise. selecting: with False nobody abstains, as in
+    protection: the very object that the row was trained with. The label unit makes new answers
+    noisy, a session a batch, so that an image asked about in two batches is answered with new
+    noise. selecting: with False nobody abstains, as in
     FedMD, and the networks are the same. debias: the server's unbiased sum, so that R = 1.
     """
     clients = _clients(terms, made, data, protection, selecting=selecting)
 
     def answer(images: Tensor) -> Tensor:
         session = _fresh(terms, made.spec, protection, images, data)
-        if isinstance(session, RecordUnit):
-            return clients.votes(session, lambda k: session.parts[k].judge(images), debias=debias)
         indices = np.arange(len(images))
         return clients.votes(session, clients.released(session, indices, images), debias=debias)
 
@@ -152,11 +143,9 @@ class _Clients:
 
         def release(client: int) -> Released:
             bare = isinstance(protection, NoProtection)
-            match Unguarded() if bare else protection.parts.get(client):
-                case NetworkFree() as head:
-                    return head.release(indices)
-                case FromAnswers() as guard:
-                    return guard.release(indices, lambda _: self.answer(client, images))
+            guard = Unguarded() if bare else protection.parts.get(client)
+            if isinstance(guard, FromAnswers):
+                return guard.release(indices, lambda _: self.answer(client, images))
             raise LocalError(f"client {client} has no part of the {protection.name}")
 
         return release
@@ -228,7 +217,6 @@ def _every_row() -> dict[str, _Row]:
         RowSpec("selective-fd", "soft", "masks"),
         masks,
         replace(masks, unit="label"),
-        replace(masks, unit="record"),
     )
     rows = {spec.key: _Row(spec, spec.label) for spec in (soft, hard, *protected)}
     for spec in (soft, hard):

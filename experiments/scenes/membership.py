@@ -1,8 +1,7 @@
 """Whole runs of every protocol row on the membership game's records."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -41,7 +40,7 @@ from attacks.membership import (
 from attacks.on_run import labelled, public_of
 from attacks.overfitted import all_training
 from attacks.scoring import score_scores
-from attacks.statistics import auc_bound, gaussian_auc, gaussian_tpr, tpr_bound
+from attacks.statistics import auc_bound, tpr_bound
 from attacks.view import (
     Capability,
     LabelOracle,
@@ -59,16 +58,13 @@ from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.errors import MissingCapabilityError
 from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.release import record_plan
 from secure_fd.private_training import PrivateSGD
 from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.training import accuracy, predict
 from secure_fd.transcript import Transcript
@@ -84,7 +80,7 @@ class Row:
     label: str
     labels: Labels | None = None
     masks: bool = False
-    noise: Literal["", "steps", "label", "record"] = ""
+    noise: Literal["", "steps", "label"] = ""
 
 
 _ROWS: Mapping[str, Row] = {
@@ -94,9 +90,6 @@ _ROWS: Mapping[str, Row] = {
     "selective-fd-hard": Row("Selective-FD hard", "hard"),
     "selective-fd-hard-masks": Row("Selective-FD hard + masks", "hard", masks=True),
     "selective-fd-hard-dp-label": Row("Selective-FD hard + DP label unit", "hard", noise="label"),
-    "selective-fd-hard-dp-record": Row(
-        "Selective-FD hard + DP record unit", "hard", noise="record"
-    ),
 }
 
 
@@ -192,25 +185,16 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
         return _fedavg(made, row, job, members, own)
     protection: Protection = NoProtection()
     if row.noise:
-        unit = LabelUnit if row.noise == "label" else RecordUnit
-        protection = unit(job.epsilon, job.delta)
-    schedule = made.scale.schedule
-    if row.noise == "record":
-        schedule = replace(schedule, warmup_steps=0, local_steps=0, proxy_steps=0)
+        protection = LabelUnit(job.epsilon, job.delta)
     runner = Federation(
         members,
         made.public.proxies,
         SelectiveFD(row.labels),
         aggregation=(MaskedSum(len(members), public_seed=own) if row.masks else None),
         protection=protection,
-        schedule=schedule,
+        schedule=made.scale.schedule,
         seed=own,
     )
-    if row.noise == "record":
-        # All that leaves a client follows from one release: one round shows it. A network that
-        # learns from raw records may not be asked there, so none is trained.
-        runner.fit(1)
-        return Played(runner.transcript)
     runner.fit(made.scale.rounds)
     reached = float(np.mean(runner.accuracies(made.test)))
     return Played(runner.transcript, tuple(runner.models), reached)
@@ -286,7 +270,7 @@ class Arena:
             tuple(Oracle(partial(_probabilities, network), _UNCAPPED) for network in run.networks)
             for run in played
         )
-        facts = _facts(row, job, played, game)
+        facts = _facts(row, job, played)
         return cls(made, row, seed, tuple(played), answers, facts)
 
     def caveats(self, name: str) -> tuple[str, ...]:
@@ -339,32 +323,19 @@ class Arena:
         scores, queries = np.empty(game.inside.shape), 0
         for attack in attacks:
             views = [view(run, attack.client) for run in game.runs]
-            with self._explained():
-                estimate = play_all(attack, views, game, substream(self.seed, words.name))
+            estimate = play_all(attack, views, game, substream(self.seed, words.name))
             scores[:, game.pool.of(attack.client)] = estimate.values
             queries += estimate.queries
         estimate = Scores(scores, queries=queries)
         return self._reported(words, estimate, game.inside, game.pool.mislabelled)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """A query that may not be asked is one that the record unit's claim assumes away."""
-        try:
-            yield
-        except MissingCapabilityError as missing:
-            assumed = "; the record unit's claim assumes that nobody is given such queries"
-            raise MissingCapabilityError(
-                f"{missing}{assumed * (self.row.noise == 'record')}"
-            ) from None
-
     def gaps(self, attacks: Sequence[LabelOnlyGap]) -> tuple[AttackResult, ...]:
         """Score the gap attack, in a part a client, on the first pair of runs."""
         game, first = self.made.game, attacks[0]
-        with self._explained():
-            seen = [
-                [attack.run(self.labels(run, k), self.seed) for k, attack in enumerate(attacks)]
-                for run in _TARGETS
-            ]
+        seen = [
+            [attack.run(self.labels(run, k), self.seed) for k, attack in enumerate(attacks)]
+            for run in _TARGETS
+        ]
         runs = [pooled(each) for each in seen]
         estimate = Scores(
             np.stack([run.values for run in runs]),
@@ -401,18 +372,15 @@ def _probabilities(network: nn.Module, images: Tensor) -> Tensor:
     return torch.from_numpy(predict(network, images))
 
 
-def _facts(row: Row, job: Job, played: Sequence[Played], game: Game) -> dict[str, float]:
+def _facts(row: Row, job: Job, played: Sequence[Played]) -> dict[str, float]:
     """Mean accuracy, and what the row's claim allows any attack at most where it covers them all.
 
-    Two runs of a pair exchange records, so the claim counts in its replace-one form: for one
-    Gaussian release that is noise over twice the sensitivity, for DP-SGD two steps of the claim.
+    Two runs of a pair exchange records, so the claim counts in its replace-one form: for DP-SGD
+    two steps of the claim.
     """
     reached = [run.accuracy for run in played if run.accuracy is not None]
     facts = {"accuracy": float(np.mean(reached))} if reached else {}
-    if row.noise == "record":
-        noise = record_plan(job.epsilon, job.delta, len(game.records(0, 0))).noise / 2
-        bounds = gaussian_auc(noise), gaussian_tpr(0.01, noise)
-    elif row.noise == "steps":
+    if row.noise == "steps":
         epsilon, delta = 2 * job.epsilon, min(1.0, (1 + math.exp(job.epsilon)) * job.delta)
         bounds = auc_bound(epsilon, delta), tpr_bound(0.01, epsilon, delta)
     else:

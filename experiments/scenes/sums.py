@@ -12,7 +12,6 @@ from attacks.view import View, server_view
 from attacks.votes import (
     RecordedClear,
     RecordedLabels,
-    RecordedRecords,
     Recorder,
     Said,
     statements,
@@ -23,13 +22,9 @@ from experiments.comparison import run_of
 from experiments.leakage import Attempt
 from experiments.privacy_compare import Plan, Settings, every_row, plan
 from experiments.rows import RowSpec, Terms
-from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
-from secure_fd.errors import LocalError
+from experiments.scenes import Job, Progress, Scene, Turn, launched
 
 _QUICK_CLIENTS = 5
-DECLARED = "the record unit makes every client's set of classes public: here that is all"
-"""What an attack on labels or authors must say in a row of the record unit, one class a client."""
-_LABELS_AND_AUTHORS = frozenset({"label-distribution", "differencing", "participation"})
 
 
 def suite_plan(job: Job, settings: Settings) -> Plan:
@@ -59,7 +54,7 @@ def recorder_for(terms: Terms, spec: RowSpec) -> Recorder:
     epsilon, delta = terms.epsilon, terms.delta
     if epsilon is None or spec.unit is None:
         return RecordedClear()
-    return (RecordedLabels if spec.unit == "label" else RecordedRecords)(epsilon, delta)
+    return RecordedLabels(epsilon, delta)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,23 +114,12 @@ class _Scored:
 
 
 def _attempts(scored: _Scored, others: Mapping[str, Attempt]) -> Mapping[str, Attempt]:
-    """The comparison's attacks, and these; what a row's unit declares in public is said."""
+    """The comparison's attacks, and these."""
     run = run_of(scored.plan.terms, scored.made)
     known: Mapping[str, Attempt] = {
         name: partial(scored.arsenal.attack, name, run) for name in scored.plan.attacks.names
     }
-    public = _LABELS_AND_AUTHORS if scored.made.spec.unit == "record" else frozenset()
-    return {
-        name: partial(_declared, attempt) if name in public else attempt
-        for name, attempt in {**known, **others}.items()
-    }
-
-
-def _declared(attempt: Attempt) -> AttackResult | str:
-    found = attempt()
-    if isinstance(found, tuple):
-        raise LocalError("an attack on labels or authors gives one result")
-    return found if isinstance(found, str) else noted(found, caveats=[DECLARED])
+    return {**known, **others}
 
 
 # One class a client.
@@ -148,16 +132,7 @@ _ROWS = (
     "selective-fd-hard",
     "selective-fd-hard-masks",
     "selective-fd-hard-masks-dp-label",
-    "selective-fd-hard-masks-dp-record",
 )
-
-
-_LOCAL = RowSpec("selective-fd", "hard", "masks", "record")
-"""Each client's own noisy release, whose votes are summed: of the comparison without masks."""
-
-
-def _specs(plan: Plan) -> tuple[RowSpec, ...]:
-    return (*every_row(plan), _LOCAL)
 
 
 def _plan(job: Job) -> Plan:
@@ -169,7 +144,7 @@ def _plan(job: Job) -> Plan:
 
 def _rows(job: Job) -> Mapping[str, str]:
     """FedAvg, FedMD and Selective-FD, the last in clear, masked, and with noise."""
-    specs = {spec.key: spec.label for spec in _specs(_plan(job))}
+    specs = {spec.key: spec.label for spec in every_row(_plan(job))}
     return {key: specs[key] for key in _ROWS}
 
 
@@ -180,7 +155,7 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
 def _on_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     """The comparison's own attacks."""
     plan = _plan(turn.job)
-    spec = next(spec for spec in _specs(plan) if spec.key == turn.row)
+    spec = next(spec for spec in every_row(plan) if spec.key == turn.row)
     return _attempts(_Scored.of(plan, spec, turn), {})
 
 
@@ -207,7 +182,6 @@ _DROPPING_ROWS = (
     "selective-fd-hard-masks",
     f"selective-fd-hard-masks{_ONCE}",
     "selective-fd-hard-masks-dp-label",
-    "selective-fd-hard-masks-dp-record",
 )
 
 
@@ -224,11 +198,10 @@ def _dropping_plan(job: Job, row: str = "") -> Plan:
 
 def _dropping_rows(job: Job) -> Mapping[str, str]:
     """Selective-FD in clear, masked, masked with one release a proxy, and with noise."""
-    labels = {spec.key: spec.label for spec in _specs(_dropping_plan(job))}
-    # A minute's look does without the record unit, whose release takes longest.
+    labels = {spec.key: spec.label for spec in every_row(_dropping_plan(job))}
     return {
         key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
-        for key in (_DROPPING_ROWS[:-1] if job.quick else _DROPPING_ROWS)
+        for key in _DROPPING_ROWS
     }
 
 
@@ -239,7 +212,7 @@ def _prepare_dropping(job: Job, seed: int, progress: Progress) -> Prepared:
 def _on_many_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     """Sums subtracted, and sums against who was there."""
     plan = _dropping_plan(turn.job, turn.row)
-    spec = next(spec for spec in _specs(plan) if spec.key == turn.row.removesuffix(_ONCE))
+    spec = next(spec for spec in every_row(plan) if spec.key == turn.row.removesuffix(_ONCE))
     scored = _Scored.of(plan, spec, turn)
     others = {"differencing": scored.differencing, "participation": scored.participation}
     return _attempts(scored, others)

@@ -47,7 +47,10 @@ RECORD_UNIT: Final = (
     *(name for name, known in METHODS.items() if known.averages),
 )
 """Methods of the table that have a record unit of their own."""
-RECORD_UNIT_METHODS: Final = f"the record unit takes {', '.join(RECORD_UNIT)}"
+RECORD_UNIT_METHODS: Final = (
+    "votes carry no record's epsilon; heads do (as which selective-fd then runs), in clear or "
+    f"under masks, and by DP-SGD {', '.join(RECORD_UNIT[2:])}"
+)
 
 _KINDS: Final = (("client", "server"), ("opinion", "ensemble"), ("contribution", "teaching"))
 

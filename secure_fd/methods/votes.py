@@ -60,7 +60,7 @@ from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import FromAnswers, Guard, NetworkFree
+from secure_fd.protection.base import FromAnswers, Guard
 from secure_fd.training import Learner, Lesson, predict
 from secure_fd.transcript import DistillationRound, Transcript
 
@@ -84,11 +84,10 @@ class ProxyVotes:
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are.
 
-        Also where a protection releases votes of a density-ratio head in the place of the method's:
-        of all methods Selective-FD alone votes by such a head.
+        Also where a protection is of class sums: no vote is covered by it.
         """
-        if not (setting.protection.asks_network or isinstance(self.rule, SelectiveFD)):
-            allowed = f"it never asks {self.rule.name} for a vote: {RECORD_UNIT_METHODS}"
+        if not setting.protection.asks_network:
+            allowed = f"not with {self.rule.name}: {RECORD_UNIT_METHODS}"
             raise ConfigurationError("protection", setting.protection.name, allowed)
         wanted, held = setting.schedule.proxies_per_round, len(setting.public_proxies())
         if not 1 <= wanted <= held:
@@ -292,12 +291,8 @@ class VoteClient(LearningHalf):
         return Share(guard.perturb(self._units), codec.levels, limits, counted=True)
 
     def _release(self, guard: Guard, indices: IntArray) -> Released:
-        """What leaves the client; a network-free guard gets no way to the network."""
-        match guard:
-            case NetworkFree():
-                return guard.release(indices)
-            case FromAnswers():
-                return guard.release(indices, self._answer)
+        if isinstance(guard, FromAnswers):
+            return guard.release(indices, self._answer)
         raise LocalError("this client's guard releases nothing")
 
     def _answer(self, indices: IntArray) -> Contribution:

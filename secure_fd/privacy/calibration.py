@@ -21,8 +21,9 @@ _QUICKER: Final = ((IntegerRenyi(), 0.1), (PrivacyLoss(fineness=16), 0.01))
 def epsilon(plan: Plan, delta: float) -> float:
     """Epsilon of the plan's release at delta; infinite without noise. Delta may be 0 if pure.
 
-    >>> from secure_fd.privacy.plans import RecordPlan
-    >>> round(epsilon(RecordPlan(300, noise=2.0), delta=1e-5), 2)
+    >>> from secure_fd.privacy.plans import TrainingPlan
+    >>> plan = TrainingPlan(n_records=300, batch=300, steps=1, noise=2.0)
+    >>> round(epsilon(plan, delta=1e-5), 2)
     1.99
     """
     event = plan.event()
@@ -37,8 +38,8 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
     more than the accountant's resolution. The plan's own noise does not matter.
     Raises ConfigurationError for an epsilon or a delta that no noise serves.
 
-    >>> from secure_fd.privacy.plans import RecordPlan
-    >>> round(calibrate(4.0, 1e-5, RecordPlan(300)), 3)
+    >>> from secure_fd.privacy.plans import TrainingPlan
+    >>> round(calibrate(4.0, 1e-5, TrainingPlan(n_records=300, batch=300, steps=1)), 3)
     1.081
     """
     if not epsilon > 0:

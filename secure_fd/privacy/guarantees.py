@@ -9,7 +9,7 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.events import Event, Repeated
 from secure_fd.privacy.groups import Groups, group_epsilons
-from secure_fd.privacy.plans import ClientPlan, PooledPlan, RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import ClientPlan, PooledPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.samplers import FLOAT_CUT, TOTAL_VARIATION
 from secure_fd.privacy.units import (
@@ -85,7 +85,6 @@ _NEVER_COVERED = (
     "figures that an evaluation reads off raw votes or networks",
     "other runs and other rows over the same data, whose epsilons add up",
 )
-NETWORK_RELEASED = ("something computed from a network trained on the raw records was released",)
 SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples",)
 
 _NORMALS = 2.0**40
@@ -134,54 +133,7 @@ def label_guarantee(
     )
 
 
-def record_guarantee(
-    *,
-    noise_multiplier: float,
-    delta: float,
-    n_records: int,
-    entries: int,
-    declared: bool,
-) -> Guarantee:
-    """One noisy release of class-conditional feature means; all rounds are post-processing.
-
-    entries: numbers that noise was added to. declared: whether only the declared classes' blocks
-    were released. A caller that releases anything else of the records must void the claim:
-    `.voided_by(NETWORK_RELEASED)`.
-    """
-    check_delta_of(delta, n_records, "records")
-    plan = RecordPlan(n_records, noise=noise_multiplier)
-    epsilon, total = sampled_cost(plan.event(), delta, entries)
-    swapped, _ = sampled_cost(plan.replaced(), delta, entries)
-    client = Composed(PrivacyUnit.CLIENT, *sampled_cost(plan.whole_client(), delta, entries))
-    made = Guarantee(
-        unit=PrivacyUnit.RECORD,
-        neighbours=plan.neighbours,
-        epsilon=epsilon,
-        delta=total,
-        covers=("every label and abstention of every round, all computed from one release",),
-        not_covered=(
-            "the number of records",
-            *((_DECLARED,) if declared else ()),
-            *_NEVER_COVERED,
-        ),
-        composes_to=(client,),
-        sampler=f"discrete Gaussian on integers, within 2^-110 of exact, "
-        f"noise multiplier {noise_multiplier:.4g}",
-        accountant=accountant_for(plan.event()).name,
-        parts=(Part("class-conditional feature means", 1, epsilon),),
-        assumptions=(
-            "the features were fitted on public data",
-            "nothing computed from a network trained on the raw records leaves the client",
-            "the means are released once",
-        ),
-        caveats=(f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",),
-        swapped=swapped,
-        groups=_groups(plan, delta, entries),
-    )
-    return made.voided_by((_COARSE,) if noise_multiplier > 0 and math.isinf(epsilon) else ())
-
-
-def _groups(plan: RecordPlan | PooledPlan, delta: float, draws: int) -> Groups:
+def _groups(plan: PooledPlan, delta: float, draws: int) -> Groups:
     """k records that are summed move a release k times as far: its own curve says the price."""
     return tuple((k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in GROUP_SIZES)
 

@@ -1,7 +1,7 @@
 """What every plan offers, and what the plans share."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Protocol, Self, final
 
 from secure_fd.errors import ConfigurationError
@@ -255,58 +255,6 @@ class LabelPlan(Noisy):
         """So many answers."""
         answer = Response(self.answer_epsilon, self.alphabet_size)
         return Repeated(answer, self.releases)
-
-
-# The record unit by one release: feature sums under discrete Gaussian noise.
-
-
-UNIT = 1 << 16
-"""Integer units in a feature of 1 (see `privacy.release`)."""
-_MANY_ENTRIES = 1 << 17
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class RecordPlan(Noisy):
-    """One noisy release of a client's feature sums; all else is computed from it.
-
-    n_records: of the client, public. entries: numbers that are released, at most. noise: sigma over
-    the sensitivity.
-
-    >>> RecordPlan(300, noise=1.0).moved_by(2.0).l2 / UNIT
-    2.0
-    """
-
-    n_records: int
-    entries: int = field(default=_MANY_ENTRIES, kw_only=True)
-
-    unit: ClassVar = PrivacyUnit.RECORD
-    neighbours: ClassVar = (
-        "one record of one client, present or zeroed out, its number of records "
-        "and its set of classes public and unchanged"
-    )
-    sensitivity: ClassVar = Sensitivity("L2", 1.0, "sums of features, each of norm 1 at most")
-    mechanism: ClassVar = "discrete Gaussian on integers"
-
-    def __post_init__(self) -> None:
-        check_counts(self, "n_records", "entries")
-        Noisy.__post_init__(self)
-
-    def event(self) -> DistributedGaussian:
-        """One discrete Gaussian vector, all noise from one hand."""
-        return self.moved_by(1.0)
-
-    def replaced(self) -> DistributedGaussian:
-        """The same release where the neighbour holds another record in its place."""
-        return self.moved_by(2.0)  # two vectors of norm 1 are at most 2 apart
-
-    def whole_client(self) -> DistributedGaussian:
-        """The same release where all records of the client are zeroed out."""
-        return self.moved_by(float(self.n_records))
-
-    def moved_by(self, records: float) -> DistributedGaussian:
-        """The same release, where so many records of the client are zeroed out together."""
-        return DistributedGaussian((self.noise * UNIT) ** 2, 1, records * UNIT, self.entries)
 
 
 # The record unit by one sum of all clients: each adds its share of the noise.

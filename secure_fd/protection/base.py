@@ -2,9 +2,8 @@
 
 A `Protection` is public: what is promised, and what all parties must know of it. Each client has a
 part of its own, a `Guard`, with its ledger, its releases and its noise. A `FromAnswers` guard
-changes what the client's selector and network answer. A `NetworkFree` one is never given them: its
-`release` has no such argument, so nothing computed from a network that was trained on raw records
-can leave by mistake. Both make `Released`, the only thing that the codec turns into integers.
+changes what the client's selector and network answer, and makes `Released`, the only thing that the
+codec turns into integers.
 """
 
 import math
@@ -115,14 +114,6 @@ class FromAnswers(Guard, ABC):
 
     @abstractmethod
     def release(self, indices: IntArray, answer: Answer) -> Released:
-        """What this client sends about the proxies at `indices` [m]."""
-
-
-class NetworkFree(Guard, ABC):
-    """Its releases were made before round one, without any network."""
-
-    @abstractmethod
-    def release(self, indices: IntArray) -> Released:
         """What this client sends about the proxies at `indices` [m]."""
 
 

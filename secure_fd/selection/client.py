@@ -58,18 +58,6 @@ def otsu_thresholds(ratios: FloatArray) -> FloatArray:
     return np.array([_otsu(column) for column in ratios.T])
 
 
-def top_share_thresholds(ratios: FloatArray, share: float) -> FloatArray:
-    """For each column, the score that the given share of the proxies reaches.
-
-    It follows ranks alone, so noise that spreads the scores moves it with them; Otsu's split of
-    two heaps wanders once noise has made one heap of them. ratios: [P, k] at the proxies; share:
-    in (0, 1]. Returns [k].
-    """
-    if not 0 < share <= 1:
-        raise ConfigurationError("share", share, "use a number above 0, at most 1")
-    return np.asarray(np.quantile(ratios, 1.0 - share, axis=0))
-
-
 def _otsu(values: FloatArray) -> float:
     counts, edges = np.histogram(values, _BINS)
     centres = (edges[1:] + edges[:-1]) / 2

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.privacy.calibration import calibrate, epsilon
-from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, PooledPlan, TrainingPlan
 
 law = settings(max_examples=60, deadline=None)
 
 DELTAS = st.floats(1e-12, 1e-2)
 SIZES = st.integers(1, 5000)
-RECORDS = st.builds(RecordPlan, SIZES)
+RECORDS = st.builds(PooledPlan, clients=st.just(1), honest=st.just(1), entries=SIZES)
 WHOLE_BATCHES = st.builds(lambda n, steps: TrainingPlan(n, n, steps), SIZES, st.integers(1, 2000))
 LABELS = st.integers(2, 40).flatmap(
     lambda size: st.builds(LabelPlan, st.just(size), st.one_of(st.just(1), SIZES))

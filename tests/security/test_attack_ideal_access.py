@@ -300,16 +300,6 @@ def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy() -> None:
     assert not torch.equal(debiased, debiased.round())
 
 
-def test_the_record_unit_answers_from_its_one_release() -> None:
-    found = trained(replace(MASKED, unit="record"))
-    votes = found.injected(proxies())
-    assert votes.shape == (30, 1, 10)
-    torch.testing.assert_close(votes, found.chosen(proxies()), atol=2e-3, rtol=0)
-    before = found.protection.guarantee()
-    found.injected(noise())
-    assert found.protection.guarantee() == before
-
-
 def test_rows_without_answers_have_no_oracle() -> None:
     found = trained(HARD)
     fedavg = replace(found.made, spec=RowSpec("fedavg"))

@@ -14,7 +14,6 @@ from secure_fd.federation import Federation
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.pooled import LocalRecordUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Sizes
 from secure_fd.selection.density import FreedWithOwner, ReferenceSettings
 from tests.small_federation import BRIEF, federation, participants
@@ -25,10 +24,6 @@ SIZES = Sizes(proxies=60, test=10, held_out=10, local=60)
 
 def selective(data: FederatedData) -> Federation:
     return federation(data, SelectiveFD("soft"))
-
-
-def record_votes(data: FederatedData) -> Federation:
-    return federation(data, SelectiveFD("hard"), protection=RecordUnit(4.0, 1e-5))
 
 
 def heads(data: FederatedData) -> Federation:
@@ -67,7 +62,7 @@ def left_behind(make: Callable[[FederatedData], Federation]) -> int:
     return sum(one() is not None for one in private)
 
 
-@pytest.mark.parametrize("make", [selective, record_votes, heads, noisy_heads])
+@pytest.mark.parametrize("make", [selective, heads, noisy_heads])
 def test_no_record_is_reachable_after_its_federation_is_deleted(
     make: Callable[[FederatedData], Federation],
 ) -> None:

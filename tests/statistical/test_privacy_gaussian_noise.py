@@ -14,11 +14,12 @@ import pytest
 from scipy.stats import chi2, chi2_contingency, chisquare, ncx2, norm
 
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy.plans import UNIT
-from secure_fd.privacy.release import release_class_means
+from secure_fd.privacy.plans import UNITS, PooledPlan
+from secure_fd.privacy.pooled import PooledShares
+from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 
-SIGMAS = [0.6, 1.0, 4.0, 15.5, 37.5, 1.158 * UNIT, 2.0**19]
+SIGMAS = [0.6, 1.0, 4.0, 15.5, 37.5, 1.158 * 2.0**16, 2.0**19]
 SAMPLES = 20_000
 
 
@@ -150,15 +151,12 @@ def test_the_published_sampler_tells_a_rounded_gaussian_apart() -> None:
     assert same(rounded_gaussian(0.5, 10_000), theirs, 2) < FALSE_ALARM
 
 
-def test_the_release_adds_the_noise_that_it_claims() -> None:
-    """Features of zero leave the noise alone: z UNIT on every entry, and fresh on each call."""
-    empty, labels = np.zeros((60, 1000)), np.zeros(60, dtype=np.int64)
-    first, second = (
-        release_class_means(empty, labels, 10, epsilon=4.0, delta=1e-5, random=SeededRandom(s))
-        for s in (18, 19)
-    )
-    noise = [np.rint(r.means * 60 * UNIT).astype(np.int64).ravel() for r in (first, second)]
-    sigma = first.noise_multiplier * UNIT
+def test_a_release_adds_the_noise_that_it_claims() -> None:
+    """Sums of zero leave the noise alone: z UNITS on every entry, and fresh on each call."""
+    plan = PooledPlan(clients=1, honest=1, entries=10_000, noise=1.081)
+    empty = Bounded(np.zeros(plan.entries, dtype=np.int64), l2=UNITS)
+    noise = [PooledShares(plan, SeededRandom(seed)).perturb(empty) for seed in (18, 19)]
+    sigma = plan.noise * UNITS
     assert fit(noise[0], sigma) > FALSE_ALARM
     assert fit(noise[0] * 2 // 3, sigma) < FALSE_ALARM
     assert abs(np.corrcoef(noise[0], noise[1])[0, 1]) < 5 / math.sqrt(noise[0].size)

@@ -199,17 +199,11 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
     ("a method's class", lambda: federation(method=fd.FedMD), "method", "an instance"),
     ("a capital", lambda: fd.SelectiveFD("Hard"), "labels", "soft or hard"),  # type: ignore[arg-type]
     ("another kind of label", lambda: fd.FedMD("one-hot"), "labels", "soft or"),  # type: ignore[arg-type]
-    ("no number for epsilon", lambda: fd.RecordUnit(float("nan"), 1e-5), "epsilon", "0.01 to 50"),
-    ("no epsilon", lambda: fd.RecordUnit(0.0, 1e-5), "epsilon", "0.01 to 50"),
-    ("an epsilon that nothing survives", lambda: fd.RecordUnit(0.001, 1e-5), "epsilon", "0.01"),
+    ("no number for epsilon", lambda: fd.LabelUnit(float("nan"), 1e-5), "epsilon", "0.01 to 50"),
+    ("no epsilon", lambda: fd.LabelUnit(0.0, 1e-5), "epsilon", "0.01 to 50"),
+    ("an epsilon that nothing survives", lambda: fd.LabelUnit(0.001, 1e-5), "epsilon", "0.01"),
     ("an epsilon that protects nobody", lambda: fd.LabelUnit(400.0, 1e-5), "epsilon", "to 50"),
-    ("a delta of one", lambda: fd.RecordUnit(4.0, 1.0), "delta", "between 0 and 1"),
-    (
-        "images that no filter of the record unit fits into",
-        lambda: federation(protection=fd.RecordUnit(4.0, 1e-5)).fit(1),
-        "proxies",
-        "9 pixels",
-    ),
+    ("a delta of one", lambda: fd.LabelUnit(4.0, 1.0), "delta", "between 0 and 1"),
     ("rounds below none", lambda: list(federation().rounds(-3)), "rounds", "0 or more"),
     ("half a round", lambda: federation().fit(1.5), "rounds", "a whole number"),  # type: ignore[arg-type]
     ("a pair to test on", lambda: federation().accuracies((0, 1)), "test", "Images"),  # type: ignore[arg-type]
@@ -253,26 +247,39 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
             f"a record unit that never asks {method}",
             simulated(method=method, unit="record", epsilon=4.0),
             "unit",
-            "selective-fd, heads",
+            "votes carry no record's epsilon",
         )
         for method in ("fedmd", "ds-fl", "feded", "selective-fd-published", "fkd")
     ),
-    (
-        "a record unit that never asks FedMD",
-        lambda: federation(method=fd.FedMD("hard"), protection=fd.RecordUnit(4.0, 1e-5)),
-        "protection",
-        "selective-fd, heads",
+    *(
+        (
+            f"a record's epsilon under {secure} for {method}",
+            simulated(method=method, secure=secure, unit="record", epsilon=4.0),
+            "unit",
+            "votes carry no record's epsilon",
+        )
+        for method in ("selective-fd", "heads", fd.SelectiveFD("hard"))
+        for secure in ("he", "prio3")
     ),
     (
-        "pooled noise for a method of votes",
-        lambda: federation(
-            method=fd.FedMD("hard"),
-            protection=fd.LocalRecordUnit(
-                *(4.0, 1e-5), records=(40,) * CLIENTS, n_proxies=60, n_classes=2
+        "a record's epsilon for a method of votes of one's own",
+        simulated(method=fd.SelectiveFD("hard"), unit="record", epsilon=4.0),
+        "unit",
+        "votes carry no record's epsilon",
+    ),
+    *(
+        (
+            f"noise on class sums for {method.name}",
+            lambda method=method: federation(
+                method=method,
+                protection=fd.LocalRecordUnit(
+                    *(4.0, 1e-5), records=(40,) * CLIENTS, n_proxies=60, n_classes=2
+                ),
             ),
-        ),
-        "protection",
-        "selective-fd, heads",
+            "protection",
+            "votes carry no record's epsilon",
+        )
+        for method in (fd.FedMD("hard"), fd.SelectiveFD("hard"))
     ),
     ("a capital in a threshold", lambda: fd.ProxyRatioSelector("Otsu"), "threshold", "otsu or"),  # type: ignore[arg-type]
     (

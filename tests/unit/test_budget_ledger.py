@@ -11,13 +11,11 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from torch import Tensor
 
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import FloatArray
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy import BudgetLedger, data_set_name
 from secure_fd.privacy.accountants import accountant_for
@@ -36,13 +34,11 @@ from secure_fd.privacy.events import (
     encode,
 )
 from secure_fd.privacy.ledger import Booking
-from secure_fd.privacy.plans import RecordPlan
-from secure_fd.privacy.release import NoisyClassMeans, release_class_means
+from secure_fd.privacy.plans import PooledPlan
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.private_training import PaidBudget, PrivateSGD
 from secure_fd.protection.base import ledger_of
 from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit
-from secure_fd.protection.record import RecordUnit
 from secure_fd.recipes import Schedule
 from secure_fd.selection.density import ReferenceSettings
 from secure_fd.simulation import fresh_networks
@@ -86,9 +82,9 @@ def test_the_price_is_the_accountant_s_for_all_that_was_booked() -> None:
     assert max(alone) < ledger.spent < sum(alone)
 
 
-def planned(delta: float) -> DistributedGaussian:
-    """One release of class means at epsilon 4, as it is booked."""
-    plan = RecordPlan(300)
+def planned(delta: float) -> Event:
+    """One release of class sums at epsilon 4, as it is booked."""
+    plan = PooledPlan(clients=1, honest=1, entries=10_000)
     return plan.with_noise(calibrate(4.0, delta, plan)).event()
 
 
@@ -429,39 +425,6 @@ def test_a_client_without_a_ledger_is_refused_where_others_have_one() -> None:
         ledger_of({0: BudgetLedger.simulation()}, 3)
 
 
-def test_a_record_release_is_replayed_by_a_restart(path: Path) -> None:
-    features, labels = np.eye(30, 10), np.arange(30) % 2
-
-    def means(ledger: BudgetLedger | None, request: bytes = b"map") -> NoisyClassMeans:
-        return release_class_means(
-            features, labels, 2, epsilon=4.0, delta=DELTA, ledger=ledger, request=request
-        )
-
-    with created(path) as ledger:
-        first = means(ledger)
-    with BudgetLedger.open(path, "ward 7") as ledger:
-        again = means(ledger)
-        with pytest.raises(BudgetError):
-            means(ledger, b"another map")
-    assert again.means.tolist() == first.means.tolist() != means(None).means.tolist()
-    assert (again.event, again.guarantee) == (first.event, first.guarantee)
-
-
-def test_a_record_unit_asks_a_ledger_for_its_proxies_and_settings(digits: FederatedData) -> None:
-    ledgers = {number: BudgetLedger.simulation(4.0) for number in range(4)}
-
-    def ratios(pixels: Tensor) -> FloatArray:
-        unit = RecordUnit(4.0, 1e-5, ledgers=ledgers)
-        unit.prepare(pixels, digits.n_classes, [client.train for client in digits.clients])
-        return unit.parts[0].release(np.arange(20)).weights
-
-    pixels = digits.proxies.pixels
-    assert ratios(pixels).tolist() == ratios(pixels).tolist()
-    assert [len(ledger.bookings) for ledger in ledgers.values()] == [1] * 4
-    with pytest.raises(BudgetError):
-        ratios(pixels.flip(0))
-
-
 def test_dp_sgd_books_its_steps_before_it_draws_and_again_beyond() -> None:
     ledger = BudgetLedger.simulation(4.0)
     budget = PaidBudget(PrivateSGD(4.0, DELTA, steps=2, batch=30), 30, ledger)
@@ -512,7 +475,7 @@ def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
     example = page.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
-    names = {"features": np.eye(30, 40), "labels": np.arange(30) % 10}
+    names = {"draw": lambda: os.urandom(8)}
     exec(compile(example, "docs/ledger.md", "exec"), names)  # noqa: S102 - our own page
     with BudgetLedger.open("ward7.ledger", "ward 7") as ledger:
         assert len(ledger.bookings) == 1

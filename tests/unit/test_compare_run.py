@@ -135,33 +135,26 @@ def test_another_method_does_change_them(trained: Train) -> None:
     assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
 
 
-@pytest.mark.parametrize("unit", ["label", "record"])
-def test_an_infinite_epsilon_is_the_row_without_noise(trained: Train, unit: str) -> None:
+def test_votes_under_the_record_unit_are_refused(trained: Train) -> None:
+    with pytest.raises(ConfigurationError, match=r"unit: .* votes carry no record's epsilon"):
+        trained(RowSpec("selective-fd", "hard", unit="record"), 4.0)
+
+
+def test_an_infinite_epsilon_is_the_row_without_noise(trained: Train) -> None:
     """Bit for bit, for soft labels as well: nothing is sampled where nothing is protected."""
     for labels in ("soft", "hard"):
         bare = RowSpec("selective-fd", labels)
-        noiseless = trained(RowSpec("selective-fd", labels, unit=unit), math.inf)  # type: ignore[arg-type]
+        noiseless = trained(RowSpec("selective-fd", labels, unit="label"), math.inf)
         assert same(trained(bare), noiseless)
         assert noiseless.privacy is None
         assert "No differential privacy" in noiseless.guarantee
-    noisy = trained(RowSpec("selective-fd", "hard", unit=unit), 1.0)  # type: ignore[arg-type]
+    noisy = trained(RowSpec("selective-fd", "hard", unit="label"), 1.0)
     assert not same(trained(HARD), noisy)
 
 
 def test_fedavg_at_an_infinite_epsilon_is_fedavg(trained: Train) -> None:
     assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
     assert not same(trained(RowSpec("fedavg")), trained(RowSpec("independent")))
-
-
-def test_only_the_record_unit_keeps_its_networks_at_home(trained: Train) -> None:
-    def queryable(spec: RowSpec, epsilon: float) -> bool:
-        return trained(spec, epsilon).queryable
-
-    record, label = (RowSpec("selective-fd", "hard", unit=unit) for unit in ("record", "label"))
-    assert not queryable(record, 1.0)
-    assert queryable(label, 1.0)
-    assert queryable(record, math.inf)
-    assert queryable(RowSpec("fedavg", unit="record"), math.inf)
 
 
 def test_independent_clients_send_nothing_and_promise_as_much(trained: Train) -> None:

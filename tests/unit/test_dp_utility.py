@@ -20,11 +20,9 @@ from secure_fd.recipes import Schedule
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 PRICED = {
     None,
-    *(Privacy("record", epsilon) for epsilon in EPSILONS),
     *(Privacy("label", epsilon, alphabet="declared") for epsilon in EPSILONS),
 }
-EXTRA = {Privacy("record", None), Privacy("label", 4.0, alphabet="full")}
-ONE_QUESTION = {None, Privacy("record", 4.0)}
+EXTRA = {Privacy("label", 4.0, alphabet="full")}
 
 
 def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of the settings
@@ -36,8 +34,6 @@ def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of t
     [
         ("strong", {("mnist", "strong")}, PRICED),
         ("small", {("mnist5k", "strong")}, PRICED | EXTRA),
-        ("splits", {("mnist", "weak"), ("mnist", "iid")}, ONE_QUESTION),
-        ("fashion", {("fashion_mnist", "strong")}, ONE_QUESTION),
     ],
 )
 def test_every_study_has_its_units_and_epsilons(
@@ -63,7 +59,7 @@ def test_all_studies_share_cells_and_groups_share_preparations() -> None:
     assert len(set(made)) == len(made)
     assert set(made) == {cell for study in STUDIES for cell in cells(study)}
     federations = {group(c) for c in made if c.method != FLEET}
-    assert len(federations) == 5 * 3  # MNIST strong, weak and iid, MNIST-5k, Fashion; three seeds
+    assert len(federations) == 2 * 3  # MNIST and MNIST-5k; three seeds
     assert len({group(c) for c in made if c.method == FLEET}) == (2 + 3) * 2
 
 
@@ -110,7 +106,7 @@ def warm() -> object:
 
 @pytest.mark.parametrize(
     "privacy",
-    [None, Privacy("record", 4.0), Privacy("label", 4.0, alphabet="declared")],
+    [None, Privacy("label", 4.0), Privacy("label", 4.0, alphabet="declared")],
 )
 def test_a_cell_carries_the_promise_of_its_unit_and_no_other(
     warm: object, privacy: Privacy | None
@@ -126,15 +122,6 @@ def test_a_cell_carries_the_promise_of_its_unit_and_no_other(
     if privacy is not None:
         assert promised["unit"] == privacy.unit
         assert promised["epsilon"] <= 4.0 + 1e-9  # type: ignore[operator]
-
-
-def test_the_record_unit_without_noise_asks_no_network_and_promises_nothing(warm: object) -> None:
-    """Its votes come from the head, so they are not those of the row without protection."""
-    without = replace(PLAIN, privacy=Privacy("record", None))
-    plain, head, again = run(PLAIN, warm), run(without, warm), run(without, warm)
-    assert head.figures[BYTES_UP] != plain.figures[BYTES_UP]
-    assert head.per_client == again.per_client
-    assert not privacy_of(head).get("holds", False)
 
 
 def test_a_fleet_pays_for_noise_and_says_what_it_released() -> None:

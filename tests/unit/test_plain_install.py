@@ -95,7 +95,7 @@ def test_a_private_masked_run_needs_no_extra() -> None:
             images(9).pixels,
             fd.SelectiveFD("hard"),
             aggregation=fd.MaskedSum(3),
-            protection=fd.RecordUnit(4.0, 1e-5),
+            protection=fd.LabelUnit(4.0, 1e-5),
             schedule=fd.Schedule(warmup_steps=2, proxy_steps=2),
         )
         run.fit(1)

@@ -31,14 +31,12 @@ from secure_fd.privacy.guarantees import (
     dp_sgd_guarantee,
     label_guarantee,
     pooled_guarantee,
-    record_guarantee,
 )
 from secure_fd.privacy.plans import (
     UNITS,
     ClientPlan,
     LabelPlan,
     PooledPlan,
-    RecordPlan,
     TrainingPlan,
 )
 from secure_fd.privacy.response import RandomizedResponse
@@ -98,12 +96,10 @@ def at_least(printed: Sequence[float], exact: Sequence[float], slack: float) -> 
 # Nearly exact: noise within a hundredth of what the Gaussian's curve asks.
 
 
-def test_the_record_unit(claimed: float) -> None:
-    plan = RecordPlan(300)
+def test_the_local_record_unit(claimed: float) -> None:
+    plan = PooledPlan(clients=10, honest=1, entries=1000)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
-    made = record_guarantee(
-        noise_multiplier=plan.noise, delta=DELTA, n_records=300, entries=1000, declared=False
-    )
+    made = pooled_guarantee(plan, DELTA, (300,) * 10, spent(plan.event()))
     assert gaussian(1 / plan.noise) <= made.epsilon <= claimed
     assert exact_noise(claimed) <= plan.noise <= 1.01 * exact_noise(claimed)
     at_least(in_caveats(made), [gaussian(2 / plan.noise)], slack=0.02)

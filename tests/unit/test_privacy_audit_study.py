@@ -60,7 +60,7 @@ def test_a_seed_makes_a_cell_repeatable() -> None:
 
 def test_a_finding_survives_as_a_result() -> None:
     made = replace(finding(3.0, ceiling=float("inf")), also=(("no shape assumed", 1.5),))
-    assert finding_of(result_of(cell("record"), made, 1.0)) == made
+    assert finding_of(result_of(cell("dp-sgd"), made, 1.0)) == made
 
 
 def finding(bound: float, ceiling: float = 9.0, miss: float = 1e-5) -> Finding:
@@ -71,10 +71,10 @@ def finding(bound: float, ceiling: float = 9.0, miss: float = 1e-5) -> Finding:
 
 def test_the_worst_seed_decides_and_twins_say_what_is_found() -> None:
     found = {
-        cell("record", 0): finding(3.0),
-        cell("record", 1): finding(4.5),
-        **{cell("record", noise=share): finding(5.0) for share in (0.95, 0.5, 0.0)},
-        cell("record", noise=0.8): finding(3.9),
+        cell("dp-sgd", 0): finding(3.0),
+        cell("dp-sgd", 1): finding(4.5),
+        **{cell("dp-sgd", noise=share): finding(5.0) for share in (0.95, 0.5, 0.0)},
+        cell("dp-sgd", noise=0.8): finding(3.9),
     }
     made = said(found)
     (row,) = made.rows
@@ -86,16 +86,16 @@ def test_the_worst_seed_decides_and_twins_say_what_is_found() -> None:
 
 def test_what_is_known_beforehand_is_what_is_found() -> None:
     known = replace(finding(3.0), finds="noise x0.97")
-    (row,) = said({cell("record"): known, cell("record", noise=0.5): finding(5.0)}).rows
+    (row,) = said({cell("dp-sgd"): known, cell("dp-sgd", noise=0.5): finding(5.0)}).rows
     assert row.finds == "noise x0.97"
-    (row,) = said({cell("record"): finding(3.0), cell("record", noise=0.0): finding(3.0)}).rows
+    (row,) = said({cell("dp-sgd"): finding(3.0), cell("dp-sgd", noise=0.0): finding(3.0)}).rows
     assert row.finds == "-"
 
 
 def test_a_mutation_that_passes_is_a_failure() -> None:
     name = MUTATIONS[0].name
     caught, missed, blind = (
-        said({cell("record", mutation=name): made})
+        said({cell("dp-sgd", mutation=name): made})
         for made in (finding(4.1), finding(3.9), finding(3.9, ceiling=3.9))
     )
     assert caught.failures == []
@@ -109,13 +109,13 @@ def test_one_seed_that_cannot_tell_decides_unless_another_refutes() -> None:
         ((blind, refuted, holds), Verdict.REFUTED),
         ((holds, holds), Verdict.HOLDS),
     ):
-        tasks_found = {cell("record", seed): made for seed, made in enumerate(found)}
+        tasks_found = {cell("dp-sgd", seed): made for seed, made in enumerate(found)}
         (row,) = said(tasks_found).rows
         assert row.verdict is verdict
 
 
 def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure() -> None:
-    results = results_of({cell("record"): finding(1.0, 4.0), cell("label"): finding(3.9)})
+    results = results_of({cell("dp-sgd"): finding(1.0, 4.0), cell("label"): finding(3.9)})
     assert verdicts(results).failures == []
     assert STUDY.status(results) == 0
     text = rendered(STUDY.shown(results))
@@ -124,7 +124,7 @@ def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure() -> None:
 
 
 def test_looser_rows_are_counted_apart() -> None:
-    found = {cell("record", 0): finding(1.0), cell("label", 0): finding(1.0, miss=0.01)}
+    found = {cell("dp-sgd", 0): finding(1.0), cell("label", 0): finding(1.0, miss=0.01)}
     made = said(found)
     assert (made.wrong(made.miss), made.wrong()) == pytest.approx((1e-5, 0.01001))
 

@@ -8,14 +8,14 @@ import pytest
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Event
-from secure_fd.privacy.plans import LabelPlan, RecordPlan
+from secure_fd.privacy.plans import LabelPlan, PooledPlan
 from secure_fd.privacy.units import figure
 
 PAGE = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 
 
-def calibrated(claimed: float) -> RecordPlan:
-    plan = RecordPlan(5400)
+def calibrated(claimed: float) -> PooledPlan:
+    plan = PooledPlan(clients=1, honest=1, entries=10_000)
     return plan.with_noise(calibrate(claimed, 1e-5, plan))
 
 
@@ -38,7 +38,7 @@ def test_the_costs_at_larger_units() -> None:
     assert f"| 6,000 | {figure(epsilon(all_answers.with_noise(noise), 1e-5))} |" in PAGE
     kept = all_answers.with_noise(calibrate(4.0, 1e-5, all_answers))
     assert f"{kept.answer_epsilon:.3f} an answer" in PAGE
-    on_paper = cost(calibrated(4.0).whole_client()) / 1e6
+    on_paper = cost(calibrated(4.0).moved_by(5400.0)) / 1e6
     assert f"on paper ε would be {on_paper:.1f} million" in " ".join(PAGE.split())
 
 

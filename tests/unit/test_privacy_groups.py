@@ -10,24 +10,27 @@ from secure_fd.privacy.accountants import AnalyticGaussian
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.groups import group_epsilons
-from secure_fd.privacy.guarantees import dp_sgd_guarantee, record_guarantee
-from secure_fd.privacy.plans import RecordPlan, TrainingPlan
+from secure_fd.privacy.guarantees import Odometer, dp_sgd_guarantee, pooled_guarantee
+from secure_fd.privacy.plans import PooledPlan, TrainingPlan
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
 from secure_fd.privacy.units import GROUP_SIZES, Guarantee
 
 DELTA = 1e-5
 
 
+SUMS = PooledPlan(clients=10, honest=1, entries=2000)
+
+
 def record(claimed: float = 4.0) -> Guarantee:
-    noise = calibrate(claimed, DELTA, RecordPlan(300))
-    return record_guarantee(
-        noise_multiplier=noise, delta=DELTA, n_records=300, entries=2000, declared=False
-    )
+    """Of class sums on which each client's own noise is enough."""
+    plan, spent = SUMS.with_noise(calibrate(claimed, DELTA, SUMS)), Odometer()
+    spent.spend("noisy class sums", plan.event())
+    return pooled_guarantee(plan, DELTA, (300,) * 10, spent)
 
 
 def test_records_of_one_person_move_a_sum_together() -> None:
     """By the exact curve of a Gaussian, of which discrete noise is within .3 %."""
-    claim, noise = record(), calibrate(4.0, DELTA, RecordPlan(300))
+    claim, noise = record(), calibrate(4.0, DELTA, SUMS)
     for size, found in claim.groups:
         exact = AnalyticGaussian().epsilon(Gaussian(noise / size), DELTA)
         assert found == pytest.approx(exact, rel=4e-3) or (math.isinf(found) and exact > 50)

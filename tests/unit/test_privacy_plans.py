@@ -15,14 +15,15 @@ from secure_fd.privacy.events import (
     Repeated,
     SampledGaussian,
 )
-from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, PooledPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import PrivacyUnit
 
 DELTA = 1e-5
+SUMS = PooledPlan(clients=1, honest=1, entries=10_000)
 FLEET = ClientPlan(clients=1000, proxies=512, rounds=10, classes=10, absent=100, corrupt=50)
 UNITS: list[tuple[Plan, PrivacyUnit, str]] = [
-    (RecordPlan(5400), PrivacyUnit.RECORD, "one record of one client, present or zeroed out"),
+    (SUMS, PrivacyUnit.RECORD, "one record of one client, present or zeroed out"),
     (TrainingPlan(300, 64, 330), PrivacyUnit.RECORD, "one record of one client, present or"),
     (LabelPlan(11), PrivacyUnit.LABEL, "one released symbol of one (client, proxy) pair"),
     (LabelPlan(11, releases=6000), PrivacyUnit.CLIENT, "all 6,000 released symbols of one client"),
@@ -58,19 +59,18 @@ def test_no_noise_is_an_infinite_epsilon_and_the_other_way_round(
 
 def test_noise_is_never_passed_by_position() -> None:
     with pytest.raises(TypeError):
-        RecordPlan(5400, 1.0)  # type: ignore[call-arg]
+        PooledPlan(1, 1, 10_000, 1, 0, 1.0)  # type: ignore[call-arg, misc]
 
 
 @pytest.mark.parametrize(
     ("claimed", "noise", "replaced"),
     [(1, 3.731, 2.155), (2, 1.994, 4.393), (4, 1.081, 9.085), (8, 0.600, 19.121)],
 )
-def test_the_record_unit(claimed: float, noise: float, replaced: float) -> None:
-    plan = RecordPlan(5400)
-    plan = plan.with_noise(calibrate(claimed, DELTA, plan))
+def test_the_local_record_unit(claimed: float, noise: float, replaced: float) -> None:
+    plan = SUMS.with_noise(calibrate(claimed, DELTA, SUMS))
     assert plan.noise == pytest.approx(noise, abs=5e-4)
     assert cost(plan.replaced()) == pytest.approx(replaced, abs=5e-4)
-    assert plan.whole_client().l2 == 5400 * plan.event().l2
+    assert priced(plan.moved_by(5400.0))[0].l2 == 5400 * priced(plan.event())[0].l2
 
 
 @pytest.mark.parametrize("claimed", [0.1, 1.0, 4.0, 20.0])
@@ -184,7 +184,7 @@ def test_a_client_that_votes_otherwise_costs_more() -> None:
         *((1.0, bad, "delta") for bad in (0.0, 1.0, math.nan)),
     ],
 )
-@pytest.mark.parametrize("plan", [RecordPlan(5), TrainingPlan(300, 64, 30), FLEET])
+@pytest.mark.parametrize("plan", [SUMS, TrainingPlan(300, 64, 30), FLEET])
 def test_impossible_budgets_are_refused(
     claimed: float, delta: float, field: str, plan: Plan
 ) -> None:
@@ -201,11 +201,11 @@ def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
 @pytest.mark.parametrize(
     ("field", "make"),
     [
-        ("noise", lambda: RecordPlan(5, noise=-1.0)),
-        ("noise", lambda: RecordPlan(5, noise=math.nan)),
-        ("noise", lambda: RecordPlan(5, noise=math.inf)),
+        ("noise", lambda: SUMS.with_noise(-1.0)),
+        ("noise", lambda: SUMS.with_noise(math.nan)),
+        ("noise", lambda: SUMS.with_noise(math.inf)),
         ("noise", lambda: LabelPlan(11, noise=0.92)),
-        ("n_records", lambda: RecordPlan(0)),
+        ("n_records", lambda: TrainingPlan(0, 5, 5)),
         ("alphabet_size", lambda: LabelPlan(1)),
         ("releases", lambda: LabelPlan(11, releases=-1)),
         ("batch", lambda: TrainingPlan(5, 0, 5)),

@@ -8,26 +8,24 @@ import pytest
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.guarantees import (
-    NETWORK_RELEASED,
+    Odometer,
     dp_sgd_guarantee,
     label_guarantee,
-    record_guarantee,
+    pooled_guarantee,
 )
-from secure_fd.privacy.plans import RecordPlan, TrainingPlan
+from secure_fd.privacy.plans import PooledPlan, TrainingPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.units import Guarantee, PrivacyUnit, figure
 
 DELTA = 1e-5
 
 
-def record(epsilon: float = 4.0, *, declared: bool = False) -> Guarantee:
-    return record_guarantee(
-        noise_multiplier=calibrate(epsilon, DELTA, RecordPlan(5400)),
-        delta=DELTA,
-        n_records=5400,
-        entries=2000,
-        declared=declared,
-    )
+def record(epsilon: float = 4.0, *, entries: int = 2000) -> Guarantee:
+    """Of class sums on which each client's own noise is enough."""
+    plan, spent = PooledPlan(clients=10, honest=1, entries=entries), Odometer()
+    plan = plan.with_noise(calibrate(epsilon, DELTA, plan))
+    spent.spend("noisy class sums", plan.event())
+    return pooled_guarantee(plan, DELTA, (5400,) * 10, spent)
 
 
 def label(epsilon: float = 4.0) -> Guarantee:
@@ -54,9 +52,8 @@ def test_the_record_unit_prints_replace_one_and_the_client_level() -> None:
     assert "record unit has epsilon 4 at delta 1e-05" in sentence
     assert "for replace-one neighbours the same noise is epsilon 9.09" in sentence
     assert "at the client level this is not bounded" in sentence
-    assert "the number of records" in sentence
+    assert "the numbers of records" in sentence
     assert "declares" not in sentence
-    assert "it declares them" in record(declared=True).sentence()
 
 
 def test_floating_point_noise_is_called_what_it_is() -> None:
@@ -71,7 +68,7 @@ def test_floating_point_noise_is_called_what_it_is() -> None:
     ("claim", "figures"),
     [
         (dp_sgd(poisson=False), ("3.83",)),
-        (record().voided_by(NETWORK_RELEASED), ("epsilon 4", "9.09")),
+        (record().voided_by(["a network was released"]), ("epsilon 4", "9.09")),
         (label().voided_by(["a pair was released twice"]), ("epsilon 4", "20,511")),
     ],
 )
@@ -98,10 +95,10 @@ def test_an_epsilon_that_was_not_accounted_for_is_refused() -> None:
 
 
 def test_the_sentence_says_what_the_budget_was_spent_on() -> None:
-    assert "spent on class-conditional feature means (once, epsilon 4 alone)" in record().sentence()
+    assert "spent on noisy class sums (once, epsilon 4 alone)" in record().sentence()
     assert "answers, each about another proxy (6,000 times, epsilon 4 alone)" in label().sentence()
     assert record().to_json()["parts"] == [
-        {"name": "class-conditional feature means", "times": 1, "epsilon": pytest.approx(4)}
+        {"name": "noisy class sums", "times": 1, "epsilon": pytest.approx(4)}
     ]
 
 
@@ -135,20 +132,16 @@ def test_impossible_claims_are_refused(epsilon: float, delta: float) -> None:
 
 
 def test_a_delta_that_allows_publishing_a_record_is_refused() -> None:
+    plan = PooledPlan(clients=10, honest=1, entries=1, noise=1.0)
     with pytest.raises(ConfigurationError, match="one over the number of records"):
-        record_guarantee(
-            noise_multiplier=1.0, delta=1e-3, n_records=1000, entries=1, declared=False
-        )
+        pooled_guarantee(plan, 1e-3, (1000,) * 10, Odometer())
 
 
 def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon() -> None:
     """At epsilon 55 and 20,000 draws of 2^-110 the slack is 1.2e-5, above a hundredth of delta."""
 
     def claim(epsilon: float) -> Guarantee:
-        noise = calibrate(epsilon, DELTA, RecordPlan(5400))
-        return record_guarantee(
-            noise_multiplier=noise, delta=DELTA, n_records=5400, entries=20_000, declared=True
-        )
+        return record(epsilon, entries=20_000)
 
     assert claim(45.0).holds
     assert DELTA < claim(45.0).delta < 1.001 * DELTA

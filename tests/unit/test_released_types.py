@@ -1,4 +1,4 @@
-"""What the types refuse: encoding what no protection released, and networks where none belongs."""
+"""What the types refuse: encoding what no protection released."""
 
 import os
 import re
@@ -13,17 +13,11 @@ from secure_fd.knowledge import Contribution, KnowledgeCodec, Released
 
 REFUSED = """
 from secure_fd.knowledge import Contribution, IntArray, KnowledgeCodec, Released
-from secure_fd.protection.base import Answer, FromAnswers, NetworkFree
-from secure_fd.protection.record import RecordGuard
+from secure_fd.protection.base import Answer, FromAnswers
 
 
 def encodes_a_contribution(codec: KnowledgeCodec, honest: Contribution) -> None:
     codec.encode(honest)  # arg-type
-
-
-class Asks(NetworkFree):
-    def release(self, indices: IntArray, answer: Answer) -> Released:  # override
-        return Released.of(answer(indices))
 
 
 class Unprotected(FromAnswers):
@@ -31,28 +25,17 @@ class Unprotected(FromAnswers):
         return answer(indices)
 
 
-def hands_over_an_answer(head: RecordGuard, indices: IntArray, answer: Answer) -> None:
-    head.release(indices, answer)  # call-arg
-
-
 def reads_a_contribution_as_released(honest: Contribution) -> Released:
     return honest  # return-value
 """
 
 ALLOWED = """
-from secure_fd.knowledge import IntArray, KnowledgeCodec, Released
-from secure_fd.protection.base import Answer, NetworkFree, Unguarded
-from secure_fd.protection.record import RecordGuard
+from secure_fd.knowledge import IntArray, KnowledgeCodec
+from secure_fd.protection.base import Answer, Unguarded
 
 
-def encodes(codec: KnowledgeCodec, head: RecordGuard, indices: IntArray, answer: Answer) -> None:
-    codec.encode(head.release(indices))
+def encodes(codec: KnowledgeCodec, indices: IntArray, answer: Answer) -> None:
     codec.encode(Unguarded().release(indices, answer))
-
-
-class Constant(NetworkFree):
-    def release(self, indices: IntArray) -> Released:
-        raise NotImplementedError
 """
 
 
@@ -84,7 +67,7 @@ def test_the_types_refuse_what_would_leak_and_nothing_else(tmp_path: Path) -> No
     assert len(errors) == shown.count(": error: ")
     lines = enumerate(REFUSED.splitlines(), start=1)
     expected = [("no", str(n), line.rsplit("# ", 1)[1]) for n, line in lines if "  # " in line]
-    assert len(expected) == 5
+    assert len(expected) == 3
     assert sorted(errors) == sorted(expected)
 
 

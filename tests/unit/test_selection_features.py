@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from secure_fd.errors import LocalError
-from secure_fd.privacy.release import release_class_means
+from secure_fd.privacy.pooled import FEATURE_UNITS, feature_units, shrink
 from secure_fd.selection.density import (
     SCALES,
     FourierFeatures,
@@ -43,34 +43,20 @@ HOSTILE = {
 
 @pytest.mark.parametrize("pixels", HOSTILE.values(), ids=HOSTILE)
 def test_rows_have_norm_one_and_the_release_takes_them(pixels: Tensor) -> None:
-    """Whatever the record; the same rows a thousandth longer must be refused."""
+    """Whatever the record; the same rows a hundredth longer must be refused."""
     features = REFERENCE.features(pixels)
     assert np.linalg.norm(features, axis=1) == pytest.approx(np.ones(len(pixels)), abs=1e-12)
-    labels = np.zeros(len(pixels), dtype=np.int64)
-    options = {"epsilon": np.inf, "delta": 1e-5}
-    released = release_class_means(features, labels, 2, **options)
-    # Truncation to 2^-16 moves each of the 200 entries by less than that.
-    assert np.abs(released.means[0] - features.mean(axis=0)).max() <= 2**-16
-    with pytest.raises(LocalError, match="norm above 1"):
-        release_class_means(features * 1.001, labels, 2, **options)
-
-
-def test_rows_that_are_whole_units_are_taken_too() -> None:
-    """D / 2 = 1024 frequencies at angle 0: 1,024 entries of exactly 2^11 units, so no slack."""
-    fourier = FourierFeatures(np.zeros((3, 1024)))
-    rows = fourier(np.ones((2, 3)))
-    assert rows[:, :1024].tolist() == [[2**-5] * 1024] * 2
-    labels = np.zeros(2, dtype=np.int64)
-    release_class_means(rows, labels, 2, epsilon=np.inf, delta=1e-5)
+    exact = features * FEATURE_UNITS * shrink(features.shape[1])
+    assert np.abs(feature_units(features) - exact).max() <= 0.5
+    with pytest.raises(LocalError, match="more than its noise covers"):
+        feature_units(features * 1.01)
 
 
 def test_a_record_that_is_not_finite_is_refused() -> None:
     pixels = PROXIES[:2].clone()
     pixels[0, 0, 8, 8] = torch.nan
     with pytest.raises(LocalError, match="not finite"):
-        release_class_means(
-            REFERENCE.features(pixels), np.zeros(2, dtype=np.int64), 2, epsilon=1.0, delta=1e-5
-        )
+        feature_units(REFERENCE.features(pixels))
 
 
 def test_a_record_moves_its_class_mean_by_at_most_one_over_n() -> None:

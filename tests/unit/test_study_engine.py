@@ -66,7 +66,7 @@ def others() -> list[Cell]:
         replace(hard, variant=VARIANTS[1]),
         replace(hard, secure="masks"),
         replace(hard, privacy=Privacy("record", 4.0)),
-        replace(hard, privacy=Privacy("record", None)),
+        replace(hard, privacy=Privacy("label", None)),
         replace(hard, drop=0.1),
         replace(hard, quantile=0.5),
         replace(hard, server_threshold=0.5),
