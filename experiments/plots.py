@@ -1,4 +1,4 @@
-"""Figures from plain data: bars, lines, dots, forests, ROC curves and strips of images.
+"""Figures from plain data: bars, lines, forests, ROC curves and strips of images.
 
 Every function returns a matplotlib Figure that belongs to no window and no global state.
 """
@@ -36,11 +36,11 @@ Style: TypeAlias = tuple[str, str]
 _COLOURS = (
     "#332288", "#999933", "#CC6677", "#44AA99", "#AA4499",
     "#117733", "#88CCEE", "#882255", "#DDAA33",
-)  # fmt: skip  # fmt: skip
+)  # fmt: skip
 _MARKERS = "osD^vPX<>"
 _WIDTH, _HEIGHT = 5.6, 4.4
 """Of a panel, in inches."""
-_BAR, _ROW, _ROW_WIDTH = 0.62, 0.3, 6.4
+_BAR = 0.62
 _POINT: dict[str, Any] = {"markersize": 6.5, "markeredgewidth": 0.6}
 _CONTROL: dict[str, Any] = {"color": INK, "markersize": 11, "markeredgewidth": 1.4}
 
@@ -370,16 +370,6 @@ class Lines:
     ticks: Mapping[float, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Dots:
-    """Values along x by series and row; the rows stand below one another."""
-
-    title: str
-    x: str
-    rows: tuple[str, ...]
-    series: Mapping[str, Mapping[str, float]]
-
-
 def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure":
     """Panels from left to right, in rows of so many; by default all in one."""
     across = columns or len(panels)
@@ -397,39 +387,6 @@ def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure
         else:
             _lines(axes, panel)
     return made
-
-
-def dotted(panels: Sequence[Dots], columns: int = 2) -> "Figure":
-    """Panels of dots from left to right, in rows of so many; x is linear around 0 alone."""
-    across = min(columns, len(panels))
-    down = -(-len(panels) // across)
-    high = _ROW * max(len(panel.rows) for panel in panels) + 1.5
-    made = new_figure(_ROW_WIDTH * across, high * down)
-    for i, panel in enumerate(panels):
-        left, top = i % across, (down - i // across) * high - 0.6
-        tall = _ROW * max(1, len(panel.rows))
-        place = ((left + 0.32) / across, (top - tall) / (high * down))
-        _dots(made.add_axes((*place, 0.62 / across, tall / (high * down))), panel)
-    return made
-
-
-def _dots(axes: "Axes", panel: Dots) -> None:
-    for s, (name, values) in enumerate(panel.series.items()):
-        shift = (s - (len(panel.series) - 1) / 2) * 0.22
-        y = [panel.rows.index(row) + shift for row in values]
-        colour, marker = line_style(s)
-        axes.scatter(list(values.values()), y, color=colour, marker=marker, s=26, label=name)
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_xscale("symlog", linthresh=1)
-    ticks = (-100, -30, -10, -3, -1, 0, 1, 3)
-    axes.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks])
-    axes.set_xlim(-100, 4)
-    axes.minorticks_off()
-    axes.set_yticks(range(len(panel.rows)), list(panel.rows))
-    axes.set_ylim(len(panel.rows) - 0.5, -0.5)
-    plain(axes)
-    titled(axes, panel.title, panel.x, pad=22)
-    _legend(axes, 3, (-0.02, 0.99), "lower left")
 
 
 def _bars(axes: "Axes", panel: Bars) -> None:

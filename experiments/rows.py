@@ -55,9 +55,9 @@ RATIO_WEIGHT, SELECTOR_WEIGHT = "weight f / (1 - f)", "weight by the selector"
 """Of DaFKD: what its discriminators, or a client selector in their place, make of a vote."""
 ALL_RECORDS = "all records"
 """Of Independent: every client holds the records of all, which no federation can have."""
-SHARPENED, TRUE_LABELS = "sharpened labels", "true labels"
-"""Of networks taught by a head: soft labels, to a power; the truth in the head's place."""
-VARIANTS = ("", COUNTED, "counted votes of all classes", "selector refitted", TRUE_LABELS)
+TRUE_LABELS = "true labels"
+"""Of networks that are taught: the truth in the place of what a head or votes say."""
+VARIANTS = ("", COUNTED, "counted votes of all classes", TRUE_LABELS)
 """What a study changes of a method; "" is the default."""
 HEADS = {"heads": 4, AFL: 1}
 """Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
@@ -73,7 +73,6 @@ _ALLOWED = {
     "variant": (
         *VARIANTS,
         ALL_RECORDS,
-        SHARPENED,
         RATIO_WEIGHT,
         SELECTOR_WEIGHT,
         SAMPLED,

@@ -36,7 +36,6 @@ from experiments.rows import (
     RATIO_WEIGHT,
     SEEDED_NOISE,
     SELECTOR_WEIGHT,
-    SHARPENED,
     TRUE_LABELS,
     Cell,
     Group,
@@ -46,7 +45,7 @@ from experiments.rows import (
     method_class,
 )
 from experiments.study import Point, Progress, Result
-from experiments.variants import TaughtTruth, centralised, refitted, taught_truth
+from experiments.variants import TaughtTruth, centralised, taught_truth
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import SecureSum
@@ -322,10 +321,6 @@ def dafkd(cell: Cell) -> DaFKD:
     return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
 
 
-_SHARPNESS = 3.0
-"""Of labels that a head gives, where they are soft."""
-
-
 def heads(cell: Cell, data: FederatedData) -> PooledHeads:
     """Pooled heads of as many sums as there are rounds."""
     residual = cell.rounds - 1
@@ -334,7 +329,7 @@ def heads(cell: Cell, data: FederatedData) -> PooledHeads:
     if cell.variant == TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
         return TaughtTruth(residual, none_of_mine=False, truth=truth)
-    return PooledHeads(residual, _SHARPNESS if cell.variant == SHARPENED else None)
+    return PooledHeads(residual)
 
 
 def feded(cell: Cell, data: FederatedData) -> FedED:
@@ -365,7 +360,7 @@ def varied(cell: Cell, data: FederatedData) -> Method | NetworkVotes:
     made = selective(cell)
     if cell.variant == TRUE_LABELS:
         return taught_truth(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
-    return NetworkVotes(refitted(made)) if cell.variant == "selector refitted" else made
+    return made
 
 
 def selective(cell: Cell) -> SelectiveFD:

@@ -29,11 +29,9 @@ from experiments.measures import (
     TEST_LOSS,
     VALIDATION,
 )
-from experiments.rivals.by_network import NetworkVotes
 from experiments.rows import Cell, unlabelled
-from experiments.runs import Prepared, method_of, prepare, run_cell, runner_of, spread
+from experiments.runs import Prepared, prepare, run_cell, runner_of, spread
 from experiments.study import Result
-from experiments.variants import Refitted, before_last, seen
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.models import flatten
@@ -219,53 +217,9 @@ def test_a_lesson_without_proxies_is_refused() -> None:
 # What only an ablation runs.
 
 
-def refitting(data: Prepared, every: int) -> Refitted:
-    method = method_of(replace(HARD, variant="selector refitted"), data.data)
-    assert isinstance(method, NetworkVotes)
-    assert isinstance(method.rule, Refitted)
-    return replace(method.rule, every=every, _asked={}, _opinions={})
-
-
 def test_true_labels_teach_at_every_proxy(made: Prepared, usual: Result) -> None:
     found = run(replace(HARD, variant="true labels"), made)
     assert (found.figures[RIGHT_ALL], found.figures[KEPT_ALL]) == (1.0, 1.0)
     assert usual.figures[KEPT_ALL] < 1.0
     assert found.per_client != usual.per_client
     assert found.figures[AUROC_CLASS] == usual.figures[AUROC_CLASS]  # it still selects
-
-
-def test_a_selector_is_refitted_when_it_is_time_and_is_its_clients_own(made: Prepared) -> None:
-    method, networks = refitting(made, every=2), made.networks()
-    (client, network), (neighbour, another) = list(zip(made.data.clients, networks, strict=True))[
-        :2
-    ]
-    proxies, asked = made.data.proxies.pixels, np.arange(5)
-    opinions = [method.opinion_of_network(client, proxies, asked, network) for _ in range(4)]
-    assert opinions[0] is opinions[1] is not opinions[2]
-    assert opinions[2] is opinions[3]
-    first, second = opinions[0].scores, opinions[2].scores
-    usual = method.opinion(client, proxies).scores
-    assert usual is not None
-    assert first is not None
-    assert second is not None
-    np.testing.assert_array_equal(first, usual)
-    assert not np.allclose(second, usual)
-    np.testing.assert_array_equal(method.scores(network, proxies), second)
-    for _ in range(3):
-        method.opinion_of_network(neighbour, proxies, asked, another)
-    assert not np.allclose(method.scores(another, proxies), second)
-    np.testing.assert_array_equal(method.scores(network, proxies), second)
-
-
-def test_what_the_last_layer_sees_is_scaled_once_for_records_and_proxies(made: Prepared) -> None:
-    network, client = made.networks()[0], made.data.clients[0]
-    pixels = made.data.proxies.pixels
-    before, parameters = before_last(network, pixels), flatten(network)
-    last = list(network.children())[-1]
-    torch.testing.assert_close(last(before.flatten(1)), network(pixels))
-    records, proxies = seen(network, client, pixels)
-    largest = max(float(part.max()) for part in (records.train.pixels, proxies))
-    assert largest == pytest.approx(1.0)
-    torch.testing.assert_close(proxies * before.max() / proxies.max(), before)
-    assert records.classes == client.classes
-    assert torch.equal(flatten(network), parameters)
