@@ -290,8 +290,8 @@ def _solved(
 
     row = ROWS[cell.row]
     if row.method == "gd":
-        return full_batch(records, budget, public.rate, *row.setting, chance)
-    return sampled(records, budget, public.rate, *row.setting, random=chance)
+        return full_batch(records, budget, public.rate, row.setting[0], chance)
+    return sampled(records, budget, public.rate, row.setting[0], random=chance)
 
 
 def _network(cell: Cell, made: Prepared) -> Found:
