@@ -13,9 +13,7 @@ import pytest
 import torch
 
 from secure_fd.aggregation.masked import RosterMasks
-from secure_fd.data.federated import FederatedData, federate
-from secure_fd.data.partition import parse_split
-from secure_fd.data.sources import load
+from secure_fd.data.federated import FederatedData
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.health import STATUS, Doing, Health
 from secure_fd.flower.loop import Arrived, Rounds
@@ -27,12 +25,12 @@ from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.models import flatten
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.pooled import PooledRecordUnit
-from secure_fd.recipes import Recipe, Sizes
+from secure_fd.recipes import Recipe
 from secure_fd.state import StateFile
 from secure_fd.training import Alone, Steps, Trainer
 from secure_fd.transcript import Float32Array
 from tests.flower_federation import Courier, World
-from tests.small_federation import BRIEF
+from tests.small_federation import BRIEF, alike
 
 ROUNDS = 2
 EVERYONE = (0, 1, 2, 3)
@@ -40,8 +38,7 @@ EVERYONE = (0, 1, 2, 3)
 
 @pytest.fixture(scope="module")
 def data() -> FederatedData:
-    sizes = Sizes(proxies=40, test=10, held_out=4, local=100)
-    return federate(load("digits"), parse_split("iid"), len(EVERYONE), seed=0, sizes=sizes)
+    return alike(len(EVERYONE))
 
 
 @pytest.fixture
@@ -108,32 +105,6 @@ def test_a_status_that_cannot_be_written_leaves_the_one_before(
     assert (tmp_path / STATUS).read_bytes() == before
     health.now(Doing.ENDED, [0, 1])
     assert json.loads((tmp_path / STATUS).read_text())["sites"]["here"] == ["north", "south"]
-
-
-def test_a_site_that_is_away_is_silent_and_comes_back(world: World) -> None:
-    courier = Courier(world)
-    rounds = world.serve(courier)
-    played = rounds.run(3)
-    first = next(played)
-    courier.away = {3}
-    second = next(played)
-    courier.away = set()
-    third = next(played)
-    assert [set(one.survivors) for one in (first, second, third)] == [
-        {EVERYONE},
-        {EVERYONE[:3]},
-        {EVERYONE},
-    ]
-
-
-def test_a_new_process_of_a_site_goes_on_from_its_file(world: World) -> None:
-    played = world.serve(Courier(world)).run(ROUNDS)
-    next(played)
-    before = world.sites[1]
-    after = world.start(1)
-    second = next(played)
-    assert after is not before
-    assert not second.void
 
 
 class Tampering(Courier):
@@ -230,8 +201,7 @@ def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(
         "secure_fd.flower.parties.named_recipe",
         lambda *_: Recipe(2, replace(BRIEF, warmup_steps=0)),
     )
-    sizes = Sizes(proxies=40, test=10, held_out=4, local=20)
-    three = federate(load("digits"), parse_split("iid"), 3, seed=0, sizes=sizes)
+    three = alike(3, local=20)
     terms = Terms(unit="record", epsilon=4.0, image_set="digits", rounds=rounds, deadline=5)
     world = World(three, tmp_path, terms)
     played = list(world.serve(Courier(world)).run(rounds))
@@ -325,7 +295,7 @@ def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(
     next(played)
     courier.away = {3}
     for _ in range(2):
-        next(played)
+        assert set(next(played).survivors) == {EVERYONE[:3]}
     rounds = world.serve(courier)
     played = rounds.run(9)
     assert next(played).void  # the sites' keys for it went to the process that is gone

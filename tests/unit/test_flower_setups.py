@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from secure_fd.data.federated import FederatedData, federate
-from secure_fd.data.partition import parse_split
-from secure_fd.data.sources import load
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import PeerError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.loop import Arrived
 from secure_fd.flower.roster import Terms
-from secure_fd.recipes import Sizes
 from secure_fd.secagg.session import MessageType, Session
 from secure_fd.secagg.setup import ClientSetup
 from tests.flower_federation import Courier, World
+from tests.small_federation import alike
 
 ALL = (0, 1, 2, 3)
 METHOD = "tests.known_words:KnownWords"
@@ -25,8 +23,7 @@ METHOD = "tests.known_words:KnownWords"
 
 @pytest.fixture(scope="module")
 def data() -> FederatedData:
-    sizes = Sizes(proxies=24, test=10, held_out=4, local=60)
-    return federate(load("digits"), parse_split("iid"), len(ALL), seed=0, sizes=sizes)
+    return alike(len(ALL), 24, 60)
 
 
 @pytest.fixture

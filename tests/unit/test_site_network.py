@@ -14,9 +14,7 @@ from torch import Tensor
 
 import secure_fd as fd
 from secure_fd import site_network
-from secure_fd.data.federated import FederatedData, federate
-from secure_fd.data.partition import parse_split
-from secure_fd.data.sources import load
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.parties import Agreement
@@ -24,20 +22,18 @@ from secure_fd.flower.roster import Terms
 from secure_fd.methods.heads import HeadLearner, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
-from secure_fd.recipes import Sizes
 from secure_fd.selection.density import ReferenceSettings
 from secure_fd.site_network import SiteNetwork, load_site_network
 from secure_fd.training import Steps
 from tests.flower_federation import Courier, World
+from tests.small_federation import alike
 
 SITES = 3
 
 
 @pytest.fixture(scope="module")
 def data() -> FederatedData:
-    sizes = Sizes(proxies=20, test=10, held_out=4, local=100)
-    made = federate(load("digits"), parse_split("iid"), SITES, seed=0, sizes=sizes)
-    return replace(made, name="own-1x28x28-10-200")
+    return replace(alike(SITES, 20), name="own-1x28x28-10-200")
 
 
 def _terms(method: str = "selective-fd", **options: Any) -> Terms:  # noqa: ANN401 - of the terms
