@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    Task,
     TaskID,
     TaskProgressColumn,
     TextColumn,
@@ -18,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+from experiments.tables import human_seconds
 
 Event: TypeAlias = tuple[str, str, int, int]
 """A task's own name, what it is called, its total, and how much of that is done."""
@@ -90,6 +93,13 @@ def _print(shown: Progress, expected: int) -> None:
     """How far all is, and each task that is running."""
     overall, *each = shown.tasks
     running = [task for task in each if not task.finished]
-    lines = [f"{len(each) - len(running)} of {expected} done, {overall.percentage:.0f} %"]
-    lines += [f"  {task.description}: {task.percentage:.0f} %" for task in running]
+    lines = [f"{len(each) - len(running)} of {expected} done, {_far(overall)}"]
+    lines += [f"  {task.description}: {_far(task)}" for task in running]
     shown.console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def _far(task: Task) -> str:
+    """The share done, and the time left at the mean pace so far."""
+    share, elapsed = task.percentage / 100, task.elapsed or 0.0
+    left = f", about {human_seconds(elapsed * (1 - share) / share)} left" if 0 < share < 1 else ""
+    return f"{task.percentage:.0f} %{left}"
