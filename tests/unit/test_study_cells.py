@@ -131,7 +131,6 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("dp_utility", {"epsilons": "nan"}, "epsilons: 'nan'"),
     ("dp_utility", {"seeds": "-1"}, "seeds: '-1' is not allowed; use whole numbers"),
     ("dp_utility", {"rounds": 0}, "rounds: 0 is not allowed; use 1 or more"),
-    ("dp_utility", {"study": "splits", "epsilons": "2"}, "epsilons: '2' is not allowed; study"),
     ("privacy_audit", {"epsilon": 0.0}, "epsilon: 0.0 is not allowed; use 0.1 to 16"),
     ("privacy_audit", {"epsilon": 17.0}, "epsilon: 17.0"),
     ("privacy_audit", {"delta": 0.5}, "delta: 0.5"),
