@@ -63,7 +63,7 @@ def test_an_audit_finds_what_it_says(audit: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 16.0])
 def test_small_and_large_claims_are_seen_as_well(epsilon: float) -> None:
-    for audit in ("record-noise", "client-noise"):
+    for audit in ("pooled-noise", "client-noise"):
         made = audited(audit, 3, epsilon, size=0.3)
         assert made.verdict is Verdict.HOLDS
         assert float(made.finds.split("x")[1]) >= 0.95
