@@ -21,14 +21,13 @@ from secure_fd.selection.density import (
     AsTheyAre,
     FourierFeatures,
     PatchFeatures,
-    RandomConvolution,
     SideBySide,
     Whitening,
 )
 
 _KINDS: Final = (
     *(Ensemble, Known),
-    *(AsTheyAre, FourierFeatures, PatchFeatures, RandomConvolution, SideBySide, Whitening),
+    *(AsTheyAre, FourierFeatures, PatchFeatures, SideBySide, Whitening),
     *(PatchMap, PatchSettings, PublicHead),
 )
 _VALUES: Final[Mapping[str, type]] = {kind.__name__: kind for kind in _KINDS}

@@ -4,70 +4,18 @@ import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
-from torch.nn import functional
 
 from secure_fd.data.patches import PatchMap, PatchSettings
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, IntArray
 
 SingleArray = NDArray[np.float32]
-_BATCH = 1000
-_SIDE = 28  # for which SCALES are stated
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """One size of detail: filters of kernel x kernel pixels, then an average over pool x pool."""
-
-    kernel: int
-    stride: int
-    pool: int
-    bias: float
-    n_filters: int = 64
-
-
-SCALES = (Scale(3, 1, 4, 0.1), Scale(7, 2, 2, 0.2))
-"""Edges and strokes. On MNIST both together separate better than either, or than pixels."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RandomConvolution:
-    """Fixed random filters -> ReLU(. - bias) -> average pool: features with no training at all."""
-
-    filters: Tensor  # [F, channels, k, k], each of mean zero and norm one
-    bias: float
-    stride: int
-    pool: int
-
-    @classmethod
-    def draw(cls, scale: "Scale", channels: int, seed: int) -> "RandomConvolution":
-        """Filters from a public seed; a mean of zero makes them blind to brightness."""
-        generator = torch.Generator().manual_seed(seed)
-        side = scale.kernel
-        filters = torch.randn(scale.n_filters, channels, side, side, generator=generator)
-        filters -= filters.mean(dim=(2, 3), keepdim=True)
-        filters /= torch.linalg.vector_norm(filters, dim=(1, 2, 3), keepdim=True)
-        return cls(filters, scale.bias, scale.stride, scale.pool)
-
-    def __call__(self, pixels: Tensor) -> FloatArray:
-        """[N, channels, H, W] -> [N, features]; images far above 28 x 28 are shrunk to about it."""
-        filters = self.filters.to(pixels.device)
-        shrink = max(1, round(pixels.shape[2] / _SIDE))
-        parts = []
-        for batch in torch.split(pixels, _BATCH):
-            small = functional.avg_pool2d(batch, shrink) if shrink > 1 else batch
-            maps = functional.relu(
-                functional.conv2d(small, filters, stride=self.stride) - self.bias
-            )
-            parts.append(functional.avg_pool2d(maps, self.pool).flatten(1).cpu())
-        return torch.cat(parts).double().numpy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,22 +66,6 @@ class SideBySide:
         """[N, ...] -> [N, sum of ranks]."""
         parts = [whitening(bank(pixels)) for bank, whitening in self.banks]
         return np.concatenate(parts, axis=1)
-
-
-def convolutions(proxies: Tensor, ranks: tuple[int, ...], seed: int) -> Map:
-    """Two banks of random filters on public pixels [P, channels, H, W], whitened each.
-
-    Raises ConfigurationError for images smaller than what a filter and its pool reach over.
-    """
-    least = max(scale.kernel + scale.stride * (scale.pool - 1) for scale in SCALES)
-    size = tuple(proxies.shape[2:])
-    if min(size) < least:
-        raise ConfigurationError("proxies", size, f"use {least} pixels a side or more here")
-    banks = []
-    for scale, rank in zip(SCALES, ranks, strict=True):
-        convolution = RandomConvolution.draw(scale, proxies.shape[1], seed)
-        banks.append((convolution, Whitening.fit(convolution(proxies), rank)))
-    return SideBySide(tuple(banks))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,8 +163,8 @@ _LEAST_SHARE = 0.1
 """Least share of a class, against equal shares: noise must not make a divisor of nothing."""
 
 
-_CONVOLVED, _GIVEN_RANK = (100, 60), 160
-"""Ranks of convolutions, and of features that were given."""
+_GIVEN_RANK = 160
+"""Rank of features that were given."""
 _FEWEST, _MOST = 1000, 4000
 """Fourier features by default: as many as proxies, within these."""
 
@@ -241,37 +173,30 @@ _FEWEST, _MOST = 1000, 4000
 class ReferenceSettings:
     """The public feature map: what images pass through, how many features are kept of them.
 
-    images: "patches" (see `data.patches`), or "convolutions", two banks of random filters. ranks:
-    whitened features, of each bank; () for as many as explain the proxies, and 100 and 60 of
-    convolutions. Features that were given are whitened to the sum of ranks. most_rank: of patches
-    and given features, the leading ones that are kept (see `patches`). n_features: Fourier
-    features, None for as many as there are proxies, 1,000 to 4,000.
+    ranks: whitened features, one number; () for as many as explain the proxies (see
+    `data.patches`), and 160 of features that were given. most_rank: the leading ones that are kept
+    (see `patches`). n_features: Fourier features, None for as many as there are proxies, 1,000 to
+    4,000.
 
-    >>> ReferenceSettings().images
-    'patches'
+    >>> ReferenceSettings().size(2000)
+    2000
     """
 
-    images: Literal["patches", "convolutions"] = "patches"
     ranks: tuple[int, ...] = ()
     n_features: int | None = None
     seed: int = 0
     most_rank: int | None = None
 
     def __post_init__(self) -> None:
-        if self.images not in ("patches", "convolutions"):
-            raise ConfigurationError("images", self.images, "use patches or convolutions")
-        banks = len(SCALES) if self.images == "convolutions" else 1
-        if self.ranks and len(self.ranks) != banks:
-            raise ConfigurationError("ranks", self.ranks, f"use {banks} for {self.images}, or none")
+        if len(self.ranks) > 1:
+            raise ConfigurationError("ranks", self.ranks, "use one, or none")
 
     def fit(self, proxies: Tensor) -> Map:
         """The map, from public images [P, channels, H, W] or features [P, d, 1, 1] alone."""
-        if proxies.shape[2] == 1:
-            wanted = sum(self.ranks) or _GIVEN_RANK
-            return given(proxies, min(wanted, self.most_rank or wanted))
-        if self.images == "convolutions":
-            return convolutions(proxies, self.ranks or _CONVOLVED, self.seed)
         rank = self.ranks[0] if self.ranks else None
+        if proxies.shape[2] == 1:
+            wanted = rank or _GIVEN_RANK
+            return given(proxies, min(wanted, self.most_rank or wanted))
         return patches(proxies, rank, self.seed, self.most_rank)
 
     def size(self, n_proxies: int) -> int:

@@ -40,9 +40,7 @@ def records(digits: FederatedData) -> Images:
 
 @pytest.fixture(scope="module")
 def reference(digits: FederatedData) -> ProxyReference:
-    return ProxyReference.fit(
-        digits.proxies.pixels, ReferenceSettings("convolutions", (20, 10), 60)
-    )
+    return ProxyReference.fit(digits.proxies.pixels, ReferenceSettings((20,), 60))
 
 
 # Dealing.

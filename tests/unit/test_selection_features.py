@@ -8,17 +8,14 @@ from torch import Tensor
 from secure_fd.errors import LocalError
 from secure_fd.privacy.pooled import FEATURE_UNITS, feature_units, shrink
 from secure_fd.selection.density import (
-    SCALES,
     FourierFeatures,
     ProxyReference,
-    RandomConvolution,
     ReferenceSettings,
     Whitening,
     class_means,
-    convolutions,
 )
 
-SMALL = ReferenceSettings("convolutions", (20, 10), 200)
+SMALL = ReferenceSettings((20,), 200)
 
 
 def pictures(count: int, seed: int) -> Tensor:
@@ -70,22 +67,20 @@ def test_a_record_moves_its_class_mean_by_at_most_one_over_n() -> None:
         assert moved == pytest.approx(0.01, rel=1e-9)
 
 
-def test_whitened_proxies_have_unit_variance_and_no_correlation() -> None:
-    for scale, rank in zip(SCALES, (30, 10), strict=True):
-        raw = RandomConvolution.draw(scale, 1, 0)(PROXIES)
-        white = Whitening.fit(raw, rank)(raw)
-        assert white.shape == (300, rank)
-        assert np.abs(white.mean(axis=0)).max() < 1e-9
-        assert np.allclose(white.T @ white / len(white), np.eye(rank), atol=1e-6)
-        assert not np.allclose(raw.std(axis=0), 1.0, atol=0.1)
+def test_whitened_features_have_unit_variance_and_no_correlation() -> None:
+    raw = PROXIES.flatten(1).double().numpy()
+    white = Whitening.fit(raw, 10)(raw)
+    assert white.shape == (300, 10)
+    assert np.abs(white.mean(axis=0)).max() < 1e-9
+    assert np.allclose(white.T @ white / len(white), np.eye(10), atol=1e-6)
+    assert not np.allclose(raw.std(axis=0), 1.0, atol=0.1)
 
 
 def test_rank_falls_to_what_the_proxies_span() -> None:
-    few = RandomConvolution.draw(SCALES[0], 1, 0)(PROXIES[:6])
+    few = PROXIES[:6].flatten(1).double().numpy()
     assert Whitening.fit(few, 100).basis.shape[1] == 5
     flat = np.outer(np.arange(50.0), np.ones(8))
     assert Whitening.fit(flat, 100).basis.shape[1] == 1
-    assert convolutions(PROXIES[:6], (100, 3), 0)(PROXIES).shape == (300, 5 + 3)
 
 
 def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix() -> None:
@@ -113,28 +108,6 @@ def test_features_are_whitened_as_they_are() -> None:
     assert ProxyReference.fit(given, SMALL).features(given).shape == (200, SMALL.n_features)
 
 
-def test_large_images_are_shrunk_to_as_many_features() -> None:
-    """A 64 x 64 image is seen as the means over its 2 x 2 squares; 28 x 28 ones as they are."""
-    generator = torch.Generator().manual_seed(3)
-    large = torch.rand(3, 1, 64, 64, generator=generator)
-    small = torch.nn.functional.avg_pool2d(large, 2)
-    digits = torch.rand(3, 1, 28, 28, generator=generator)
-    for scale in SCALES:
-        convolution = RandomConvolution.draw(scale, 1, 0)
-        assert np.allclose(convolution(large), convolution(small))
-        maps = torch.nn.functional.conv2d(digits, convolution.filters, stride=scale.stride)
-        pooled = torch.nn.functional.avg_pool2d((maps - scale.bias).relu(), scale.pool).flatten(1)
-        assert np.allclose(convolution(digits), pooled, atol=1e-6)
-
-
-def test_filters_are_blind_to_brightness_and_of_norm_one() -> None:
-    for scale in SCALES:
-        filters = RandomConvolution.draw(scale, 1, 3).filters
-        assert filters.shape == (scale.n_filters, 1, scale.kernel, scale.kernel)
-        assert filters.mean(dim=(2, 3)).abs().max() < 1e-6
-        assert torch.allclose(torch.linalg.vector_norm(filters, dim=(1, 2, 3)), torch.ones(()))
-
-
 def test_fourier_features_approach_the_gaussian_kernel() -> None:
     """Inner products of D = 20,000 features: deviation below 1 / sqrt(D / 2) = 0.01."""
     inputs = np.random.default_rng(0).normal(size=(40, 5))
@@ -155,7 +128,7 @@ def test_the_map_is_a_function_of_the_public_proxies_and_the_seed() -> None:
     assert np.array_equal(REFERENCE.second_moment, again.second_moment)
     other = ProxyReference.fit(pictures(300, 9), SMALL)
     assert not np.allclose(REFERENCE.features(probe), other.features(probe), atol=0.01)
-    reseeded = ReferenceSettings("convolutions", SMALL.ranks, SMALL.n_features, seed=1)
+    reseeded = ReferenceSettings(SMALL.ranks, SMALL.n_features, seed=1)
     assert not np.allclose(
         REFERENCE.features(probe), ProxyReference.fit(PROXIES, reseeded).features(probe), atol=0.01
     )

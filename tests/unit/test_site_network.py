@@ -101,7 +101,6 @@ def test_a_site_of_the_record_unit_takes_its_head_with_it(
 
 FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
     "patches": lambda pixels: pixels,
-    "convolutions": lambda pixels: pixels,
     "given": lambda pixels: pixels.flatten(1)[:, :40, None, None],
 }
 
@@ -112,8 +111,7 @@ def test_whatever_pooled_heads_leave_is_in_the_file(
     data: FederatedData, tmp_path: Path, chosen: str, features: str
 ) -> None:
     view, path = FEATURES[features], tmp_path / "network.pt"
-    images = "patches" if features == "given" else features
-    method = PooledHeads(features=ReferenceSettings(images, n_features=100))  # type: ignore[arg-type]
+    method = PooledHeads(features=ReferenceSettings(n_features=100))
     proxies, test = view(data.proxies.pixels), view(data.test.pixels)
     shape = tuple(proxies.shape[1:])
     own = f"own-{'x'.join(map(str, shape))}-10-200"
