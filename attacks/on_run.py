@@ -80,18 +80,15 @@ POSITIVE = "positive_control"
 class Run:
     """What an attack needs of a run.
 
-    data: who holds what, for the truth and for what is public of it. networks: by client, the one
-    that it deploys, of which an outsider gets answers where `queryable`. response: the mechanism of
-    the label unit, whose parameters everybody knows. declared_classes: by client, the classes that
-    its protection makes it name in public. optimiser: of a method that shares parameters.
-    adversarial: of a method that has a generator. noise: of pooled sums, what is public.
+    data: who holds what, for the truth and for what is public of it. response: the mechanism of the
+    label unit, whose parameters everybody knows. declared_classes: by client, the classes that its
+    protection makes it name in public. optimiser: of a method that shares parameters. adversarial:
+    of a method that has a generator. noise: of pooled sums, what is public.
     """
 
     data: FederatedData = field(repr=False)
     transcript: Transcript = field(repr=False)
-    networks: Sequence[nn.Module] = field(repr=False)
     seed: int
-    queryable: bool = True
     response: RandomizedResponse | None = None
     declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     optimiser: SGD | PrivateSGD | None = None
@@ -105,9 +102,7 @@ class Run:
         return cls(
             data,
             federation.transcript,
-            federation.models,
             seed,
-            unit.asks_network,
             unit.mechanism if isinstance(unit, LabelUnit) else None,
             unit.declared_classes,
             optimiser_of(method),

@@ -179,16 +179,14 @@ def _played(cell: Cell, baselines: "Mapping[str, Found]", progress: Progress) ->
 def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
     from attacks.on_run import Run, optimiser_of
-    from experiments.runs import data_of, method_of, network
+    from experiments.runs import data_of, method_of
 
     data = data_of(terms, row.seed)
     method = method_of(terms.run(row.spec, row.seed), data)
     return Run(
         data,
         row.transcript,
-        [network(name, data.n_classes, flat) for name, flat in row.networks],
         row.seed,
-        row.queryable,
         row.response,
         row.declared_classes,
         optimiser_of(method),

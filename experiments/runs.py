@@ -705,10 +705,10 @@ class RowRun:
 
     aggregation: name of the secure sum, None where nothing is summed. aggregation_seconds: of CPU,
     inside the sums of all rounds.
-    networks: (architecture, parameters) of every client, of which an outsider gets answers where
-    `queryable`. response: the mechanism of the label unit, whose parameters everybody knows.
-    declared_classes: by client, the classes that its protection makes it name in public. noise: of
-    pooled sums, what is public. seeded: whether its noise is, and can be drawn again.
+    networks: (architecture, parameters) of every client. response: the mechanism of the label unit,
+    whose parameters everybody knows. declared_classes: by client, the classes that its protection
+    makes it name in public. noise: of pooled sums, what is public. seeded: whether its noise is,
+    and can be drawn again.
     """
 
     spec: RowSpec
@@ -725,7 +725,6 @@ class RowRun:
     insecure: tuple[str, ...]
     diagnostics: dict[str, float]
     networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
-    queryable: bool
     response: RandomizedResponse | None
     declared_classes: Mapping[int, tuple[int, ...]]
     noise: SumNoise | None
@@ -773,7 +772,6 @@ def run_row(
         insecure=() if alone else tuple(runner.aggregation.caveats),
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),
-        queryable=_queryable(spec),
         response=unit.mechanism if isinstance(unit, LabelUnit) else None,
         declared_classes=unit.declared_classes,
         noise=SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
@@ -791,11 +789,6 @@ def _kept(rounds: int) -> set[int]:
 
 
 _NOTHING = "Nothing of a client crosses the boundary."
-
-
-def _queryable(spec: RowSpec) -> bool:
-    """Whether clients deploy networks: those of rows of heads are untrained."""
-    return spec.kind not in HEADS
 
 
 def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:

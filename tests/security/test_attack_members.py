@@ -163,7 +163,7 @@ def test_a_run_is_asked_as_its_server_can(method: AnyMethod, rounds: int, words:
 
 
 def test_what_shares_nothing_tells_nothing() -> None:
-    silent = Run(data(), Transcript(4), [], 0)
+    silent = Run(data(), Transcript(4), 0)
     with pytest.raises(MissingCapabilityError, match="missing"):
         attack("server-members", silent)
     one_round = replace(updates(), models=updates().models[:1])
