@@ -1,6 +1,5 @@
 """IDEAL: a student stolen from a federation by reading, choosing or injecting, then inverted."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
@@ -434,26 +433,24 @@ def _best_of_each(images: Tensor, classes: Tensor, scores: Tensor, most: int) ->
     return Images(images[chosen], classes[chosen])
 
 
-Controls = Mapping[str, Images]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ideal(Attack[Images, InversionTruth]):
-    """Everything but how the student is stolen.
+class Ideal(Attack[Images, InversionTruth]):
+    """Steals a student by one kind of access, and inverts it.
 
-    teacher: labels that the ensemble would give if nobody abstained, for the agreement alone; it
-    belongs to the evaluator.
+    access: reading ensembles, choosing indices or injecting images. teacher: labels that the
+    ensemble would give if nobody abstained, for the agreement alone; it belongs to the evaluator.
     """
 
     figure_name = "Δ PSNR"
     control_name = "Δ of the public-only target"
+    access: ClassVar[Capability]
 
     prior: Prior
     settings: IdealSettings
     search: InversionSettings
     training: Fit
     classes: Tensor = field(repr=False)
-    controls: Controls = field(repr=False)
+    controls: Mapping[str, Images] = field(repr=False)
     teacher: LabelFunction | None = field(default=None, repr=False)
 
     @classmethod
@@ -465,7 +462,7 @@ class _Ideal(Attack[Images, InversionTruth]):
         settings: IdealSettings | None = None,
         search: InversionSettings | None = None,
         training: Fit | None = None,
-        controls: Controls | None = None,
+        controls: Mapping[str, Images] | None = None,
     ) -> Self:
         """Settle sizes, and make the controls unless another attack has made them."""
         chosen, hard, lesson = settings or DEFAULT, search or InversionSettings(), training or Fit()
@@ -504,58 +501,33 @@ class _Ideal(Attack[Images, InversionTruth]):
         shown = {"attack": estimate, against: known[against], **estimate.others}
         return score_inversion(self, estimate, truth, seed, known, details, shown)
 
-    @abstractmethod
     def _steal(self, view: View, seed: int) -> Theft:
-        """The student, as far as this level of access goes."""
+        """The student: distilled from what was read, and taught on by what may be asked.
 
-    @property
-    @abstractmethod
-    def caveat(self) -> str:
-        """What a reader must know of this level."""
-
-
-class IdealK1(_Ideal):
-    """Reads: the student is distilled from the ensembles, and nothing can be asked."""
-
-    name = "ideal-k1"
-    title = "IDEAL, reading ensembles"
-    needs = (frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),)
-
-    def _steal(self, view: View, seed: int) -> Theft:
-        pool = from_ensembles(view)
-        if not len(pool):
-            raise MissingCapabilityError(UNTAUGHT)
-        return Theft(_distilled(view.public, pool, self.training, seed), pool, ())
-
-    @property
-    def caveat(self) -> str:
-        """What a reader must know of this level."""
-        return "no synthetic query: the student knows what was said of public proxies"
-
-
-class _Asking(_Ideal):
-    """Asks: IDEAL's loop, from what was read before it where the settings say so."""
-
-    capability: ClassVar[Capability]
-
-    def _steal(self, view: View, seed: int) -> Theft:
-        public = view.public
-        reads = self.settings.warm and Capability.READ_ENSEMBLES in view.capabilities
+        Who may ask reads first only where the settings say so.
+        """
+        public, only_reads = view.public, self.access is Capability.READ_ENSEMBLES
+        warm = self.settings.warm and Capability.READ_ENSEMBLES in view.capabilities
+        reads = only_reads or warm
         known = from_ensembles(view) if reads else empty_pool(public.proxies, public.n_classes)
         if len(known):
-            student = _distilled(public, known, self.training, seed)
+            chance = substream(seed, "student")
+            student = fit(public.architecture, known.images, known.targets, self.training, chance)
+        elif only_reads:
+            raise MissingCapabilityError(UNTAUGHT)
         else:
             student = public.architecture(substream(seed, "initial weights"))
-        oracle = view.oracle(self.capability)
-        return steal(student, known, oracle, self.settings, seed, self._choice(public))
-
-    @abstractmethod
-    def _choice(self, public: Public) -> Choose | None:
-        """What is asked about instead of the generated images; None asks about themselves."""
+        if only_reads:
+            return Theft(student, known, ())
+        chooses = self.access is Capability.CHOOSE_INDICES
+        choose = NearestProxies(public.proxies) if chooses else None
+        return steal(student, known, view.oracle(self.access), self.settings, seed, choose)
 
     @property
     def caveat(self) -> str:
-        """How hard it asked, and from where it started."""
+        """What a reader must know of the access: how hard it asked, and from where it started."""
+        if self.access is Capability.READ_ENSEMBLES:
+            return "no synthetic query: the student knows what was said of public proxies"
         s = self.settings
         start = "started from the ensembles it had read, if any" if s.warm else "started untrained"
         return (
@@ -563,30 +535,25 @@ class _Asking(_Ideal):
         )
 
 
-class IdealK2(_Asking):
+class IdealK1(Ideal):
+    """Reads: the student is distilled from the ensembles, and nothing can be asked."""
+
+    name, title = "ideal-k1", "IDEAL, reading ensembles"
+    access = Capability.READ_ENSEMBLES
+    needs = (frozenset({access, Capability.PUBLIC_PROXIES}),)
+
+
+class IdealK2(Ideal):
     """Chooses indices: asks about the public proxies nearest to what the generator makes."""
 
-    name = "ideal-k2"
-    title = "IDEAL, choosing proxies"
-    capability = Capability.CHOOSE_INDICES
-    needs = (frozenset({capability, Capability.PUBLIC_PROXIES}),)
-
-    def _choice(self, public: Public) -> Choose:
-        return NearestProxies(public.proxies)
+    name, title = "ideal-k2", "IDEAL, choosing proxies"
+    access = Capability.CHOOSE_INDICES
+    needs = (frozenset({access, Capability.PUBLIC_PROXIES}),)
 
 
-class IdealK3(_Asking):
+class IdealK3(Ideal):
     """Injects: asks about the generated images themselves, as IDEAL does."""
 
-    name = "ideal-k3"
-    title = "IDEAL, injecting images"
-    capability = Capability.INJECT_PROXIES
-    needs = (frozenset({capability, Capability.PUBLIC_PROXIES}),)
-
-    def _choice(self, public: Public) -> None:  # noqa: ARG002 - whatever the generator makes
-        return None
-
-
-def _distilled(public: Public, pool: Pool, training: Fit, seed: int) -> nn.Module:
-    """A fresh network that learnt what the pool's answers say."""
-    return fit(public.architecture, pool.images, pool.targets, training, substream(seed, "student"))
+    name, title = "ideal-k3", "IDEAL, injecting images"
+    access = Capability.INJECT_PROXIES
+    needs = (frozenset({access, Capability.PUBLIC_PROXIES}),)

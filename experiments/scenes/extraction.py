@@ -24,7 +24,7 @@ from attacks import fit
 from attacks import inversion as gmi
 from attacks import prior as priors
 from attacks.base import AttackResult
-from attacks.ideal import DEFAULT, QUICK, IdealK1, IdealK2, IdealK3, IdealSettings
+from attacks.ideal import DEFAULT, QUICK, Ideal, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import InversionTruth, inversion_truth
 from attacks.on_run import labelled, public_of
 from attacks.view import AnswerFunction, Capability, LabelFunction, Oracle, View, server_view
@@ -234,7 +234,7 @@ _QUICK_ROWS = ("selective-fd-soft", "selective-fd-soft-open")
 class Arsenal:
     """What all rows of a seed share. runs: the rows without protection, by their kind of labels."""
 
-    attacks: tuple[IdealK1 | IdealK2 | IdealK3, ...]
+    attacks: tuple[Ideal, ...]
     truth: InversionTruth
     warm: WarmUp = field(repr=False)
     runs: Mapping[str, RowRun] = field(repr=False)
@@ -329,7 +329,7 @@ def _view(turn: Turn[Arsenal], terms: Terms, made: RowRun, protection: Protectio
 
 
 def _stolen(
-    attack: IdealK1 | IdealK2 | IdealK3,
+    attack: Ideal,
     view: View,
     truth: InversionTruth,
     seed: int,
