@@ -1,6 +1,6 @@
 """Inversions of FedAvg's updates, and how close they come to the records behind them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -189,107 +189,8 @@ _PADDED = "records that nothing was read of are guessed to be the public mean"
 _RECIPE, _EIGHT = Recipe(batch=1), Recipe(batch=8)
 _HALF_A_GREY = 0.5 / GREYS
 _SHORT = Search(iterations=300, restarts=1)
+_OF_A_COHORT = "finds records of the cohort; a match does not say whose they are"
 _NOT_ITS_OWN = "one step on few records by a network of the attack's set-up, not the row's schedule"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Inversion(Attack[Images, UpdateTruth]):
-    """recipe: how clients train, which is public."""
-
-    figure_name = "Δ PSNR"
-    control_name = "Δ of the same attack on updates made of held-out records"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
-    also: ClassVar[tuple[str, ...]] = ()
-
-    public: Public
-    recipe: Recipe
-
-    @classmethod
-    def prepare(cls, public: Public, *settings: Any, **named: Any) -> Self:  # noqa: ANN401 - as the base
-        """The recipe, and the settings of a search."""
-        return cls(public, *settings, **named)
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """What a reader must know of the attack."""
-        return (_ON_RECORDS, _PADDED, *([_STEPS] if self.recipe.steps > 1 else []), *self.also)
-
-    def score(self, estimate: Images, truth: UpdateTruth, seed: int) -> AttackResult:
-        """Δ with its interval; exactness, and the same figures for every control."""
-        originals = truth.originals(estimate.groups)
-        found, others = originals.matches(estimate), originals.matches(truth.control)
-        alone = ("the interval is over records of one update",) if len(found) == 1 else ()
-        without = _without_access(estimate, truth, self.public)
-        return score_images(
-            self,
-            estimate,
-            originals,
-            substream(seed, "delta"),
-            controls={"control": truth.control, **without},
-            against="control",
-            details=_exactness(found) | _certainty(estimate, originals),
-            caveats=(*self.caveats, *alone),
-            shown=_pictures(found, others),
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AnalyticInversion(_Inversion):
-    """The closed form on every readable client's update."""
-
-    name = "gradient-analytic"
-    title = "Closed-form inversion of a client's update"
-
-    def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
-        """One image a record. MissingCapabilityError where the first layer is no linear one."""
-        view.require_any(*self.needs)
-        return closed_form(self.public, client_updates(view, self.recipe))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MeanInversion(_Inversion):
-    """The closed form on the cohort's mean update, which masks do not hide.
-
-    Whoever holds the global model can run it, a curious client included.
-    """
-
-    name = "gradient-mean"
-    title = "Closed-form inversion of the mean update"
-    needs = (MEAN_UPDATE,)
-    also = ("finds records of the cohort; a match does not say whose they are",)
-
-    def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
-        """One image a record of the cohort; whose it is, stays unknown."""
-        view.require_any(*self.needs)
-        return closed_form(self.public, mean_update(view, self.recipe))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OptimisedInversion(_Inversion):
-    """Gradient matching on every readable client's update, for any architecture."""
-
-    name = "gradient-optimised"
-    title = "Gradient matching of a client's update"
-
-    settings: Search = field(default_factory=Search)
-
-    def run(self, view: View, seed: int) -> Images:
-        """One image a record, with labels inferred from the update itself."""
-        view.require_any(*self.needs)
-        updates = client_updates(view, self.recipe)
-        labels = infer_labels(self.public, updates, self.recipe.steps)
-        chance = substream(seed, "gradient matching")
-        images = search(self.public, updates, labels, self.recipe, self.settings, chance)
-        return Images(images.flatten(0, 1), _groups(updates))
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """What the search and its start add to the figure."""
-        return (
-            _ON_RECORDS,
-            "a search that stops early, or has few restarts, understates the leak",
-            "starts from the public class mean: raw PSNR is not its merit alone",
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,7 +198,9 @@ class UpdateInversion(Attack[Images, Behind]):
     """The closed form on updates of one local step on one record each.
 
     Under masks on the cohort's mean update. public: its architecture starts with a fully connected
-    layer. recipe: how clients train, which is public.
+    layer, where nothing is searched. recipe: how clients train, which is public. settings: of a
+    search by gradient matching, for any architecture, with labels inferred from the update itself.
+    read: which updates of a view are inverted.
     """
 
     name = "update-inversion"
@@ -305,19 +208,31 @@ class UpdateInversion(Attack[Images, Behind]):
     figure_name = "PSNR"
     control_name = "best image without an update: black, public mean, or mean of the true class"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (MEAN_UPDATE,)
+    read: ClassVar[Callable[[View, Recipe], Updates]] = staticmethod(readable_updates)
 
     public: Public
     recipe: Recipe = _RECIPE
+    settings: Search | None = None
 
-    def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
-        """One image a record. MissingCapabilityError where the view has no update at all."""
+    @classmethod
+    def prepare(cls, public: Public, *settings: Any, **named: Any) -> Self:  # noqa: ANN401 - as the base
+        """The recipe, and the settings of a search."""
+        return cls(public, *settings, **named)
+
+    def run(self, view: View, seed: int) -> Images:
+        """One image a record. MissingCapabilityError where the view has no update to read."""
         view.require_any(*self.needs)
-        updates = readable_updates(view, self.recipe)
+        updates = self.read(view, self.recipe)
+        if self.settings is not None:
+            labels = infer_labels(self.public, updates, self.recipe.steps)
+            chance = substream(seed, "gradient matching")
+            images = search(self.public, updates, labels, self.recipe, self.settings, chance)
+            return Images(images.flatten(0, 1), _groups(updates))
         found = closed_form(self.public, updates)
-        [cohort, *others] = updates.clients
-        if others or len(cohort) == 1:
+        clients = len(updates.clients[0])
+        if clients == 1:
             return found
-        return replace(found, target=f"mean of {len(cohort)}", caveats=MeanInversion.also)
+        return replace(found, target=f"mean of {clients}", caveats=(_OF_A_COHORT,))
 
     def score(self, estimate: Images, truth: Behind, seed: int) -> AttackResult:
         """Mean PSNR of the records behind the updates, each with a guess of its own.
@@ -357,12 +272,73 @@ class UpdateMatching(UpdateInversion):
     name = "update-inversion-cnn"
     title = "Inversion of one update: a convolutional network, one record a step"
     needs = CLIENT_UPDATES
+    read = staticmethod(client_updates)
 
-    settings: Search = _SHORT
+    settings: Search | None = _SHORT
 
-    def run(self, view: View, seed: int) -> Images:
-        """One image a client, its label read off the update."""
-        return OptimisedInversion(self.public, self.recipe, self.settings).run(view, seed)
+
+class AnalyticInversion(UpdateInversion):
+    """The closed form on every readable client's update, scored beside held-out records."""
+
+    name, title = "gradient-analytic", "Closed-form inversion of a client's update"
+    figure_name = "Δ PSNR"
+    control_name = "Δ of the same attack on updates made of held-out records"
+    needs = CLIENT_UPDATES
+    read = staticmethod(client_updates)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader must know of the attack."""
+        return (_ON_RECORDS, _PADDED, *([_STEPS] if self.recipe.steps > 1 else []))
+
+    def score(self, estimate: Images, truth: Behind, seed: int) -> AttackResult:
+        """Δ with its interval; exactness, and the same figures for every control."""
+        if not isinstance(truth, UpdateTruth):
+            raise LocalError("truth: it lacks the attack on updates made of other records")
+        originals = truth.originals(estimate.groups)
+        found, others = originals.matches(estimate), originals.matches(truth.control)
+        alone = ("the interval is over records of one update",) if len(found) == 1 else ()
+        without = _without_access(estimate, truth, self.public)
+        return score_images(
+            self,
+            replace(estimate, target="", caveats=()),
+            originals,
+            substream(seed, "delta"),
+            controls={"control": truth.control, **without},
+            against="control",
+            details=_exactness(found) | _certainty(estimate, originals),
+            caveats=(*self.caveats, *estimate.caveats, *alone),
+            shown=_pictures(found, others),
+        )
+
+
+class MeanInversion(AnalyticInversion):
+    """The closed form on the cohort's mean update, which masks do not hide.
+
+    Whoever holds the global model can run it, a curious client included.
+    """
+
+    name, title = "gradient-mean", "Closed-form inversion of the mean update"
+    needs = (MEAN_UPDATE,)
+    read = staticmethod(mean_update)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OptimisedInversion(AnalyticInversion):
+    """Gradient matching on every readable client's update, for any architecture."""
+
+    name, title = "gradient-optimised", "Gradient matching of a client's update"
+
+    settings: Search | None = field(default_factory=Search)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What the search and its start add to the figure."""
+        return (
+            _ON_RECORDS,
+            "a search that stops early, or has few restarts, understates the leak",
+            "starts from the public class mean: raw PSNR is not its merit alone",
+        )
 
 
 def _groups(updates: Updates) -> Tensor:
