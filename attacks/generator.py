@@ -27,7 +27,7 @@ from attacks.base import (
     substream,
 )
 from attacks.scoring import score_scores
-from attacks.statistics import Claim, auc, rank
+from attacks.statistics import auc, rank
 from attacks.view import Capability, Public, View
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
@@ -132,7 +132,7 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
 
     candidates: as the generator makes them, images or features [N, D]. adversarial: of the run.
     difficulty: [N] distance to the nearest public record. control: [N] the same scores by a
-    generator of public records. claim: whose game this is, for what it allows at most.
+    generator of public records.
     """
 
     name = "generator-membership"
@@ -146,7 +146,6 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
     search: Search
     difficulty: FloatArray = field(repr=False)
     control: FloatArray = field(repr=False)
-    claim: Claim | None = None
 
     @classmethod
     def prepare(
@@ -156,7 +155,6 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
         adversarial: AdversarialSettings,
         seed: int,
         search: Search | None = None,
-        claim: Claim | None = None,
         lesson: int = LESSON,
     ) -> Self:
         """Train the generator of public records, `lesson` steps, and score candidates by it."""
@@ -166,7 +164,7 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
             public.proxies, public.n_classes, adversarial, lesson, substream(seed, "public")
         )
         away = nearest_made(other, own, chosen, substream(seed, "control samples"))
-        return cls(candidates, adversarial, chosen, difficulty, difficulty - away, claim)
+        return cls(candidates, adversarial, chosen, difficulty, difficulty - away)
 
     def run(self, view: View, seed: int) -> Scores:
         """Scores of the candidates; MissingCapabilityError where no generator is held."""
@@ -181,20 +179,17 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
         return Scores(self.difficulty - away, control=self.control, details=details)
 
     def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
-        """AUC; in the details that without calibration, and what the claim allows. truth: [N]."""
+        """AUC; in the details that without calibration. truth: [N]."""
         away = self.difficulty - estimate.values
         plain = rank(-away[truth], -away[~truth], substream(seed, "plain ties"))
         area = auc(plain, substream(seed, "plain area"))
         low, high = area.interval
-        bounds = self.claim.bounds() if self.claim else {}
         details = {
             "uncalibrated_auc": area.value,
             "uncalibrated_auc_low": low,
             "uncalibrated_auc_high": high,
         }
-        return score_scores(
-            self, estimate, truth, seed, details=details | bounds, caveats=_MEMBERSHIP
-        )
+        return score_scores(self, estimate, truth, seed, details=details, caveats=_MEMBERSHIP)
 
 
 _MEMBERSHIP = (
