@@ -5,7 +5,7 @@ one question and needs no calibration: it is the baseline.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
-from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
 from attacks.scoring import score_scores
 from attacks.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import ConfigurationError
@@ -66,31 +65,19 @@ def _move(right: int, down: int) -> Tensor:
     return torch.tensor([[1.0, 0.0, -float(right)], [0.0, 1.0, -float(down)]])
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """A record with the right label is called a member (Yeom et al. 2018): one query a record."""
+def noise_robustness(
+    ask: LabelFunction, records: Labelled, sigma: float, samples: int, seed: int
+) -> FloatArray:
+    """[N] share of the image and its noisy copies, cut to [0, 1], that get its own label.
 
-    def scores(self, ask: LabelFunction, records: Labelled, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
-        """[N] 1 where the record gets its own label, else 0."""
-        return np.asarray((ask(records.images) == records.labels).numpy(), dtype=np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class NoiseRobustness:
-    """samples noisy copies of each image; sigma: of the noise, in units of the pixel range."""
-
-    sigma: float
-    samples: int
-
-    def scores(self, ask: LabelFunction, records: Labelled, seed: int) -> FloatArray:
-        """[N] share of the image and its noisy copies, cut to [0, 1], that get its own label."""
-        random, images = torch.Generator().manual_seed(seed), records.pixels()
-        right = (ask(images) == records.labels).double()
-        for _ in range(self.samples):
-            noise = torch.randn(images.shape, generator=random)
-            noisy = (images + self.sigma * noise).clamp_(0, 1)
-            right += ask(noisy) == records.labels
-        return np.asarray((right / (1 + self.samples)).numpy(), dtype=np.float64)
+    sigma: of the noise, in units of the pixel range. samples: copies of each image.
+    """
+    random, images = torch.Generator().manual_seed(seed), records.pixels()
+    right = (ask(images) == records.labels).double()
+    for _ in range(samples):
+        noise = torch.randn(images.shape, generator=random)
+        right += ask((images + sigma * noise).clamp_(0, 1)) == records.labels
+    return np.asarray((right / (1 + samples)).numpy(), dtype=np.float64)
 
 
 def still_right(ask: LabelFunction, records: Labelled, rotation: int, shift: int) -> BitArray:
@@ -98,22 +85,6 @@ def still_right(ask: LabelFunction, records: Labelled, rotation: int, shift: int
     images = records.pixels()
     answers = [ask(transform(images, theta)) for theta in augmentations(rotation, shift)]
     return (torch.stack(answers, dim=1) == records.labels[:, None]).numpy().astype(np.uint8)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundaryDistance:
-    """starts: [S, C, H, W] public images that the search starts from."""
-
-    search: HopSkipJump
-    starts: Tensor = field(repr=False)
-
-    def scores(self, ask: LabelFunction, records: Labelled, seed: int) -> FloatArray:
-        """[N] L2 distances to the nearest point found with another label; 0 where already wrong."""
-        return boundary_distances(ask, records, self.starts, self.search, seed)
-
-    def queries(self, records: int) -> int:
-        """The budget of every record, and the starts once."""
-        return records * self.search.budget + len(self.starts) + NOISE_STARTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,8 +7,8 @@ import numpy as np
 from torch import Tensor
 
 from attacks.base import FloatArray, Labelled, substream
-from attacks.hop_skip_jump import HopSkipJump
-from attacks.label_only import BoundaryDistance, Gap, NoiseRobustness, still_right
+from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
+from attacks.label_only import noise_robustness, still_right
 from attacks.membership import ShadowAttack, Shadows, discriminant
 from attacks.view import Capability, Public, View
 from secure_fd.errors import ConfigurationError
@@ -90,19 +90,18 @@ class ShadowedLabels(ShadowAttack):
         known, n = self.settings, len(self.candidates)
         moved = (2 * known.rotation + 1 + 4 * known.shift) * n
         noisy = len(known.sigmas) * known.samples * n
-        return moved + noisy + BoundaryDistance(known.boundary, self.starts).queries(n)
+        return moved + noisy + n * known.boundary.budget + len(self.starts) + NOISE_STARTS
 
     def observe(self, view: View, seed: int) -> FloatArray:
         """[N, 4] right or wrong, shares of copies that stay right, and the distance."""
         view.require_any(*self.needs)
         ask, records = view.oracle(Capability.QUERY_FINAL_MODEL), self.candidates
         known, own = self.settings, substream(seed, "noisy copies")
-        noise = [NoiseRobustness(sigma, known.samples) for sigma in known.sigmas]
-        walks = BoundaryDistance(known.boundary, self.starts)
-        right = Gap().scores(ask, records, seed)
+        right = (ask(records.images) == records.labels).double().numpy()
         moved = still_right(ask, records, known.rotation, known.shift).mean(axis=1)
-        noisy = np.mean([one.scores(ask, records, own) for one in noise], axis=0)
-        far = walks.scores(ask, records, substream(seed, "walks"))
+        noise = [noise_robustness(ask, records, s, known.samples, own) for s in known.sigmas]
+        noisy, walks = np.mean(noise, axis=0), substream(seed, "walks")
+        far = boundary_distances(ask, records, self.starts, known.boundary, walks)
         return np.stack([right, moved, noisy, far], axis=1)
 
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
