@@ -129,15 +129,12 @@ def score_distributions(
     truth: ArrayLike,
     seed: int,
     *,
-    control: float | None = None,
     details: Mapping[str, float] | None = None,
-    caveats: tuple[str, ...] = (),
 ) -> AttackResult:
     """Shares: mean total-variation error over rows. Class ids: share of the true ones that match.
 
     truth: [K, C] counts or shares; or class ids shaped as the rows, negative where there is none.
-    The interval is over rows, over groups [G, ...], or exact for [n] ids. control: in place of what
-    the guess reaches.
+    The interval is over rows, over groups [G, ...], or exact for [n] ids.
 
     >>> from attacks.base import Words
     >>> kind = Words("mine", "Mine", "TV error (0: known)", "the guess")
@@ -151,22 +148,22 @@ def score_distributions(
         raise LocalError(f"truth: {known.shape} is not allowed; use {estimate.rows.shape}")
     if named:
         figure = _matching(estimate.rows, known, seed)
-        guessed = figure if control is not None else _matching(estimate.guess, known, seed)
+        guessed = _matching(estimate.guess, known, seed).value
         numbers: dict[str, float] = {}
         count = int((known >= 0).sum())
     else:
         figure = mean(total_variation(estimate.rows, known), seed)
-        guessed = Rate(float(total_variation(estimate.guess, known).mean()), figure.interval)
+        guessed = float(total_variation(estimate.guess, known).mean())
         right = estimate.rows.argmax(axis=1) == known.argmax(axis=1)
         numbers, count = {"largest_class_right": float(right.mean())}, len(known)
     return _result(
         attack,
         estimate,
         figure,
-        guessed.value if control is None else control,
+        guessed,
         n_members=count,
         details={**numbers, **(details or {})},
-        caveats=caveats,
+        caveats=(),
     )
 
 
