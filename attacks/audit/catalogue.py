@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from attacks.audit import audits, broken_code, noise_level
@@ -38,14 +38,11 @@ class Audit:
             name=shown.title,
             claimed=shown.claimed,
             delta=shown.delta,
-            bound=shown.proof.bound,
-            ceiling=shown.proof.ceiling,
             miss=setting.miss,
-            attack=shown.proof.attack,
-            trials=shown.proof.trials,
             assumes=self.assumes,
             also=shown.also,
             finds=shown.finds,
+            **asdict(shown.proof),
         )
 
 
