@@ -179,33 +179,27 @@ def prepare(
     compared: as the comparison has them, a shorter search, and tracing beside a positive control.
     progress(n): n percent done. Raises ConfigurationError for an unknown name.
     """
-    made: dict[str, Callable[[Run], AttackResult]] = {}
-    for name in names:
-        if name == "label-distribution":
-            made[name] = partial(_label_distribution, _labels_in_clear(data, seed))
-        elif name == "inversion":
-            search = gmi.QUICK if quick else _SEARCH if compared else gmi.InversionSettings()
-            made[name] = _inversion(data, seed, search, _lesson(quick), progress)
-        elif name in OF_UPDATES:
-            made[name] = _update_inversion(name, data, seed)
-        elif name == "generator-membership":
-            made[name] = partial(_who_taught, _QUICK_STEPS if quick else generators.LESSON)
-        elif name == ServerMembers.name:
-            progress(90)
-            made[name] = _server_members(data, seed)
-        elif name == "tracing":
-            made[name] = _traced_beside if compared else _traced
-        else:
-            made[name] = partial(_by_view, _own(name).prepare(public_of(data)))
+    search = gmi.QUICK if quick else _SEARCH if compared else gmi.InversionSettings()
+    lesson = fit.QUICK if quick else fit.Fit()
+    taught = _QUICK_STEPS if quick else generators.LESSON
+    ways: dict[str, Callable[[], Callable[[Run], AttackResult]]] = {
+        "label-distribution": lambda: partial(_label_distribution, _labels_in_clear(data, seed)),
+        "inversion": lambda: _inversion(data, seed, search, lesson, progress),
+        **{name: partial(_update_inversion, name, data, seed) for name in OF_UPDATES},
+        "generator-membership": lambda: partial(_who_taught, taught),
+        ServerMembers.name: lambda: _server_members(data, seed, progress),
+        "tracing": lambda: _traced_beside if compared else _traced,
+    }
+    made = {name: ways[name]() if name in ways else _of_ones_own(name, data) for name in names}
     return Arsenal(public_of(data), histograms(data), made)
 
 
-def _own(name: str) -> type[Attack[Any, Any]]:
-    """The class of an attack that needs the server's view and a `Truth` alone."""
+def _of_ones_own(name: str, data: FederatedData) -> Callable[[Run], AttackResult]:
+    """An attack that needs the server's view and a `Truth` alone."""
     if ":" not in name:
         allowed = f"use one of {', '.join(ON_A_RUN)}, or package.module:Name for one of your own"
         raise ConfigurationError("attack", name, allowed)
-    return load(name)
+    return partial(_by_view, load(name).prepare(public_of(data)))
 
 
 def _label_distribution(in_clear: float, run: Run) -> AttackResult:
@@ -257,10 +251,6 @@ def _inversion(
 def _inverted(made: ModelInversion, truth: InversionTruth, run: Run) -> AttackResult:
     estimate = made.run(server_view(run.transcript, public_of(run.data)), run.seed)
     return made.score(estimate, truth, run.seed)
-
-
-def _lesson(quick: bool) -> fit.Fit:
-    return fit.QUICK if quick else fit.Fit()
 
 
 def _by_view(made: Attack[Any, Any], run: Run) -> AttackResult:
@@ -329,8 +319,11 @@ def _traced_beside(run: Run) -> AttackResult:
     return _with_positive(_traced(run), _found_by_heart(run.data, run.seed, CLASS_SUMS))
 
 
-def _server_members(data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
+def _server_members(
+    data: FederatedData, seed: int, progress: Callable[[int], None]
+) -> Callable[[Run], AttackResult]:
     """Each client's own records among held-out ones, about as many of each client."""
+    progress(90)
     challenges = _few_of_each(data, seed, _MEMBERS)
     candidates = {k: challenge.candidates for k, challenge in challenges.items()}
     made = ServerMembers.prepare(public_of(data), candidates)
