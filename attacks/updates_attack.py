@@ -1,6 +1,6 @@
 """Inversions of FedAvg's updates, and how close they come to the records behind them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -39,6 +39,13 @@ class Inverse(Protocol):
 
     def __call__(self, layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Found:
         """Images, the certain ones first."""
+
+
+class Read(Protocol):
+    """What takes updates out of a view."""
+
+    def __call__(self, view: View, recipe: Recipe, /) -> Updates:
+        """Those of the newest round."""
 
 
 EVERYONE = -1
@@ -208,7 +215,7 @@ class UpdateInversion(Attack[Images, Behind]):
     figure_name = "PSNR"
     control_name = "best image without an update: black, public mean, or mean of the true class"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (MEAN_UPDATE,)
-    read: ClassVar[Callable[[View, Recipe], Updates]] = staticmethod(readable_updates)
+    read: ClassVar[Read] = staticmethod(readable_updates)
 
     public: Public
     recipe: Recipe = _RECIPE
@@ -283,7 +290,7 @@ class AnalyticInversion(UpdateInversion):
     name, title = "gradient-analytic", "Closed-form inversion of a client's update"
     figure_name = "Δ PSNR"
     control_name = "Δ of the same attack on updates made of held-out records"
-    needs = CLIENT_UPDATES
+    needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
     read = staticmethod(client_updates)
 
     @property
