@@ -12,17 +12,11 @@ from attacks.view import THREATS, Capability
 from experiments.exhibits import (
     attack_parts,
     caveats,
-    curves,
-    figure_names,
-    marks,
     overview,
-    precise,
     reading,
-    styles,
 )
 from experiments.leakage import (
     BETWEEN,
-    EXCESS,
     Leakage,
     Measured,
 )
@@ -31,17 +25,14 @@ from experiments.plots import (
     LEFT,
     MUTED,
     SMALL,
-    Forest,
     Mark,
     Strip,
     draw_mark,
-    forest,
     headed,
     line_style,
     margins,
     name_rows,
     new_figure,
-    roc,
     save,
     strips,
 )
@@ -53,7 +44,6 @@ from secure_fd.errors import ConfigurationError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attacks.statistics import OverSeeds
 
 LIMITS = (
     "A figure at its control says that this attack, with this effort, found nothing. It does not "
@@ -210,101 +200,17 @@ class Drawing:
         return Picture(f"{scene}-{self.name}", self.heading, self.caption, self.alt, source)
 
 
-LITERAL, DELTA, LOW_FPR = "A", "delta", "tpr_at_0.01_fpr"
-"""Further figures: best PSNR to a private image in dB, its excess Δ, and members found at 1 % FPR.
-
-Those of a control carry its name in front: "black: A".
-"""
+LOW_FPR = "tpr_at_0.01_fpr"
+"""A further figure: members found at 1 % FPR."""
 
 
 def drawings(scene: Seen) -> Iterator[Drawing]:
-    """Every figure that has data, attack by attack; then those of several attacks."""
+    """What was rebuilt, attack by attack; then members at a low rate, of all attacks."""
     leakage = scene.leakage
     for attack, title in leakage.attacks.items():
         if leakage.measured(attack):
-            yield _forest(leakage, attack, title)
-            yield from _roc(leakage, attack, title)
-            yield from literal_and_excess(leakage, attack, title)
             yield from rebuilt(leakage, attack, title, scene.pictures.get(attack, {}))
     yield from _low_rates(leakage)
-
-
-def _forest(leakage: Leakage, attack: str, title: str) -> Drawing:
-    """Rows on y: figure with interval, its seeds, and the control."""
-    shown = marks(leakage, attack)
-    spoken = [
-        f"{label}: {leakage.absence(row, attack)}"
-        if (found := leakage.figure(row, attack)) is None
-        else f"{label}: {reading(found)}, control {precise(found.control)}"
-        for row, label in leakage.rows.items()
-    ]
-    caption = (
-        "Each mark is a mean with its 95 % interval, filled where it lies apart from its control "
-        "(the upright line); small dots are single seeds."
-    )
-    figure = forest([Forest(title, figure_names(leakage, attack), shown, styles(leakage))])
-    heading = "Figure and control"
-    return Drawing(f"forest-{attack}", attack, heading, caption, "; ".join(spoken), figure)
-
-
-def _roc(leakage: Leakage, attack: str, title: str) -> Iterator[Drawing]:
-    """Mean curves over seeds on log-log axes, from the lowest rate that can be resolved."""
-    drawn, names = curves(leakage, attack), figure_names(leakage, attack)
-    if not drawn:
-        return
-    alt = "; ".join(f"{label} {precise(curve.figure)}" for label, curve in drawn.items())
-    caption = (
-        "Log-log, mean over seeds: what counts is the left, where an accusation is rarely wrong. "
-        "The axes start at the lowest rate that the non-members resolve."
-    )
-    heading, figure = "Receiver operating characteristic", roc(drawn, f"ROC: {title}", names)
-    yield Drawing(f"roc-{attack}", attack, heading, caption, f"{names}: {alt}", figure)
-
-
-def literal_and_excess(leakage: Leakage, attack: str, title: str) -> Iterator[Drawing]:
-    """PSNR as papers report it beside its excess over held-out images; controls below."""
-    pairs = _pairs(leakage, attack)
-    if not pairs:
-        return
-    looks = dict.fromkeys(pairs, (MUTED, "o")) | styles(leakage)
-    sides = [
-        {label: Mark(pair[i].value, pair[i].interval) for label, pair in pairs.items()}
-        for i in (0, 1)
-    ]
-    names = (title, "best PSNR (A), dB"), ("", "excess (Δ), dB")
-    panels = [Forest(*name, shown, looks) for name, shown in zip(names, sides, strict=True)]
-    alt = "; ".join(
-        f"{label}: A {precise(literal.value)} dB, Δ {precise(excess.value)}"
-        for label, (literal, excess) in pairs.items()
-    )
-    heading = "PSNR as papers print it, and its excess over held-out images"
-    caption = (
-        "Left, the literal figure: it rewards blur, so images made without access score high. "
-        "Right, what remains against as many images that nobody trained on; grey lines are "
-        "controls without access."
-    )
-    yield Drawing(f"psnr-{attack}", attack, heading, caption, alt, forest(panels))
-
-
-_Pairs = dict[str, tuple["OverSeeds | None", "OverSeeds | None"]]
-
-
-def _pairs(leakage: Leakage, attack: str) -> dict[str, tuple["OverSeeds", "OverSeeds"]]:
-    """A and Δ by row label; then of controls that are the same in every row."""
-    measured = leakage.measured(attack)
-    found: _Pairs = {
-        leakage.rows[row]: (
-            one.detail(LITERAL),
-            one.mean if one.first.figure_name.startswith(EXCESS) else one.detail(DELTA),
-        )
-        for row, one in measured.items()
-    }
-    for name in dict.fromkeys(name for one in measured.values() for name in one.details):
-        control, _, what = name.rpartition(": ")
-        if control and what == LITERAL:  # other names belong to one row's access
-            every = [(f.detail(name), f.detail(f"{control}: {DELTA}")) for f in measured.values()]
-            found |= {f"control: {control}": every[0]} if len(set(every)) == 1 else {}
-    return {name: (a, b) for name, (a, b) in found.items() if a is not None and b is not None}
 
 
 def rebuilt(

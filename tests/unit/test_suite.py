@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from leakage_sample import MISSING, findings, inversion, leakage, membership
+from leakage_sample import MISSING, findings, membership
 from pages import HOSTILE, harmless, whole
 
 from attacks.base import AttackResult
@@ -14,9 +14,10 @@ from experiments import exhibits
 from experiments import suite_page as text
 from experiments.attack_suite import STUDY, Cell, Settings, cells, group
 from experiments.leakage import AttackFigure, Leakage, Measured, stored, together
+from experiments.plots import roc
 from experiments.scenes import ASKED_FOR, OWN, SCENES, Job
 from experiments.study import Result, Results, gathered
-from experiments.suite_page import drawings, literal_and_excess, render, seen, write_report
+from experiments.suite_page import drawings, render, seen, write_report
 from experiments.tables import rendered
 from secure_fd.errors import ConfigurationError
 
@@ -110,7 +111,7 @@ def test_every_figure_is_in_the_terminal_and_on_the_page() -> None:
             assert exhibits.precise(found.figure) in page
             assert exhibits.precise(found.control) in page
     drawn = list(drawings(scene))
-    assert len({one.name for one in drawn}) == len(drawn) == 8
+    assert len({one.name for one in drawn}) == len(drawn) == 2
 
 
 def test_one_seed_and_seeds_that_lack_a_figure_are_said() -> None:
@@ -129,7 +130,7 @@ def test_the_page_with_figures_is_whole_accessible_and_fetches_nothing(tmp_path:
     assert {p.name for p in (tmp_path / "images").iterdir()} == {"membership.npz"}
     with np.load(tmp_path / "images" / "membership.npz", allow_pickle=False) as kept:
         assert "inversion/fedavg/attack" in kept.files
-    assert len(whole(page).all("img")) == len(list((tmp_path / "plots").iterdir())) == 8
+    assert len(whole(page).all("img")) == len(list((tmp_path / "plots").iterdir())) == 2
 
 
 def test_page_shows_what_each_attacker_can_have() -> None:
@@ -188,20 +189,10 @@ def test_nothing_measured_draws_nothing() -> None:
 
 def test_curves_are_drawn_from_the_lowest_rate_resolved() -> None:
     [scene] = seen(sample())
-    roc = next(d for d in drawings(scene) if d.name == "roc-lira")
-    low, high = roc.figure.axes[0].get_xlim()
+    drawn = roc(exhibits.curves(scene.leakage, "lira"), "T", "AUC")
+    low, high = drawn.axes[0].get_xlim()
     assert low == pytest.approx(0.005, rel=0.13)  # 200 non-members; a grid of 20 a decade
     assert high == 1.0
-
-
-def test_controls_of_one_row_alone_do_not_stand_beside_the_excess() -> None:
-    result = inversion(0.0, 10)
-    route = replace(result, details={**result.details, "pool: A": 9.0, "pool: delta": 1})
-    given = leakage((10,))
-    routed = replace(given, found={**given.found, "hard": [(10, stored({"inversion": route})[0])]})
-    [drawn] = literal_and_excess(routed, "inversion", "T")
-    assert "control: black" in drawn.alt
-    assert "pool" not in drawn.alt
 
 
 def test_pictures_are_of_the_lowest_seed_and_name_what_is_shared() -> None:
