@@ -4,9 +4,9 @@ python experiments/dafkd.py --quick
 
 All rows see images through the public patch features of `secure_fd.data.patches`, so that DaFKD's
 generator makes features (Fig. 7 of its supplement), and train networks of one architecture. A
-client takes the same steps in every row. Rates come from one grid: --tune runs it on seed 0, where
-the clients' validation records of MNIST, beta .1, chose the rate of each row here; variants of a
-row have its rate.
+client takes the same steps in every row. Rates come from one grid, .01, .02 and .05, where the
+clients' validation records of MNIST, beta .1, seed 0, chose the rate of each row here; variants of
+a row have its rate.
 """
 
 import sys
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.grid import later
-from experiments.measures import ACCURACY, VALIDATION
+from experiments.measures import ACCURACY
 from experiments.plots import Lines, drawn
 from experiments.provenance import mean_and_deviation
 from experiments.rows import (
@@ -49,19 +49,17 @@ SETS = ("mnist_patches", "fashion_mnist_patches")
 SPLITS = ("dirichlet:0.1", "dirichlet:0.05")
 _SMALL = "mnist5k_patches"
 """Where the three ways to sum are compared, and for a quick look."""
-_SEEDS, _TUNED_ON = (20, 21, 22), (0,)
+_SEEDS, _QUICK_SEED = (20, 21, 22), 0
 _ROUNDS, _STEPS = 5, 200
 _LONG = 50
 """Rounds of FedAvg that take about as much CPU time as DaFKD's."""
 _EPSILON = 4.0
 _BATCH, _PROXIES = 128, 1000
-GRID = (0.01, 0.02, 0.05)
-"""Learning rates, with Nesterov momentum of .9."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. rate: of `GRID`, by validation; see --tune."""
+    """One line of the table. rate: by validation, with Nesterov momentum of .9."""
 
     title: str
     method: str
@@ -141,8 +139,6 @@ class Settings(SharedOptions):
     """Rows, with commas; by default all but FedAvg's long run and those with DP-SGD."""
     seeds: str | None = None
     """Seeds of data and training, with commas."""
-    tune: bool = False
-    """Every rate of the grid on seed 0, by validation records, in place of the table."""
     quick: bool = False
     """A minute's look at a bundled set: four clients, one round."""
 
@@ -154,15 +150,13 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else None
     if settings.quick:
         rows = [replace(row, rounds=1) for name, row in {**ROWS, **SUMS}.items() if name in chosen]
-        found = [cell_of(row, _SMALL, SPLITS[0], _TUNED_ON[0], clients=4) for row in rows]
+        found = [cell_of(row, _SMALL, SPLITS[0], _QUICK_SEED, clients=4) for row in rows]
         return tuple(dict.fromkeys(map(_shortened, found)))
     sets = listed("image_sets", settings.image_sets, (*SETS, _SMALL)) or SETS
     splits = listed("splits", settings.splits, SPLITS) or SPLITS
     places = [(image_set, split) for image_set in sets for split in splits]
     rows = [row for name, row in ROWS.items() if name in chosen]
-    if settings.tune:
-        rows = [replace(row, rate=rate) for row in rows if not row.private for rate in GRID]
-    seeds = seeds or (_TUNED_ON if settings.tune else _SEEDS)
+    seeds = seeds or _SEEDS
     made = [
         cell_of(row, *place, seed)
         for place in places
@@ -170,9 +164,8 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
         for row in rows
         if _shown_at(row, place, first=seed == seeds[0])
     ]
-    if not settings.tune:
-        sums = [row for name, row in SUMS.items() if name in chosen]
-        made += [cell_of(row, _SMALL, SPLITS[0], seeds[0]) for row in sums]
+    sums = [row for name, row in SUMS.items() if name in chosen]
+    made += [cell_of(row, _SMALL, SPLITS[0], seeds[0]) for row in sums]
     return tuple(dict.fromkeys(made))
 
 
@@ -209,8 +202,7 @@ def tables(results: Results) -> list[Table | str]:
     sums = [found for found in results.cells if _of_sums(found.cell)]
     plain = [found for found in results.cells if not _of_sums(found.cell)]
     if plain:
-        tuned = results.settings.get("tune") is True
-        made += [_by_rate(plain)] if tuned else [_accuracies(plain), *_leads(plain)]
+        made += [_accuracies(plain), *_leads(plain)]
     return [*made, _sums(sums)] if sums else made
 
 
@@ -223,14 +215,6 @@ def _accuracies(plain: Sequence[Result]) -> Table:
         seconds, up = (_mean(found, figure) for figure in (_seconds, _kilobytes_up))
         shown = [percent(of.get(place, [])) for place in places]
         table.add_row(row.title, *shown, f"{seconds:.0f}", f"{up:,.0f}")
-    return table
-
-
-def _by_rate(plain: Sequence[Result]) -> Table:
-    table = new_table("Validation accuracy, %, by rate", ("row", *(f"{rate:g}" for rate in GRID)))
-    for row, found in grouped(plain, row_of).items():
-        of = grouped(found, lambda cell: cell.schedule.sgd.learning_rate)
-        table.add_row(row.title, *(percent(of.get(rate, []), _validation) for rate in GRID))
     return table
 
 
@@ -275,10 +259,6 @@ def _seconds(result: Result) -> float:
 
 def _kilobytes_up(result: Result) -> float:
     return result.curve[-1].up / 1000
-
-
-def _validation(result: Result) -> float:
-    return result.figures[VALIDATION]
 
 
 def _of_sums(cell: Cell) -> bool:

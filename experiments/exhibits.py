@@ -1,7 +1,6 @@
 """Attack figures as words, tables and what plots take: for every report that shows a leakage."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -133,19 +132,15 @@ def styles(leakage: Leakage) -> dict[str, Style]:
     return {label: line_style(i) for i, label in enumerate(leakage.rows.values())}
 
 
-def marks(leakage: Leakage, attack: str, *, bare: bool = False) -> dict[str, Mark | str]:
-    """By label, a row of a forest: figure, interval and control; unless bare, seeds and words."""
+def marks(leakage: Leakage, attack: str) -> dict[str, Mark | str]:
+    """By label, a row of a forest: figure, interval and control, or why there is none."""
     made: dict[str, Mark | str] = {}
     for row, label in leakage.rows.items():
         found = leakage.cell(row, attack)
         if isinstance(found, str):
             made[label] = found.partition(":")[0]
             continue
-        mark = Mark(found.figure, found.interval, found.control)
-        if not bare:
-            singles = [figure.figure for figure in found.every]
-            mark = replace(mark, singles=singles, apart=found.apart, reading=reading(found))
-        made[label] = mark
+        made[label] = Mark(found.figure, found.interval, found.control)
     return made
 
 

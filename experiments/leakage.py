@@ -104,11 +104,6 @@ class AttackFigure:
         excess = self.figure_name.startswith(EXCESS)
         return max(chance, self.details.get("delta_p_value", 0.0)) if excess else chance
 
-    @property
-    def differs_from_control(self) -> bool:
-        """Whether attack and control differ by more than chance explains, at about 95 %."""
-        return self.p_value < SIGNIFICANT
-
 
 Found: TypeAlias = AttackFigure | str
 """A figure, or the sentence that says why there is none."""

@@ -162,17 +162,11 @@ def name_rows(axes: "Axes", labels: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One row of a forest: a value with its interval, joined to its control.
-
-    singles: values of single seeds. apart: False draws the mark hollow. reading: text at the right.
-    """
+    """One row of a forest: a value with its interval, joined to its control."""
 
     value: float
     interval: tuple[float, float] | None = None
     control: float | None = None
-    singles: Sequence[float] = ()
-    apart: bool = True
-    reading: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +204,6 @@ def _draw_forest(axes: "Axes", panel: Forest) -> None:
             beside(axes, y, mark, x=0.5, color=MUTED, ha="center")
             continue
         draw_mark(axes, y, mark, panel.styles[name])
-        if mark.reading:
-            beside(axes, y, mark.reading)
     axes.margins(x=0.08)
     axes.locator_params(axis="x", nbins=4)
     name_rows(axes, list(panel.rows))
@@ -225,13 +217,9 @@ def draw_mark(axes: "Axes", y: float, mark: Mark, style: Style) -> None:
         ends: dict[str, Any] = {"color": FAINT, "linewidth": 3.5, "solid_capstyle": "butt"}
         axes.plot([mark.control, mark.value], [y, y], zorder=1.5, **ends)
         axes.plot(mark.control, y, "|", **_CONTROL)
-    if len(mark.singles) > 1:
-        heights = np.full(len(mark.singles), y + 0.28)
-        axes.plot(mark.singles, heights, ".", color=MUTED, markersize=3.5)
     if mark.interval is not None:
         axes.plot(mark.interval, [y, y], color=colour, linewidth=1.5)
-    face, edge = (colour, PAPER) if mark.apart else (PAPER, colour)
-    look: dict[str, Any] = {"markerfacecolor": face, "markeredgecolor": edge}
+    look: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": PAPER}
     axes.plot(mark.value, y, marker, color=colour, **look, **_POINT)
 
 

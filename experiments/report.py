@@ -225,7 +225,7 @@ def attacks(made: Shown) -> "Figure | None":
         Forest(
             short_heading(name).replace(", ", "\n", 1),
             figure_names(leaks, name, "\n"),
-            marks(leaks, name, bare=True),
+            marks(leaks, name),
             looks,
         )
         for name in leaks.attacks
