@@ -243,7 +243,11 @@ def _score_list(
     if estimate.control is not None:
         blind = _ranked(estimate.control, member, substream(seed, "control ties"))
         control = auc(blind, substream(seed, "control area")).value
-    low, unresolved = _at_low_fpr(ranks, rates, seed)
+    low, unresolved = _low(
+        rates,
+        f"{ranks.non_members.size} non-members",
+        lambda stream, fpr: tpr_at_fpr(ranks, fpr, substream(seed, stream)),
+    )
     chance = shuffled_auc(ranks, substream(seed, "shuffled"))
     some = f"{mask.sum()} of {mask.size} candidates were attacked, drawn at random: classes are"
     fewer = () if mask.all() else (f"{some} matched on average only",)
@@ -271,23 +275,19 @@ def _ranked(scores: FloatArray, member: BoolArray, seed: int) -> Ranks:
     return rank(scores[member], scores[~member], seed)
 
 
-def _at_low_fpr(
-    ranks: Ranks, rates: Mapping[str, float], seed: int
+def _low(
+    rates: Mapping[str, float], few: str, found: Callable[[str, float], Rate | None]
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """TPR at low FPR with intervals, and a caveat for each that cannot be resolved."""
-    found: dict[str, float] = {}
+    made: dict[str, float] = {}
     unresolved: list[str] = []
     for stream, fpr in rates.items():
-        rate = tpr_at_fpr(ranks, fpr, substream(seed, stream))
+        rate = found(stream, fpr)
         if rate is None:
-            unresolved.append(_unresolved(fpr, f"{ranks.non_members.size} non-members"))
+            unresolved.append(f"TPR at {100 * fpr:g} % FPR: not resolvable with {few}")
         else:
-            found |= _named(f"tpr_at_{fpr:g}_fpr", rate)
-    return found, tuple(unresolved)
-
-
-def _unresolved(fpr: float, few: str) -> str:
-    return f"TPR at {100 * fpr:g} % FPR: not resolvable with {few}"
+            made |= _named(f"tpr_at_{fpr:g}_fpr", rate)
+    return made, tuple(unresolved)
 
 
 def _guessed(estimate: Scores, member: BoolArray, seed: int) -> dict[str, float]:
@@ -330,7 +330,13 @@ def _score_game(
     falling = _Falling.of(estimate.values, inside, substream(seed, "ties"))
     one = np.ones((1, falling.candidates), dtype=np.float64)
     weights = _bootstrap(falling.candidates, substream(seed, "candidates"))
-    low, unresolved = _rates(falling, one, weights, rates)
+
+    def found(_: str, fpr: float) -> Rate | None:
+        if falling.candidates * fpr < 1:
+            return None
+        return _rate(falling.found(one, fpr), falling.found(weights, fpr))
+
+    low, unresolved = _low(rates, f"{falling.candidates} different candidates", found)
     area = _rate(falling.areas(one), falling.areas(weights))
     chance = _exchanged_areas(falling, inside, substream(seed, "exchanges"))
     return _result(
@@ -425,21 +431,6 @@ def _corners(curve: RocCurve) -> RocCurve:
     rises = np.diff(curve.tpr) > 0
     turn = np.concatenate([[True], rises[1:] != rises[:-1], [True]])
     return RocCurve(curve.fpr[turn], curve.tpr[turn])
-
-
-def _rates(
-    falling: _Falling, one: FloatArray, weights: FloatArray, rates: Mapping[str, float]
-) -> tuple[dict[str, float], tuple[str, ...]]:
-    """TPR at low FPR with intervals, and a caveat for each that too few candidates resolve."""
-    made: dict[str, float] = {}
-    unresolved = []
-    for fpr in rates.values():
-        if falling.candidates * fpr < 1:
-            unresolved.append(_unresolved(fpr, f"{falling.candidates} different candidates"))
-            continue
-        rate = _rate(falling.found(one, fpr), falling.found(weights, fpr))
-        made |= _named(f"tpr_at_{fpr:g}_fpr", rate)
-    return made, tuple(unresolved)
 
 
 def _guesses(estimate: Scores, inside: BoolArray, weights: FloatArray) -> dict[str, float]:
