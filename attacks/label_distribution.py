@@ -4,8 +4,7 @@ A client votes for what it was trained on, so the class totals of its votes are 
 its label histogram. Under masks only the totals over all clients remain, and the best guess is
 the same for every client. A client that sends parameters raises the last bias of the classes that
 it trained on: the gradient is the sum of p - y over its records, with predictions p and one-hot
-labels y. Class sums of public features say it outright. Classes that a client declares in public
-are known without any attack.
+labels y. Class sums of public features say it outright.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +24,6 @@ from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import UnitArray
 
 UNREADABLE = "no client's share was readable: every client gets the same guess, from the totals"
-
-DECLARED = "declared, not attacked: the protection makes {} clients name their classes in public"
 _OF_VOTES = "votes measure what a client predicts, not how many records it holds"
 _UNIFORM = "the uniform guess for every client"
 
@@ -69,7 +66,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
             if seen.total is not None:
                 total += self._class_totals(seen.total, seen, asked * len(seen.survivors))
         guess = distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
-        return _estimate(votes, guess, public)
+        return _estimate(votes, guess)
 
     def score(self, estimate: Distributions, truth: ArrayLike, seed: int) -> AttackResult:
         """Mean total-variation error over clients; truth: [K, C] label counts."""
@@ -85,25 +82,18 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
 
 
 def _estimate(
-    counts: FloatArray, guess: FloatArray, public: Public, *, from_updates: bool = False
+    counts: FloatArray, guess: FloatArray, *, from_updates: bool = False
 ) -> Distributions:
-    """From class totals [K, C] and a guess [C]; nobody holds a class that it did not declare."""
-    declared = public.declared_classes
+    """From class totals [K, C] and a guess [C]."""
     counts = np.clip(counts, 0.0, None)
-    guesses = np.tile(guess, (len(counts), 1))
-    for client, classes in declared.items():
-        own = np.isin(np.arange(public.n_classes), classes).astype(np.float64)
-        counts[client] *= own
-        guesses[client] = distribution(guess * own, own / own.sum())
-    shares = [distribution(row, known) for row, known in zip(counts, guesses, strict=True)]
+    shares = [distribution(row, guess) for row in counts]
     read = counts.sum(axis=1) > 0
-    known = {"declared_clients": float(len(declared))} if declared else {}
     return Distributions(
         np.stack(shares),
         guess,
         read=read,
-        details={**known, "readable_clients": float(read.sum())},
-        caveats=_caveats(read, len(declared), from_updates=from_updates),
+        details={"readable_clients": float(read.sum())},
+        caveats=_caveats(read, from_updates=from_updates),
         control_name=_UNIFORM if from_updates else "",
     )
 
@@ -129,7 +119,7 @@ def _from_updates(view: View) -> Distributions:
     hidden = not pulled.any()
     uniform = np.full(public.n_classes, 1.0 / public.n_classes)
     guess = distribution(np.clip(of_all, 0.0, None), uniform) if hidden else uniform
-    return _estimate(pulled, guess, public, from_updates=not hidden)
+    return _estimate(pulled, guess, from_updates=not hidden)
 
 
 def _from_heads(view: View) -> Distributions:
@@ -150,7 +140,7 @@ def _from_heads(view: View) -> Distributions:
         shares[client] = mean @ solver.solve(sums.astype(np.float64).reshape(form))
     all_of_them = np.clip(mean @ first.parameters.astype(np.float64).reshape(form), 0.0, None)
     guess = distribution(all_of_them, np.full(public.n_classes, 1.0 / public.n_classes))
-    return _estimate(shares, guess, public)
+    return _estimate(shares, guess)
 
 
 def _readable(seen: ObservedRound, public: Public) -> Mapping[int, UnitArray]:
@@ -166,17 +156,14 @@ def _readable(seen: ObservedRound, public: Public) -> Mapping[int, UnitArray]:
     return {client: values for client, values in tried.items() if values is not None}
 
 
-def _caveats(read: BoolArray, declared: int, *, from_updates: bool) -> tuple[str, ...]:
-    if declared and not read.any():
-        return (DECLARED.format(declared),)
+def _caveats(read: BoolArray, *, from_updates: bool) -> tuple[str, ...]:
     if from_updates:
         return ("read off the last bias, which classes that the model already knows move less",)
     if not read.any():
         return (UNREADABLE,)
     silent = int((~read).sum())
     partly = (f"{silent} clients showed no readable vote and got the guess",) if silent else ()
-    known = (DECLARED.format(declared),) if declared else ()
-    return (*known, *partly, _OF_VOTES)
+    return (*partly, _OF_VOTES)
 
 
 LOOKS = (5, 10, 20, 30)

@@ -81,16 +81,14 @@ class Run:
     """What an attack needs of a run.
 
     data: who holds what, for the truth and for what is public of it. response: the mechanism of the
-    label unit, whose parameters everybody knows. declared_classes: by client, the classes that its
-    protection makes it name in public. optimiser: of a method that shares parameters. adversarial:
-    of a method that has a generator. noise: of pooled sums, what is public.
+    label unit, whose parameters everybody knows. optimiser: of a method that shares parameters.
+    adversarial: of a method that has a generator. noise: of pooled sums, what is public.
     """
 
     data: FederatedData = field(repr=False)
     transcript: Transcript = field(repr=False)
     seed: int
     response: RandomizedResponse | None = None
-    declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     optimiser: SGD | PrivateSGD | None = None
     adversarial: AdversarialSettings | None = None
     noise: SumNoise | None = None
@@ -104,7 +102,6 @@ class Run:
             federation.transcript,
             seed,
             unit.mechanism if isinstance(unit, LabelUnit) else None,
-            unit.declared_classes,
             optimiser_of(method),
             method.adversarial if isinstance(method, DaFKD) else None,
             SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
@@ -204,8 +201,7 @@ def _of_ones_own(name: str, data: FederatedData) -> Callable[[Run], AttackResult
 
 def _label_distribution(in_clear: float, run: Run) -> AttackResult:
     made = LabelDistribution(undoing(run.response) if run.response else None)
-    public = replace(public_of(run.data), declared_classes=run.declared_classes)
-    estimate = made.run(server_view(run.transcript, public), run.seed)
+    estimate = made.run(server_view(run.transcript, public_of(run.data)), run.seed)
     return _with_positive(made.score(estimate, histograms(run.data), run.seed), in_clear)
 
 

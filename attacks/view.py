@@ -189,8 +189,6 @@ class Public:
     proxies: [P, C, H, W] float32 in [0, 1], grey or colour, or feature vectors [P, D]. labels: [P]
     int64 where there are labels.
     architecture: seed -> a fresh network of the shared architecture, images -> logits [N, C].
-    declared_classes: by client, the classes that its protection makes it name in public; a client
-    that declares none is absent.
     """
 
     proxies: Tensor = field(repr=False)
@@ -198,7 +196,6 @@ class Public:
     n_classes: int
     architecture: Callable[[int], nn.Module] = field(repr=False)
     labels: Tensor | None = field(default=None, repr=False)
-    declared_classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         images = self.proxies.ndim == 4 and self.proxies.shape[1] in (1, 3)

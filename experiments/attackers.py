@@ -13,8 +13,7 @@ from experiments.tables import NONE, Table, counted, new_table, number
 LEGEND = (
     "Under each attack: its figure, the 95 % interval of this figure alone (unadjusted), and in "
     "round brackets its control, the same attack without access. * tells more than the control: by "
-    "Holm's correction for all figures of the table, at most one table in 20 has a * by chance. "
-    "† is declared by clients in public, so that no attack is needed."
+    "Holm's correction for all figures of the table, at most one table in 20 has a * by chance."
 )
 _HEADINGS: Mapping[str, str] = {
     "label-distribution": "server: a client's labels",
@@ -117,9 +116,8 @@ def _excess(found: Measured) -> bool:
 
 
 def marked(found: Measured) -> str:
-    """The figure; † where clients declare it, * where it tells more than its control."""
-    mark = "†" if found.first.declared else "*" if found.leaks else ""
-    return number(found.figure) + mark
+    """The figure; * where it tells more than its control."""
+    return number(found.figure) + ("*" if found.leaks else "")
 
 
 def attack_notes(leaks: Leakage) -> Iterator[str]:
@@ -183,8 +181,7 @@ class _Leak:
         """The control, and what else says how much the figure is."""
         first = self.found.first
         exact = "" if first.exact is None else f", {100 * first.exact:.0f} % exact"
-        public = ", declared" if first.declared else ""
-        return f"(control {number(self.found.control)}{exact}{public})"
+        return f"(control {number(self.found.control)}{exact})"
 
 
 def verdict(leaks: Leakage) -> list[str]:
@@ -222,11 +219,11 @@ def _attacked(leaks: Leakage, row: str) -> bool:
 
 
 def _leaks(leaks: Leakage, row: str) -> dict[str, _Leak]:
-    """By kind, the strongest figure on the run that tells more than its control, or is declared."""
+    """By kind, the strongest figure on the run that tells more than its control."""
     strongest: dict[str, _Leak] = {}
     for attack in _on_the_run(leaks):
         found = leaks.figure(row, attack)
-        if found is None or not (found.leaks or found.first.declared):
+        if found is None or not found.leaks:
             continue
         kind = _kind(attack, found)
         if kind == _TRACES and not _beyond_all(found):
@@ -343,7 +340,7 @@ def _silent(leaks: Leakage, every: Mapping[str, Mapping[str, _Leak]]) -> Iterato
 
 
 def _tells(measured: Iterable[Measured]) -> bool:
-    return any(found.leaks or found.first.declared for found in measured)
+    return any(found.leaks for found in measured)
 
 
 def _joined(words: Sequence[str], last: str = "and") -> str:

@@ -188,7 +188,6 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
         row.transcript,
         row.seed,
         row.response,
-        row.declared_classes,
         optimiser_of(method),
         noise=row.noise,
     )

@@ -87,7 +87,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
         else:
             for seed in seeds:
                 base = _base(settings, _SETS[study], seed)
-                made |= dict.fromkeys(_federations(study, base, epsilons))
+                made |= dict.fromkeys(_federations(base, epsilons))
     return tuple(made)
 
 
@@ -123,15 +123,13 @@ def _base(settings: Settings, image_set: str, seed: int) -> Cell:
     )
 
 
-def _federations(study: str, base: Cell, epsilons: Sequence[Epsilon]) -> Iterator[Cell]:
+def _federations(base: Cell, epsilons: Sequence[Epsilon]) -> Iterator[Cell]:
     """No protection, which is what the label unit is without noise, and the label unit."""
     if None in epsilons:
         yield base
     for epsilon in epsilons:
         if epsilon is not None:
-            yield replace(base, privacy=Privacy("label", epsilon, alphabet="declared"))
-    if study == "small" and 4.0 in epsilons:
-        yield replace(base, privacy=Privacy("label", 4.0, alphabet="full"))
+            yield replace(base, privacy=Privacy("label", epsilon))
 
 
 def _fleets_of(
@@ -208,8 +206,7 @@ def line(cell: Cell) -> str:
         return _PLAIN
     if cell.method == FLEET:
         return f"client unit, {cell.clients:,} clients{', ' * bool(cell.variant)}{cell.variant}"
-    classes = {"": "", "full": ", all classes", "declared": ", declared classes"}
-    return f"{cell.privacy.unit} unit{classes[cell.privacy.alphabet]}"
+    return f"{cell.privacy.unit} unit"
 
 
 def epsilon_of(cell: Cell) -> Epsilon:

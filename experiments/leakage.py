@@ -73,11 +73,6 @@ class AttackFigure:
         )
 
     @property
-    def declared(self) -> bool:
-        """Whether the figure follows from what clients declare in public, without an attack."""
-        return "declared_clients" in self.details
-
-    @property
     def exact(self) -> float | None:
         """Share of records that were recovered to the last bit, where the attack counts them."""
         return self.details.get("share_exact")

@@ -124,8 +124,6 @@ class Settings:
     """Records of one person at one client: the table states their epsilon together."""
     dp_small_fleet: bool = False
     """Client unit: go on below 300 clients, where its noise drowns the votes."""
-    label_alphabet: Literal["full", "declared"] = "full"
-    """Label unit: answer over all classes, or over those that a client declares in public."""
     methods: str = ""
     """Methods of one's own, package.module:Name with commas: each adds its rows."""
     rows: str = "all"
@@ -230,7 +228,6 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         selector=settings.selector,
         epsilon=None if wanted is None or math.isinf(wanted) else wanted,
         delta=_MOST_DELTA if settings.dp_delta is None else settings.dp_delta,
-        label_alphabet=settings.label_alphabet,
         small_fleet=settings.dp_small_fleet,
         drop=settings.drop,
         releases=settings.releases,

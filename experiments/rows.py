@@ -138,23 +138,15 @@ def own_function(option: str, place: str) -> Callable[..., object]:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """unit: label, record or client. epsilon: None is infinite: the unit's votes without noise.
-
-    alphabet: of the label unit, the classes that a noisy label may name: "full" or "declared".
-    """
+    """unit: label, record or client. epsilon: None is infinite: the unit's votes without noise."""
 
     unit: str
     epsilon: float | None
     delta: float = 1e-5
-    alphabet: str = ""
     small_fleet: bool = False
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("unit", ("label", "record", "client")),
-            ("alphabet", ("", "full", "declared")),
-        ):
-            _check(name, getattr(self, name), allowed)
+        _check("unit", self.unit, ("label", "record", "client"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +266,7 @@ class Cell:
         parts += [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
         if self.privacy is not None:
             epsilon = "inf" if self.privacy.epsilon is None else f"{self.privacy.epsilon:g}"
-            parts += [f"{self.privacy.unit} unit", self.privacy.alphabet, f"epsilon {epsilon}"]
+            parts += [f"{self.privacy.unit} unit", f"epsilon {epsilon}"]
         parts += [f"of {self.clients} clients"] if self.method == FLEET else []
         if self.method in HEADS:
             taught = self.schedule.proxy_steps > 0
@@ -411,7 +403,6 @@ class Terms:
     selector: Selector = "proxy-ratio"
     epsilon: float | None = None
     delta: float = 1e-5
-    label_alphabet: Literal["full", "declared"] = "full"
     small_fleet: bool = False
     drop: float = 0.0
     releases: int | None = None
@@ -462,5 +453,4 @@ class Terms:
         )
 
     def _privacy(self, unit: Unit) -> Privacy:
-        alphabet = self.label_alphabet if unit == "label" else ""
-        return Privacy(unit, self.epsilon, self.delta, alphabet, self.small_fleet)
+        return Privacy(unit, self.epsilon, self.delta, self.small_fleet)

@@ -455,9 +455,7 @@ def protection_of(cell: Cell, data: FederatedData, random: Random = os.urandom) 
     if chosen.unit == "record":
         raise ConfigurationError("unit", chosen.unit, RECORD_UNIT_METHODS)
     if chosen.unit == "label":
-        alphabet: Literal["full", "declared"]
-        alphabet = "declared" if chosen.alphabet == "declared" else "full"
-        return LabelUnit(epsilon, chosen.delta, alphabet, random)
+        return LabelUnit(epsilon, chosen.delta, random)
     return client_unit(cell, epsilon, chosen.delta, small_fleet=chosen.small_fleet, random=random)
 
 
@@ -487,16 +485,10 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
     """
     unit = runner.protection
     if isinstance(unit, LabelUnit) and not unit.noiseless:
-        named = unit.declared_classes
         return weakest(
             [
-                label_guarantee(
-                    unit.mechanism,
-                    releases=part.ledger.released,
-                    delta=unit.delta,
-                    declared=0 < len(named.get(client, ())) < data.n_classes,
-                )
-                for client, part in unit.parts.items()
+                label_guarantee(unit.mechanism, releases=part.ledger.released, delta=unit.delta)
+                for part in unit.parts.values()
             ]
         )
     if isinstance(unit, PooledRecordUnit | ClientUnit):
@@ -706,9 +698,8 @@ class RowRun:
     aggregation: name of the secure sum, None where nothing is summed. aggregation_seconds: of CPU,
     inside the sums of all rounds.
     networks: (architecture, parameters) of every client. response: the mechanism of the label unit,
-    whose parameters everybody knows. declared_classes: by client, the classes that its protection
-    makes it name in public. noise: of pooled sums, what is public. seeded: whether its noise is,
-    and can be drawn again.
+    whose parameters everybody knows. noise: of pooled sums, what is public. seeded: whether its
+    noise is, and can be drawn again.
     """
 
     spec: RowSpec
@@ -726,7 +717,6 @@ class RowRun:
     diagnostics: dict[str, float]
     networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
     response: RandomizedResponse | None
-    declared_classes: Mapping[int, tuple[int, ...]]
     noise: SumNoise | None
 
 
@@ -773,7 +763,6 @@ def run_row(
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),
         response=unit.mechanism if isinstance(unit, LabelUnit) else None,
-        declared_classes=unit.declared_classes,
         noise=SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
     )
 

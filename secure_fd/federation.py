@@ -20,7 +20,7 @@ from secure_fd.aggregation.base import SecureSum, Stage, sum_for
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images, concatenate
+from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.inspection import (
     check_networks,
@@ -304,9 +304,7 @@ class Federation:
     def _begin(self) -> None:
         proxies = self._setting.proxies
         if proxies is not None:
-            records = [concatenate([p.data.train, p.data.validation]) for p in self._participants]
-            declared = tuple(self._protection.declares(own) for own in records)
-            self._protection.agree(Public(proxies, self._setting.n_classes, declared))
+            self._protection.agree(Public(proxies, self._setting.n_classes))
             sent = self._proxies_bytes
             self.transcript.broadcast(proxy_bytes(proxies) if sent is None else sent)
         spent = self._sum.setup_traffic()

@@ -124,7 +124,7 @@ def _spent(play: _Play) -> AttackResult:
     found = _tell_members(play)
     asked = round(found.queries / play.judged())
     mechanism = RandomizedResponse(play.job.epsilon, play.data.n_classes + 1)
-    claim = label_guarantee(mechanism, releases=asked, delta=play.job.delta, declared=False)
+    claim = label_guarantee(mechanism, releases=asked, delta=play.job.delta)
     details = {"composed_epsilon": claim.composes_to[0].epsilon, "answers_a_client": float(asked)}
     return noted(found, details, ["many answers are no longer one: see the composed epsilon"])
 

@@ -70,7 +70,7 @@ class Agreement:
         recipe = named_recipe(
             terms.recipe, method, classes, len(proxies), terms.held, terms.image_set
         )
-        protection.agree(Public(proxies, classes, ((),) * len(roster.sites)))
+        protection.agree(Public(proxies, classes))
         return cls(roster, exchange, protection, recipe, terms.rounds or recipe.rounds, proxies)
 
     def architecture(self, number: int) -> str:

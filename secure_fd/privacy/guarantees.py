@@ -93,16 +93,13 @@ _TAIL = "delta is too small for noise whose tail ends"
 _COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
 _QUERIED = "the client's network, if others may query it: it learns from raw records"
 _WARMED_UP = "a network that others may query and that learnt from raw records besides"
-_DECLARED = "which classes a client holds (it declares them)"
 
 
-def label_guarantee(
-    mechanism: RandomizedResponse, *, releases: int, delta: float, declared: bool
-) -> Guarantee:
+def label_guarantee(mechanism: RandomizedResponse, *, releases: int, delta: float) -> Guarantee:
     """Claim of randomised response, each answer released once: deniability of a single answer.
 
     releases: answers of the busiest client. delta: of the composition only; the label unit has
-    none. declared: whether clients answer over declared classes.
+    none.
     """
     total = _cost(Repeated(mechanism.event(), releases), delta)
     levels = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
@@ -115,7 +112,6 @@ def label_guarantee(
         not_covered=(
             "a record or a client, whose effect on all answers adds up as stated",
             _QUERIED,
-            *((_DECLARED,) if declared else ()),
             *_NEVER_COVERED,
         ),
         composes_to=tuple(Composed(level, total, delta) for level in levels),
@@ -126,7 +122,6 @@ def label_guarantee(
             "each (client, proxy) pair is released once and remembered",
             "for the larger units, that nothing but these answers leaves the client and that their "
             "number does not follow from what they said",
-            *(("no single record decides which classes are declared",) if declared else ()),
         ),
         caveats=("this is deniability of a single answer and nothing more",),
         groups=tuple((size, total) for size in GROUP_SIZES),  # any record may change all answers

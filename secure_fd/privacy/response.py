@@ -1,10 +1,9 @@
 """The label unit's noise: symbols, randomised response over them, and its debiasing.
 
-A client answers about a proxy with one class that it declares, or abstains.
+A client answers about a proxy with one class, or abstains.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal, localcontext
 
@@ -72,18 +71,6 @@ class Alphabet:
         return named
 
 
-def declaring(alphabets: Sequence[Alphabet]) -> IntArray:
-    """Count the clients that declare each class, [C]: the K_c that debiasing needs.
-
-    >>> declaring([Alphabet(3, (0,)), Alphabet.full(3)])
-    array([2, 1, 1])
-    """
-    if len({alphabet.n_classes for alphabet in alphabets}) != 1:
-        raise ConfigurationError("alphabets", len(alphabets), "all must have the same classes")
-    declared = np.concatenate([np.asarray(a.classes, dtype=np.int64) for a in alphabets])
-    return np.bincount(declared, minlength=alphabets[0].n_classes).astype(np.int64)
-
-
 WORD = 1 << 64
 
 
@@ -102,7 +89,7 @@ class RandomizedResponse:
     not. They are those of the rounded words, so `debias` has no bias at all. An infinite epsilon
     is the identity.
 
-    alphabet_size: A, abstain included; where clients declare classes, of the largest alphabet.
+    alphabet_size: A, abstain included.
     Kairouz, Bonawitz, Ramage, "Discrete distribution estimation under local privacy", 2016.
 
     >>> from secure_fd.privacy.samplers import SeededRandom
@@ -129,11 +116,6 @@ class RandomizedResponse:
         object.__setattr__(self, "_told", WORD - others * wrong)
         if self.p <= self.q:
             raise ConfigurationError("epsilon", self.epsilon, "too small for 64-bit probabilities")
-
-    @classmethod
-    def over(cls, epsilon: float, alphabets: Sequence[Alphabet]) -> "RandomizedResponse":
-        """The one mechanism of a cohort: sized by the largest alphabet that a client declares."""
-        return cls(epsilon, max(alphabet.size for alphabet in alphabets))
 
     @property
     def is_identity(self) -> bool:
@@ -193,11 +175,10 @@ class RandomizedResponse:
         codes = self.respond(alphabet.encode(symbols, self.alphabet_size), random)
         return alphabet.decode(codes)
 
-    def debias(self, sums: FloatArray, n_clients: int | IntArray) -> FloatArray:
-        """[m, C] unbiased true counts n_c = (S_c - K_c q) / (p - q); they may be negative.
+    def debias(self, sums: FloatArray, n_clients: int) -> FloatArray:
+        """[m, C] unbiased true counts n_c = (S_c - K q) / (p - q); they may be negative.
 
-        sums: [m, C] how many answers hold each class. n_clients: K, or [C] the number of clients
-        declaring each class.
+        sums: [m, C] how many answers hold each class. n_clients: K.
 
         >>> mechanism = RandomizedResponse(epsilon=1.0, alphabet_size=4)
         >>> expected = 5 * mechanism.p + 2 * mechanism.q  # 7 clients, 5 of them hold class 0
@@ -207,12 +188,9 @@ class RandomizedResponse:
         votes = np.asarray(sums, dtype=np.float64)
         if self.is_identity:
             return votes.copy()
-        clients = np.asarray(n_clients, dtype=np.float64)
-        if clients.shape not in ((), votes.shape[-1:]):
-            raise LocalError(f"n_clients has shape {clients.shape}, not one number a class")
-        if not ((votes >= 0) & (votes <= clients)).all():
+        if not ((votes >= 0) & (votes <= n_clients)).all():
             raise PeerError("a class has fewer votes than none or more votes than clients")
-        return np.asarray((votes - clients * self.q) / (self.p - self.q), dtype=np.float64)
+        return np.asarray((votes - n_clients * self.q) / (self.p - self.q), dtype=np.float64)
 
 
 def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random) -> IntArray:

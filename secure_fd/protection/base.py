@@ -89,12 +89,11 @@ def ledger_of(ledgers: Mapping[int, BudgetLedger] | None, number: int) -> Budget
 class Public:
     """What all parties know before round one.
 
-    proxies: [P, ...]. declared: by client, the classes that it names in public; often none.
+    proxies: [P, ...].
     """
 
     proxies: Tensor = field(repr=False)
     n_classes: int
-    declared: tuple[tuple[int, ...], ...]
 
 
 class Guard:
@@ -143,10 +142,6 @@ class Protection(ABC):
     def check_sum(self, aggregation: SumPromise) -> None:  # noqa: B027 - most hold under any
         """Raise ConfigurationError where the protection does not hold under this sum."""
 
-    def declares(self, records: Images) -> tuple[int, ...]:  # noqa: ARG002 - most need nothing
-        """The classes that a client of these records names in public for the claim to hold."""
-        return ()
-
     def agree(self, public: Public) -> None:
         """Take in what all parties know, before round one. Raises BudgetError the second time."""
         if self._public is not None:
@@ -170,8 +165,7 @@ class Protection(ABC):
 
     def prepare(self, proxies: Tensor, n_classes: int, records: Sequence[Images]) -> None:
         """Agree, and make the parts of all clients, where one process holds their records."""
-        declared = tuple(self.declares(own) for own in records)
-        self.agree(Public(proxies, n_classes, declared))
+        self.agree(Public(proxies, n_classes))
         for number, own in enumerate(records):
             self.client(number, own)
 
@@ -189,12 +183,6 @@ class Protection(ABC):
     def answers_apart(self) -> bool:
         """Whether the claim is about one answer, so that no answer may steer a later one."""
         return False
-
-    @property
-    def declared_classes(self) -> Mapping[int, tuple[int, ...]]:
-        """By client, the classes that it names in public for the claim to hold; often none."""
-        known = () if self._public is None else self._public.declared
-        return {client: classes for client, classes in enumerate(known) if classes}
 
     @property
     def terms(self) -> bytes:

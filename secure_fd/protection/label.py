@@ -3,22 +3,15 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import numpy as np
-import torch
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, Released, Sums
 from secure_fd.privacy.guarantees import label_guarantee
-from secure_fd.privacy.response import (
-    Alphabet,
-    BoolArray,
-    RandomizedResponse,
-    declaring,
-    sample_symbols,
-)
+from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Answer, FromAnswers, Protection, Public, check_budget
@@ -74,12 +67,7 @@ class LabelLedger:
 
     def guarantee(self, delta: float) -> Guarantee:
         """What the answers so far carry; `delta` is that of the composition to larger units."""
-        made = label_guarantee(
-            self._mechanism,
-            releases=self.released,
-            delta=delta,
-            declared=len(self._alphabet.classes) < self._alphabet.n_classes,
-        )
+        made = label_guarantee(self._mechanism, releases=self.released, delta=delta)
         return made.voided_by(sorted(self._unmet))
 
     def __repr__(self) -> str:
@@ -115,7 +103,7 @@ class LabelGuard(FromAnswers):
 
 
 class LabelUnit(Protection):
-    """Randomised response over all classes and abstain, or over the classes a client declares.
+    """Randomised response over all classes and abstain.
 
     epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
     larger units, which the guarantee states. One object serves one federation.
@@ -126,20 +114,11 @@ class LabelUnit(Protection):
 
     name = "label unit"
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        alphabet: Literal["full", "declared"] = "full",
-        random: Random = os.urandom,
-    ) -> None:
+    def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
         super().__init__()
         check_budget(epsilon, delta)
-        if alphabet not in ("full", "declared"):
-            raise ConfigurationError("alphabet", alphabet, "use full or declared")
         self.noiseless, self.delta, self.random = math.isinf(epsilon), delta, random
-        self._epsilon, self._declared = epsilon, alphabet == "declared"
-        self._alphabets: list[Alphabet] = []
+        self._epsilon = epsilon
 
     @property
     def mechanism(self) -> RandomizedResponse:
@@ -161,24 +140,15 @@ class LabelUnit(Protection):
         """One unit, for the one symbol of an answer; without noise, as wanted."""
         return wanted if self.noiseless else 1
 
-    def declares(self, records: Images) -> tuple[int, ...]:
-        """The set of classes that a client holds, where its answers are drawn from these alone."""
-        if not self._declared or self.noiseless:
-            return ()
-        return tuple(torch.unique(records.labels).tolist())
-
     def agree(self, public: Public) -> None:
-        """Derive the mechanism from what all clients declared."""
+        """Derive the mechanism from the number of classes."""
         super().agree(public)
-        full = Alphabet.full(public.n_classes)
-        self._alphabets = [
-            Alphabet(public.n_classes, classes) if classes else full for classes in public.declared
-        ]
-        self._mechanism = RandomizedResponse.over(self._epsilon, self._alphabets)
+        self._alphabet = Alphabet.full(public.n_classes)
+        self._mechanism = RandomizedResponse(self._epsilon, self._alphabet.size)
 
     def _guard(self, number: int, records: Images | None) -> LabelGuard:  # noqa: ARG002 - its network is asked
         size = len(self._agreed().proxies)
-        return LabelGuard(self, LabelLedger(self._mechanism, self._alphabets[number], size))
+        return LabelGuard(self, LabelLedger(self._mechanism, self._alphabet, size))
 
     @property
     def parts(self) -> Mapping[int, LabelGuard]:
@@ -188,11 +158,10 @@ class LabelUnit(Protection):
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
 
-        Only the survivors' answers carry noise into the sum, so K_c counts those that declare c.
+        Only the survivors' answers carry noise into the sum.
         """
         if self.noiseless:
             return sums
-        answering = declaring([self._alphabets[client] for client in survivors])
         named = np.rint(sums.total)
-        votes = np.clip(self._mechanism.debias(named, answering), 0.0, None)
+        votes = np.clip(self._mechanism.debias(named, len(survivors)), 0.0, None)
         return Sums(votes.sum(axis=1), votes)

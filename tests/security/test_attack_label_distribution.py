@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.label_distribution import DECLARED, UNREADABLE, LabelDistribution
+from attacks.label_distribution import UNREADABLE, LabelDistribution
 from attacks.view import Public, View, client_view, server_view
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -170,31 +170,6 @@ def test_the_noise_of_survivors_alone_is_undone() -> None:
 def test_a_client_cannot_run_it() -> None:
     with pytest.raises(MissingCapabilityError, match=r"sums over clients.* \(client\)"):
         ATTACK.run(client_view(run(PlainSum(3)), public()), 0)
-
-
-# Declared classes.
-
-
-def test_declared_classes_are_known_without_any_attack() -> None:
-    """Under masks; without the declaration the same view leaves the guess, as tested above."""
-    declared = {0: (0, 1), 1: (1, 2), 2: (3,)}
-    told = replace(public(), declared_classes=declared)
-    estimate = ATTACK.run(server_view(run(MaskedSum(3)), told), 0)
-    result = ATTACK.score(estimate, HISTOGRAMS, 0)
-    assert not estimate.read.any()
-    assert [tuple(np.flatnonzero(row)) for row in estimate.rows] == list(declared.values())
-    assert result.figure < 0.2 < result.control
-    assert result.details["declared_clients"] == 3
-    assert result.caveats == (DECLARED.format(3),)
-    blind = ATTACK.score(ATTACK.run(server_view(run(MaskedSum(3)), public()), 0), HISTOGRAMS, 0)
-    assert blind.figure == blind.control == result.control
-
-
-def test_votes_for_classes_that_a_client_did_not_declare_do_not_count() -> None:
-    told = replace(public(), declared_classes={0: (0,)})
-    estimate = ATTACK.run(server_view(run(PlainSum(3)), told), 0)
-    assert estimate.rows[0].tolist() == [1.0, 0.0, 0.0, 0.0]
-    assert estimate.rows[1].tolist() == pytest.approx([0.0, 0.25, 0.75, 0.0])
 
 
 # Parameters.

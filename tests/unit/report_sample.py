@@ -131,9 +131,8 @@ def _attacks(i: int, rng: np.random.Generator) -> dict[str, Found]:
     error, delta = ERRORS[i], DELTA[i]
     found["label-distribution"] = "not applicable: missing sums over clients (server)"
     if error is not None:
-        declared = {"declared_clients": 10.0} if ROWS[i].unit == "record" and i == 7 else {}
         names = ("TV error (0: known)", "", "the uniform guess")
-        found["label-distribution"] = _figure(error, 0.02, names, 0.9, details=declared)
+        found["label-distribution"] = _figure(error, 0.02, names, 0.9)
     found["inversion"] = "not applicable: missing a model or predictions to query"
     if delta is not None:
         names, details = ("Δ PSNR to held-out", "dB", "public class mean"), {"raw PSNR": 13.2}

@@ -100,13 +100,6 @@ def test_where_nothing_leaks_one_sentence_says_so() -> None:
     assert by_attacker(leakage({})) is None
 
 
-def test_what_is_declared_is_known() -> None:
-    """Whatever the attack says, and without one."""
-    silent = {"c": {"label-distribution": error(0.0, declared_clients=10.0)}}
-    assert order(verdict(leakage(silent))[0]) == ["Gamma"]
-    assert any("declared" in sentence for sentence in verdict(leakage(silent)))
-
-
 def test_a_blur_beyond_its_control_is_no_picture() -> None:
     """Below 20 dB nobody is recognised; a row with only that comes after labels."""
     faint = {**FOUND, "c": {"inversion": measured(2.0, 0.0, "Δ PSNR", "dB", A=14.0)}}

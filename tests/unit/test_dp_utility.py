@@ -20,9 +20,8 @@ from secure_fd.recipes import Schedule
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 PRICED = {
     None,
-    *(Privacy("label", epsilon, alphabet="declared") for epsilon in EPSILONS),
+    *(Privacy("label", epsilon) for epsilon in EPSILONS),
 }
-EXTRA = {Privacy("label", 4.0, alphabet="full")}
 
 
 def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of the settings
@@ -33,7 +32,7 @@ def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of t
     ("study", "places", "units"),
     [
         ("strong", {("mnist", "strong")}, PRICED),
-        ("small", {("mnist5k", "strong")}, PRICED | EXTRA),
+        ("small", {("mnist5k", "strong")}, PRICED),
     ],
 )
 def test_every_study_has_its_units_and_epsilons(
@@ -106,7 +105,7 @@ def warm() -> object:
 
 @pytest.mark.parametrize(
     "privacy",
-    [None, Privacy("label", 4.0), Privacy("label", 4.0, alphabet="declared")],
+    [None, Privacy("label", 4.0)],
 )
 def test_a_cell_carries_the_promise_of_its_unit_and_no_other(
     warm: object, privacy: Privacy | None

@@ -209,21 +209,6 @@ def test_debiasing_under_dropouts_is_unbiased_up_to_its_clipping(digits: Federat
     assert abs(votes(digits, Biased, epsilon, 5).mean() - expected) > 3 * tolerance
 
 
-def test_k_is_the_number_of_survivors_that_declare_a_class(digits: FederatedData) -> None:
-    unit = LabelUnit(1.0, 1e-5, "declared", SeededRandom(0))
-    records = [client.train for client in digits.clients]
-    unit.prepare(digits.proxies.pixels, digits.n_classes, records)
-    mechanism = unit.mechanism
-    noise = np.zeros((1, 10))
-    noise[0, :4] = 1.0
-    taken = unit.debias(Sums(noise.sum(axis=1), noise), range(4)).total[0]
-    assert taken[:4] == pytest.approx([(1 - mechanism.q) / (mechanism.p - mechanism.q)] * 4)
-    noise[0, :2] = 0.0
-    left = unit.debias(Sums(noise.sum(axis=1), noise), (2, 3)).total[0]
-    assert left[:2].tolist() == [0.0, 0.0]
-    assert left[2:4].tolist() == taken[2:4].tolist()
-
-
 def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(
     digits: FederatedData,
 ) -> None:

@@ -209,7 +209,7 @@ def test_dp_sgd(claimed: float) -> None:
 def test_the_label_unit(claimed: float) -> None:
     """One answer is its own odds; many are enumerated, and the printed sum is no smaller."""
     mechanism = RandomizedResponse(claimed, 11)
-    made = label_guarantee(mechanism, releases=50, delta=DELTA, declared=False)
+    made = label_guarantee(mechanism, releases=50, delta=DELTA)
     assert math.log(mechanism.p / mechanism.q) <= claimed * (1 + 1e-12)
     assert made.epsilon == claimed
     plan = LabelPlan(11)

@@ -16,7 +16,7 @@ def pooled() -> Guarantee:
 
 def label() -> Guarantee:
     mechanism = RandomizedResponse(4.0, 11)
-    return label_guarantee(mechanism, releases=1000, delta=1e-5, declared=False)
+    return label_guarantee(mechanism, releases=1000, delta=1e-5)
 
 
 def test_a_claim_becomes_a_line_that_says_the_same() -> None:

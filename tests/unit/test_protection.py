@@ -16,7 +16,6 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.base import NoProtection
 from secure_fd.protection.label import LabelUnit
 from tests.small_federation import (
     all_proxies,
@@ -43,12 +42,9 @@ def uploads(made: Federation) -> list[IntArray]:
 # An infinite epsilon is no protection, to the last bit.
 
 
-@pytest.mark.parametrize("alphabet", ["full", "declared"])
 @pytest.mark.parametrize("labels", ["soft", "hard"])
-def test_an_infinite_epsilon_changes_no_bit(
-    digits: FederatedData, labels: Labels, alphabet: str
-) -> None:
-    unit = LabelUnit(INF, 1e-5, alphabet)  # type: ignore[arg-type]
+def test_an_infinite_epsilon_changes_no_bit(digits: FederatedData, labels: Labels) -> None:
+    unit = LabelUnit(INF, 1e-5)
     bare = run(federation(digits, SelectiveFD(labels)))
     noiseless = run(federation(digits, SelectiveFD(labels), protection=unit))
     assert same_ensembles(bare, noiseless)
@@ -70,9 +66,8 @@ def test_a_protection_serves_one_federation(digits: FederatedData) -> None:
         run(federation(digits, protection=unit), rounds=1)
 
 
-@pytest.mark.parametrize("alphabet", ["full", "declared"])
-def test_released_symbols_are_in_the_alphabet(digits: FederatedData, alphabet: str) -> None:
-    unit = LabelUnit(0.1, 1e-5, alphabet, SeededRandom(5))  # type: ignore[arg-type]
+def test_released_symbols_are_in_the_alphabet(digits: FederatedData) -> None:
+    unit = LabelUnit(0.1, 1e-5, SeededRandom(5))
     [seen] = uploads(
         run(federation(digits, protection=unit, schedule=all_proxies(digits)), rounds=1)
     )
@@ -80,8 +75,7 @@ def test_released_symbols_are_in_the_alphabet(digits: FederatedData, alphabet: s
     assert seen.sum(axis=2).max() == 1
     named = [set(np.flatnonzero(rows.any(axis=0))) for rows in seen]
     # At epsilon 0.1 every symbol has a chance of 9 % and more: 200 answers miss one with 1e-8.
-    wanted = [set(range(10))] * 4 if alphabet == "full" else [{k} for k in range(4)]
-    assert named == wanted
+    assert named == [set(range(10))] * 4
 
 
 def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits: FederatedData) -> None:
@@ -127,25 +121,6 @@ def test_the_guarantee_counts_every_answer(digits: FederatedData) -> None:
     assert "epsilon 4 at delta 0" in claim.sentence()
 
 
-def test_declared_classes_are_named_as_not_covered(digits: FederatedData) -> None:
-    for alphabet, said in (("full", False), ("declared", True)):
-        unit = LabelUnit(4.0, 1e-5, alphabet)  # type: ignore[arg-type]
-        run(federation(digits, protection=unit), rounds=1)
-        claim = unit.guarantee()
-        assert claim is not None
-        assert any("declares" in item for item in claim.not_covered) is said
-
-
-def test_protections_tell_which_classes_their_clients_declare(digits: FederatedData) -> None:
-    held = {k: client.classes for k, client in enumerate(digits.clients)}
-    declare = LabelUnit(4.0, 1e-5, "declared")
-    silent = (LabelUnit(4.0, 1e-5), LabelUnit(INF, 1e-5, "declared"), NoProtection())
-    records = [client.train for client in digits.clients]
-    for unit in (declare, *silent):
-        unit.prepare(digits.proxies.pixels, digits.n_classes, records)
-        assert unit.declared_classes == ({} if unit in silent else held)
-
-
 def test_seeded_noise_voids_the_guarantee(digits: FederatedData) -> None:
     unit = LabelUnit(4.0, 1e-5, random=SeededRandom(1))
     claim = run(federation(digits, protection=unit), rounds=1).protection.guarantee()
@@ -171,11 +146,6 @@ def test_a_wrong_budget_is_refused_before_any_work(
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"{field}: .* is not allowed"):
         LabelUnit(epsilon, delta)
-
-
-def test_an_unknown_alphabet_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="alphabet: 'some' is not allowed; use full or"):
-        LabelUnit(1.0, 1e-5, "some")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("epsilon", "apart"), [(4.0, True), (np.inf, False)])
