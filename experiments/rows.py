@@ -419,7 +419,7 @@ class Terms:
 
         >>> terms = Terms("digits", Split("iid"), 3, 2, Schedule(), epsilon=4.0)
         >>> terms.run(RowSpec("selective-fd", unit="label"), seed=0).line
-        'selective-fd hard ratio counted votes tau server 1 label unit full epsilon 4'
+        'selective-fd hard ratio counted votes tau server 1 label unit epsilon 4'
         """
         ours, private = spec.kind == "selective-fd", spec.unit is not None and self.epsilon
         noisy = bool(private) and spec.unit in ("label", "client")
