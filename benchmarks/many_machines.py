@@ -4,10 +4,9 @@ PYTHONPATH=. SECURE_FD_DATA=DIR python benchmarks/many_machines.py FOLDER > besi
 
 Three sites, MNIST-5k, pooled heads under masks, once without noise and once with the record unit of
 epsilon 4. Without noise the class sums are a function of the records: the SHA-256 of each must be
-that of `simulate` on the same folders. What networks add is compared too and may differ, since
-`simulate` keeps networks side by side in memory, which rounds otherwise. Noise comes from the
-operating system and repeats nowhere. Then DaFKD on digits, whose 21 sums a round are all of what
-networks learned.
+that of `simulate` on the same folders. What networks add is compared too, and may round otherwise.
+Noise comes from the operating system and repeats nowhere. Then DaFKD on digits, whose 21 sums a
+round are all of what networks learned.
 
 It goes on where it stood when it is started again on the same FOLDER. Needs the extra:
 pip install "secure-fd[flower]".

@@ -1,4 +1,4 @@
-"""The courier for one process: it hands bytes between parties, trains side by side, and evaluates.
+"""The courier for one process: it hands bytes between parties, trains, and evaluates.
 
 It knows no rule of any method, sum or protection. Another courier would carry the same bytes over
 a network. A client that refuses is silent to it for the rest of the round.

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from attacks.audit.setting import replaced
-from attacks.one_update import Lie, Story
+from attacks.one_update import Lie, OneStory
 from secure_fd.aggregation.base import SumClient
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import BROADCAST_BYTES, Teller, Told
 from secure_fd.crypto.primitives import SERVER, IdentityKey
-from secure_fd.exchange import Kind, ServerHalf, read_header
+from secure_fd.exchange import Kind, read_header
 from secure_fd.knowledge import (
     Ensemble,
     IntArray,
@@ -30,10 +30,10 @@ from secure_fd.knowledge import (
 )
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.server import Outbound, Server
+from secure_fd.server import Outbound
 
 
-class TwoStories(Server):
+class TwoStories(OneStory):
     """A server that tells all but one client a lie in one round, and keeps both stories up.
 
     Its own terms are those of the many, so it opens what they sum. To the target it retells every
@@ -46,14 +46,11 @@ class TwoStories(Server):
         clients: tuple[int, ...],
         session: bytes,
         key: IdentityKey,
-        half: ServerHalf,
         *rest: Any,  # noqa: ANN401 - as the server's
         target: int,
-        at: int,
-        lie: Lie,
+        **lie: Any,  # noqa: ANN401 - as of OneStory
     ) -> None:
-        self._story = Story(half, at, lie)
-        super().__init__(clients, session, key, self._story, *rest)
+        super().__init__(clients, session, key, *rest, **lie)
         self.target, self._own, self._name = target, Teller(session, key), session
 
     def begin(self) -> Outbound:
@@ -71,9 +68,9 @@ class TwoStories(Server):
         kind, index, _ = read_header(data, self._name, SERVER)
         if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
             return data
-        body, truth = data[BROADCAST_BYTES:], self._story.truth
+        body, truth = data[BROADCAST_BYTES:], self.half.truth
         if kind == Kind.TELL and truth is not None:
-            body, self._story.truth = truth, None
+            body, self.half.truth = truth, None
         return self._own.write(Kind(kind), index, body)
 
 
