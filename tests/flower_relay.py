@@ -17,7 +17,7 @@ _INPUT = 1000
 """Bytes; answers without an input are shorter."""
 
 
-def relayed(answer: Callable[[bytes], bytes]) -> Any:  # noqa: ANN401 - a ClientApp
+def relayed(answer: Callable[[bytes], bytes]) -> Any:
     def tampered(push: bytes) -> bytes:
         data = answer(push)
         if not (FLAG.exists() and len(data) > _INPUT):

@@ -46,9 +46,9 @@ class TwoStories(OneStory):
         clients: tuple[int, ...],
         session: bytes,
         key: IdentityKey,
-        *rest: Any,  # noqa: ANN401 - as the server's
+        *rest: Any,
         target: int,
-        **lie: Any,  # noqa: ANN401 - as of OneStory
+        **lie: Any,
     ) -> None:
         super().__init__(clients, session, key, *rest, **lie)
         self.target, self._own, self._name = target, Teller(session, key), session
@@ -91,11 +91,11 @@ class OverheardSum(MaskedSum):
 
     __slots__ = ("said",)
 
-    def __init__(self, n_clients: int, **named: Any) -> None:  # noqa: ANN401 - as MaskedSum's
+    def __init__(self, n_clients: int, **named: Any) -> None:
         self.said: dict[tuple[int, int], IntArray] = {}
         super().__init__(n_clients, **named)
 
-    def client(self, number: int) -> Any:  # noqa: ANN401 - all of a client's half
+    def client(self, number: int) -> Any:
         return _Overheard(super().client(number), number, self.said)
 
 
@@ -105,7 +105,7 @@ class _Overheard:
     number: int
     said: dict[tuple[int, int], IntArray] = field(repr=False)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the half's
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:

@@ -62,9 +62,7 @@ def idx(path: Path, shape: tuple[int, ...], *, cut: int = 0) -> None:
         ),
     ],
 )
-def test_a_mistake_gets_one_sentence_at_once(
-    tmp_path: Path, arguments: list[str], said: str
-) -> None:
+def test_a_mistake_gets_one_sentence_at_once(tmp_path, arguments, said):
     made = cli(tmp_path, *arguments)
     assert made.returncode == 2
     assert made.stdout == ""
@@ -73,7 +71,7 @@ def test_a_mistake_gets_one_sentence_at_once(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_truncated_image_file_is_named(tmp_path: Path) -> None:
+def test_a_truncated_image_file_is_named(tmp_path):
     (tmp_path / "mnist").mkdir()
     idx(tmp_path / "mnist" / "train-images-idx3-ubyte.gz", (20, 28, 28), cut=12)
     idx(tmp_path / "mnist" / "train-labels-idx1-ubyte.gz", (20,))
@@ -89,7 +87,7 @@ def test_a_truncated_image_file_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-def test_an_argument_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_argument_that_cannot_be_read_is_named(tmp_path):
     made = cli(tmp_path, "--labels", "fuzzy")
     assert made.returncode == 2
     assert made.stdout == ""
@@ -105,7 +103,7 @@ FULL = (
 """Files may hold nothing: every write fails, as on a full disk."""
 
 
-def test_a_disk_that_takes_nothing_ends_a_run_before_it_works(tmp_path: Path) -> None:
+def test_a_disk_that_takes_nothing_ends_a_run_before_it_works(tmp_path):
     options = ["--dataset", "digits", "--attacks", "none", "--out", "results"]
     made = subprocess.run(  # noqa: S603 - our own script
         [sys.executable, "-c", FULL, *options],
@@ -126,7 +124,7 @@ def test_a_disk_that_takes_nothing_ends_a_run_before_it_works(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("asked", [["--help"], ["study", "--help"]])
-def test_the_list_of_commands_imports_no_library(tmp_path: Path, asked: list[str]) -> None:
+def test_the_list_of_commands_imports_no_library(tmp_path, asked):
     made = subprocess.run(  # noqa: S603 - our own package
         [sys.executable, "-X", "importtime", "-m", "secure_fd", *asked],
         cwd=tmp_path,
@@ -150,7 +148,7 @@ def imported(log: str) -> set[str]:
     }
 
 
-def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_help_imports_nothing_heavy(tmp_path):
     made = cli(tmp_path, "--help", python=("-X", "importtime"))
     assert made.returncode == 0
     for flag in (
@@ -258,7 +256,7 @@ in_proc = pytest.mark.skipif(
 
 @in_proc
 @pytest.mark.parametrize("moment", ["workers import", "workers work"])
-def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path: Path, moment: str) -> None:
+def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path, moment):
     with run_until(moment, tmp_path) as (started, log):
         children = [pid for pid in alive(started.pid) if pid != started.pid]
         assert sum(map(is_worker, children)) >= 3
@@ -276,9 +274,7 @@ def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path: Path, moment: str) 
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
-def test_a_run_that_is_ended_from_outside_leaves_no_process(
-    tmp_path: Path, number: int, status: int
-) -> None:
+def test_a_run_that_is_ended_from_outside_leaves_no_process(tmp_path, number, status):
     """The signal reaches the parent alone, as that of a service manager does."""
     with run_until("workers work", tmp_path) as (started, log):
         os.kill(started.pid, number)

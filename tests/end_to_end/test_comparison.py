@@ -40,7 +40,7 @@ COMMAND = [
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """The results of one run, made from a folder that is not the repository."""
     place = tmp_path_factory.mktemp("elsewhere")
     made = subprocess.run(  # noqa: S603 - our own script
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def rows(folder: Path) -> dict[str, Result]:
+def rows(folder):
     found = read_results(STUDY, folder / "privacy_compare.json")
     return {result.cell.row.key: result for result in found.cells}
 
@@ -71,7 +71,7 @@ def figure(row: Result, attack: str) -> AttackFigure:
     return found
 
 
-def test_every_row_is_there_with_every_attack_and_its_sum(rows: dict[str, Result]) -> None:
+def test_every_row_is_there_with_every_attack_and_its_sum(rows):
     assert list(rows) == ROWS
     for key, row in rows.items():
         assert list(row.attacks) == ATTACKS
@@ -85,14 +85,14 @@ def test_every_row_is_there_with_every_attack_and_its_sum(rows: dict[str, Result
         assert row.notes["missing"] == {str(stage): [0, 0, 0] for stage in Stage}
 
 
-def test_masks_cost_no_accuracy(rows: dict[str, Result]) -> None:
+def test_masks_cost_no_accuracy(rows):
     clear, masked = rows["selective-fd-hard"], rows["selective-fd-hard-masks"]
     assert masked.per_client == clear.per_client
     assert masked.figures[BYTES_UP] > clear.figures[BYTES_UP]
     assert 0 < clear.figures[SUM_SECONDS] < masked.figures[SUM_SECONDS]
 
 
-def test_masks_take_label_histograms_from_the_server(rows: dict[str, Result]) -> None:
+def test_masks_take_label_histograms_from_the_server(rows):
     attack = "label-distribution"
     assert figure(rows["selective-fd-hard"], attack).figure < 0.05
     for key in ("fedavg-masks", *ROWS[5:8]):
@@ -101,7 +101,7 @@ def test_masks_take_label_histograms_from_the_server(rows: dict[str, Result]) ->
         assert blind.figure > 0.4
 
 
-def test_updates_tell_labels_and_pictures(rows: dict[str, Result]) -> None:
+def test_updates_tell_labels_and_pictures(rows):
     assert figure(rows["fedavg"], "label-distribution").figure < 0.05
     assert figure(rows["fedavg"], "update-inversion").exact == 1.0
     private = figure(rows["fedavg-dp-sgd"], "update-inversion")
@@ -114,7 +114,7 @@ def test_updates_tell_labels_and_pictures(rows: dict[str, Result]) -> None:
     assert "hides more of many" in str(rows["fedavg-dp-sgd"].attacks["update-inversion-8"])
 
 
-def test_the_server_tells_members_of_rows_in_clear_best(rows: dict[str, Result]) -> None:
+def test_the_server_tells_members_of_rows_in_clear_best(rows):
     found = {key: figure(rows[key], "game-server") for key in ROWS if key != "independent"}
     clear, masked = found["selective-fd-hard"], found["selective-fd-hard-masks"]
     assert clear.interval[0] > masked.figure > found["fedavg-dp-sgd"].figure
@@ -124,9 +124,7 @@ def test_the_server_tells_members_of_rows_in_clear_best(rows: dict[str, Result])
     )
 
 
-def test_a_protected_row_says_what_the_attack_reaches_without_its_protection(
-    rows: dict[str, Result],
-) -> None:
+def test_a_protected_row_says_what_the_attack_reaches_without_its_protection(rows):
     clear = figure(rows["fedavg"], "update-inversion")
     for key in ("fedavg-masks", "fedavg-dp-sgd"):
         assert figure(rows[key], "update-inversion").details["positive_control"] == clear.figure
@@ -134,7 +132,7 @@ def test_a_protected_row_says_what_the_attack_reaches_without_its_protection(
     assert votes.details["positive_control"] < 0.05 < votes.figure
 
 
-def test_every_private_row_says_what_its_epsilon_means(rows: dict[str, Result]) -> None:
+def test_every_private_row_says_what_its_epsilon_means(rows):
     expected = {
         "selective-fd-hard-masks-dp-label": ("label", 4.0, 0.0),
         "heads-masks-dp-record": ("record", 4.0, 1e-5),
@@ -155,14 +153,14 @@ def test_every_private_row_says_what_its_epsilon_means(rows: dict[str, Result]) 
             assert words in guarantee
 
 
-def test_an_attack_that_cannot_be_made_says_why(rows: dict[str, Result]) -> None:
+def test_an_attack_that_cannot_be_made_says_why(rows):
     record = rows["heads-masks-dp-record"].attacks["update-inversion"]
     assert str(record).startswith("not applicable: missing an update")
     alone = rows["independent"].attacks["label-distribution"]
     assert str(alone).startswith("not applicable: missing ")
 
 
-def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder: Path) -> None:
+def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder):
     text = (folder / "privacy_compare.json").read_text()
     page = (folder / "report.html").read_text()
     for place in {str(folder), str(Path.home()), str(SCRIPT.parents[1]), sys.prefix}:
@@ -184,9 +182,7 @@ def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder: Path)
     }
 
 
-def test_a_second_run_into_the_same_folder_has_nothing_to_do(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_into_the_same_folder_has_nothing_to_do(folder, monkeypatch):
     """In this process, where a worker would be missed."""
     monkeypatch.setattr(study, "_submit_apart", None)
     before = read_results(STUDY, folder / "privacy_compare.json").cells

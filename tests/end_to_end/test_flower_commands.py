@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site") / "records"
     for name in ("cat", "dog"):
         (folder / name).mkdir(parents=True)
@@ -34,7 +33,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_keys_are_made_once_beside_the_records(records: Path) -> None:
+def test_keys_are_made_once_beside_the_records(records):
     made = _run("site", "init", "--data", str(records), "--name", "north")
     card = records.parent / "home" / "card.toml"
     assert (made.returncode, made.stderr) == (0, "")
@@ -47,7 +46,7 @@ def test_keys_are_made_once_beside_the_records(records: Path) -> None:
     assert (records.parent / "home" / "state").read_bytes() == state
 
 
-def test_a_roster_that_is_missing_is_named(records: Path, tmp_path: Path) -> None:
+def test_a_roster_that_is_missing_is_named(records, tmp_path):
     roster = tmp_path / "roster.toml"
     for command in (("join", "--data", str(records)), ("serve",)):
         ended = _run(*command, "--roster", str(roster))
@@ -56,7 +55,7 @@ def test_a_roster_that_is_missing_is_named(records: Path, tmp_path: Path) -> Non
         assert ended.stderr.count("\n") == 1
 
 
-def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path: Path) -> None:
+def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     """What is typed wins; a name that is no option is refused and makes nothing."""
     pixels = np.zeros((16, 16), dtype=np.uint8)
     for site in "abc":
@@ -90,7 +89,7 @@ def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path: Pat
     assert (found.terms.rounds, found.terms.method, found.classes) == (3, "fedmd", ("cat", "dog"))
 
 
-def test_serve_and_join_take_a_file_too(records: Path, tmp_path: Path) -> None:
+def test_serve_and_join_take_a_file_too(records, tmp_path):
     """They get as far as the roster, which the file names and which is not there."""
     path = tmp_path / "any.toml"
     for command, more in (("join", f'data = "{records}"\npatience = 5\n'), ("serve", "")):

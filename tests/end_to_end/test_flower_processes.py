@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from secure_fd.flower.serve import lives
-from tests.flower_processes import SITES, Federation, federation
+from tests.flower_processes import SITES, federation
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+def ended(tmp_path_factory):
     """A federation whose two rounds are over."""
     with federation(tmp_path_factory.mktemp("run") / "f", "--rounds", "2") as made:
         for name in (*SITES, "server"):
@@ -28,7 +28,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return made
 
 
-def test_every_round_has_the_sums_of_all_sites(ended: Federation) -> None:
+def test_every_round_has_the_sums_of_all_sites(ended):
     rounds = ended.rounds()
     assert [one["index"] for one in rounds] == [0, 1]
     assert [one["why"] for one in rounds] == ["", ""], rounds
@@ -45,7 +45,7 @@ def test_every_round_has_the_sums_of_all_sites(ended: Federation) -> None:
     assert status == last
 
 
-def test_sums_are_of_votes_and_not_of_abstentions_alone(ended: Federation) -> None:
+def test_sums_are_of_votes_and_not_of_abstentions_alone(ended):
     zeros, running = set(), hashlib.sha256()
     for _ in range(10_000):
         running.update(bytes(8))
@@ -53,7 +53,7 @@ def test_sums_are_of_votes_and_not_of_abstentions_alone(ended: Federation) -> No
     assert {digest for one in ended.rounds() for digest in one["sums"]}.isdisjoint(zeros)
 
 
-def test_each_site_has_a_network_of_its_own(ended: Federation) -> None:
+def test_each_site_has_a_network_of_its_own(ended):
     networks = {(ended.folder / name / "home" / "network.pt").read_bytes() for name in SITES}
     assert len(networks) == len(SITES)
 
@@ -69,15 +69,15 @@ def _running(*said: str) -> dict[int, list[str]]:
     return found
 
 
-def test_nothing_of_flower_is_left(ended: Federation) -> None:
+def test_nothing_of_flower_is_left(ended):
     assert not (ended.folder / "server" / "flower").exists()
     assert not _running(str(ended.folder))
 
 
 @pytest.mark.parametrize("watched", [True, False])
 def test_a_killed_server_takes_flower_with_it_and_its_twin_without_a_watcher_does_not(
-    watched: bool, tmp_path: Path
-) -> None:
+    watched, tmp_path
+):
     with federation(tmp_path / "f", "--rounds", "2") as made:
         made.start("server")
         made.until(lambda: bool(made.journal()))
@@ -96,7 +96,7 @@ def test_a_killed_server_takes_flower_with_it_and_its_twin_without_a_watcher_doe
             os.killpg(group, signal.SIGKILL)
 
 
-def test_logs_are_lines_of_named_fields(ended: Federation) -> None:
+def test_logs_are_lines_of_named_fields(ended):
     """No bytes of a message, and nothing as long as a key in hexadecimal, are in a site's log."""
     for name in SITES:
         assert not re.search(r"[0-9a-f]{32}", ended.log(name))

@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_run.ipynb"
 
 
@@ -16,9 +14,7 @@ def cells(kind: str) -> list[dict[str, Any]]:
     return [cell for cell in content["cells"] if cell["cell_type"] == kind]
 
 
-def test_its_cells_run_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_cells_run_in_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(cells("code")):
@@ -33,6 +29,6 @@ def test_its_cells_run_in_order(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_says_what_it_does_and_was_not_run() -> None:
+def test_it_says_what_it_does_and_was_not_run():
     assert len(cells("markdown")) >= len(cells("code"))
     assert not any(cell["outputs"] or cell["execution_count"] for cell in cells("code"))

@@ -19,16 +19,14 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
-def test_python_blocks_run(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_python_blocks_run(number, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code = compile(blocks("python")[number], f"README block {number}", "exec")
     exec(code, {"__name__": "__main__"})  # noqa: S102 - it is what a reader would paste
     assert capsys.readouterr().out.strip()
 
 
-def test_there_are_blocks_to_run() -> None:
+def test_there_are_blocks_to_run():
     assert blocks("python")
     assert blocks("sh")
 
@@ -39,14 +37,14 @@ def commands(program: str) -> list[list[str]]:
     return [line.split()[len(program.split()) :] for line in lines if line.startswith(program)]
 
 
-def test_comparisons_in_the_readme_are_allowed() -> None:
+def test_comparisons_in_the_readme_are_allowed():
     found = commands("python experiments/privacy_compare.py")
     assert ["--secure-agg", "--dp-eps", "4"] in found
     for arguments in found:
         assert row_specs(plan(tyro.cli(Settings, args=arguments), None))
 
 
-def test_make_targets_in_the_readme_exist() -> None:
+def test_make_targets_in_the_readme_exist():
     rules = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     asked = [target for [target, *_] in commands("make")]
     assert {"demo", "test"} <= set(asked) <= set(rules)
@@ -57,25 +55,25 @@ def test_make_targets_in_the_readme_exist() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *PAGES])
-def test_paths_in_pages_exist(page: str) -> None:
+def test_paths_in_pages_exist(page):
     place = ROOT / page
     links = re.findall(r"\]\(([^)]+)\)", place.read_text())
     files = [link.partition("#")[0] for link in links if "://" not in link]
     assert [file for file in files if not (place.parent / file).exists()] == []
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_begins_with_a_heading_and_a_sentence(page: str) -> None:
+def test_a_page_begins_with_a_heading_and_a_sentence(page):
     heading, _, first = (ROOT / page).read_text().splitlines()[:3]
     assert heading.startswith("# ")
     assert re.match(r"[A-Z`*\[]", first) or first.startswith("```")
 
 
-def test_the_extras_that_are_installed_exist() -> None:
+def test_the_extras_that_are_installed_exist():
     pages = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     said = "".join(page.read_text() for page in pages)
     extras = {name for names in re.findall(r'"\.\[([\w,]+)\]"', said) for name in names.split(",")}

@@ -40,7 +40,7 @@ def cli(
         (["--dataset", "mnist", "--data-dir", "."], "the folder mnist/ must be in it"),
     ],
 )
-def test_a_mistake_gets_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_a_mistake_gets_one_sentence(tmp_path, arguments, said):
     made = cli(tmp_path, *arguments)
     assert made.returncode == 2
     assert made.stdout == ""
@@ -50,7 +50,7 @@ def test_a_mistake_gets_one_sentence(tmp_path: Path, arguments: list[str], said:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+def test_help_imports_nothing_heavy(tmp_path):
     made = cli(tmp_path, "--help", python=("-X", "importtime"))
     assert made.returncode == 0
     for flag in ("--scenes", "--dp-eps", "--seeds", "--quick"):
@@ -64,7 +64,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert imported & HEAVY == set()
 
 
-def test_a_scene_runs_and_a_second_run_has_nothing_to_do(tmp_path: Path) -> None:
+def test_a_scene_runs_and_a_second_run_has_nothing_to_do(tmp_path):
     asked = ("--quick", "--scenes", "dropouts", "--out", "found")
     first = cli(tmp_path, *asked)
     assert first.returncode == 0, first.stderr

@@ -21,7 +21,7 @@ BUDGET = "def test_leakage(leakage_budget): leakage_budget(print, members=0.6)\n
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(tmp_path_factory):
     """An interpreter whose environment holds the wheel and borrows the libraries of this one."""
     folder = tmp_path_factory.mktemp("wheel")
     built = ("--build-base", str(folder / "build"))
@@ -38,7 +38,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     """A project with packages `attacks` and `experiments`, and a test of its own."""
     for name, text in OWN.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def run(folder: Path, *command: str | Path) -> tuple[int, str]:
     return made.returncode, made.stdout + made.stderr
 
 
-def test_the_environment_has_the_wheel(python: Path, tmp_path: Path) -> None:
+def test_the_environment_has_the_wheel(python, tmp_path):
     where = "import secure_fd, attacks, experiments, sys; print(secure_fd.__file__, sys.prefix)"
     status, found = run(tmp_path, python, "-c", where)
     home, prefix = found.split()
@@ -63,7 +63,7 @@ def test_the_environment_has_the_wheel(python: Path, tmp_path: Path) -> None:
     assert not home.startswith(str(ROOT))
 
 
-def test_pytest_runs_in_a_project_with_attacks_of_its_own(python: Path, project: Path) -> None:
+def test_pytest_runs_in_a_project_with_attacks_of_its_own(python, project):
     (project / "test_budget.py").write_text(BUDGET)
     status, shown = run(project, python, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert status == pytest.ExitCode.TESTS_FAILED, shown
@@ -72,9 +72,7 @@ def test_pytest_runs_in_a_project_with_attacks_of_its_own(python: Path, project:
     assert "Traceback" not in shown
 
 
-def test_a_command_beside_experiments_of_the_project_says_why_it_ends(
-    python: Path, project: Path
-) -> None:
+def test_a_command_beside_experiments_of_the_project_says_why_it_ends(python, project):
     status, shown = run(project, python, "-m", "secure_fd", "compare", "--help")
     assert status == 2
     assert shown.startswith(f"error: experiments: '{project / 'experiments'}' is not allowed")
@@ -83,14 +81,14 @@ def test_a_command_beside_experiments_of_the_project_says_why_it_ends(
     assert (status, "compare" in shown) == (0, True)
 
 
-def test_the_console_script_works_beside_them(python: Path, project: Path) -> None:
+def test_the_console_script_works_beside_them(python, project):
     script = python.with_name("secure-fd")
     status, shown = run(project, script, "compare", "--clients", "1")
     assert (status, shown.splitlines()[-1][:18]) == (2, "error: --clients: ")
     assert run(project, script, "--version") == (0, "secure-fd 0.1.0\n")
 
 
-def test_a_foreign_package_is_named_and_not_executed(python: Path, project: Path) -> None:
+def test_a_foreign_package_is_named_and_not_executed(python, project):
     asked = "from secure_fd.extras import import_ours; import_ours('experiments.cli')"
     status, shown = run(project, python, "-c", asked)
     assert status == 1

@@ -6,7 +6,6 @@ The corpus has one input for each outcome of each target; `python -m tests.fuzz.
 import json
 import random
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +32,7 @@ ROUNDS = 150
 LARGE = 1 << 20
 
 
-def test_the_corpus_is_small_and_covers_every_target_both_ways() -> None:
+def test_the_corpus_is_small_and_covers_every_target_both_ways():
     assert CORPUS.stat().st_size < 150_000
     assert set(INPUTS) == set(TARGETS)
     assert len(TARGETS) == (60 if SAFE else 49)
@@ -42,7 +41,7 @@ def test_the_corpus_is_small_and_covers_every_target_both_ways() -> None:
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_every_input_has_the_outcome_that_it_had(name: str) -> None:
+def test_every_input_has_the_outcome_that_it_had(name):
     """Taken or refused, and with what state; sentences may be worded anew."""
     for outcome, data in INPUTS[name].items():
         now = TARGETS[name].run(bytes.fromhex(data))
@@ -50,7 +49,7 @@ def test_every_input_has_the_outcome_that_it_had(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_honest_messages_are_taken_and_altered_ones_break_nothing(name: str) -> None:
+def test_honest_messages_are_taken_and_altered_ones_break_nothing(name):
     target = TARGETS[name]
     rng = random.Random(0)  # noqa: S311 - chooses tests, not keys
     assert target.run(target.seeds[0]).startswith("accepted")
@@ -63,7 +62,7 @@ def test_honest_messages_are_taken_and_altered_ones_break_nothing(name: str) -> 
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_long_message_takes_no_more_memory_than_its_own_size(name: str) -> None:
+def test_a_long_message_takes_no_more_memory_than_its_own_size(name):
     """An honest header, then a mebibyte of zeros: nothing is built from a length that it claims."""
     target = TARGETS[name]
     data = target.seeds[0][:HEADER] + bytes(LARGE)
@@ -81,7 +80,7 @@ def test_a_long_message_takes_no_more_memory_than_its_own_size(name: str) -> Non
 # The fuzzer finds what is there to find.
 
 
-def test_twins_of_decoders_are_found() -> None:
+def test_twins_of_decoders_are_found():
     members = range(11)
     honest = encode_set([1, 5], members)
 
@@ -96,23 +95,19 @@ def test_twins_of_decoders_are_found() -> None:
         assert any(error in kind for kind in found(target).crashes)
 
 
-def test_twin_of_a_machine_that_survives_a_failure_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_of_a_machine_that_survives_a_failure_is_found(monkeypatch):
     monkeypatch.setattr(ClientRound, "_take", lambda self: (self._state, self._held))
     crashes = found(prepared_client()).crashes
     assert any("BrokenPropertyError" in kind for kind in crashes)
 
 
-def test_twin_of_a_machine_that_sends_its_words_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_of_a_machine_that_sends_its_words_is_found(monkeypatch):
     monkeypatch.setattr(ClientRound, "_mask", lambda *_: None)
     (crash,) = found(prepared_client()).crashes.values()
     assert "words in clear" in crash[2]
 
 
-def test_twin_that_blames_itself_for_what_a_peer_sent_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_that_blames_itself_for_what_a_peer_sent_is_found(monkeypatch):
     def blame(*_: object) -> None:
         raise LocalError("the cohort is too small")
 
@@ -120,7 +115,7 @@ def test_twin_that_blames_itself_for_what_a_peer_sent_is_found(
     assert any("LocalError" in kind for kind in found(prepared_client()).crashes)
 
 
-def test_twin_of_a_server_that_ends_the_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_of_a_server_that_ends_the_round_is_found(monkeypatch):
     sound = ServerRound._take
 
     def ending(server: ServerRound, sender: int, data: bytes) -> None:
@@ -146,7 +141,7 @@ def found(target: Target) -> Findings:
     return next(fuzz([target], 60, seed=0))
 
 
-def test_a_crash_is_written_once(tmp_path: Path) -> None:
+def test_a_crash_is_written_once(tmp_path):
     def crash(data: bytes) -> str:
         raise ValueError(len(data))
 
@@ -159,7 +154,7 @@ def test_a_crash_is_written_once(tmp_path: Path) -> None:
     assert json.loads(stored.read_text())["input"] == b"one".hex()
 
 
-def test_a_machine_is_put_back_as_it_was() -> None:
+def test_a_machine_is_put_back_as_it_was():
     """Else an input would be judged by what came before it."""
     target = TARGETS["client SENT"]
     honest, bad = target.seeds[0], b""

@@ -37,9 +37,7 @@ def contributions(draw: st.DrawFn, n_classes: int, m: int) -> Released:
     levels=st.sampled_from([1, 2, 3, 7, 255, SOFT_LEVELS, 1 << 20]),
     n_clients=st.integers(1, 6),
 )
-def test_counts_are_exact_and_sums_within_a_unit_a_client(
-    data: st.DataObject, n_classes: int, m: int, levels: int, n_clients: int
-) -> None:
+def test_counts_are_exact_and_sums_within_a_unit_a_client(data, n_classes, m, levels, n_clients):
     codec = KnowledgeCodec(n_classes, levels)
     given_ = [data.draw(contributions(n_classes, m)) for _ in range(n_clients)]
     encoded = [codec.encode(c) for c in given_]
@@ -65,7 +63,7 @@ def test_counts_are_exact_and_sums_within_a_unit_a_client(
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), m=st.integers(1, 20), n_clients=st.integers(1, 40))
-def test_hard_votes_are_a_histogram(seed: int, m: int, n_clients: int) -> None:
+def test_hard_votes_are_a_histogram(seed, m, n_clients):
     rng = np.random.default_rng(seed)
     codec = KnowledgeCodec(5, HARD_LEVELS)
     classes = rng.integers(5, size=(n_clients, m))
@@ -82,7 +80,7 @@ def test_hard_votes_are_a_histogram(seed: int, m: int, n_clients: int) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(bits=st.lists(st.booleans(), min_size=2, max_size=70), more=st.integers(0, 9))
-def test_a_vote_split_between_classes_is_one_unit_of_each(bits: list[bool], more: int) -> None:
+def test_a_vote_split_between_classes_is_one_unit_of_each(bits, more):
     """k of d symbols as a vote of k / d, split evenly: no rounding moves a unit."""
     named = np.array(bits)
     k = int(named.sum())
@@ -98,9 +96,7 @@ def test_a_vote_split_between_classes_is_one_unit_of_each(bits: list[bool], more
     shares=st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=8),
     scale=st.sampled_from([1e-6, 0.1, 3.0, 15.9]),
 )
-def test_a_mean_of_parameters_is_within_half_a_step(
-    seed: int, shares: list[float], scale: float
-) -> None:
+def test_a_mean_of_parameters_is_within_half_a_step(seed, shares, scale):
     codec = ParameterCodec(tuple(shares))
     rng = np.random.default_rng(seed)
     own = [rng.uniform(-scale, scale, 50).astype(np.float32) for _ in shares]

@@ -12,12 +12,12 @@ from tests.secagg_cohort import Cohort, Floors
 SEEDS = [bytes([high, low]) * 16 for high in range(8) for low in range(250)]
 
 
-def test_all_are_the_committee_of_a_complete_graph() -> None:
+def test_all_are_the_committee_of_a_complete_graph():
     assert committee([4, 1, 9], 3, SEEDS[0]) == (1, 4, 9)
     assert Cohort(5).group.committee == (0, 1, 2, 3, 4)
 
 
-def test_every_client_knows_the_same_committee() -> None:
+def test_every_client_knows_the_same_committee():
     cohort = Cohort(12, degree=6, floors=Floors(degree=6))
     groups = [client._enrolment.group for client in cohort.clients.values() if client._enrolment]
     assert len(groups) == 12
@@ -35,7 +35,7 @@ def deviation(chosen: list[tuple[int, ...]]) -> float:
     return float(chi2.sf(statistic, df=19))
 
 
-def test_members_are_chosen_alike_and_a_favourite_is_noticed() -> None:
+def test_members_are_chosen_alike_and_a_favourite_is_noticed():
     """2,000 draws of 7 of 20; rejected below 1e-6, so a sound draw fails one time in a million.
 
     Power: the twin puts member 3 in one committee in five that it was not drawn for.
@@ -46,7 +46,7 @@ def test_members_are_chosen_alike_and_a_favourite_is_noticed() -> None:
     assert deviation(twin) < 1e-6
 
 
-def test_the_committee_says_nothing_of_the_graph() -> None:
+def test_the_committee_says_nothing_of_the_graph():
     """Two of the committee are neighbours as often as any two: within five standard errors."""
     pairs = [
         sum(b in graph[a] for a in who for b in who)
@@ -71,7 +71,7 @@ def always_chosen(set_ups: int = 16) -> set[int]:
     return found
 
 
-def test_a_server_cannot_know_a_committee_before_every_member_has_revealed_its_nonce() -> None:
+def test_a_server_cannot_know_a_committee_before_every_member_has_revealed_its_nonce():
     """It follows from the joint seed, in which every honest member has a part."""
     assert always_chosen() == set()
     group = Cohort(12, degree=6, floors=Floors(degree=6)).group
@@ -81,17 +81,13 @@ def test_a_server_cannot_know_a_committee_before_every_member_has_revealed_its_n
     assert len({committee(range(12), 7, seed) for seed in seeds}) > 30
 
 
-def test_twin_whose_committee_has_the_lowest_numbers_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_whose_committee_has_the_lowest_numbers_is_caught(monkeypatch):
     """A server that corrupts those signs whatever it wants, in every set-up."""
     monkeypatch.setattr(graph, "committee", lambda members, size, _: tuple(sorted(members)[:size]))
     assert always_chosen() == set(range(7))
 
 
-def test_twin_whose_committee_follows_from_the_members_alone_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_whose_committee_follows_from_the_members_alone_is_caught(monkeypatch):
     """It would look random, and be known before anybody joins."""
     monkeypatch.setattr(
         graph, "committee", lambda members, size, _: committee(members, size, bytes(32))
@@ -100,7 +96,7 @@ def test_twin_whose_committee_follows_from_the_members_alone_is_caught(
 
 
 @pytest.mark.parametrize("holders", [5, 7, 27, 63, 153])
-def test_two_stories_need_more_corrupt_members_than_the_bound_allows(holders: int) -> None:
+def test_two_stories_need_more_corrupt_members_than_the_bound_allows(holders):
     t = 2 * holders // 3 + 1
     most = 2 * t - holders - 1
     honest = holders - most

@@ -26,14 +26,14 @@ def p_values(plans: list[dict[int, Stage]], rate: float) -> dict[str, float]:
     }
 
 
-def test_every_client_drops_out_by_itself_at_any_stage() -> None:
+def test_every_client_drops_out_by_itself_at_any_stage():
     """Four tests at 1e-6 each: false-alarm rate of about 4e-6 over seeds."""
     plan = Dropouts(0.2, seed=3)
     found = p_values([plan.plan(r, CLIENTS) for r in range(ROUNDS)], 0.2)
     assert min(found.values()) > 1e-6, found
 
 
-def test_a_plan_that_is_not_independent_or_not_uniform_is_caught() -> None:
+def test_a_plan_that_is_not_independent_or_not_uniform_is_caught():
     plan = Dropouts(0.2, seed=3)
     plans = [plan.plan(r, CLIENTS) for r in range(ROUNDS)]
     early: list[dict[int, Stage]] = [
@@ -50,7 +50,7 @@ def test_a_plan_that_is_not_independent_or_not_uniform_is_caught() -> None:
     assert p_values(plans, 0.25)["rate"] < 1e-6
 
 
-def test_a_plan_is_the_same_again_and_another_for_another_round_or_seed() -> None:
+def test_a_plan_is_the_same_again_and_another_for_another_round_or_seed():
     plan = Dropouts(0.5, seed=1)
     assert plan.plan(4, 30) == Dropouts(0.5, seed=1).plan(4, 30)
     assert plan.plan(4, 30) != plan.plan(5, 30)
@@ -59,11 +59,11 @@ def test_a_plan_is_the_same_again_and_another_for_another_round_or_seed() -> Non
 
 
 @pytest.mark.parametrize("rate", [1.0, -0.1, 1.5, float("nan")])
-def test_a_rate_is_a_chance_below_one(rate: float) -> None:
+def test_a_rate_is_a_chance_below_one(rate):
     with pytest.raises(ConfigurationError, match=r"rate: .* is not allowed; .* 0 to less than 1"):
         Dropouts(rate, seed=0)
 
 
-def test_a_plan_s_seed_is_not_negative() -> None:
+def test_a_plan_s_seed_is_not_negative():
     with pytest.raises(ConfigurationError, match="seed: -1 is not allowed"):
         Dropouts(0.1, seed=-1)

@@ -28,15 +28,15 @@ def exact(result: Summed, index: int, who: tuple[int, ...]) -> bool:
 
 def views(method: MaskedSum) -> set[bytes]:
     """Of the set-ups that the clients and the server use."""
-    found = {client._enrolment.group.view for client in method._clients.values() if client.enrolled}  # type: ignore[union-attr]
-    return found | {method._server._enrolled.routes.group.view}  # type: ignore[union-attr]
+    found = {client._enrolment.group.view for client in method._clients.values() if client.enrolled}
+    return found | {method._server._enrolled.routes.group.view}
 
 
 ALL = tuple(range(N))
 
 
 @pytest.mark.parametrize("hybrid", [False, None])
-def test_six_rounds_of_epochs_of_two_sum_exactly_with_a_client_away(hybrid: bool | None) -> None:
+def test_six_rounds_of_epochs_of_two_sum_exactly_with_a_client_away(hybrid):
     """Client 4 misses the set-up of the second epoch: it is back in the third."""
     method = MaskedSum(N, epoch=2, hybrid=hybrid)
     seen = []
@@ -46,12 +46,12 @@ def test_six_rounds_of_epochs_of_two_sum_exactly_with_a_client_away(hybrid: bool
         who = ALL[:4] if index in (2, 3) else ALL
         assert exact(result, index, who)
         assert set(result.missing) == set()
-        seen.append(method._server._enrolled.routes.group.view)  # type: ignore[union-attr]
+        seen.append(method._server._enrolled.routes.group.view)
     assert [seen[at] == seen[at + 1] for at in range(5)] == [True, False, True, False, True]
     assert len(views(method)) == 1
 
 
-def test_a_client_that_drops_out_in_a_set_ups_first_round_is_in_the_next() -> None:
+def test_a_client_that_drops_out_in_a_set_ups_first_round_is_in_the_next():
     method = MaskedSum(N, epoch=2, insecure_seed=1)
     for index in range(4):
         lost = {1: Stage.INPUT} if index == 2 else {}
@@ -60,7 +60,7 @@ def test_a_client_that_drops_out_in_a_set_ups_first_round_is_in_the_next() -> No
         assert result.missing == lost
 
 
-def test_too_few_at_a_set_up_void_the_round_and_the_next_one_sets_up_again() -> None:
+def test_too_few_at_a_set_up_void_the_round_and_the_next_one_sets_up_again():
     method = MaskedSum(N, epoch=2, insecure_seed=2)
     assert exact(summed(method, 1, vectors_of(1), BOUND), 1, ALL)
     void = summed(method, 2, vectors_of(2, (0, 1, 2)), BOUND)
@@ -69,13 +69,13 @@ def test_too_few_at_a_set_up_void_the_round_and_the_next_one_sets_up_again() -> 
     assert exact(summed(method, 3, vectors_of(3), BOUND), 3, ALL)
 
 
-def test_an_epoch_that_is_skipped_costs_one_set_up() -> None:
+def test_an_epoch_that_is_skipped_costs_one_set_up():
     method = MaskedSum(N, epoch=3, insecure_seed=3)
     for index in (0, 2, 7, 8, 30):
         assert exact(summed(method, index, vectors_of(index), BOUND), index, ALL)
 
 
-def test_rounds_of_an_epochs_end_bring_nothing_of_the_next() -> None:
+def test_rounds_of_an_epochs_end_bring_nothing_of_the_next():
     """What was prepared would be under channels that are gone by then."""
     method = MaskedSum(N, epoch=2, insecure_seed=4)
     sent = [summed(method, index, vectors_of(index), BOUND).up[0] for index in range(2)]
@@ -84,7 +84,7 @@ def test_rounds_of_an_epochs_end_bring_nothing_of_the_next() -> None:
     assert all(client._prepared is None for client in method._clients.values())
 
 
-def test_no_party_opens_a_round_of_another_epoch() -> None:
+def test_no_party_opens_a_round_of_another_epoch():
     cohort = Cohort(4, epoch=2)
     assert (cohort.open(RoundTerms(1, 4, 4)).finish() == 0).all()
     for party in (cohort.clients[0], cohort.server):
@@ -95,13 +95,13 @@ def test_no_party_opens_a_round_of_another_epoch() -> None:
     assert (cohort.open(RoundTerms(2, 4, 4)).finish() == 0).all()
 
 
-def test_a_set_up_serves_the_first_epoch_that_it_is_used_in() -> None:
+def test_a_set_up_serves_the_first_epoch_that_it_is_used_in():
     cohort = Cohort(4, epoch=2)
     assert all(client.serves(index) for client in cohort.clients.values() for index in (0, 5, 900))
     assert (cohort.open(RoundTerms(5, 4, 4)).finish() == 0).all()
     assert [cohort.clients[0].serves(index) for index in (3, 4, 5, 6)] == [False, True, True, False]
 
 
-def test_an_epoch_has_a_round() -> None:
+def test_an_epoch_has_a_round():
     with pytest.raises(ConfigurationError, match="epoch"):
         MaskedSum(3, epoch=0)

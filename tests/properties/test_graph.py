@@ -60,9 +60,7 @@ def orders(draw: st.DrawFn) -> tuple[list[int], int]:
 
 @settings(max_examples=200, deadline=None)
 @given(order=orders(), seed=st.binary(min_size=32, max_size=32))
-def test_it_is_regular_symmetric_connected_and_the_same_for_all(
-    order: tuple[list[int], int], seed: bytes
-) -> None:
+def test_it_is_regular_symmetric_connected_and_the_same_for_all(order, seed):
     members, degree = order
     edges = neighbours(members, degree, seed)
     assert set(edges) == set(members)
@@ -75,7 +73,7 @@ def test_it_is_regular_symmetric_connected_and_the_same_for_all(
     assert neighbours(sorted(members, reverse=True), degree, seed) == edges
 
 
-def test_a_seed_gives_one_graph_for_good() -> None:
+def test_a_seed_gives_one_graph_for_good():
     # Parties of two releases must agree: this ring changes only with the protocol's version.
     assert neighbours(range(8), 2, SEED) == {
         4: (5, 7),
@@ -89,7 +87,7 @@ def test_a_seed_gives_one_graph_for_good() -> None:
     }
 
 
-def test_another_seed_gives_another_graph() -> None:
+def test_another_seed_gives_another_graph():
     graphs = {tuple(neighbours(range(40), 12, seed_of(i)).items()) for i in range(100)}
     flipped = bytes([SEED[0] ^ 1, *SEED[1:]])
     assert len(graphs) == 100
@@ -108,9 +106,7 @@ def test_another_seed_gives_another_graph() -> None:
         ("seed", range(10), 9, SEED + b"\0"),
     ],
 )
-def test_what_gives_no_such_graph_is_refused(
-    field: str, members: Sequence[int], degree: int, seed: bytes
-) -> None:
+def test_what_gives_no_such_graph_is_refused(field, members, degree, seed):
     with pytest.raises(ConfigurationError) as error:
         neighbours(members, degree, seed)
     assert error.value.field == field
@@ -135,7 +131,7 @@ def p_value_of_orders() -> float:
     return p_value((tuple(graph._shuffled(range(4), stream)) for stream in streams), 24)
 
 
-def test_every_ring_and_every_order_is_equally_likely() -> None:
+def test_every_ring_and_every_order_is_equally_likely():
     assert p_value_of_rings() >= ALPHA
     assert p_value_of_orders() >= ALPHA
 
@@ -157,7 +153,7 @@ def takes_remainders(items: Sequence[int], stream: Keystream) -> list[int]:
 
 
 @pytest.mark.parametrize("biased", [swaps_with_anyone, takes_remainders])
-def test_a_biased_shuffle_is_caught(biased: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_biased_shuffle_is_caught(biased, monkeypatch):
     monkeypatch.setattr(graph, "_shuffled", biased)
     assert p_value_of_rings() < ALPHA
     assert p_value_of_orders() < ALPHA
@@ -174,7 +170,7 @@ class Words(Keystream):
 
 
 @pytest.mark.parametrize("last", [1, 2, 4, 5, 100, 255])
-def test_a_place_is_exactly_uniform(last: int) -> None:
+def test_a_place_is_exactly_uniform(last):
     # Every low byte once: what is rejected falls to a second word, which no count includes.
     marker = 1 << 31
     drawn = Counter(graph._up_to(last, Words(low, marker)) for low in range(256))
@@ -208,7 +204,7 @@ def bounds(n: int, degree: int) -> tuple[Fraction, Fraction]:
 
 
 @pytest.mark.parametrize("n", [301, 302, 500])
-def test_the_degree_is_the_smallest_that_meets_both_bounds(n: int) -> None:
+def test_the_degree_is_the_smallest_that_meets_both_bounds(n):
     meets = [
         degree
         for degree in range(2, default_degree(n) + 1)
@@ -222,7 +218,7 @@ def test_the_degree_is_the_smallest_that_meets_both_bounds(n: int) -> None:
 @pytest.mark.parametrize(
     ("n", "degree"), [(40, 10), (100, 20), (101, 32), (1000, 110), (1000, 302)]
 )
-def test_failures_are_the_exact_bounds(n: int, degree: int) -> None:
+def test_failures_are_the_exact_bounds(n, degree):
     expected = [float(bound) for bound in bounds(n, degree)]
     assert graph._failures(n, degree) == pytest.approx(expected, rel=1e-6)
     assert min(expected) > 0
@@ -232,12 +228,12 @@ def test_failures_are_the_exact_bounds(n: int, degree: int) -> None:
     ("population", "marked", "drawn", "least"),
     [(99, 10, 33, 5), (999, 100, 116, 41), (10**5, 10**4, 218, 70), (20, 20, 5, 3), (20, 18, 5, 0)],
 )
-def test_tails_are_scipys(population: int, marked: int, drawn: int, least: int) -> None:
+def test_tails_are_scipys(population, marked, drawn, least):
     expected = hypergeom(population, marked, drawn).sf(least - 1)
     assert graph._tail(population, marked, drawn, least) == pytest.approx(expected, rel=1e-6)
 
 
-def test_degrees_are_those_of_the_docstring_and_grow_like_a_logarithm() -> None:
+def test_degrees_are_those_of_the_docstring_and_grow_like_a_logarithm():
     sizes = (301, 1_000, 10_000, 100_000)
     degrees = [default_degree(n) for n in sizes]
     assert degrees == [188, 302, 404, 434]
@@ -247,24 +243,24 @@ def test_degrees_are_those_of_the_docstring_and_grow_like_a_logarithm() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 40, 100, COMPLETE_UP_TO])
-def test_few_clients_form_a_complete_graph(n: int) -> None:
+def test_few_clients_form_a_complete_graph(n):
     assert default_degree(n) == n - 1
     edges = neighbours(range(n), default_degree(n), SEED)
     assert all(set(peers) == set(range(n)) - {one} for one, peers in edges.items())
 
 
 @pytest.mark.parametrize("n", [COMPLETE_UP_TO + 1, COMPLETE_UP_TO + 2, 1000])
-def test_the_default_degree_gives_a_graph(n: int) -> None:
+def test_the_default_degree_gives_a_graph(n):
     edges = neighbours(range(n), default_degree(n), SEED)
     assert {len(peers) for peers in edges.values()} == {default_degree(n)}
 
 
-def test_thresholds() -> None:
+def test_thresholds():
     assert [threshold(h) for h in (1, 2, 3, 4, 10, 63)] == [1, 2, 3, 3, 7, 43]
 
 
 @pytest.mark.parametrize("holders", range(1, 40))
-def test_two_survivor_sets_need_a_third_of_the_holders(holders: int) -> None:
+def test_two_survivor_sets_need_a_third_of_the_holders(holders):
     # Each honest holder serves one of the two secrets, each corrupt one both: the best split.
     t = threshold(holders)
     for corrupt in range(holders + 1):
@@ -314,7 +310,7 @@ def cut_has_windows(n: int, degree: int, extra: int, rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize(("n", "degree"), [(14, 4), (16, 5), (20, 6), (24, 8)])
-def test_a_cut_that_the_server_can_read_needs_two_corrupt_windows(n: int, degree: int) -> None:
+def test_a_cut_that_the_server_can_read_needs_two_corrupt_windows(n, degree):
     def verdicts(extra: int) -> Counter[bool | None]:
         rng = np.random.default_rng(n)
         return Counter(cut_has_windows(n, degree, extra, rng) for _ in range(1500))

@@ -103,10 +103,10 @@ def every_plan(n: int) -> Iterator[Plan]:
 
 
 def fresh(n: int, **settings_: int) -> MaskedSum:
-    return MaskedSum(n, insecure_seed=n, **settings_)  # type: ignore[arg-type]
+    return MaskedSum(n, insecure_seed=n, **settings_)
 
 
-def test_every_schedule_of_four_clients_that_start_afresh() -> None:
+def test_every_schedule_of_four_clients_that_start_afresh():
     """All 625, in rounds of a gap, so that nothing has been prepared: 17 sums, 608 void."""
     method, sums = fresh(4, epoch=2000), 0
     for at, plan in enumerate(every_plan(4)):
@@ -115,7 +115,7 @@ def test_every_schedule_of_four_clients_that_start_afresh() -> None:
     assert sums == 1 + 4 * 4
 
 
-def test_every_schedule_of_up_to_two_of_four_right_after_a_complete_round() -> None:
+def test_every_schedule_of_up_to_two_of_four_right_after_a_complete_round():
     """113 of them, where the PREPAREs came with the input of the round before."""
     method = fresh(4)
     plans_of_two = [plan for plan in every_plan(4) if len(plan) <= 2]
@@ -131,9 +131,7 @@ plans = st.dictionaries(st.integers(0, 6), st.sampled_from(ORDER), max_size=3)
 
 @given(st.lists(st.tuples(plans, st.frozensets(st.integers(0, 6), max_size=2)), max_size=5))
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_seven_clients_over_rounds_in_a_row(
-    rounds: list[tuple[Plan, frozenset[int]]],
-) -> None:
+def test_seven_clients_over_rounds_in_a_row(rounds):
     """Quorum 5 of 7: a client that was away comes back, whatever happened to it or the round."""
     method = fresh(7)
     ready: set[int] = set()
@@ -144,13 +142,13 @@ def test_seven_clients_over_rounds_in_a_row(
 
 @given(st.integers(3, 12), st.data())
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_any_cohort_and_any_schedule(n: int, data: st.DataObject) -> None:
+def test_any_cohort_and_any_schedule(n, data):
     few = st.integers(0, n - 1)
     plan = data.draw(st.dictionaries(few, st.sampled_from(ORDER), max_size=max(1, n // 3)))
     check_round(fresh(n), 1, plan, set(), quorum=2 * n // 3 + 1)
 
 
-def test_a_masked_sum_and_a_plain_sum_agree_where_both_have_one() -> None:
+def test_a_masked_sum_and_a_plain_sum_agree_where_both_have_one():
     masked, plain = fresh(7), PlainSum(7)
     for index, stage in enumerate(Stage, start=1):
         vectors = vectors_of(7, index)
@@ -175,7 +173,7 @@ class Sparse:
         return MaskedServer(self.cohort.server)
 
 
-def test_a_sparse_graph_recovers_every_client_in_every_stage() -> None:
+def test_a_sparse_graph_recovers_every_client_in_every_stage():
     """Forty clients that do not all mask with each other: four fall silent in every round."""
     n = 40
     method = Sparse(Cohort(n, seed=3, degree=20, floors=Floors(degree=20)))
@@ -183,14 +181,14 @@ def test_a_sparse_graph_recovers_every_client_in_every_stage() -> None:
     for index, stage in enumerate(Stage):
         vectors = vectors_of(n, index)
         drop = dict.fromkeys(range(4 * index, 4 * index + 4), stage)
-        result = summed(method, 2 * index, vectors, BOUND, dropouts=drop)  # type: ignore[arg-type]
+        result = summed(method, 2 * index, vectors, BOUND, dropouts=drop)
         kept = [k for k in range(n) if stage in (Stage.CONSISTENCY, Stage.UNMASK) or k not in drop]
         assert result.survivors == tuple(kept)
         assert result.total.tolist() == total_of(vectors, kept)
         assert set(result.missing) == set(drop)
 
 
-def test_a_plan_that_the_model_calls_void_would_be_noticed_as_a_sum() -> None:
+def test_a_plan_that_the_model_calls_void_would_be_noticed_as_a_sum():
     """The check itself must fail where model and machines disagree."""
     for ready, quorum in ((set[int](), 5), ({0, 1, 2, 3}, 3)):
         with pytest.raises(AssertionError):

@@ -41,7 +41,7 @@ def inputs(draw: st.DrawFn) -> tuple[Vectors, int]:
 
 @given(inputs())
 @settings(max_examples=50, deadline=None, derandomize=True)
-def test_masks_cancel_exactly(case: tuple[Vectors, int]) -> None:
+def test_masks_cancel_exactly(case):
     vectors, bound = case
     masked = summed(MaskedSum(len(vectors), insecure_seed=1), 0, vectors, bound)
     plain = summed(PlainSum(len(vectors)), 0, vectors, bound)
@@ -50,7 +50,7 @@ def test_masks_cancel_exactly(case: tuple[Vectors, int]) -> None:
 
 
 @pytest.mark.parametrize("words", [32_767, 32_768, 32_769, 70_000])
-def test_masks_cancel_across_blocks(words: int) -> None:
+def test_masks_cancel_across_blocks(words):
     vectors = {k: np.full(words, k, np.uint64) for k in range(3)}
     total = summed(MaskedSum(3, insecure_seed=2), 0, vectors, 2**55).total
     assert (total == 3).all()
@@ -69,7 +69,7 @@ def votes(seed: int, n: int = 5, m: int = 40) -> dict[int, Released]:
     }
 
 
-def test_count_and_class_sums_come_from_one_total() -> None:
+def test_count_and_class_sums_come_from_one_total():
     cast = votes(3)
     vectors = {k: CODEC.encode(vote) for k, vote in cast.items()}
     sums = [
@@ -126,7 +126,7 @@ def prepared(neighbours: int) -> int:
     return 32 + 32 + (32 * neighbours + 16) + 80 * neighbours
 
 
-def test_a_steady_round_of_hard_labels_is_small_and_counted_to_the_byte() -> None:
+def test_a_steady_round_of_hard_labels_is_small_and_counted_to_the_byte():
     """Ten clients, 512 proxies of ten classes: four bits a class, so 2,560 bytes of lanes."""
     vectors = {k: np.ones(512 * 10, np.uint64) for k in range(10)}
     method = MaskedSum(10)
@@ -145,7 +145,7 @@ def test_a_steady_round_of_hard_labels_is_small_and_counted_to_the_byte() -> Non
     assert plain.stages == 1
 
 
-def test_a_dropout_costs_one_stage_and_a_signature() -> None:
+def test_a_dropout_costs_one_stage_and_a_signature():
     vectors = {k: np.ones(512 * 10, np.uint64) for k in range(10)}
     method = MaskedSum(10)
     steady = [summed(method, r, vectors, 1) for r in range(2)][-1]
@@ -161,7 +161,7 @@ def test_a_dropout_costs_one_stage_and_a_signature() -> None:
     assert after.stages == 3
 
 
-def test_a_set_up_and_a_first_round_are_counted_to_the_byte() -> None:
+def test_a_set_up_and_a_first_round_are_counted_to_the_byte():
     method = MaskedSum(4, hybrid=False)
     agreed = method.setup_traffic()
     first = summed(method, 0, {k: np.ones(16, np.uint64) for k in range(4)}, 1)
@@ -172,7 +172,7 @@ def test_a_set_up_and_a_first_round_are_counted_to_the_byte() -> None:
     assert (agreed.stages, first.stages) == (2, 3)
 
 
-def test_payloads_are_readable_only_where_that_is_said() -> None:
+def test_payloads_are_readable_only_where_that_is_said():
     vectors = {k: np.full(6, k, np.uint64) for k in range(4)}
     plain, masked = (summed(s, 0, vectors, 3) for s in (PlainSum(4), MaskedSum(4)))
     assert plain.server.readable
@@ -185,14 +185,14 @@ def test_payloads_are_readable_only_where_that_is_said() -> None:
     assert wrapped != sum(int(words[0]) for words in plain.payloads.values())
 
 
-def test_a_record_of_payloads_is_optional() -> None:
+def test_a_record_of_payloads_is_optional():
     vectors = {k: np.full(6, k, np.uint64) for k in range(4)}
     result = summed(MaskedSum(4, keep_payloads=False), 0, vectors, 3)
     assert result.payloads == {}
     assert result.total.tolist() == [6] * 6
 
 
-def test_insecure_settings_are_caveats_and_defaults_are_none() -> None:
+def test_insecure_settings_are_caveats_and_defaults_are_none():
     assert MaskedSum(3).caveats == ()
     assert PlainSum(3).caveats == ()
     assert "seed 7" in MaskedSum(3, insecure_seed=7).caveats[0]
@@ -201,7 +201,7 @@ def test_insecure_settings_are_caveats_and_defaults_are_none() -> None:
     assert "public seed 7" in MaskedSum(3, public_seed=7).guarantee
 
 
-def test_small_cohorts_and_bad_randomness_are_refused() -> None:
+def test_small_cohorts_and_bad_randomness_are_refused():
     with pytest.raises(ConfigurationError, match="every client needs its own identity"):
         MaskedSum(3, random=bytes)
     with pytest.raises(LocalError, match="gave 1 bytes where 32"):
@@ -213,7 +213,7 @@ def test_small_cohorts_and_bad_randomness_are_refused() -> None:
         MaskedSum(3, insecure_seed=1, random=bytes)
 
 
-def test_a_seed_repeats_the_bytes_and_the_default_does_not() -> None:
+def test_a_seed_repeats_the_bytes_and_the_default_does_not():
     vectors = {k: np.full(6, k, np.uint64) for k in range(3)}
     one, same, other, free, free_again = (
         summed(MaskedSum(3, insecure_seed=seed), 0, vectors, 2).payloads[0].tolist()

@@ -63,7 +63,7 @@ def total_of(vectors: Vectors, clients: tuple[int, ...]) -> list[int]:
 
 @given(cases())
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_signed_sums_are_exact_or_void(case: Case) -> None:
+def test_signed_sums_are_exact_or_void(case):
     n = len(case.vectors)
     early = (Stage.PREPARE, Stage.INPUT)
     arrived = tuple(k for k in case.vectors if case.dropouts.get(k) not in early)
@@ -83,7 +83,7 @@ def test_signed_sums_are_exact_or_void(case: Case) -> None:
         assert result.total.tolist() == total_of(case.vectors, arrived)
 
 
-def test_masked_payloads_of_noisy_values_are_masked_and_plain_ones_are_not() -> None:
+def test_masked_payloads_of_noisy_values_are_masked_and_plain_ones_are_not():
     case = Case({k: np.full(9, -k) for k in range(4)}, 1, NoiseTerms(12), {})
     plain, masked = case.run(PlainSum(4)), case.run(MaskedSum(4))
     assert plain.total.tolist() == masked.total.tolist() == [-6] * 9
@@ -92,7 +92,7 @@ def test_masked_payloads_of_noisy_values_are_masked_and_plain_ones_are_not() -> 
         assert (masked.payloads[k] != plain.payloads[k]).all()
 
 
-def test_real_noise_of_many_clients_is_in_the_sum_and_the_votes_are_too() -> None:
+def test_real_noise_of_many_clients_is_in_the_sum_and_the_votes_are_too():
     """Shares of variance 4 from twelve clients; each share is known here, so nothing is left."""
     random = SeededRandom(5)
     shares = {k: discrete_gaussian(2.0, 200, random) for k in range(12)}
@@ -134,20 +134,20 @@ class TestEveryNoisySum:
         assert late.run(method, 400).survivors == (0, 1, 2, 3)
 
 
-def test_more_survivors_than_clients_are_refused() -> None:
+def test_more_survivors_than_clients_are_refused():
     case = Case({k: np.zeros(2, np.int64) for k in range(4)}, 1, NoiseTerms(8, 5), {})
     with pytest.raises(ConfigurationError, match=r"survivors: 5 .* use up to 4"):
         case.run(MaskedSum(4))
 
 
 @pytest.mark.parametrize("noise", [NoiseTerms(8), NoiseTerms(0, 3)])
-def test_an_encrypted_sum_carries_no_noise(noise: NoiseTerms) -> None:
+def test_an_encrypted_sum_carries_no_noise(noise):
     case = Case({k: np.zeros(2, np.int64) for k in range(4)}, 1, noise, {})
     with pytest.raises(ConfigurationError, match=r"noise: .* use the masked sum"):
         case.run(HomomorphicSum(4))
 
 
-def test_who_sees_sums_only_says_so() -> None:
+def test_who_sees_sums_only_says_so():
     assert [kind.hides for kind in (MaskedSum, HomomorphicSum, PlainSum)] == [True, True, False]
 
 
@@ -155,6 +155,6 @@ def test_who_sees_sums_only_says_so() -> None:
     ("room", "survivors", "field"),
     [(-1, 0, "room"), (2**63, 0, "room"), (0, -1, "survivors"), (0, 2**32, "survivors")],
 )
-def test_impossible_terms_are_refused(room: int, survivors: int, field: str) -> None:
+def test_impossible_terms_are_refused(room, survivors, field):
     with pytest.raises(ConfigurationError, match=field):
         NoiseTerms(room, survivors)

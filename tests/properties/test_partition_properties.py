@@ -20,9 +20,7 @@ splits = st.one_of(
     seed=st.integers(0, 2**32),
     counts=st.lists(st.integers(60, 120), min_size=10, max_size=10),
 )
-def test_shares_are_disjoint_and_lose_nothing(
-    split: Split, n_clients: int, seed: int, counts: list[int]
-) -> None:
+def test_shares_are_disjoint_and_lose_nothing(split, n_clients, seed, counts):
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(10), counts))
     shares = partition(labels, split, n_clients, 10, rng)
@@ -46,7 +44,7 @@ def test_shares_are_disjoint_and_lose_nothing(
 
 @settings(max_examples=30, deadline=None)
 @given(split=splits, n_clients=st.integers(2, 10), seed=st.integers(0, 2**32))
-def test_a_seed_decides_the_split(split: Split, n_clients: int, seed: int) -> None:
+def test_a_seed_decides_the_split(split, n_clients, seed):
     labels = np.repeat(np.arange(10), 60)
     first, again, other = (
         partition(labels, split, n_clients, 10, np.random.default_rng(s))

@@ -1,6 +1,5 @@
 """Laws of every plan: noise buys privacy, releases spend it, and calibration inverts the price."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -33,16 +32,14 @@ CLOSED = st.one_of(RECORDS, WHOLE_BATCHES, LABELS, FLEETS)
 
 @given(plan=CLOSED, claimed=st.floats(0.05, 30), delta=DELTAS)
 @law
-def test_calibration_inverts_the_price_and_never_overspends(
-    plan: Plan, claimed: float, delta: float
-) -> None:
+def test_calibration_inverts_the_price_and_never_overspends(plan, claimed, delta):
     spent = epsilon(plan.with_noise(calibrate(claimed, delta, plan)), delta)
     assert 0.999 * claimed < spent <= claimed
 
 
 @given(plan=CLOSED, level=st.floats(0.02, 0.98), more=st.floats(1.001, 10), delta=DELTAS)
 @law
-def test_more_noise_never_costs_more(plan: Plan, level: float, more: float, delta: float) -> None:
+def test_more_noise_never_costs_more(plan, level, more, delta):
     """Shares are drawn anew in other units; of Gaussians that shows below 1e-9."""
     most = min(plan.most_noise, 40.0)
     less, greater = plan.with_noise(level * most), plan.with_noise(min(level * more, 1) * most)
@@ -60,28 +57,24 @@ GROWING: list[tuple[str, st.SearchStrategy[Plan]]] = [
 @pytest.mark.parametrize(("field", "plans"), GROWING)
 @given(data=st.data(), level=st.floats(0.1, 0.9), times=st.integers(2, 20))
 @law
-def test_more_releases_never_cost_less(
-    field: str, plans: st.SearchStrategy[Plan], data: st.DataObject, level: float, times: int
-) -> None:
+def test_more_releases_never_cost_less(field, plans, data, level, times):
     plan = data.draw(plans)
     plan = plan.with_noise(level * min(plan.most_noise, 40.0))
-    longer: Plan = replace(plan, **{field: times * getattr(plan, field)})  # type: ignore[type-var]
+    longer: Plan = replace(plan, **{field: times * getattr(plan, field)})
     assert epsilon(plan, 1e-5) < epsilon(longer, 1e-5)
     assert epsilon(longer, 1e-5) < times * epsilon(plan, 1e-5) * 1.05 + 0.1
 
 
 @given(plan=FLEETS, noise=st.floats(0.3, 40), times=st.integers(2, 20))
 @law
-def test_more_proxies_under_the_same_votes_noise_cost_more(
-    plan: ClientPlan, noise: float, times: int
-) -> None:
+def test_more_proxies_under_the_same_votes_noise_cost_more(plan, noise, times):
     """The noise on each sum stays as it is, so it is less of the sensitivity."""
     more = replace(plan, proxies=times * plan.proxies, noise=noise / times**0.5)
     assert epsilon(plan.with_noise(noise), 1e-5) < epsilon(more, 1e-5)
 
 
 @pytest.mark.parametrize("change", [lambda z: 2 * z, lambda z: 1.05 * z])
-def test_dp_sgd_falls_with_noise_and_grows_with_steps(change: Callable[[float], float]) -> None:
+def test_dp_sgd_falls_with_noise_and_grows_with_steps(change):
     plan = TrainingPlan(300, 64, 330, noise=4.0)
     spent = epsilon(plan, 1e-5)
     assert epsilon(plan.with_noise(change(4.0)), 1e-5) < spent

@@ -415,7 +415,7 @@ BOUNDED = settings(
 )
 
 
-def test_every_rule_in_any_order() -> None:
+def test_every_rule_in_any_order():
     Federation.endings.clear()
     run_state_machine_as_test(Federation, settings=settings(BOUNDED, max_examples=25))
     assert set(Federation.endings) == {
@@ -429,9 +429,7 @@ def test_every_rule_in_any_order() -> None:
     data=st.data(),
 )
 @settings(BOUNDED, max_examples=40)
-def test_a_server_that_lies_about_the_survivors(
-    lost: list[frozenset[int]], late: frozenset[int], data: st.DataObject
-) -> None:
+def test_a_server_that_lies_about_the_survivors(lost, late, data):
     """The one rule that most random rounds do not come to, over and over."""
     federation = Federation()
     federation.start(seed=0)
@@ -455,7 +453,7 @@ def same_secrets(_: object, place: Place, client: int, random: RandomBytes) -> R
 LEFT_BEHIND = Unmasking._left_behind
 
 
-def other_sign(*arguments: Any) -> object:  # noqa: ANN401 - whatever the original takes
+def other_sign(*arguments: Any) -> object:
     return tuple(reversed(LEFT_BEHIND(*arguments)))
 
 
@@ -476,15 +474,13 @@ TWINS = {
 
 
 @pytest.mark.parametrize(("holder", "name", "broken"), TWINS.values(), ids=TWINS)
-def test_twins_are_caught_by_the_rules(
-    holder: type, name: str, broken: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twins_are_caught_by_the_rules(holder, name, broken, monkeypatch):
     monkeypatch.setattr(holder, name, broken)
     with pytest.raises((AssertionError, PeerError, pytest.fail.Exception)):
         run_state_machine_as_test(Federation, settings=settings(BOUNDED, max_examples=100))
 
 
-def test_twin_that_repeats_its_secrets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_repeats_its_secrets_is_caught(monkeypatch):
     """The round's number in the context makes the keys differ all the same, so drop it too."""
     monkeypatch.setattr(RoundSecrets, "draw", classmethod(same_secrets))
     monkeypatch.setattr(Place, "context", lambda *_: b"no round")
@@ -492,7 +488,7 @@ def test_twin_that_repeats_its_secrets_is_caught(monkeypatch: pytest.MonkeyPatch
         run_state_machine_as_test(Federation, settings=BOUNDED)
 
 
-def test_twin_that_checks_no_signatures_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_checks_no_signatures_is_caught(monkeypatch):
     monkeypatch.setattr(ClientRound, "_check_signatures", lambda *_: None)
     with pytest.raises(AssertionError, match="two sets of survivors"):
         test_a_server_that_lies_about_the_survivors()

@@ -35,7 +35,7 @@ class FreeKey:
 
 
 @pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Session]:
+def free(monkeypatch):
     """Makes a session of so many clients, hybrid, in which no primitive costs anything."""
     made: dict[object, Group] = {}
     real_group = setup.group_of
@@ -45,7 +45,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Session]:
         session, view, _, members, _ = given
         key = (id(session), view, members)
         if key not in made:
-            made[key] = real_group(*given)  # type: ignore[arg-type]
+            made[key] = real_group(*given)
         return made[key]
 
     monkeypatch.setattr(IdentityKey, "sign", lambda *_: bytes(64))
@@ -122,17 +122,13 @@ def successes(session: Session, count: int) -> Iterator[bool]:
         yield ended is not None and ended >= session.threshold_of(N)
 
 
-def test_a_set_up_of_300_succeeds_with_one_in_a_hundred_silent_in_each_stage(
-    free: Callable[[int], Session],
-) -> None:
+def test_a_set_up_of_300_succeeds_with_one_in_a_hundred_silent_in_each_stage(free):
     found = list(successes(free(N), SETUPS))
     assert len(found) == SETUPS
     assert sum(found) >= 0.99 * SETUPS
 
 
-def test_twin_that_needs_all_that_joined_fails_most_of_the_time(
-    free: Callable[[int], Session], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twin_that_needs_all_that_joined_fails_most_of_the_time(free, monkeypatch):
     """Version 2: each stage succeeds with .99^300, five in a hundred."""
 
     def everybody(server: ServerSetup, seen: Mapping[int, object], _: str) -> None:

@@ -48,9 +48,7 @@ def feeding(data: bytes) -> RandomBytes:
     points=st.lists(st.integers(1, 2000) | st.integers(1, PRIME - 1), min_size=1, unique=True),
     data=st.data(),
 )
-def test_any_threshold_of_shares_restores(
-    secret: int, points: list[int], data: st.DataObject
-) -> None:
+def test_any_threshold_of_shares_restores(secret, points, data):
     threshold = data.draw(st.integers(1, len(points)))
     shares = dict(zip(points, split(secret, points, threshold, os.urandom), strict=True))
     held = data.draw(st.permutations(points))[: data.draw(st.integers(threshold, len(points)))]
@@ -60,9 +58,7 @@ def test_any_threshold_of_shares_restores(
 
 
 @pytest.mark.parametrize(("prime", "threshold", "points"), SMALL_FIELDS)
-def test_every_polynomial_and_subset_of_a_small_field_restores(
-    prime: int, threshold: int, points: tuple[int, ...]
-) -> None:
+def test_every_polynomial_and_subset_of_a_small_field_restores(prime, threshold, points):
     for secret, coefficients in product(range(prime), all_coefficients(prime, threshold)):
         shares = dict(zip(points, split_with(coefficients, secret, points, prime), strict=True))
         for held in combinations(points, threshold):
@@ -70,7 +66,7 @@ def test_every_polynomial_and_subset_of_a_small_field_restores(
             assert combine(weights, [shares[point] for point in held], prime) == secret
 
 
-def test_shares_of_a_published_example() -> None:
+def test_shares_of_a_published_example():
     # f(x) = 1234 + 166 x + 94 x^2 over GF(1613), the example of many texts on the scheme.
     coefficients = feeding((94).to_bytes(2, "big") + (166).to_bytes(2, "big"))
     shares = split(1234, range(1, 7), 3, coefficients, prime=1613)
@@ -78,7 +74,7 @@ def test_shares_of_a_published_example() -> None:
     assert combine(weights_at_zero([2, 4, 5], 1613), [329, 176, 1188], 1613) == 1234
 
 
-def test_shares_wrap_at_the_prime_of_the_default_field() -> None:
+def test_shares_wrap_at_the_prime_of_the_default_field():
     # f(x) = 2 - x.
     random = feeding(encode(PRIME - 1))
     assert split(2, [1, 2, 3, PRIME - 1], 2, random) == [1, 0, PRIME - 1, 3]
@@ -88,7 +84,7 @@ def test_shares_wrap_at_the_prime_of_the_default_field() -> None:
     points=st.lists(st.integers(1, 500) | st.integers(1, PRIME - 1), min_size=1, unique=True),
     prime=st.sampled_from([PRIME, 2**31 - 1, 2**127 - 1]),
 )
-def test_weights_are_lagranges(points: list[int], prime: int) -> None:
+def test_weights_are_lagranges(points, prime):
     points = list({point % prime: None for point in points if point % prime})
     if not points:
         return
@@ -137,9 +133,7 @@ def hides(prime: int, threshold: int, points: tuple[int, ...]) -> bool:
 
 
 @pytest.mark.parametrize(("prime", "threshold", "points"), SMALL_FIELDS)
-def test_fewer_shares_than_the_threshold_are_uniform_whatever_the_secret(
-    prime: int, threshold: int, points: tuple[int, ...]
-) -> None:
+def test_fewer_shares_than_the_threshold_are_uniform_whatever_the_secret(prime, threshold, points):
     assert hides(prime, threshold, points)
 
 
@@ -163,13 +157,7 @@ def all_the_same(elements: list[int], _prime: int) -> list[int]:
     "broken", [leading_never_zero, last_is_zero, one_value_short, all_the_same]
 )
 @pytest.mark.parametrize(("prime", "threshold", "points"), SMALL_FIELDS[1:])
-def test_coefficients_short_of_uniform_are_caught(
-    broken: Callable[[list[int], int], list[int]],
-    prime: int,
-    threshold: int,
-    points: tuple[int, ...],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_coefficients_short_of_uniform_are_caught(broken, prime, threshold, points, monkeypatch):
     def draws(count: int, random: RandomBytes, prime: int) -> list[int]:
         return broken(DRAW_ELEMENTS(count, random, prime), prime)
 
@@ -177,7 +165,7 @@ def test_coefficients_short_of_uniform_are_caught(
     assert not hides(prime, threshold, points)
 
 
-def test_a_threshold_one_too_low_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_threshold_one_too_low_is_caught(monkeypatch):
     def lower(
         secret: int, points: Sequence[int], threshold: int, random: RandomBytes, prime: int
     ) -> list[int]:
@@ -215,18 +203,18 @@ def first_draws(draw_one: Callable[[RandomBytes], int]) -> Counter[int]:
 
 
 @pytest.mark.parametrize("prime", [2, 3, 5, 7, 13, 251])
-def test_an_element_is_exactly_uniform(prime: int) -> None:
+def test_an_element_is_exactly_uniform(prime):
     counts = first_draws(lambda random: draw_element(random, prime))
     assert set(counts) == set(range(prime))
     assert len(set(counts.values())) == 1
 
 
-def test_a_remainder_instead_of_a_rejection_is_caught() -> None:
+def test_a_remainder_instead_of_a_rejection_is_caught():
     counts = first_draws(lambda random: random(1)[0] % 5)
     assert len(set(counts.values())) > 1
 
 
-def test_a_rejected_element_is_drawn_anew() -> None:
+def test_a_rejected_element_is_drawn_anew():
     rejected = [b"\xff" * ELEMENT_BYTES, PRIME.to_bytes(ELEMENT_BYTES, "big")]
     assert draw_element(feeding(b"".join([*rejected, encode(PRIME - 1)]))) == PRIME - 1
     # Of the two coefficients of a split, only the rejected one is drawn again: f = 1 + x + 2x^2.
@@ -234,7 +222,7 @@ def test_a_rejected_element_is_drawn_anew() -> None:
     assert split(1, [1, 2, 3], 3, random) == [4, 11, 22]
 
 
-def test_a_split_asks_its_source_once_and_draws_anew_each_time() -> None:
+def test_a_split_asks_its_source_once_and_draws_anew_each_time():
     asked: list[int] = []
     source = insecure_bytes(0)
 
@@ -247,7 +235,7 @@ def test_a_split_asks_its_source_once_and_draws_anew_each_time() -> None:
     assert not set(first) & set(second)
 
 
-def test_a_source_that_gives_too_little_is_refused() -> None:
+def test_a_source_that_gives_too_little_is_refused():
     with pytest.raises(LocalError, match="randomness source gave 3 bytes"):
         split(1, [1, 2, 3], 2, lambda _: b"abc")
 
@@ -256,25 +244,25 @@ def test_a_source_that_gives_too_little_is_refused() -> None:
 
 
 @given(st.integers(0, PRIME - 1))
-def test_encoding_restores(element: int) -> None:
+def test_encoding_restores(element):
     assert len(encode(element)) == ELEMENT_BYTES
     assert decode(encode(element)) == element
 
 
 @pytest.mark.parametrize("data", [b"", bytes(31), bytes(33)])
-def test_an_element_of_another_length_is_refused(data: bytes) -> None:
+def test_an_element_of_another_length_is_refused(data):
     with pytest.raises(PeerError, match=f"32 bytes, not {len(data)}"):
         decode(data)
 
 
 @pytest.mark.parametrize("number", [PRIME, PRIME + 1, 2**255, 2**256 - 1])
-def test_a_second_code_of_an_element_is_refused(number: int) -> None:
+def test_a_second_code_of_an_element_is_refused(number):
     with pytest.raises(PeerError, match="not below the prime"):
         decode(number.to_bytes(32, "big"))
 
 
 @pytest.mark.parametrize("secret", [-1, PRIME, 2**256])
-def test_a_secret_outside_the_field_is_refused_and_not_named(secret: int) -> None:
+def test_a_secret_outside_the_field_is_refused_and_not_named(secret):
     for refused in (lambda: encode(secret), lambda: split(secret, [1, 2], 2, os.urandom)):
         with pytest.raises(LocalError) as error:
             refused()
@@ -282,19 +270,19 @@ def test_a_secret_outside_the_field_is_refused_and_not_named(secret: int) -> Non
 
 
 @pytest.mark.parametrize("points", [[0, 1], [1, 1], [PRIME, 1], [1, PRIME + 1]])
-def test_points_that_share_a_place_or_show_the_secret_are_refused(points: list[int]) -> None:
+def test_points_that_share_a_place_or_show_the_secret_are_refused(points):
     for refused in (lambda: split(1, points, 2, os.urandom), lambda: weights_at_zero(points)):
         with pytest.raises(LocalError, match="distinct and non-zero"):
             refused()
 
 
 @pytest.mark.parametrize("threshold", [-1, 0, 4])
-def test_a_threshold_that_no_holders_can_meet_is_refused(threshold: int) -> None:
+def test_a_threshold_that_no_holders_can_meet_is_refused(threshold):
     with pytest.raises(LocalError, match=f"threshold: {threshold} of 3"):
         split(1, [1, 2, 3], threshold, os.urandom)
 
 
-def test_shares_and_weights_of_different_number_are_refused() -> None:
+def test_shares_and_weights_of_different_number_are_refused():
     with pytest.raises(LocalError, match="points: none"):
         weights_at_zero([])
     with pytest.raises(LocalError, match="shares: 2 for 3 weights"):

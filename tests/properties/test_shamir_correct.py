@@ -31,18 +31,14 @@ def codewords(draw: st.DrawFn, most: str) -> tuple[int, list[int], list[int], se
 
 @given(codewords("half"))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_up_to_half_of_the_spare_shares_may_be_anything(
-    word: tuple[int, list[int], list[int], set[int], int, int],
-) -> None:
+def test_up_to_half_of_the_spare_shares_may_be_anything(word):
     secret, points, shares, wrong, threshold, prime = word
     assert correct(points, shares, threshold, prime) == (secret, tuple(sorted(wrong)))
 
 
 @given(codewords("more"))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_with_more_the_answer_is_none_or_fits_all_but_so_many(
-    word: tuple[int, list[int], list[int], set[int], int, int],
-) -> None:
+def test_with_more_the_answer_is_none_or_fits_all_but_so_many(word):
     """It cannot know better; whoever asks checks the secret against what its owner published."""
     _, points, shares, _, threshold, prime = word
     found = correct(points, shares, threshold, prime)
@@ -54,7 +50,7 @@ def test_with_more_the_answer_is_none_or_fits_all_but_so_many(
         assert again == (secret, ())
 
 
-def test_the_order_of_the_shares_and_what_they_are_modulo_the_prime_do_not_matter() -> None:
+def test_the_order_of_the_shares_and_what_they_are_modulo_the_prime_do_not_matter():
     points = [9, 2, 7, 4, 1]
     shares = split(42, points, 3, insecure_bytes(1))
     shares[3] += 5
@@ -63,19 +59,19 @@ def test_the_order_of_the_shares_and_what_they_are_modulo_the_prime_do_not_matte
     assert correct(points, [share + PRIME for share in shares], 3) == (42, (3,))
 
 
-def test_secrets_and_shares_of_zero_are_corrected() -> None:
+def test_secrets_and_shares_of_zero_are_corrected():
     assert correct([1, 2, 3, 4, 5], [0] * 5, 3) == (0, ())
     assert correct([1, 2, 3, 4, 5], [0, 0, 7, 0, 0], 3) == (0, (2,))
     assert correct([1], [5], 1) == (5, ())
 
 
 @pytest.mark.parametrize("points", [[1, 1, 2], [0, 1, 2], [PRIME, 1, 2]])
-def test_points_that_no_share_has_are_refused(points: list[int]) -> None:
+def test_points_that_no_share_has_are_refused(points):
     with pytest.raises(LocalError, match="points"):
         correct(points, [1, 2, 3], 2)
 
 
-def test_a_twin_that_takes_the_first_shares_is_caught_by_one_wrong_one() -> None:
+def test_a_twin_that_takes_the_first_shares_is_caught_by_one_wrong_one():
     """What a server did that corrected nothing."""
     points = list(range(1, 8))
     shares = split(42, points, 3, insecure_bytes(2))

@@ -144,7 +144,7 @@ def judged(
 # Tracing.
 
 
-def test_blocks_of_thirty_give_their_records_away_without_noise() -> None:
+def test_blocks_of_thirty_give_their_records_away_without_noise():
     result = traced()
     assert result.figure > 0.8
     assert result.details["records_of_a_block"] == 30
@@ -154,7 +154,7 @@ def test_blocks_of_thirty_give_their_records_away_without_noise() -> None:
     assert "auc_bound" not in result.details
 
 
-def test_under_noise_tracing_stays_within_what_the_unit_allows() -> None:
+def test_under_noise_tracing_stays_within_what_the_unit_allows():
     """The twin without noise is above the bound: it would be caught here."""
     result = traced(masks=True, budget=4.0)
     unit = made_once("strong", masks=True, budget=4.0).protection
@@ -165,7 +165,7 @@ def test_under_noise_tracing_stays_within_what_the_unit_allows() -> None:
     assert traced(masks=True).figure > bound + 0.05
 
 
-def test_masks_hide_nothing_of_a_block_of_one_holder() -> None:
+def test_masks_hide_nothing_of_a_block_of_one_holder():
     """The first sum is the same in clear and masked; where ten hold a class, masks do hide."""
     clear, masked = traced(), traced(masks=True)
     assert masked.details["auc_of_sum_1"] == pytest.approx(clear.details["auc_of_sum_1"], abs=0.01)
@@ -177,7 +177,7 @@ def test_masks_hide_nothing_of_a_block_of_one_holder() -> None:
     assert ONE_HOLDER not in other.caveats
 
 
-def test_a_block_of_one_record_is_that_record() -> None:
+def test_a_block_of_one_record_is_that_record():
     """Positive control: 10 members, 10 non-members, every one on its side."""
     data = first_only(divided(), 1)
     result = judged(seen(summed(data, sums=1), data), data, *halves(data))
@@ -185,7 +185,7 @@ def test_a_block_of_one_record_is_that_record() -> None:
     assert result.details["advantage"] >= 0.8
 
 
-def test_records_that_were_in_no_sum_score_a_half() -> None:
+def test_records_that_were_in_no_sum_score_a_half():
     """Null: other images in the members' place. Below four deviations, chance 6e-5."""
     data = divided()
     outside, unused = halves(data)[1], labelled(data.held_out)
@@ -201,7 +201,7 @@ def test_records_that_were_in_no_sum_score_a_half() -> None:
     assert abs(result.details["shuffled_membership_auc"] - 0.5) < 0.01
 
 
-def test_a_client_reads_the_first_sum_off_the_head() -> None:
+def test_a_client_reads_the_first_sum_off_the_head():
     """Without noise every party can undo the solver; noisy heads were cut off."""
     data, made = divided(), made_once("strong", masks=True)
     server, client = seen(made, data), client_view(made.transcript, public_of(data))
@@ -220,7 +220,7 @@ def test_a_client_reads_the_first_sum_off_the_head() -> None:
 # On a run, by name.
 
 
-def test_a_run_is_attacked_by_name() -> None:
+def test_a_run_is_attacked_by_name():
     data = divided()
     run = Run.of(data, made_once("strong", masks=True, budget=4.0), 0)
     assert run.noise is not None
@@ -259,7 +259,7 @@ def right_guesses(budget: float, honest: int = 7) -> tuple[int, PooledPlan]:
     return right, plan
 
 
-def test_the_one_record_of_a_class_is_told_no_better_than_claimed() -> None:
+def test_the_one_record_of_a_class_is_told_no_better_than_claimed():
     """Replaced, a record moves a sum by 2: Gaussian noise z allows Phi(1 / z) right guesses.
 
     False alarms: 1e-4. The twin without noise is right every time, which is above it.
@@ -273,7 +273,7 @@ def test_the_one_record_of_a_class_is_told_no_better_than_claimed() -> None:
     assert UNITS * plan.noise <= math.sqrt(plan.clients * plan.share_variance)
 
 
-def test_the_bound_is_of_the_noise_that_honest_clients_keep() -> None:
+def test_the_bound_is_of_the_noise_that_honest_clients_keep():
     unit = unit_for(divided(), 4.0, 2)
     noise = SumNoise.of(unit)
     assert noise is not None

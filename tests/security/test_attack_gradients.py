@@ -146,7 +146,7 @@ def bare(batch: int) -> Run:
 # A batch
 
 
-def test_a_single_record_is_recovered_to_the_last_bit() -> None:
+def test_a_single_record_is_recovered_to_the_last_bit():
     run = bare(1)
     check_explained(public(), client_updates(run.view, Recipe(1)), Recipe(1), run.trained)
     result = attacked(AnalyticInversion, Recipe(1), run)
@@ -157,7 +157,7 @@ def test_a_single_record_is_recovered_to_the_last_bit() -> None:
     assert abs(result.control) < 3
 
 
-def test_of_eight_records_nearly_all_are_exact_and_the_attacker_knows_which() -> None:
+def test_of_eight_records_nearly_all_are_exact_and_the_attacker_knows_which():
     result = attacked(AnalyticInversion, Recipe(8), bare(8))
     assert result.details["share_exact"] > 0.8
     assert result.details["certain"] == result.details["certain_and_right"]
@@ -165,7 +165,7 @@ def test_of_eight_records_nearly_all_are_exact_and_the_attacker_knows_which() ->
     assert abs(result.control) < 3
 
 
-def test_updates_of_other_records_show_nothing_of_these() -> None:
+def test_updates_of_other_records_show_nothing_of_these():
     """The null: the attack on the control's own updates, against the true run's records."""
     attack = AnalyticInversion(public(), Recipe(8))
     result = score(attack, attack.run(control(Recipe(8)).view, 0), bare(8))
@@ -178,7 +178,7 @@ def test_updates_of_other_records_show_nothing_of_these() -> None:
 # Masks
 
 
-def test_masks_hide_the_clients_update_and_a_large_cohort_batch() -> None:
+def test_masks_hide_the_clients_update_and_a_large_cohort_batch():
     recipe = Recipe(64)
     for attack in (AnalyticInversion(public(), recipe), OptimisedInversion(public(), recipe)):
         with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
@@ -188,9 +188,7 @@ def test_masks_hide_the_clients_update_and_a_large_cohort_batch() -> None:
     assert together.details["share_exact"] == 0
 
 
-def test_masks_that_are_not_applied_are_caught_in_the_words_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_masks_that_are_not_applied_are_caught_in_the_words_sent(monkeypatch):
     """The twin: the transcript still says that nothing was readable."""
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
     monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
@@ -201,7 +199,7 @@ def test_masks_that_are_not_applied_are_caught_in_the_words_sent(
     assert result.details["share_above_20_dB"] > 0.15
 
 
-def test_masks_do_not_hide_the_records_of_a_cohort_of_tiny_batches() -> None:
+def test_masks_do_not_hide_the_records_of_a_cohort_of_tiny_batches():
     """Not a failure of the masks: the mean itself shows them, to every client as well."""
     run = masked(1)
     attack = MeanInversion(public(), Recipe(1))
@@ -215,7 +213,7 @@ def test_masks_do_not_hide_the_records_of_a_cohort_of_tiny_batches() -> None:
 # DP-SGD
 
 
-def test_dp_sgd_leaves_the_control() -> None:
+def test_dp_sgd_leaves_the_control():
     result = attacked(AnalyticInversion, Recipe(1), fedavg(Recipe(1), private=True))
     assert result.details["share_exact"] == 0
     assert result.details["certain"] == 0
@@ -223,7 +221,7 @@ def test_dp_sgd_leaves_the_control() -> None:
     assert abs(result.figure - result.control) < 3
 
 
-def test_dp_sgd_that_only_clips_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dp_sgd_that_only_clips_is_caught(monkeypatch):
     """A clip scales weights and biases alike, so their ratio stays what it was."""
     monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 0.0)
     result = attacked(AnalyticInversion, Recipe(1), fedavg(Recipe(1), private=True))
@@ -234,7 +232,7 @@ def test_dp_sgd_that_only_clips_is_caught(monkeypatch: pytest.MonkeyPatch) -> No
 # Gradient matching
 
 
-def test_gradient_matching_beats_its_control_on_a_convolutional_network() -> None:
+def test_gradient_matching_beats_its_control_on_a_convolutional_network():
     recipe = Recipe(1)
     run, other = (fedavg(recipe, model=CNN, held_out=aside) for aside in (False, True))
     attack = OptimisedInversion.prepare(public(CNN), recipe, Search(iterations=80, restarts=1))
@@ -253,7 +251,7 @@ def test_gradient_matching_beats_its_control_on_a_convolutional_network() -> Non
 # The scene
 
 
-def test_where_no_parameters_cross_the_scene_says_so() -> None:
+def test_where_no_parameters_cross_the_scene_says_so():
     job = Job(quick=True)
     prepared = SCENE.prepare(job, 0, lambda _: None)
     found = scenes.attacked(SCENE, Turn(job, "selective-fd", 0, prepared))
@@ -261,12 +259,12 @@ def test_where_no_parameters_cross_the_scene_says_so() -> None:
     assert all(str(said).startswith("not applicable: missing ") for said in found.values())
 
 
-def test_rows_whose_batches_cannot_be_matched_are_left_out() -> None:
+def test_rows_whose_batches_cannot_be_matched_are_left_out():
     assert "mlp-b64" in SCENE.rows(Job())
     assert "mlp-b64" not in SCENE.rows(Job(dataset="digits"))
 
 
-def test_the_scene_reads_a_masked_sum_by_a_model_of_the_servers_choice() -> None:
+def test_the_scene_reads_a_masked_sum_by_a_model_of_the_servers_choice():
     """An honest model of the same network, under the same masks, shows no record."""
     turn = Turn(Job(quick=True), "imprint", 0, None)
     imprinted = scenes.attacked(SCENE, turn)["imprint"]

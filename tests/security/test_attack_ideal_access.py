@@ -110,7 +110,7 @@ def accuracy(found: Images) -> float:
     return float((says == truth().held_out.labels).double().mean())
 
 
-def test_reading_never_asks() -> None:
+def test_reading_never_asks():
     view = asking(refusing, read(honest))
     found = ready()[0].run(view, 0)
     assert found.queries == 0
@@ -124,7 +124,7 @@ def test_reading_never_asks() -> None:
             attack.run(view, 0)
 
 
-def test_a_missing_capability_is_refused() -> None:
+def test_a_missing_capability_is_refused():
     silent = server_view(Transcript(3), public())
     words = ("ensemble predictions", "choice of proxy indices", "injection of proxy images")
     for attack, missing in zip(ready(), words, strict=True):
@@ -137,7 +137,7 @@ def test_a_missing_capability_is_refused() -> None:
         ready()[2].run(server_view(read(honest), public(), choosing), 0)
 
 
-def test_ensembles_of_which_none_may_teach_are_not_enough_to_read() -> None:
+def test_ensembles_of_which_none_may_teach_are_not_enough_to_read():
     run = read(honest)
     seen = run.distillation[0].ensemble
     dropped = Ensemble(seen.indices, seen.predictions, np.zeros(300, dtype=bool))
@@ -146,7 +146,7 @@ def test_ensembles_of_which_none_may_teach_are_not_enough_to_read() -> None:
         ready()[0].run(server_view(run, public()), 0)
 
 
-def test_a_teacher_that_knows_is_stolen_and_one_that_guesses_is_not() -> None:
+def test_a_teacher_that_knows_is_stolen_and_one_that_guesses_is_not():
     """Power first: every level that can learn does; then chance, to 4 deviations (1 in 10^4)."""
     n = len(truth().held_out)
     chance = 0.1 + 4 * np.sqrt(0.09 / n)
@@ -157,7 +157,7 @@ def test_a_teacher_that_knows_is_stolen_and_one_that_guesses_is_not() -> None:
         assert attack.score(null, truth(), 0).details["delta_p_value"] > 0.001
 
 
-def test_a_memorising_selector_shows_private_images_among_the_proxies() -> None:
+def test_a_memorising_selector_shows_private_images_among_the_proxies():
     """A twin: members among the proxies, and clients that answer near their own records only."""
     inside = part(600, 700)
     mixed = Public(torch.cat([part(0, 200).images, inside.images]), 3, 10, mlp)
@@ -203,7 +203,7 @@ def trained(spec: RowSpec, selector: str = "proxy-ratio") -> Trained:
     settings = Settings(
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
-    chosen = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms  # type: ignore[arg-type]
+    chosen = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms
     protection = protection_of(chosen.run(spec, 0), data_of(chosen, 0))
     made = run_row(chosen, spec, 0, warmed(), lambda _: None, chosen=protection)
     return Trained(chosen, made, protection)
@@ -231,7 +231,7 @@ def noise(n: int = 30) -> Tensor:
 
 
 @pytest.mark.parametrize("spec", [HARD, SOFT], ids=["hard", "soft"])
-def test_injected_proxies_get_the_answers_of_a_round(spec: RowSpec) -> None:
+def test_injected_proxies_get_the_answers_of_a_round(spec):
     """The round's own uploads, after one more round's training: nothing but networks moved.
 
     Votes that are counted: the weight of a weighed one moves with the network.
@@ -250,7 +250,7 @@ def test_injected_proxies_get_the_answers_of_a_round(spec: RowSpec) -> None:
         np.testing.assert_allclose(asked[:, k].sum(dim=1), told, atol=1 / seen.levels)
 
 
-def test_masks_leave_the_sum_alone() -> None:
+def test_masks_leave_the_sum_alone():
     clear, masked = trained(HARD), trained(MASKED)
     votes = masked.injected(proxies())
     assert votes.shape == (30, 1, 10)
@@ -258,7 +258,7 @@ def test_masks_leave_the_sum_alone() -> None:
     assert torch.equal(votes, masked.chosen(proxies()))
 
 
-def test_the_acceptance_rate_is_the_selectors() -> None:
+def test_the_acceptance_rate_is_the_selectors():
     """The same attack with the selector in the way and with it off, its twin."""
     found = trained(HARD, "kulsif")
     data = data_of(found.terms, 0)
@@ -277,14 +277,14 @@ def test_the_acceptance_rate_is_the_selectors() -> None:
     assert rates[False] == 1.0
 
 
-def test_only_public_proxies_can_be_chosen() -> None:
+def test_only_public_proxies_can_be_chosen():
     altered = proxies(2).clone()
     altered[1, 0, 3, 3] = 0.123
     with pytest.raises(LocalError, match="one is not a public proxy"):
         trained(HARD).chosen(altered)
 
 
-def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy() -> None:
+def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy():
     found = trained(replace(MASKED, secure=None, unit="label"))
     first = found.chosen(proxies(60))
     assert torch.equal(first, found.chosen(proxies(60)))
@@ -300,7 +300,7 @@ def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy() -> None:
     assert not torch.equal(debiased, debiased.round())
 
 
-def test_rows_without_answers_have_no_oracle() -> None:
+def test_rows_without_answers_have_no_oracle():
     found = trained(HARD)
     fedavg = replace(found.made, spec=RowSpec("fedavg"))
     with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):

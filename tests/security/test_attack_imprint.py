@@ -49,7 +49,7 @@ def read(met: OneUpdate) -> AttackResult:
     return attack.score(attack.run(met.view, SEED), met.records, SEED)
 
 
-def test_a_masked_sum_of_eighty_records_is_read_image_by_image() -> None:
+def test_a_masked_sum_of_eighty_records_is_read_image_by_image():
     found = read(lied_to())
     assert found.figure > 50
     assert found.interval[0] > 40
@@ -59,7 +59,7 @@ def test_a_masked_sum_of_eighty_records_is_read_image_by_image() -> None:
     assert Capability.CLIENT_PARAMETERS not in lied_to().view.capabilities
 
 
-def test_the_mean_that_an_honest_server_sends_shows_no_image() -> None:
+def test_the_mean_that_an_honest_server_sends_shows_no_image():
     """The same clients, records and masks; the closed form reads the newest mean update."""
     set_up = SetUp(batch=BATCH)
     met = one_update(set_up, ten(), SEED, masks=True)
@@ -71,14 +71,14 @@ def test_the_mean_that_an_honest_server_sends_shows_no_image() -> None:
         read(met)
 
 
-def test_dp_sgds_noise_hides_the_bins() -> None:
+def test_dp_sgds_noise_hides_the_bins():
     """The twin without noise is read above. What noise leaves is no better than a blank guess."""
     found = read(lied_to(private=True))
     assert found.figure < found.control + 3
     assert found.details["share_exact"] == 0.0
 
 
-def test_a_convolution_cannot_be_imprinted() -> None:
+def test_a_convolution_cannot_be_imprinted():
     known = public_of(ten())
     with pytest.raises(MissingCapabilityError, match="fully connected first layer"):
         imprinted(known, flatten(known.architecture(0)).numpy())

@@ -73,7 +73,7 @@ def flat(model: nn.Module) -> np.ndarray:
     return parameters_to_vector(model.parameters()).detach().numpy()
 
 
-def test_global_parameters_are_inverted_and_beat_a_random_target() -> None:
+def test_global_parameters_are_inverted_and_beat_a_random_target():
     view = server_view(fedavg(flat(target())), public())
     estimate = attack().run(view, 0)
     result = attack().score(estimate, truth(), 0)
@@ -88,7 +88,7 @@ def test_global_parameters_are_inverted_and_beat_a_random_target() -> None:
     assert result.images["attack"].shape == (10, 16, 16)
 
 
-def test_ensembles_are_inverted_through_a_student() -> None:
+def test_ensembles_are_inverted_through_a_student():
     taught = predict(target(), public().proxies).argmax(dim=1)
     view = client_view(answered(answer(taught, np.ones(600, dtype=bool))), public())
     estimate = attack().run(view, 0)
@@ -97,7 +97,7 @@ def test_ensembles_are_inverted_through_a_student() -> None:
     assert result.details["attack_accuracy"] >= 0.7
 
 
-def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not() -> None:
+def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not():
     per_class = [(truth().private.labels == c).nonzero()[0, 0] for c in range(10)]
     copies = Images(truth().private.images[torch.stack(per_class)], torch.arange(10))
     result = attack().score(copies, truth(), 0)
@@ -113,25 +113,25 @@ def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not() -> None
     assert result.details["public class mean: A"] > honest.details["A"]
 
 
-def test_parameters_of_another_architecture_are_refused() -> None:
+def test_parameters_of_another_architecture_are_refused():
     view = server_view(fedavg(np.zeros(7, dtype=np.float32)), public())
     with pytest.raises(LocalError, match="7 values, but the architecture has"):
         attack().run(view, 0)
 
 
-def test_without_parameters_or_ensembles_it_is_refused() -> None:
+def test_without_parameters_or_ensembles_it_is_refused():
     with pytest.raises(MissingCapabilityError, match="missing global model parameters, or ens"):
         attack().run(server_view(Transcript(3), public()), 0)
     with pytest.raises(MissingCapabilityError, match="outsider"):
         attack().run(outsider_view(fedavg(flat(target())), public()), 0)
 
 
-def test_the_scorer_refuses_private_images_among_the_held_out() -> None:
+def test_the_scorer_refuses_private_images_among_the_held_out():
     with pytest.raises(LocalError, match="50 held-out images are members too"):
         inversion_truth(part(0, 100), part(50, 150), public(), TRAINING, 0)
 
 
-def test_controls_need_labels_only_where_they_say_so() -> None:
+def test_controls_need_labels_only_where_they_say_so():
     unlabelled = Public(public().proxies, 3, 10, mlp)
     controls = inversion_controls(
         unlabelled, prior(), torch.arange(10), settings=SEARCH, training=TRAINING, seed=0
@@ -149,7 +149,7 @@ def test_controls_need_labels_only_where_they_say_so() -> None:
     assert torch.equal(means.images[4], public().proxies[public().labels == 4].mean(0))
 
 
-def test_a_student_learns_kept_answers_only_and_the_newest_of_each_proxy() -> None:
+def test_a_student_learns_kept_answers_only_and_the_newest_of_each_proxy():
     right = public().labels
     assert right is not None
     wrong = (right + 1) % 10
@@ -168,7 +168,7 @@ def test_a_student_learns_kept_answers_only_and_the_newest_of_each_proxy() -> No
         distil_student(client_view(answered(half), public()), TRAINING, 0)
 
 
-def test_prior_refuses_images_that_its_critic_cannot_judge() -> None:
+def test_prior_refuses_images_that_its_critic_cannot_judge():
     with pytest.raises(ConfigurationError, match="square images of 16"):
         train_prior(torch.rand(8, 1, 8, 8), PriorSettings(), 0)
     with pytest.raises(ConfigurationError, match=r"prior\.steps"):

@@ -67,7 +67,7 @@ def public() -> Public:
     return Public(torch.zeros(M, 1, 4, 4), len(LABELS), C, lambda _: nn.Linear(1, 1))
 
 
-def test_readable_uploads_give_every_distribution_exactly() -> None:
+def test_readable_uploads_give_every_distribution_exactly():
     estimate = ATTACK.run(server_view(run(PlainSum(3)), public()), 0)
     result = ATTACK.score(estimate, HISTOGRAMS, 0)
     assert estimate.read.all()
@@ -77,7 +77,7 @@ def test_readable_uploads_give_every_distribution_exactly() -> None:
     assert UNREADABLE not in result.caveats
 
 
-def test_masks_leave_the_same_guess_for_every_client_and_say_so() -> None:
+def test_masks_leave_the_same_guess_for_every_client_and_say_so():
     estimate = ATTACK.run(server_view(run(MaskedSum(3)), public()), 0)
     result = ATTACK.score(estimate, HISTOGRAMS, 0)
     assert not estimate.read.any()
@@ -87,7 +87,7 @@ def test_masks_leave_the_same_guess_for_every_client_and_say_so() -> None:
     assert result.caveats == (UNREADABLE,)
 
 
-def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch):
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
     monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     history = run(MaskedSum(3))
@@ -97,7 +97,7 @@ def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch: pytest.MonkeyPat
     assert result.details["readable_clients"] == 3
 
 
-def test_one_client_that_forgot_its_mask_is_read_alone() -> None:
+def test_one_client_that_forgot_its_mask_is_read_alone():
     history = run(MaskedSum(3), rounds=1)
     clear = run(PlainSum(3), rounds=1).distillation[0].payloads[1]
     record = history.distillation[0]
@@ -108,7 +108,7 @@ def test_one_client_that_forgot_its_mask_is_read_alone() -> None:
     assert any("2 clients" in words for words in ATTACK.score(estimate, HISTOGRAMS, 0).caveats)
 
 
-def test_masked_words_never_pass_for_votes() -> None:
+def test_masked_words_never_pass_for_votes():
     # A uniform 2-bit lane holds 0 or 1 with chance 1/2; 48 lanes: 4e-15 a payload.
     rng = np.random.default_rng(0)
     history = run(PlainSum(3), rounds=1)
@@ -119,7 +119,7 @@ def test_masked_words_never_pass_for_votes() -> None:
         assert not ATTACK.run(server_view(history, public()), 0).read.any()
 
 
-def test_an_attacker_who_knows_the_noise_undoes_it() -> None:
+def test_an_attacker_who_knows_the_noise_undoes_it():
     # Randomised response over four classes, true with chance p, else one of the others: the
     # class totals are linear in the true ones, so public parameters give them back.
     p, rounds = 0.4, 400
@@ -144,7 +144,7 @@ def test_an_attacker_who_knows_the_noise_undoes_it() -> None:
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum(), atol=0.1)
 
 
-def test_the_noise_of_survivors_alone_is_undone() -> None:
+def test_the_noise_of_survivors_alone_is_undone():
     """One of three clients is lost in every round; exact expected votes, so exact shares.
 
     The twin that takes the noise of all three off gets a guess that is far away.
@@ -167,7 +167,7 @@ def test_the_noise_of_survivors_alone_is_undone() -> None:
     assert np.abs(guess((0, 1, 2)) - true.sum(axis=0) / true.sum()).max() > 0.05
 
 
-def test_a_client_cannot_run_it() -> None:
+def test_a_client_cannot_run_it():
     with pytest.raises(MissingCapabilityError, match=r"sums over clients.* \(client\)"):
         ATTACK.run(client_view(run(PlainSum(3)), public()), 0)
 
@@ -221,7 +221,7 @@ def with_biases(view: View, change: Callable[[FloatArray], FloatArray]) -> View:
     return replace(view, models=(*view.models[:-1], replace(newest, uploads=uploads)))
 
 
-def test_the_last_bias_of_an_update_tells_its_labels() -> None:
+def test_the_last_bias_of_an_update_tells_its_labels():
     estimate = ATTACK.run(averaged(), 0)
     result = ATTACK.score(estimate, HELD, 0)
     assert estimate.read.all()
@@ -231,14 +231,14 @@ def test_the_last_bias_of_an_update_tells_its_labels() -> None:
     assert result.control_name == "the uniform guess for every client"
 
 
-def test_an_update_without_the_last_bias_leaves_the_guess() -> None:
+def test_an_update_without_the_last_bias_leaves_the_guess():
     estimate = ATTACK.run(with_biases(averaged(), np.zeros_like), 0)
     assert not estimate.read.any()
     result = ATTACK.score(estimate, HELD, 0)
     assert result.figure == result.control
 
 
-def test_noise_on_the_last_bias_takes_the_labels_away() -> None:
+def test_noise_on_the_last_bias_takes_the_labels_away():
     """Mean over draws: no better than the guess."""
     noise, seen = np.random.default_rng(0), averaged()
     drawn = [
@@ -248,7 +248,7 @@ def test_noise_on_the_last_bias_takes_the_labels_away() -> None:
     assert np.mean([ATTACK.score(each, HELD, 0).figure for each in drawn]) > 0.6
 
 
-def test_masks_hide_whose_bias_moved() -> None:
+def test_masks_hide_whose_bias_moved():
     """The cohort's mean update gives one guess for all; the twin without masks is read."""
     estimate = ATTACK.run(averaged(MaskedSum(3)), 0)
     result = ATTACK.score(estimate, HELD, 0)
@@ -259,9 +259,7 @@ def test_masks_hide_whose_bias_moved() -> None:
     assert result.caveats == (UNREADABLE,)
 
 
-def test_masks_on_an_update_that_are_not_applied_are_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_masks_on_an_update_that_are_not_applied_are_caught(monkeypatch):
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
     monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     seen = averaged(MaskedSum(3))
@@ -269,13 +267,13 @@ def test_masks_on_an_update_that_are_not_applied_are_caught(
     assert ATTACK.score(ATTACK.run(seen, 0), HELD, 0).figure < 0.1
 
 
-def test_updates_of_many_rounds_tell_through_noise_what_one_does_not() -> None:
+def test_updates_of_many_rounds_tell_through_noise_what_one_does_not():
     """The same noise on every upload; a server that kept all of them against one with the last."""
     noise, [before, *_, newest] = np.random.default_rng(0), averaged().models
     assert newest.uploads is not None
 
     def noisy() -> ParameterRound:
-        uploads = {k: own.copy() for k, own in newest.uploads.items()}  # type: ignore[union-attr]
+        uploads = {k: own.copy() for k, own in newest.uploads.items()}
         for own in uploads.values():
             own[-C:] += noise.normal(0, 0.5, C)
         return replace(newest, uploads=uploads, parameters=before.parameters)
@@ -289,13 +287,13 @@ def test_updates_of_many_rounds_tell_through_noise_what_one_does_not() -> None:
     assert error(200) < 0.35 < one
 
 
-def test_one_model_alone_tells_no_labels() -> None:
+def test_one_model_alone_tells_no_labels():
     seen = averaged()
     with pytest.raises(MissingCapabilityError, match="two rounds"):
         ATTACK.run(replace(seen, models=seen.models[-1:]), 0)
 
 
-def test_truth_of_another_shape_is_refused() -> None:
+def test_truth_of_another_shape_is_refused():
     estimate = ATTACK.run(server_view(run(PlainSum(3)), public()), 0)
     with pytest.raises(LocalError, match="histograms"):
         ATTACK.score(estimate, HISTOGRAMS[:, :2], 0)

@@ -74,7 +74,7 @@ def memorised() -> Scores:
 FOUR_SIGMA = 0.15  # of an area with 120 a side at chance: deviation .037
 
 
-def test_a_memorising_target_is_caught() -> None:
+def test_a_memorising_target_is_caught():
     result = attack().score(memorised(), challenge().is_member, 0)
     assert result.figure > 0.9
     assert result.interval[0] > 0.85
@@ -88,7 +88,7 @@ def test_a_memorising_target_is_caught() -> None:
     assert result.roc is not None
 
 
-def test_shuffled_membership_is_a_coin() -> None:
+def test_shuffled_membership_is_a_coin():
     shuffled = np.random.default_rng(0).permutation(challenge().is_member)
     result = attack().score(memorised(), shuffled, 0)
     low, high = result.interval
@@ -98,7 +98,7 @@ def test_shuffled_membership_is_a_coin() -> None:
 
 
 @pytest.mark.parametrize("right", [False, True])
-def test_a_target_that_memorised_other_records_is_a_coin(right: bool) -> None:
+def test_a_target_that_memorised_other_records_is_a_coin(right):
     posed = challenged(digits()) if right else challenge()
     target = memorising("others, rightly labelled" if right else "others")
     made = attack(posed.candidates)
@@ -109,7 +109,7 @@ def test_a_target_that_memorised_other_records_is_a_coin(right: bool) -> None:
     assert abs(result.details["advantage"]) < 2 * FOUR_SIGMA
 
 
-def test_a_constant_predictor_is_named_and_leaves_a_coin() -> None:
+def test_a_constant_predictor_is_named_and_leaves_a_coin():
     estimate = run(attack(), lambda images: torch.zeros(len(images), dtype=torch.int64))
     result = attack().score(estimate, challenge().is_member, 0)
     assert any("constant predictor" in words for words in result.caveats)
@@ -118,17 +118,17 @@ def test_a_constant_predictor_is_named_and_leaves_a_coin() -> None:
     assert result.figure == pytest.approx(0.5, abs=FOUR_SIGMA)
 
 
-def test_the_run_stops_at_the_budget() -> None:
+def test_the_run_stops_at_the_budget():
     with pytest.raises(BudgetError, match="budget of 100"):
         run(attack(), memorising("members"), budget=100)
 
 
-def test_without_queries_it_is_refused() -> None:
+def test_without_queries_it_is_refused():
     with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
         attack().run(outsider_view(Transcript(2), public()), 0)
 
 
-def test_candidates_must_be_matched_and_disjoint() -> None:
+def test_candidates_must_be_matched_and_disjoint():
     some = digits().take(torch.arange(20))
     with pytest.raises(LocalError, match="use equal numbers"):
         draw_challenge(some, digits().take(torch.arange(20, 41)), 0)
@@ -141,6 +141,6 @@ def test_candidates_must_be_matched_and_disjoint() -> None:
         match_classes(some.take(some.labels == 1), some.take(some.labels == 2), 0)
 
 
-def test_truth_must_be_half_members() -> None:
+def test_truth_must_be_half_members():
     with pytest.raises(LocalError, match="use half of 240"):
         attack().score(memorised(), np.ones(240, dtype=bool), 0)

@@ -44,7 +44,7 @@ def _first(answer: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return lambda images: answer(images).argmax(dim=1)
 
 
-def test_a_memoriser_is_caught_by_labels_alone() -> None:
+def test_a_memoriser_is_caught_by_labels_alone():
     result = scored(attack(), queried(inside=True))
     assert result.figure > 0.75
     assert result.details["p_value"] < 0.005
@@ -52,19 +52,19 @@ def test_a_memoriser_is_caught_by_labels_alone() -> None:
     assert 0 < result.queries <= attack().queries_needed * len(game().runs)
 
 
-def test_a_target_that_saw_other_records_is_a_coin() -> None:
+def test_a_target_that_saw_other_records_is_a_coin():
     result = scored(attack(), queried(inside=False))
     assert result.figure == pytest.approx(0.5, abs=0.12)  # four deviations of 400 scores
 
 
-def test_queries_are_capped_and_a_view_without_them_is_refused() -> None:
+def test_queries_are_capped_and_a_view_without_them_is_refused():
     with pytest.raises(BudgetError):
         attack().observe(queried(inside=True, budget=39)[0], 0)
     with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
         attack().observe(outsider_view(Transcript(CLIENTS), public()), 0)
 
 
-def test_no_sigma_is_refused() -> None:
+def test_no_sigma_is_refused():
     with pytest.raises(ConfigurationError, match="sigmas"):
         ProbeSettings(sigmas=())
     with pytest.raises(ConfigurationError, match="samples"):

@@ -30,7 +30,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.federation import AnyMethod, Federation, participants_of
+from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
@@ -83,7 +83,7 @@ def strangers() -> dict[int, Challenge]:
 
 
 @pytest.mark.parametrize(("view", "read"), [(updates, UPDATES), (votes, VOTES)])
-def test_members_are_found_in_clear_and_strangers_are_not(view: Seen, read: str) -> None:
+def test_members_are_found_in_clear_and_strangers_are_not(view, read):
     caught = asked(view())
     assert read in caught.title
     assert caught.figure > 0.65
@@ -92,7 +92,7 @@ def test_members_are_found_in_clear_and_strangers_are_not(view: Seen, read: str)
 
 
 @pytest.mark.parametrize(("view", "read"), [(updates, SUMMED_UPDATES), (votes, SUMMED_VOTES)])
-def test_under_masks_the_sum_tells_less(view: Seen, read: str) -> None:
+def test_under_masks_the_sum_tells_less(view, read):
     """Of few clients it tells something; the twin in clear is caught above."""
     hidden = asked(view(masks=True))
     assert read in hidden.title
@@ -100,11 +100,11 @@ def test_under_masks_the_sum_tells_less(view: Seen, read: str) -> None:
     assert hidden.figure < asked(view()).figure - 0.1
 
 
-def test_votes_of_a_sum_are_a_coin() -> None:
+def test_votes_of_a_sum_are_a_coin():
     assert asked(votes(masks=True)).figure == pytest.approx(0.5, abs=CHANCE)
 
 
-def test_noise_hides_members() -> None:
+def test_noise_hides_members():
     """The label unit at epsilon .01, whose votes are all but uniform, and DP-SGD to its bound."""
     unit = LabelUnit(0.01, DELTA, random=np.random.default_rng(0).bytes)
     noisy = asked(overfitted.votes(public(), posed(), 0, protection=unit))
@@ -115,7 +115,7 @@ def test_noise_hides_members() -> None:
     assert hidden.figure < auc_bound(EPSILON, DELTA) + CHANCE
 
 
-def test_two_clients_are_no_peers_of_each_other() -> None:
+def test_two_clients_are_no_peers_of_each_other():
     """And one that was away whenever something was read is guessed."""
     two = replace(votes(), public=replace(public(), n_clients=2))
     assert SUMMED_VOTES in asked(two, {k: posed()[k] for k in (0, 1)}).title
@@ -144,7 +144,7 @@ def data() -> FederatedData:
         (PooledHeads(0, leave="network", none_of_mine=False), 1, "class sums"),
     ],
 )
-def test_a_run_is_asked_as_its_server_can(method: AnyMethod, rounds: int, words: str) -> None:
+def test_a_run_is_asked_as_its_server_can(method, rounds, words):
     """Beside what the same attack finds among clients that know their records by heart."""
     networks = fresh_networks(data(), 0, shared=isinstance(method, FedAvg))
     made = Federation(
@@ -162,7 +162,7 @@ def test_a_run_is_asked_as_its_server_can(method: AnyMethod, rounds: int, words:
     assert found.details[POSITIVE] > 0.6
 
 
-def test_what_shares_nothing_tells_nothing() -> None:
+def test_what_shares_nothing_tells_nothing():
     silent = Run(data(), Transcript(4), 0)
     with pytest.raises(MissingCapabilityError, match="missing"):
         attack("server-members", silent)
@@ -173,7 +173,7 @@ def test_what_shares_nothing_tells_nothing() -> None:
         asked(replace(updates(masks=True), models=updates().models[:1]))
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
+def test_what_cannot_be_judged_is_refused():
     with pytest.raises(LocalError, match="two or more"):
         deviations(np.zeros((2, 3)), 0)
     with pytest.raises(ConfigurationError, match="client"):

@@ -122,7 +122,7 @@ def candidates() -> Labelled:
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])
-def test_a_memorising_target_is_caught_by_its_canaries(kind: type[ShadowAttack]) -> None:
+def test_a_memorising_target_is_caught_by_its_canaries(kind):
     result = scored(kind(candidates(), 0), queried(own_records), canaries=True)
     assert result.figure > 0.9
     assert result.interval[0] > 0.8
@@ -132,7 +132,7 @@ def test_a_memorising_target_is_caught_by_its_canaries(kind: type[ShadowAttack])
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])
-def test_a_target_that_saw_other_records_is_a_coin(kind: type[ShadowAttack]) -> None:
+def test_a_target_that_saw_other_records_is_a_coin(kind):
     strangers = digits().take(torch.arange(PROXIES))
     result = scored(kind(candidates(), 0), queried(lambda _: strangers))
     # 400 scores, if independent, have an area of deviation .029; the seeds are fixed.
@@ -140,19 +140,19 @@ def test_a_target_that_saw_other_records_is_a_coin(kind: type[ShadowAttack]) -> 
     assert result.control == pytest.approx(0.5, abs=0.02)
 
 
-def test_membership_of_another_run_is_a_coin() -> None:
+def test_membership_of_another_run_is_a_coin():
     result = scored(LiRA(candidates(), 0), queried(own_records), shift=4)
     assert result.figure == pytest.approx(0.5, abs=0.12)
 
 
-def test_queries_are_counted_and_capped() -> None:
+def test_queries_are_counted_and_capped():
     views = queried(own_records)
     assert play_all(LiRA(candidates(), 0), views, game(), 0).queries == 40 * RUNS
     with pytest.raises(BudgetError):
         play_all(LiRA(candidates(), 0), queried(own_records, budget=39), game(), 0)
 
 
-def test_a_run_is_judged_by_shadows_alone() -> None:
+def test_a_run_is_judged_by_shadows_alone():
     """One target by `prepare` and `run` scores as in the round of all; without shadows, never."""
     views, attack = queried(own_records), LiRA(candidates(), 0)
     everyone = play_all(attack, views, game(), 0)
@@ -171,7 +171,7 @@ def test_a_run_is_judged_by_shadows_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])
-def test_a_targets_own_inclusion_is_never_used(kind: type[ShadowAttack]) -> None:
+def test_a_targets_own_inclusion_is_never_used(kind):
     """Exchange the two runs of a pair in the truth, and nothing in the scores of either moves."""
     views = queried(own_records)
     before = play_all(kind(candidates(), 0), views, game(), 0).values
@@ -183,7 +183,7 @@ def test_a_targets_own_inclusion_is_never_used(kind: type[ShadowAttack]) -> None
         assert not np.array_equal(before[[0, 1]], after[[0, 1]])
 
 
-def test_shadows_that_keep_the_targets_partner_betray_it() -> None:
+def test_shadows_that_keep_the_targets_partner_betray_it():
     """The twin: among all other runs, the number with a candidate tells what the target did."""
 
     def told(shadows: Callable[[int], list[int]]) -> FloatArray:
@@ -244,7 +244,7 @@ def indirect(views: list[View]) -> AttackResult:
     return scored(attack, views)
 
 
-def test_votes_on_proxies_tell_members_and_the_label_units_noise_hides_them() -> None:
+def test_votes_on_proxies_tell_members_and_the_label_units_noise_hides_them():
     """The twin has its noise switched off. At epsilon .01 an answer is all but uniform."""
     caught = indirect(distilled(math.inf))
     assert caught.figure > 0.65
@@ -255,7 +255,7 @@ def test_votes_on_proxies_tell_members_and_the_label_units_noise_hides_them() ->
     assert noisy.figure == pytest.approx(0.5, abs=0.12)
 
 
-def test_masks_leave_the_sum_to_read() -> None:
+def test_masks_leave_the_sum_to_read():
     clear, masked = indirect(distilled(math.inf)), indirect(distilled(math.inf, masked=True))
     assert masked.figure < clear.figure - 0.03
 
@@ -276,7 +276,7 @@ def uploaded(optimiser: SGD | PrivateSGD) -> list[View]:
     return views
 
 
-def test_an_upload_tells_members_and_dp_sgds_noise_hides_them() -> None:
+def test_an_upload_tells_members_and_dp_sgds_noise_hides_them():
     """The twin trains without noise. What the claim allows is a bound on the mean, not on luck.
 
     Runs of a pair exchange records, which is two steps of the claim: an area of .55 at most. The
@@ -316,14 +316,14 @@ def gradient(model: nn.Module) -> Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-def test_uploads_of_all_rounds_tell_more_than_the_newest() -> None:
+def test_uploads_of_all_rounds_tell_more_than_the_newest():
     """A server that forgets, the twin, understates what one that keeps what it saw can tell."""
     attack = UploadLiRA(candidates(), 0)
     newest, every = (scored(attack, rounds_of_uploads(keep=keep)) for keep in (False, True))
     assert every.figure > newest.figure + 0.02
 
 
-def test_what_a_view_lacks_is_refused() -> None:
+def test_what_a_view_lacks_is_refused():
     nobody = server_view(Transcript(CLIENTS), public())
     with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
         UploadLiRA(candidates(), 0).observe(nobody, 0)

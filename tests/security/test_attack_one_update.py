@@ -37,7 +37,7 @@ def scored(
     return attack.score(attack.run(view or of.view, 0), of.records, 0)
 
 
-def test_one_record_is_read_to_the_last_grey() -> None:
+def test_one_record_is_read_to_the_last_grey():
     result = scored(made())
     assert result.figure > 90
     assert result.details["share_exact"] == 1.0
@@ -46,7 +46,7 @@ def test_one_record_is_read_to_the_last_grey() -> None:
     assert result.n_members == 3
 
 
-def test_most_of_eight_records_are_read_as_well() -> None:
+def test_most_of_eight_records_are_read_as_well():
     of = made(EIGHT)
     result = scored(of, attack=SET_UPS[EIGHT].attack(of.public))
     assert result.details["share_exact"] > 0.5
@@ -54,7 +54,7 @@ def test_most_of_eight_records_are_read_as_well() -> None:
     assert result.n_members == sum(len(own) for own in of.records.private.values()) > 15
 
 
-def test_a_convolutional_network_shows_its_record_by_matching() -> None:
+def test_a_convolutional_network_shows_its_record_by_matching():
     of = made(CNN)
     attack = UpdateMatching(of.public, settings=Search(iterations=150, restarts=1))
     result = scored(of, attack=attack)
@@ -65,7 +65,7 @@ def test_a_convolutional_network_shows_its_record_by_matching() -> None:
     assert private.figure < private.control + 1.0
 
 
-def test_the_records_of_other_clients_are_not_what_was_read() -> None:
+def test_the_records_of_other_clients_are_not_what_was_read():
     private = made().records.private
     swapped = replace(
         made().records, private={k: private[(k + 1) % 3] for k in range(3)}, held_out={}
@@ -75,7 +75,7 @@ def test_the_records_of_other_clients_are_not_what_was_read() -> None:
     assert result.figure < 25
 
 
-def test_masks_leave_the_mean_whose_records_are_read_without_an_owner() -> None:
+def test_masks_leave_the_mean_whose_records_are_read_without_an_owner():
     of = made(masks=True)
     assert of.view.models[-1].uploads is None
     result = scored(of)
@@ -93,7 +93,7 @@ def of_unequal_sizes() -> FederatedData:
     return replace(data, clients=(few, *data.clients[1:]))
 
 
-def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records() -> None:
+def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records():
     data = of_unequal_sizes()
     of, sizes = one_update(SET_UPS[ONE], data, 0, masks=True), [len(c.train) for c in data.clients]
     recipe = Recipe(1, shares=tuple(size / max(sizes) for size in sizes))
@@ -106,7 +106,7 @@ def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records() -> None:
         check_explained(of.public, updates, recipe, swapped)
 
 
-def test_dp_sgd_leaves_no_more_than_the_control() -> None:
+def test_dp_sgd_leaves_no_more_than_the_control():
     result = scored(made(ONE, PRIVATE))
     assert result.details["share_exact"] == 0.0
     assert result.figure < result.control + 1.0
@@ -114,7 +114,7 @@ def test_dp_sgd_leaves_no_more_than_the_control() -> None:
     assert not made().caveats
 
 
-def with_uploads(change: Callable[[np.ndarray], np.ndarray]) -> View:  # type: ignore[type-arg]
+def with_uploads(change: Callable[[np.ndarray], np.ndarray]) -> View:
     newest = made().view.models[-1]
     assert newest.uploads is not None
     uploads = {k: change(flat).astype(np.float32) for k, flat in newest.uploads.items()}
@@ -122,7 +122,7 @@ def with_uploads(change: Callable[[np.ndarray], np.ndarray]) -> View:  # type: i
     return replace(made().view, models=models)
 
 
-def test_noise_on_the_update_hides_the_record() -> None:
+def test_noise_on_the_update_hides_the_record():
     noise = np.random.default_rng(0)
     view = with_uploads(lambda flat: flat + noise.normal(0, 0.1, len(flat)))
     result = scored(made(), view)
@@ -130,11 +130,11 @@ def test_noise_on_the_update_hides_the_record() -> None:
     assert result.figure < result.control + 1.0
 
 
-def test_the_twin_without_noise_is_read() -> None:
+def test_the_twin_without_noise_is_read():
     assert scored(made(), with_uploads(lambda flat: flat)).details["share_exact"] == 1.0
 
 
-def test_a_curious_client_reads_the_mean_and_who_sees_one_model_nothing() -> None:
+def test_a_curious_client_reads_the_mean_and_who_sees_one_model_nothing():
     transcript = Transcript(3)
     for kept in made().view.models:
         transcript.add_parameters(kept)

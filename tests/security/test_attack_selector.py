@@ -94,14 +94,14 @@ def told(victim: Victim) -> AttackResult:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_kulsif_gives_members_away_with_or_without_masks(masked: bool) -> None:
+def test_kulsif_gives_members_away_with_or_without_masks(masked):
     members = told(kulsif_victim(0, masked=masked))
     assert members.figure >= 0.95
     assert members.queries == (20 + 20) * 48
     assert abs(members.control - 0.5) < 0.35  # ten against ten: a coin is further off 1 time in 100
 
 
-def test_no_answer_of_the_label_unit_is_likelier_than_its_epsilon_allows() -> None:
+def test_no_answer_of_the_label_unit_is_likelier_than_its_epsilon_allows():
     unit = LabelUnit(EPSILON, DELTA)
     unit.prepare(public().proxies, CLASSES, [drawn(4, 0, 2)])
     noise = unit.mechanism
@@ -112,7 +112,7 @@ def test_no_answer_of_the_label_unit_is_likelier_than_its_epsilon_allows() -> No
 
 
 @pytest.mark.parametrize(("spent", "caught"), [(EPSILON, False), (inf, True), (7.0, True)])
-def test_counted_answers_prove_no_more_than_epsilon(spent: float, caught: bool) -> None:
+def test_counted_answers_prove_no_more_than_epsilon(spent, caught):
     """False alarm 1e-6; a unit of epsilon 7 sold as one of 4 is caught."""
     trials = 20_000
     images = torch.zeros(trials, 1, 1, 1)
@@ -129,12 +129,12 @@ def test_counted_answers_prove_no_more_than_epsilon(spent: float, caught: bool) 
     assert proven > 0.6 * EPSILON  # the count has the power to see what there is
 
 
-def test_without_injection_the_attack_is_refused() -> None:
+def test_without_injection_the_attack_is_refused():
     flip = FlipRadius.prepare(public(), public().proxies[:1], 0)
     with pytest.raises(MissingCapabilityError, match="injection of proxy images"):
         flip.run(server_view(Transcript(CLASSES), public()), 0)
 
 
-def test_a_class_without_public_images_has_no_control() -> None:
+def test_a_class_without_public_images_has_no_control():
     with pytest.raises(LocalError, match="class 3 has 0 public images"):
         FlipRadius.prepare(public(), public().proxies[:1], 3)

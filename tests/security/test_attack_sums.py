@@ -88,13 +88,13 @@ def right_clients() -> int:
     return right
 
 
-def test_masks_leave_the_authors_of_votes_to_chance() -> None:
+def test_masks_leave_the_authors_of_votes_to_chance():
     # A random order has one client right on average, with variance 1. A normal law gives four
     # deviations a chance of 6e-5.
     assert abs(right_clients() - SESSIONS) < 4 * SESSIONS**0.5
 
 
-def test_authors_are_found_where_masks_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_authors_are_found_where_masks_are_off(monkeypatch):
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
     monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     assert right_clients() == K * SESSIONS
@@ -118,14 +118,14 @@ def subtracted(data: FederatedData, limit: int | None, per_round: int) -> Attack
     return attack.score(estimate, statements(recorder, made.transcript), 0)
 
 
-def test_one_release_a_pair_leaves_nothing_to_subtract(digits: FederatedData) -> None:
+def test_one_release_a_pair_leaves_nothing_to_subtract(digits):
     result = subtracted(digits, limit=1, per_round=100)
     assert result.details["pairs_of_rounds"] == 1, "the two rounds do differ by one client"
     assert result.details["differences"] == 0
     assert result.figure == result.control
 
 
-def test_without_the_ledger_a_clients_votes_are_the_difference(digits: FederatedData) -> None:
+def test_without_the_ledger_a_clients_votes_are_the_difference(digits):
     result = subtracted(digits, limit=None, per_round=len(digits.proxies))
     assert result.details["differences"] == len(digits.proxies)
     assert result.details["shown_precision"] > 0.95
@@ -148,16 +148,16 @@ def isolated(*, binding: bool) -> list[bool]:
     return found
 
 
-def test_clients_that_are_shown_different_proxies_do_not_sum() -> None:
+def test_clients_that_are_shown_different_proxies_do_not_sum():
     assert isolated(binding=True) == [False] * K
 
 
-def test_without_that_binding_every_vote_is_isolated() -> None:
+def test_without_that_binding_every_vote_is_isolated():
     """The twin."""
     assert isolated(binding=False) == [True] * K
 
 
-def test_the_same_proxies_for_all_do_sum() -> None:
+def test_the_same_proxies_for_all_do_sum():
     cohort, vectors = SplitCohort(K), {k: np.full(8, k, np.uint64) for k in range(K)}
     total = cohort.ask(vectors, dict.fromkeys(range(K), b"x"), K, b"x")
     assert total is not None
@@ -165,7 +165,7 @@ def test_the_same_proxies_for_all_do_sum() -> None:
 
 
 @pytest.mark.parametrize("claimed", [b"x", b"decoy"])
-def test_a_lying_server_gains_nothing_by_either_claim(claimed: bytes) -> None:
+def test_a_lying_server_gains_nothing_by_either_claim(claimed):
     vectors = {k: np.full(64, int(k == 0), np.uint64) for k in range(K)}
     subjects = {0: b"x", 1: b"decoy", 2: b"decoy", 3: b"decoy"}
     assert SplitCohort(K).ask(vectors, subjects, 1, claimed) is None
@@ -201,17 +201,17 @@ def _record() -> Images:
     return Images(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64))
 
 
-def test_a_vote_that_stands_alone_is_deniable_up_to_e_to_the_epsilon() -> None:
+def test_a_vote_that_stands_alone_is_deniable_up_to_e_to_the_epsilon():
     # False alarms: below 1e-4.
     assert least_odds(EPSILON) <= exp(EPSILON)
 
 
 @pytest.mark.parametrize("broken", [float("inf"), 2 * EPSILON], ids=["no noise", "half the noise"])
-def test_too_little_noise_is_caught(broken: float) -> None:
+def test_too_little_noise_is_caught(broken):
     assert least_odds(broken) > exp(EPSILON)
 
 
-def test_the_label_units_noisy_vote_is_read_but_not_what_was_meant(digits: FederatedData) -> None:
+def test_the_label_units_noisy_vote_is_read_but_not_what_was_meant(digits):
     """Differences show an answer exactly, noise and all; at epsilon 1 most are noise."""
     recorder = RecordedLabels(1.0, 1e-5)
     made = run(
@@ -253,18 +253,18 @@ def disaggregated(data: FederatedData, drop: float) -> AttackResult:
     return attack.score(attack.run(view, 0), histograms(data), 0)
 
 
-def test_masks_do_not_hide_labels_from_who_took_part(digits: FederatedData) -> None:
+def test_masks_do_not_hide_labels_from_who_took_part(digits):
     result = disaggregated(digits, drop=0.25)
     assert result.figure < result.control - 0.4
 
 
-def test_without_dropouts_sums_tell_no_client_from_another(digits: FederatedData) -> None:
+def test_without_dropouts_sums_tell_no_client_from_another(digits):
     result = disaggregated(digits, drop=0.0)
     assert result.details["clients_told_apart"] == 0
     assert result.figure == pytest.approx(result.control, abs=0.01)
 
 
-def test_recorders_keep_what_a_readable_run_shows(digits: FederatedData) -> None:
+def test_recorders_keep_what_a_readable_run_shows(digits):
     """Dropouts on the way, and a void round between two that gave sums."""
     plan = faults({1: dict.fromkeys(range(4), Stage.INPUT), 2: {1: Stage.INPUT}})
     recorder = RecordedClear()
@@ -278,7 +278,7 @@ def test_recorders_keep_what_a_readable_run_shows(digits: FederatedData) -> None
             np.testing.assert_array_equal(heard.sent[k], named(words.reshape(-1, 10) * 1.0))
 
 
-def test_recorders_change_no_bit_and_tell_masked_truth(digits: FederatedData) -> None:
+def test_recorders_change_no_bit_and_tell_masked_truth(digits):
     recorder = RecordedClear()
     masked = run(federation(digits, protection=recorder, aggregation=MaskedSum(4, public_seed=0)))
     clear = run(federation(digits))
@@ -289,7 +289,7 @@ def test_recorders_change_no_bit_and_tell_masked_truth(digits: FederatedData) ->
     assert len(statements(recorder, masked.transcript)) == 2
 
 
-def test_recorders_refuse_a_run_that_they_did_not_see(digits: FederatedData) -> None:
+def test_recorders_refuse_a_run_that_they_did_not_see(digits):
     recorder = RecordedClear()
     run(federation(digits, protection=recorder), rounds=1)
     other = run(federation(digits, seed=1), rounds=1)
@@ -297,7 +297,7 @@ def test_recorders_refuse_a_run_that_they_did_not_see(digits: FederatedData) -> 
         statements(recorder, other.transcript)
 
 
-def test_the_label_units_recorder_hears_answers_before_their_noise(digits: FederatedData) -> None:
+def test_the_label_units_recorder_hears_answers_before_their_noise(digits):
     every = all_proxies(digits)
     recorder = RecordedLabels(0.5, 1e-5)
     noisy = run(federation(digits, protection=recorder, schedule=every), rounds=1)

@@ -31,7 +31,7 @@ LIMIT = 1 << 16
 
 
 @pytest.fixture(scope="module")
-def seven() -> FederatedData:
+def seven():
     sizes = Sizes(proxies=20, test=6, held_out=4, local=10)
     return federate(load("digits"), parse_split("iid"), CLIENTS, seed=0, sizes=sizes)
 
@@ -72,7 +72,7 @@ def misbehave(made: Federation, stage: Stage, fault: Fault, client: int = BAD) -
         at, sent = made.server.sums.stage, heard(data)
         return [m for reply in sent for m in (fault(reply) if at is stage else [reply])]
 
-    bad.receive = receive  # type: ignore[method-assign]
+    bad.receive = receive
 
 
 def of_seven(data: FederatedData, sums: SecureSum, stage: Stage) -> Federation:
@@ -86,9 +86,7 @@ MASKED = [stage for stage in Stage if stage is not Stage.PREPARE]
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("stage", [None, *MASKED])
-def test_a_bad_message_costs_its_sender_the_round(
-    seven: FederatedData, monkeypatch: pytest.MonkeyPatch, stage: Stage | None, fault: Fault
-) -> None:
+def test_a_bad_message_costs_its_sender_the_round(seven, monkeypatch, stage, fault):
     """In clear (no stage), and in each stage under masks; it is back in the next round."""
     monkeypatch.setattr("secure_fd.server.LIMIT", LIMIT)
     sums: SecureSum = PlainSum(CLIENTS) if stage is None else MaskedSum(CLIENTS, public_seed=0)
@@ -102,14 +100,12 @@ def test_a_bad_message_costs_its_sender_the_round(
     assert [k for k, why in report.refused if why] == [BAD]
     assert dict(report.missing)[BAD] is at
     assert (BAD in report.survivors) is (at in (Stage.CONSISTENCY, Stage.UNMASK))
-    made.clients[BAD].receive = honest  # type: ignore[method-assign]
+    made.clients[BAD].receive = honest
     [healed] = made.fit(1)
     assert (healed.survivors, healed.refused) == (tuple(range(CLIENTS)), ())
 
 
-def test_rubbish_in_the_first_stage_of_all_costs_its_sender_the_round(
-    seven: FederatedData,
-) -> None:
+def test_rubbish_in_the_first_stage_of_all_costs_its_sender_the_round(seven):
     """PREPARE is a message of its own in a session's first round."""
     made = of_seven(seven, MaskedSum(CLIENTS, public_seed=0), Stage.PREPARE)
     misbehave(made, Stage.PREPARE, garbage)
@@ -119,9 +115,7 @@ def test_rubbish_in_the_first_stage_of_all_costs_its_sender_the_round(
     assert not healed.void
 
 
-def test_a_second_message_costs_its_sender_what_follows_and_not_its_input(
-    seven: FederatedData,
-) -> None:
+def test_a_second_message_costs_its_sender_what_follows_and_not_its_input(seven):
     made = of_seven(seven, PlainSum(CLIENTS), Stage.INPUT)
     misbehave(made, Stage.INPUT, lambda data: [data, data])
     [report] = made.fit(1)
@@ -129,9 +123,7 @@ def test_a_second_message_costs_its_sender_what_follows_and_not_its_input(
     assert [k for k, _ in report.refused] == [BAD]
 
 
-def test_a_server_that_drops_nobody_is_ended_by_one_bad_message(
-    seven: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_drops_nobody_is_ended_by_one_bad_message(seven, monkeypatch):
     """The twin."""
 
     def receive(self: Server, sender: int, data: bytes) -> None:
@@ -165,7 +157,7 @@ class Beyond:
 
 
 @pytest.mark.parametrize("masks", [False, True])
-def test_a_value_beyond_the_bound_does_not_end_the_run(seven: FederatedData, masks: bool) -> None:
+def test_a_value_beyond_the_bound_does_not_end_the_run(seven, masks):
     sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
     made = federation(seven, aggregation=sums)
     liar = made.clients[BAD]
@@ -222,9 +214,7 @@ ERRORS = [BudgetError("epsilon 4 is spent"), LocalError("no"), PeerError("the se
 
 @pytest.mark.parametrize("error", ERRORS, ids=["budget", "local", "peer"])
 @pytest.mark.parametrize("masks", [False, True])
-def test_a_client_that_refuses_in_mid_run_is_missing_from_then_on(
-    seven: FederatedData, masks: bool, error: Exception
-) -> None:
+def test_a_client_that_refuses_in_mid_run_is_missing_from_then_on(seven, masks, error):
     sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
     made = federation(seven, aggregation=sums)
     refuse(made, [BAD], error)
@@ -237,9 +227,7 @@ def test_a_client_that_refuses_in_mid_run_is_missing_from_then_on(
 
 
 @pytest.mark.parametrize("masks", [False, True])
-def test_where_all_refuse_rounds_are_void_and_the_run_returns(
-    seven: FederatedData, masks: bool
-) -> None:
+def test_where_all_refuse_rounds_are_void_and_the_run_returns(seven, masks):
     sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
     made = federation(seven, aggregation=sums)
     refuse(made, range(CLIENTS), ERRORS[0])
@@ -250,7 +238,7 @@ def test_where_all_refuse_rounds_are_void_and_the_run_returns(
     assert all(len(r.refused) == CLIENTS for r in later)
 
 
-def test_too_few_that_are_left_make_the_round_void(seven: FederatedData) -> None:
+def test_too_few_that_are_left_make_the_round_void(seven):
     made = federation(seven, aggregation=MaskedSum(CLIENTS, public_seed=0))
     refuse(made, [0, 1, 2], ERRORS[1])
     reports = made.fit(2)
@@ -258,7 +246,7 @@ def test_too_few_that_are_left_make_the_round_void(seven: FederatedData) -> None
     assert [k for k, _ in reports[1].refused] == [0, 1, 2]
 
 
-def test_a_run_that_nobody_can_begin_says_why(seven: FederatedData) -> None:
+def test_a_run_that_nobody_can_begin_says_why(seven):
     some, none = federation(seven), federation(seven)
     refuse(some, range(1, CLIENTS), ERRORS[0], after=-1)
     assert len(some.fit(1)) == 1
@@ -267,7 +255,7 @@ def test_a_run_that_nobody_can_begin_says_why(seven: FederatedData) -> None:
         none.fit(1)
 
 
-def test_an_error_that_is_no_refusal_is_not_hidden(seven: FederatedData) -> None:
+def test_an_error_that_is_no_refusal_is_not_hidden(seven):
     made = federation(seven)
     refuse(made, [BAD], ZeroDivisionError("a mistake of ours"))
     with pytest.raises(ZeroDivisionError):
@@ -277,9 +265,7 @@ def test_an_error_that_is_no_refusal_is_not_hidden(seven: FederatedData) -> None
 # A method whose rule reads in the sum what no honest clients say.
 
 
-def test_a_sum_that_the_method_cannot_read_makes_the_round_void(
-    seven: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sum_that_the_method_cannot_read_makes_the_round_void(seven, monkeypatch):
     made = federation(seven)
     made.fit(1)
     honest = made.server.half.round

@@ -10,7 +10,6 @@ from secure_fd.broadcasts import (
     Teller,
 )
 from secure_fd.crypto.primitives import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import PeerError
 from secure_fd.exchange import Kind
 from secure_fd.federation import Federation
@@ -51,7 +50,7 @@ def of_another_round(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("tamper", [unsigned, by_another, altered, as_void, of_another_round])
-def test_a_client_reads_what_its_server_signed_and_nothing_else(tamper: object) -> None:
+def test_a_client_reads_what_its_server_signed_and_nothing_else(tamper):
     """A refusal takes nothing: the true one is read afterwards. The twin reads the forgery."""
     assert callable(tamper)
     true = Teller(SESSION, KEY).write(Kind.TELL, 3, b"an ensemble")
@@ -65,7 +64,7 @@ def test_a_client_reads_what_its_server_signed_and_nothing_else(tamper: object) 
     assert twin.count == 1
 
 
-def test_a_signature_of_another_session_or_place_is_none() -> None:
+def test_a_signature_of_another_session_or_place_is_none():
     elsewhere = Teller(bytes([1]) * 32, KEY).write(Kind.TELL, 3, b"an ensemble")
     moved = frame(Kind.TELL, Place(SESSION, 3), SERVER, elsewhere[HEADER_BYTES:])
     teller = Teller(SESSION, KEY)
@@ -77,7 +76,7 @@ def test_a_signature_of_another_session_or_place_is_none() -> None:
             Listener(SESSION, KEY.public).read(data)
 
 
-def test_a_signature_covers_all_that_was_told_before() -> None:
+def test_a_signature_covers_all_that_was_told_before():
     """A client that read something else first refuses what follows, the same bytes or not."""
     one, other = Teller(SESSION, KEY), Teller(SESSION, KEY)
     one.write(Kind.TELL, 0, b"one story")
@@ -102,14 +101,12 @@ class Unsigned(Server):
 def with_another_key(
     clients: tuple[int, ...], session: bytes, _: IdentityKey, *rest: object
 ) -> Server:
-    return Server(clients, session, OTHER, *rest)  # type: ignore[arg-type]
+    return Server(clients, session, OTHER, *rest)
 
 
 @pytest.mark.parametrize("serve", [Unsigned, with_another_key])
 @pytest.mark.parametrize("trusting", [False, True])
-def test_a_server_without_the_pinned_key_gets_no_votes(
-    digits: FederatedData, serve: object, trusting: bool
-) -> None:
+def test_a_server_without_the_pinned_key_gets_no_votes(digits, serve, trusting):
     """Rounds are void and say why. The twin trusts any signature, and votes."""
     made = Federation(
         participants(digits),
@@ -117,7 +114,7 @@ def test_a_server_without_the_pinned_key_gets_no_votes(
         federation(digits).method,
         schedule=BRIEF,
         device=CPU,
-        serve=serve,  # type: ignore[arg-type]
+        serve=serve,
     )
     if trusting:
         for client in made.clients:
@@ -129,11 +126,11 @@ def test_a_server_without_the_pinned_key_gets_no_votes(
         assert all("signature" in why for _, why in reports[0].refused)
 
 
-def test_a_relay_that_tampers_costs_the_client_behind_it(digits: FederatedData) -> None:
+def test_a_relay_that_tampers_costs_the_client_behind_it(digits):
     made = run(federation(digits), rounds=1)
     client = made.clients[1]
     heard = client.receive
-    client.receive = lambda data: heard(altered(data))  # type: ignore[method-assign]
+    client.receive = lambda data: heard(altered(data))
     [report] = made.fit(1)
     assert report.survivors == (0, 2, 3)
     assert [k for k, why in report.refused if "signature" in why] == [1]

@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def crashes() -> Iterator[dict[str, Any]]:
+def crashes():
     """What `tests.ledger_crashes` notes; in memory where there is such a place: it is faster."""
     shared = Path("/dev/shm")  # noqa: S108 - a kill loses nothing of it, and no name is guessed
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
@@ -61,7 +61,7 @@ def of(crashes: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [life for life in crashes["lives"] if life["kind"] == kind]
 
 
-def test_whatever_line_a_process_dies_at_no_noise_is_drawn_unpaid(crashes: dict[str, Any]) -> None:
+def test_whatever_line_a_process_dies_at_no_noise_is_drawn_unpaid(crashes):
     lives = of(crashes, "BudgetLedger")
     assert [broken(life) for life in lives] == [None] * len(lives)
     one = [life["notes"] for life in lives if life["total"] == 4.0]
@@ -77,7 +77,7 @@ def test_whatever_line_a_process_dies_at_no_noise_is_drawn_unpaid(crashes: dict[
     assert all(set(words(notes, "left")) == set(words(notes, "drew")) for notes in stored)
 
 
-def test_a_lost_answer_is_drawn_again_where_that_is_paid_for_again(crashes: dict[str, Any]) -> None:
+def test_a_lost_answer_is_drawn_again_where_that_is_paid_for_again(crashes):
     lives = [life for life in of(crashes, "BudgetLedger") if life["total"] > 4.0]
     twice = [life["bookings"] for life in lives if len(words(life["notes"], "drew")) == 2]
     assert set(twice) == {2}
@@ -92,13 +92,11 @@ def test_a_lost_answer_is_drawn_again_where_that_is_paid_for_again(crashes: dict
         ("Forgets", "noise was drawn that nobody paid for"),
     ],
 )
-def test_twins_that_draw_or_send_too_early_or_forget_are_caught(
-    crashes: dict[str, Any], twin: str, how: str
-) -> None:
+def test_twins_that_draw_or_send_too_early_or_forget_are_caught(crashes, twin, how):
     assert how in {broken(life) for life in of(crashes, twin)}
 
 
-def test_an_interrupted_creation_leaves_a_ledger_or_none(crashes: dict[str, Any]) -> None:
+def test_an_interrupted_creation_leaves_a_ledger_or_none(crashes):
     outcomes = {notes[0].split()[0] for _, notes in crashes["creations"]}
     assert outcomes == {
         "ConfigurationError",
@@ -109,7 +107,7 @@ def test_an_interrupted_creation_leaves_a_ledger_or_none(crashes: dict[str, Any]
     assert all("nothing was released under it: remove it" in note for note in unfinished)
 
 
-def test_two_processes_at_once_spend_a_budget_once(crashes: dict[str, Any]) -> None:
+def test_two_processes_at_once_spend_a_budget_once(crashes):
     refused = words(crashes["race"], "ConfigurationError")
     assert len(refused) == 3
     assert all("a process has it open: close it there" in sentence for sentence in refused)
@@ -121,18 +119,18 @@ def test_two_processes_at_once_spend_a_budget_once(crashes: dict[str, Any]) -> N
     assert len(words(crashes["race of twins"], "drew")) == 4
 
 
-def test_an_answer_that_finds_no_room_does_not_leave(crashes: dict[str, Any]) -> None:
+def test_an_answer_that_finds_no_room_does_not_leave(crashes):
     notes = crashes["full disk"]
     assert [note.split()[0] for note in notes] == ["drew", "LocalError", "BudgetError"]
     assert "an entry could not be written" in notes[1]
     assert "its answer was lost" in notes[2]
 
 
-def test_a_forked_process_has_no_part_in_a_ledger(crashes: dict[str, Any]) -> None:
+def test_a_forked_process_has_no_part_in_a_ledger(crashes):
     assert len(words(crashes["fork"], "LocalError")) == len(crashes["fork"]) == 1
 
 
-def test_the_ledger_needs_no_torch(crashes: dict[str, Any]) -> None:
+def test_the_ledger_needs_no_torch(crashes):
     assert crashes["torch"] is False
 
 
@@ -174,7 +172,7 @@ def waits(ledger: BudgetLedger) -> bool:
     return ledger._log._database.execute("PRAGMA synchronous").fetchone() == (3,)
 
 
-def test_a_booking_is_on_the_disk_before_noise_is_drawn(tmp_path: Path) -> None:
+def test_a_booking_is_on_the_disk_before_noise_is_drawn(tmp_path):
     (tmp_path / "twin").mkdir()
     assert booked_when_drawn(BudgetLedger, tmp_path) == 1
     assert booked_when_drawn(Forgets, tmp_path / "twin") == 0
@@ -183,7 +181,7 @@ def test_a_booking_is_on_the_disk_before_noise_is_drawn(tmp_path: Path) -> None:
             assert waits(ledger) is expected
 
 
-def test_a_new_file_s_folder_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_s_folder_is_synced(tmp_path, monkeypatch):
     synced: list[int] = []
     plain = os.fsync
 
@@ -209,7 +207,7 @@ def state(path: Path) -> tuple[object, ...]:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def whole(tmp_path):
     """A file with bookings, a lost answer, and answers long enough for pages of their own."""
     path = tmp_path / "ledger"
     with BudgetLedger.create(path, DATA, epsilon=9.0, delta=1e-5) as ledger:
@@ -248,9 +246,7 @@ def flipped(data: bytes) -> Iterator[bytes]:
         yield data[:place] + bytes([data[place] ^ int(rng.integers(1, 256))]) + data[place + 1 :]
 
 
-def test_a_damaged_file_is_refused_or_says_the_same(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_file_is_refused_or_says_the_same(whole, monkeypatch):
     """SQLite passes over bytes that mean nothing, so some changes are none."""
     data, truth = whole.read_bytes(), state(whole)
     after = [after_damage(whole, changed) for changed in flipped(data)]
@@ -261,7 +257,7 @@ def test_a_damaged_file_is_refused_or_says_the_same(
     assert len(set(map(repr, twin))) > 2  # it believes other answers
 
 
-def test_a_shortened_file_is_refused(whole: Path) -> None:
+def test_a_shortened_file_is_refused(whole):
     data = whole.read_bytes()
     for size in (0, 1, 99, 100, 512, *range(4096, len(data), 2048), len(data) - 1):
         assert after_damage(whole, data[:size]) is None

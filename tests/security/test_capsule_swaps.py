@@ -71,14 +71,14 @@ def read_later(cohort: Cohort, agreed: Mapping[int, bytes]) -> tuple[WordArray, 
     return truth, read_recorded(group, machine.scope, VICTIM, ends, prepared, masked)
 
 
-def test_swapped_capsules_tell_nothing_to_whoever_breaks_x25519_later() -> None:
+def test_swapped_capsules_tell_nothing_to_whoever_breaks_x25519_later():
     cohort = Cohort(4, hybrid=True, enrolled=False)
     agreed = enrolled_with_swapped_capsules(cohort)
     with pytest.raises(PeerError, match="does not open"):
         read_later(cohort, agreed)
 
 
-def test_twin_whose_capsules_name_no_sender_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_whose_capsules_name_no_sender_is_read(monkeypatch):
     def anybody(held: setup._Held, sender: int, receiver: int) -> bytes:
         assert held.group is not None
         return public_info(held.group, sender) if receiver == VICTIM else b"another"
@@ -89,7 +89,7 @@ def test_twin_whose_capsules_name_no_sender_is_read(monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(read, truth)
 
 
-def test_a_capsule_altered_on_the_way_ends_no_setup() -> None:
+def test_a_capsule_altered_on_the_way_ends_no_setup():
     """The pair has two secrets then: each names the other's seals closed, in every round."""
     cohort = Cohort(4, hybrid=True, enrolled=False)
     opened = cohort.open_setup()

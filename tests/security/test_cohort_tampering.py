@@ -4,7 +4,6 @@ A key or shares that the neighbour did not seal are named to the server, and the
 holds no share of that neighbour, and nobody but the two ends of the channel knows their mask.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -74,9 +73,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_client_names_the_neighbour_whose_seal_does_not_open(
-    change: Callable[[Stage, dict[int, Relayed]], None],
-) -> None:
+def test_a_client_names_the_neighbour_whose_seal_does_not_open(change):
     stage = Stage.opened()
     relayed = stage.relayed()
     change(stage, relayed)
@@ -87,14 +84,14 @@ def test_a_client_names_the_neighbour_whose_seal_does_not_open(
     assert NO_SHARES not in {held.shares[k] for k in (0, 2, 3)}
 
 
-def test_lines_that_were_swapped_cost_both() -> None:
+def test_lines_that_were_swapped_cost_both():
     stage = Stage.opened()
     relayed = stage.relayed()
     relayed[1], relayed[2] = relayed[2], relayed[1]
     assert told(stage, relayed) == (1, 2)
 
 
-def test_shares_sealed_for_another_round_do_not_open() -> None:
+def test_shares_sealed_for_another_round_do_not_open():
     cohort = Cohort(4)
     earlier = Stage.opened(cohort)
     stage = Stage.opened(cohort, LATER)
@@ -106,14 +103,12 @@ def told(stage: Stage, relayed: dict[int, Relayed]) -> Clients:
     return closed_in(stage.machines[0], stage.tell(relayed))
 
 
-def test_lines_that_were_not_changed_open() -> None:
+def test_lines_that_were_not_changed_open():
     stage = Stage.opened()
     assert told(stage, stage.relayed()) == ()
 
 
-def test_a_seal_that_does_not_bind_the_round_key_lets_the_server_swap_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_seal_that_does_not_bind_the_round_key_lets_the_server_swap_it(monkeypatch):
     bound = round_secrets._label
     monkeypatch.setattr(
         round_secrets,
@@ -146,18 +141,14 @@ def mask_that_the_server_knows(stage: Stage) -> bool:
     return guess.read(32) in seen
 
 
-def test_a_mask_under_a_key_of_the_server_still_needs_the_channel(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_mask_under_a_key_of_the_server_still_needs_the_channel(monkeypatch):
     """The twin's channels add nothing, and the server reads the mask."""
     assert not mask_that_the_server_knows(Stage.opened())
     monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(32))
     assert mask_that_the_server_knows(Stage.opened())
 
 
-def test_a_round_key_of_low_order_that_a_server_passes_on_ends_the_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_round_key_of_low_order_that_a_server_passes_on_ends_the_round(monkeypatch):
     """A server that does its part refuses it: see test_round_faults.py."""
     sound = round_secrets.round_key
 
@@ -181,7 +172,7 @@ def sparse() -> Stage:
     return Stage.opened(Cohort(7, degree=4, floors=Floors(degree=4)))
 
 
-def test_a_client_masks_in_no_cohort_that_leaves_it_too_few_neighbours() -> None:
+def test_a_client_masks_in_no_cohort_that_leaves_it_too_few_neighbours():
     """The quorum of five is there, but only three of the client's holders are."""
     stage = sparse()
     near = stage.cohort.group.neighbours(0)

@@ -48,7 +48,7 @@ def read_from_memory(cohort: Cohort) -> tuple[WordArray, WordArray]:
     return truth, read_recorded(cohort.group, machine.scope, VICTIM, ends, prepared, masked)
 
 
-def test_nor_does_the_file_that_is_kept_open_anything_of_it() -> None:
+def test_nor_does_the_file_that_is_kept_open_anything_of_it():
     cohort, kept = Cohort(4, epoch=LAST), list[bytes]()
     cohort.clients[VICTIM]._keep = kept.append
     current, prepared, masked, _ = recorded(cohort)
@@ -68,25 +68,23 @@ def test_nor_does_the_file_that_is_kept_open_anything_of_it() -> None:
     assert read_recorded(cohort.group, scope, VICTIM, ends, prepared, masked).size == scope.words
 
 
-def test_a_memory_read_after_the_last_round_of_an_epoch_opens_nothing_of_it() -> None:
+def test_a_memory_read_after_the_last_round_of_an_epoch_opens_nothing_of_it():
     with pytest.raises(PeerError, match="does not open"):
         read_from_memory(Cohort(4, epoch=LAST))
 
 
-def test_nor_does_one_read_after_any_other_round() -> None:
+def test_nor_does_one_read_after_any_other_round():
     with pytest.raises(LocalError, match="has moved on"):
         read_from_memory(Cohort(4, epoch=LAST + 1))
 
 
-def test_twin_whose_channels_stay_after_the_last_round_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_whose_channels_stay_after_the_last_round_is_read(monkeypatch):
     monkeypatch.setattr(Channel, "close", lambda _: None)
     truth, read = read_from_memory(Cohort(4, epoch=LAST))
     np.testing.assert_array_equal(read, truth)
 
 
-def test_a_channel_that_was_closed_gives_no_key_any_more() -> None:
+def test_a_channel_that_was_closed_gives_no_key_any_more():
     cohort = Cohort(4, epoch=LAST)
     current = recorded(cohort)[0]
     channel = current.clients[VICTIM]._enrolment.channels[0]

@@ -70,14 +70,14 @@ class Repeating:
 
 
 @pytest.mark.parametrize("hybrid", HYBRID)
-def test_a_network_that_repeats_every_message_costs_no_client_its_round(hybrid: bool) -> None:
+def test_a_network_that_repeats_every_message_costs_no_client_its_round(hybrid):
     world = Repeating(3, hybrid=hybrid)
     world.set_up()
     assert [world.round(RoundTerms(index, 8, 4)) for index in range(2)] == [(0, 1, 2)] * 2
     assert world.copies > 60
 
 
-def test_copies_of_a_set_up_within_an_epochs_first_round_cost_no_client_the_round() -> None:
+def test_copies_of_a_set_up_within_an_epochs_first_round_cost_no_client_the_round():
     """The round opens as soon as the set-up ends: copies of the set-up meet an open round."""
     world = Repeating(4, hybrid=False)
     world.server.busy = False
@@ -85,9 +85,7 @@ def test_copies_of_a_set_up_within_an_epochs_first_round_cost_no_client_the_roun
 
 
 @pytest.mark.parametrize("in_round", [False, True])
-def test_mutant_that_recognises_no_copy_loses_a_client(
-    in_round: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mutant_that_recognises_no_copy_loses_a_client(in_round, monkeypatch):
     world = Repeating(3, hybrid=False)
     if in_round:
         world.set_up()
@@ -109,9 +107,7 @@ def second_input(world: Cohort) -> None:
     current.server.receive(1, flip(message))
 
 
-def test_mutant_that_takes_every_second_message_for_a_copy_swallows_the_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mutant_that_takes_every_second_message_for_a_copy_swallows_the_error(monkeypatch):
     worlds = [Cohort(3), Cohort(3)]
     with pytest.raises(PeerError, match="second message"):
         second_input(worlds[0])
@@ -119,7 +115,7 @@ def test_mutant_that_takes_every_second_message_for_a_copy_swallows_the_error(
     second_input(worlds[1])
 
 
-def test_a_copy_in_the_name_of_another_is_no_copy() -> None:
+def test_a_copy_in_the_name_of_another_is_no_copy():
     current = round_of(Cohort(3))
     outbound = {k: machine.start() for k, machine in current.clients.items()}
     assert outbound[1] is not None
@@ -129,7 +125,7 @@ def test_a_copy_in_the_name_of_another_is_no_copy() -> None:
     assert set(current.server.refused) == {2}
 
 
-def test_copies_after_the_end_of_a_round_have_no_effect_either() -> None:
+def test_copies_after_the_end_of_a_round_have_no_effect_either():
     """Neither at a server that has its sum, nor at a client that gave its shares."""
     current = round_of(Cohort(3))
     outbound = {k: machine.start() for k, machine in current.clients.items()}
@@ -154,7 +150,7 @@ def test_copies_after_the_end_of_a_round_have_no_effect_either() -> None:
     assert current.server.total.tolist() == total
 
 
-def test_a_copy_of_another_round_is_no_copy_of_this_one() -> None:
+def test_a_copy_of_another_round_is_no_copy_of_this_one():
     """The memory of accepted messages ends with its round."""
     machine, later = reach(ClientState.SENT, Cohort(4)), Cohort(4)
     first = round_of(later)

@@ -46,7 +46,7 @@ def server(data: FederatedData, made: Federation) -> View:
 # Under masks.
 
 
-def test_under_masks_the_server_reads_no_upload(digits: FederatedData) -> None:
+def test_under_masks_the_server_reads_no_upload(digits):
     hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
     assert all(seen.uploads is None for seen in hidden.transcript.distillation)
     view = server(digits, hidden)
@@ -56,7 +56,7 @@ def test_under_masks_the_server_reads_no_upload(digits: FederatedData) -> None:
     assert server(digits, clear).capabilities - view.capabilities == {Capability.READ_UPLOADS}
 
 
-def test_a_client_s_view_holds_what_was_sent_back_to_all(digits: FederatedData) -> None:
+def test_a_client_s_view_holds_what_was_sent_back_to_all(digits):
     made = trained(digits, PlainSum(4))
     view = client_view(made.transcript, server(digits, made).public)
     assert {Capability.READ_UPLOADS, Capability.READ_PAYLOADS, Capability.READ_SUMS}.isdisjoint(
@@ -67,7 +67,7 @@ def test_a_client_s_view_holds_what_was_sent_back_to_all(digits: FederatedData) 
     )
 
 
-def test_the_sum_is_all_that_masks_leave(digits: FederatedData) -> None:
+def test_the_sum_is_all_that_masks_leave(digits):
     """It is the sum of the very votes that the same run shows in clear."""
     hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
     for one, other in zip(
@@ -90,7 +90,7 @@ def deviations(payloads: Mapping[int, WordArray]) -> dict[str, float]:
     }
 
 
-def test_masked_words_look_uniform_and_clear_ones_do_not(digits: FederatedData) -> None:
+def test_masked_words_look_uniform_and_clear_ones_do_not(digits):
     """Bounds 5 and 5.5: false-alarm rates 6e-7, and 2.4e-6 over 64 positions, a round."""
     hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
     for seen in hidden.transcript.distillation:
@@ -103,7 +103,7 @@ def test_masked_words_look_uniform_and_clear_ones_do_not(digits: FederatedData) 
         assert found["worst bit position"] > 5.5
 
 
-def test_masked_words_unpack_to_no_votes(digits: FederatedData) -> None:
+def test_masked_words_unpack_to_no_votes(digits):
     layout, length = LaneLayout(4, SelectiveFD("hard").levels), len(digits.proxies) * 10
     for seen in trained(digits, masked()).transcript.distillation:
         for words in seen.payloads.values():
@@ -115,9 +115,7 @@ def test_masked_words_unpack_to_no_votes(digits: FederatedData) -> None:
             assert np.array_equal(layout.unpack(words, length), seen.uploads[client])
 
 
-def test_a_client_s_masked_words_share_nothing_between_rounds_or_with_its_votes(
-    digits: FederatedData,
-) -> None:
+def test_a_client_s_masked_words_share_nothing_between_rounds_or_with_its_votes(digits):
     """The same votes every round, yet no word comes twice: masks are fresh in every round."""
     hidden = trained(digits, masked())
     rounds = [seen.payloads for seen in hidden.transcript.distillation]
@@ -128,7 +126,7 @@ def test_a_client_s_masked_words_share_nothing_between_rounds_or_with_its_votes(
     assert len(np.unique(plain)) < len(plain)
 
 
-def test_noise_and_masks_stand_together(digits: FederatedData) -> None:
+def test_noise_and_masks_stand_together(digits):
     unit = LabelUnit(4.0, 1e-5)
     made = run(federation(digits, aggregation=masked(), protection=unit), rounds=1)
     [seen] = made.transcript.distillation
@@ -140,7 +138,7 @@ def test_noise_and_masks_stand_together(digits: FederatedData) -> None:
 # FedAvg.
 
 
-def test_fedavg_keeps_no_client_s_parameters_under_masks(digits: FederatedData) -> None:
+def test_fedavg_keeps_no_client_s_parameters_under_masks(digits):
     def train(aggregation: SecureSum) -> Federation:
         made = Federation(
             participants_of(networks(4), digits.clients),
@@ -175,7 +173,7 @@ class Careless:
     held: object
 
 
-def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
+def test_private_arrays_are_in_no_repr(digits):
     made = trained(digits, PlainSum(4))
     [first, *_] = made.transcript.distillation
     assert first.uploads is not None
@@ -215,7 +213,7 @@ def test_private_arrays_are_in_no_repr(digits: FederatedData) -> None:
     assert all(repr(secret) in planted for secret in private)
 
 
-def test_keys_and_ledgers_are_in_no_repr(digits: FederatedData) -> None:
+def test_keys_and_ledgers_are_in_no_repr(digits):
     drawn: list[bytes] = []
 
     def recorded(size: int) -> bytes:

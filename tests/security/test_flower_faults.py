@@ -6,7 +6,6 @@ It takes minutes: `make test-long` runs it.
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def _wait(made: Federation, rounds: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+def story(tmp_path_factory):
     """A run in which each thing goes wrong once."""
     options = ("--sites", "4", "--rounds", str(ROUNDS), "--deadline", "40")
     folder = tmp_path_factory.mktemp("faults") / "f"
@@ -61,7 +60,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
         yield made
 
 
-def test_all_rounds_are_accounted_for(story: Federation) -> None:
+def test_all_rounds_are_accounted_for(story):
     """Each begins once; one that was open when the server ended has no line and is void."""
     indices = [one["index"] for one in story.rounds()]
     assert indices == sorted(set(indices))
@@ -70,7 +69,7 @@ def test_all_rounds_are_accounted_for(story: Federation) -> None:
     assert all(one["void"] or one["survivors"] for one in story.rounds())
 
 
-def test_sums_are_of_those_who_were_there(story: Federation) -> None:
+def test_sums_are_of_those_who_were_there(story):
     everyone = [0, 1, 2, 3]
     full = [one for one in story.rounds() if all(s == everyone for s in one["survivors"])]
     assert len([one for one in full if not one["void"]]) >= 3
@@ -80,13 +79,13 @@ def test_sums_are_of_those_who_were_there(story: Federation) -> None:
             assert len(survivors) >= 3
 
 
-def test_sites_that_were_away_came_back(story: Federation) -> None:
+def test_sites_that_were_away_came_back(story):
     last = story.rounds()[-1]
     assert not last["void"]
     assert last["survivors"][-1] == [0, 1, 2, 3]
 
 
-def test_a_tampering_relay_is_found_out_and_its_twin_is_not(story: Federation) -> None:
+def test_a_tampering_relay_is_found_out_and_its_twin_is_not(story):
     """The relay is there in all rounds: only those in which it changed a bit refuse its site."""
     refused = [one for one in story.rounds() if one["refused"]]
     assert refused
@@ -96,11 +95,11 @@ def test_a_tampering_relay_is_found_out_and_its_twin_is_not(story: Federation) -
     assert len(twins) >= 3
 
 
-def test_the_network_of_a_killed_site_is_not_lost(story: Federation) -> None:
+def test_the_network_of_a_killed_site_is_not_lost(story):
     assert (story.folder / "north" / "home" / "network.pt").stat().st_size > 1000
 
 
-def test_no_secret_is_in_a_file_or_log_but_its_own(story: Federation) -> None:
+def test_no_secret_is_in_a_file_or_log_but_its_own(story):
     """The canaries are the parties' real keys; the twin is the file that must have each."""
     files = [path for path in story.folder.rglob("*") if path.is_file()]
     for home in (story.folder / "server", *(story.folder / name / "home" for name in SITES)):

@@ -34,7 +34,7 @@ def heads(data: FederatedData) -> Federation:
 def noisy_heads(data: FederatedData) -> Federation:
     records = [len(client.train) for client in data.clients]
     known = {"n_proxies": len(data.proxies), "n_classes": data.n_classes, "features": SMALL}
-    unit = LocalRecordUnit(4.0, 1e-5, records=records, **known)  # type: ignore[arg-type]
+    unit = LocalRecordUnit(4.0, 1e-5, records=records, **known)
     return Federation(
         participants(data),
         data.proxies.pixels,
@@ -63,24 +63,22 @@ def left_behind(make: Callable[[FederatedData], Federation]) -> int:
 
 
 @pytest.mark.parametrize("make", [selective, heads, noisy_heads])
-def test_no_record_is_reachable_after_its_federation_is_deleted(
-    make: Callable[[FederatedData], Federation],
-) -> None:
+def test_no_record_is_reachable_after_its_federation_is_deleted(make):
     assert left_behind(make) == 0
 
 
-def test_public_proxies_share_no_memory_with_private_images() -> None:
+def test_public_proxies_share_no_memory_with_private_images():
     """They are kept for later runs, and a view of all images would keep these as well."""
     data = federate(load("digits"), parse_split("weak"), 3, seed=0, sizes=SIZES)
     pixels = data.proxies.pixels
     assert pixels.untyped_storage().nbytes() == pixels.nbytes
 
 
-def test_values_are_kept_as_long_as_their_owner_and_no_longer() -> None:
+def test_values_are_kept_as_long_as_their_owner_and_no_longer():
     cache, made = FreedWithOwner(most=2), list[str]()
 
     def value(owner: torch.Tensor, key: str) -> str:
-        return cache.value(owner, key, lambda: made.append(key) or key)  # type: ignore[func-returns-value]
+        return cache.value(owner, key, lambda: made.append(key) or key)
 
     owner, other = torch.zeros(2), torch.zeros(2)
     assert [value(owner, "a"), value(owner, "a"), value(other, "a")] == ["a"] * 3

@@ -75,7 +75,7 @@ def others(n: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("n", "count"), [(4, 1), (7, 1), (7, 2), (10, 3), (30, 9)])
-def test_the_round_goes_on_while_enough_shares_are_left(n: int, count: int) -> None:
+def test_the_round_goes_on_while_enough_shares_are_left(n, count):
     cohort = Cohort(n)
     victims = others(n)[:count]
     current = attacked(cohort, victims)
@@ -86,7 +86,7 @@ def test_the_round_goes_on_while_enough_shares_are_left(n: int, count: int) -> N
 
 
 @pytest.mark.parametrize(("n", "count"), [(4, 2), (4, 3), (7, 3), (7, 6), (10, 4), (30, 10)])
-def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n: int, count: int) -> None:
+def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n, count):
     cohort = Cohort(n)
     current = attacked(cohort, others(n)[-count:])
     with pytest.raises(
@@ -111,11 +111,11 @@ def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n: int, count: 
     assert_exact(following, cohort, others(n))
 
 
-def test_twin_whose_clients_abort_loses_every_victim(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_whose_clients_abort_loses_every_victim(monkeypatch):
     """What one client could do: knock out whom it chose."""
 
     def aborting(machine: ClientRound, *given: object) -> bytes:
-        closed = OPEN_ALL(machine, *given)  # type: ignore[arg-type]
+        closed = OPEN_ALL(machine, *given)
         if any(closed):
             raise PeerError("a seal does not open")
         return closed
@@ -128,9 +128,7 @@ def test_twin_whose_clients_abort_loses_every_victim(monkeypatch: pytest.MonkeyP
 OPEN_ALL = ClientRound._open_all
 
 
-def test_twin_that_judges_no_seal_is_void_round_after_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_that_judges_no_seal_is_void_round_after_round(monkeypatch):
     monkeypatch.setattr(ServerRound, "_judge_seals", lambda *_: None)
     cohort = Cohort(7)
     for index in (1, 3, 5):
@@ -157,7 +155,7 @@ def complaining(cohort: Cohort, liars: Collection[int], about: Collection[int]) 
 
 
 @pytest.mark.parametrize(("n", "liars"), [(4, [0]), (7, [0]), (7, [0, 6]), (10, [3, 4, 5])])
-def test_false_complaints_of_a_few_bar_nobody(n: int, liars: list[int]) -> None:
+def test_false_complaints_of_a_few_bar_nobody(n, liars):
     cohort = Cohort(n)
     current = complaining(cohort, liars, about=[1, 2])
     finish(current)
@@ -165,7 +163,7 @@ def test_false_complaints_of_a_few_bar_nobody(n: int, liars: list[int]) -> None:
     assert not cohort.server.barred
 
 
-def test_one_client_that_complains_of_all_bars_nobody() -> None:
+def test_one_client_that_complains_of_all_bars_nobody():
     cohort = Cohort(10)
     current = complaining(cohort, [0], about=range(10))
     finish(current)
@@ -173,7 +171,7 @@ def test_one_client_that_complains_of_all_bars_nobody() -> None:
     assert not cohort.server.barred
 
 
-def test_of_three_one_complaint_voids_the_round_and_bars_nobody() -> None:
+def test_of_three_one_complaint_voids_the_round_and_bars_nobody():
     """Every share is needed there, and it is one word against another."""
     cohort = Cohort(3)
     current = complaining(cohort, [0], about=[1])
@@ -182,7 +180,7 @@ def test_of_three_one_complaint_voids_the_round_and_bars_nobody() -> None:
     assert not cohort.server.barred
 
 
-def test_twin_that_believes_one_complaint_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_believes_one_complaint_is_caught(monkeypatch):
     def credulous(current: ServerRound, survivors: tuple[int, ...]) -> None:
         for k in survivors:
             for owner in current._closed[k]:
@@ -194,7 +192,7 @@ def test_twin_that_believes_one_complaint_is_caught(monkeypatch: pytest.MonkeyPa
     assert len(cohort.server.barred) == 9
 
 
-def test_a_complaint_about_nobody_costs_its_sender() -> None:
+def test_a_complaint_about_nobody_costs_its_sender():
     """Bits beyond the neighbours."""
     cohort = Cohort(4)
     current = opened(cohort, 1)

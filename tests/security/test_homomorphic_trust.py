@@ -14,7 +14,6 @@ import tenseal
 from secure_fd.aggregation import homomorphic as he
 from secure_fd.aggregation.homomorphic import CIPHER_BYTES, DEGREE, PRIMES, HomomorphicSum
 from secure_fd.crypto.primitives import EVERYONE, SERVER, insecure_bytes
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.exchange import Kind
 from secure_fd.knowledge import LaneLayout, WordArray
@@ -90,7 +89,7 @@ class Cohort:
 
 
 @pytest.fixture(scope="module")
-def play() -> Cohort:
+def play():
     return Cohort()
 
 
@@ -124,9 +123,7 @@ def less_one(play: Cohort) -> WordArray:
 
 
 @pytest.mark.parametrize("attack", [alone, repeated, filled_up, conspired, less_one])
-def test_a_holder_opens_nothing_but_the_sum_of_the_survivors(
-    attack: Callable[[Cohort], WordArray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_holder_opens_nothing_but_the_sum_of_the_survivors(attack, monkeypatch):
     play = Cohort()
     assert play.opened(attack(play)) == []
     monkeypatch.setattr(he._Round, "tag", lambda *_: 0)
@@ -138,9 +135,7 @@ def test_a_holder_opens_nothing_but_the_sum_of_the_survivors(
 
 
 @pytest.mark.parametrize("hashed", [True, False])
-def test_the_tag_covers_every_ciphertext_of_an_input(
-    hashed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tag_covers_every_ciphertext_of_an_input(hashed, monkeypatch):
     """The target's first ciphertext beside the sum of the last ones, where the right tag is.
 
     The twin's tag is that of the clients alone and hashes no values.
@@ -159,7 +154,7 @@ def test_the_tag_covers_every_ciphertext_of_an_input(
     assert np.array_equal(read, values[2, :DEGREE]) is not hashed
 
 
-def test_one_holder_opens_one_sum_a_round() -> None:
+def test_one_holder_opens_one_sum_a_round():
     """Two sums that differ by a client would give its values away."""
     play, fewer = Cohort(), (0, 1, 2, 3)
     everybody, question = play.total(EVERYBODY), play.ask(play.total(fewer), fewer)
@@ -178,7 +173,7 @@ def test_one_holder_opens_one_sum_a_round() -> None:
 
 
 @pytest.mark.parametrize("survivors", [(), (0, 4)])
-def test_a_holder_opens_nothing_below_the_quorum(survivors: tuple[int, ...]) -> None:
+def test_a_holder_opens_nothing_below_the_quorum(survivors):
     play = Cohort()
     with pytest.raises(PeerError, match="too few; 3 are needed"):
         play.opened(play.total(survivors or (4,)), survivors)
@@ -193,7 +188,7 @@ def test_a_holder_opens_nothing_below_the_quorum(survivors: tuple[int, ...]) -> 
 # A client that lies.
 
 
-def test_a_lane_out_of_range_voids_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_out_of_range_voids_the_sum(monkeypatch):
     """Client 4 fills the first lane of six bits, beyond 5 * 7, under its right tag."""
 
     def far_too_much(sums: HomomorphicSum) -> Callable[[WordArray], None]:
@@ -214,9 +209,7 @@ def test_a_lane_out_of_range_voids_the_sum(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("renews", [True, False])
-def test_keys_that_refused_a_sum_open_no_other(
-    renews: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_that_refused_a_sum_open_no_other(renews, monkeypatch):
     """What a holder refuses tells of the noise under its key. The twin goes on under that key."""
     if not renews:
         monkeypatch.setattr(HomomorphicSum, "rekey", lambda _: None)
@@ -230,9 +223,7 @@ def test_keys_that_refused_a_sum_open_no_other(
     assert np.array_equal(slots, packed) is not renews
 
 
-def test_a_run_goes_on_where_one_client_garbles_its_tags(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_where_one_client_garbles_its_tags(digits, monkeypatch):
     sums, honest = HomomorphicSum(4), he._Round.tag
 
     def garbled(
@@ -249,7 +240,7 @@ def test_a_run_goes_on_where_one_client_garbles_its_tags(
 # Messages of another form.
 
 
-def test_the_server_takes_inputs_of_this_round_once() -> None:
+def test_the_server_takes_inputs_of_this_round_once():
     play = Cohort()
     honest = play.sent[1]
     other = RoundTerms(TERMS.index, TERMS.length, TERMS.bound, b"another")
@@ -272,7 +263,7 @@ def test_the_server_takes_inputs_of_this_round_once() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 4095, 4096, 16383])
-def test_a_coefficient_that_is_not_below_its_prime_is_refused(play: Cohort, at: int) -> None:
+def test_a_coefficient_that_is_not_below_its_prime_is_refused(play, at):
     wrong, prime = play.ciphertext(1), PRIMES[at // DEGREE % 2]
     wrong.reshape(-1)[at] = prime - 1
     assert he.decode(he.encode(wrong)).reshape(-1)[at] == prime - 1
@@ -294,9 +285,7 @@ SIZES = (0, 47, 48, 49, 55, 48 + 7 + CIPHER_BYTES - 1, 48 + 2 * CIPHER_BYTES)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_messages_of_another_length_are_refused(
-    play: Cohort, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_of_another_length_are_refused(play, size, monkeypatch):
     """The twin does not look at the length, and fails with something else than a PeerError."""
     server = play.sums.server()
     server.open(TERMS)
@@ -312,7 +301,7 @@ def test_messages_of_another_length_are_refused(
             server.receive(1, resized(play.sent[1], size))
 
 
-def test_the_server_checks_what_a_key_holder_hands_back() -> None:
+def test_the_server_checks_what_a_key_holder_hands_back():
     play = Cohort()
     server = play.sums.server()
     server.open(TERMS)
@@ -333,7 +322,7 @@ def test_the_server_checks_what_a_key_holder_hands_back() -> None:
 # Who holds what.
 
 
-def test_clients_without_the_key_cannot_decrypt(play: Cohort) -> None:
+def test_clients_without_the_key_cannot_decrypt(play):
     for k in (3, 4):
         with pytest.raises(PeerError, match=f"client {k} has no sum to open"):
             play.clients[k].receive(play.ask(play.ciphertext(0)))
@@ -346,7 +335,7 @@ def test_clients_without_the_key_cannot_decrypt(play: Cohort) -> None:
             tenseal.bfv_vector(context, [0] * DEGREE).decrypt()
 
 
-def test_the_server_with_one_holder_reads_everybody(play: Cohort) -> None:
+def test_the_server_with_one_holder_reads_everybody(play):
     """The guarantee says so."""
     _, _, keys = play.sums.share(1, TERMS.index)
     assert keys is not None
@@ -357,7 +346,7 @@ def test_the_server_with_one_holder_reads_everybody(play: Cohort) -> None:
     assert "any one holder" in HomomorphicSum.guarantee
 
 
-def test_secrets_are_in_no_text_and_no_pickle(play: Cohort) -> None:
+def test_secrets_are_in_no_text_and_no_pickle(play):
     for secretive in (play.sums, play.clients[0], play.sums._keys):
         assert repr(secretive).endswith(": secret>")
         assert not hasattr(secretive, "__dict__")
@@ -366,7 +355,7 @@ def test_secrets_are_in_no_text_and_no_pickle(play: Cohort) -> None:
                 attempt(secretive)
 
 
-def test_the_session_id_covers_what_was_agreed() -> None:
+def test_the_session_id_covers_what_was_agreed():
     def id_of(n: int, configuration: bytes, proxies: bytes, seed: int) -> bytes:
         random = insecure_bytes(seed)
         made = HomomorphicSum(n, random=random, configuration=configuration, proxies=proxies)

@@ -50,7 +50,7 @@ def bits(message: bytes) -> Iterator[int]:
     yield from range(64, len(message), 37)
 
 
-def test_one_bit_that_a_relay_alters_is_noticed_at_once() -> None:
+def test_one_bit_that_a_relay_alters_is_noticed_at_once():
     """The sender is out, as if it had been silent, and the sum of the others is exact."""
     current, sent = inputs()
     places = list(bits(sent[HIT]))
@@ -64,7 +64,7 @@ def test_one_bit_that_a_relay_alters_is_noticed_at_once() -> None:
     assert finish(current, sent) == expected(without=(HIT,))
 
 
-def test_twin_without_the_tag_garbles_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_without_the_tag_garbles_the_sum(monkeypatch):
     monkeypatch.setattr(Authenticator, "check", lambda *_: None)
     current, sent = inputs()
     sent[HIT] = flip(sent[HIT], 48)
@@ -74,7 +74,7 @@ def test_twin_without_the_tag_garbles_the_sum(monkeypatch: pytest.MonkeyPatch) -
         assert current.server.state.name == "ABORTED"
 
 
-def test_a_tag_is_of_one_client_round_and_set_up() -> None:
+def test_a_tag_is_of_one_client_round_and_set_up():
     cohort = Cohort(N)
     current, sent = inputs(cohort)
     machine, other = current.clients[HIT], current.clients[HIT + 1]
@@ -85,7 +85,7 @@ def test_a_tag_is_of_one_client_round_and_set_up() -> None:
         current.server.receive(HIT, forged)
     keys = [current.clients[k]._enrolment.authenticator for k in range(N)]
     cohort.enrol()
-    keys += [client._enrolment.authenticator for client in cohort.clients.values()]  # type: ignore[union-attr]
+    keys += [client._enrolment.authenticator for client in cohort.clients.values()]
     text = b"the same words"
     tags = {key.tag(index, text) for key in keys for index in (0, 1, 2)}
     assert len(tags) == 2 * N * 3
@@ -116,7 +116,7 @@ def lying(current: Round, sent: dict[int, bytes]) -> bytes:
     return write_input(machine, replace(masked, words=words, proof=proof))
 
 
-def test_a_sender_that_voids_the_round_is_convicted_by_what_it_signed() -> None:
+def test_a_sender_that_voids_the_round_is_convicted_by_what_it_signed():
     current, sent = inputs()
     sent[HIT] = lying(current, sent)
     with pytest.raises(GarbledSumError):
@@ -124,7 +124,7 @@ def test_a_sender_that_voids_the_round_is_convicted_by_what_it_signed() -> None:
     assert judged(current, sent[HIT])
 
 
-def test_a_sender_whose_words_were_altered_afterwards_is_acquitted() -> None:
+def test_a_sender_whose_words_were_altered_afterwards_is_acquitted():
     """A server cannot blame a client: it has the tag's key, and not the client's identity."""
     current, sent = inputs()
     machine = current.clients[HIT]
@@ -137,7 +137,7 @@ def test_a_sender_whose_words_were_altered_afterwards_is_acquitted() -> None:
         assert not judged(current, other)
 
 
-def test_a_signature_is_of_one_cohort_round_and_client() -> None:
+def test_a_signature_is_of_one_cohort_round_and_client():
     current, sent = inputs()
     assert not judged(current, sent[HIT], cohort=(0, 1, 2, 3))
     renamed = sent[HIT + 1][:4] + HIT.to_bytes(4, "big") + sent[HIT + 1][8:]
@@ -147,9 +147,7 @@ def test_a_signature_is_of_one_cohort_round_and_client() -> None:
     assert not judged(later, moved)
 
 
-def test_twin_whose_signature_leaves_out_the_words_convicts_the_innocent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_whose_signature_leaves_out_the_words_convicts_the_innocent(monkeypatch):
     def wordless(
         scope: RoundScope, client: int, group: Group, words: WordArray, cohort: bytes
     ) -> bytes:
@@ -165,7 +163,7 @@ def test_twin_whose_signature_leaves_out_the_words_convicts_the_innocent(
     assert judged(current, altered)
 
 
-def test_a_signature_that_is_bad_costs_nothing_before_a_dispute() -> None:
+def test_a_signature_that_is_bad_costs_nothing_before_a_dispute():
     """It is kept unread, so that a round verifies no more than it must: the sum is exact."""
     current, sent = inputs()
     machine = current.clients[HIT]

@@ -67,9 +67,7 @@ def with_the_later_key(first: LyingServer, second: LyingServer) -> WordArray:
 @pytest.mark.parametrize(
     "attack", [with_the_later_root, with_the_later_pair_secrets, with_the_later_key]
 )
-def test_a_root_of_a_later_round_opens_no_input_of_an_earlier_one(
-    attack: Attack,
-) -> None:
+def test_a_root_of_a_later_round_opens_no_input_of_an_earlier_one(attack):
     first, second = two_rounds(Cohort(4))
     with pytest.raises(PeerError, match=r"does not open|exceeds"):
         attack(first, second)
@@ -80,18 +78,14 @@ def repeated(place: Place, client: int, random: RandomBytes) -> RoundSecrets:
     return RoundSecrets(place, client, root, shamir.draw_element(random))
 
 
-def test_a_root_drawn_once_for_all_rounds_opens_the_earlier_input_bit_for_bit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_root_drawn_once_for_all_rounds_opens_the_earlier_input_bit_for_bit(monkeypatch):
     monkeypatch.setattr(RoundSecrets, "draw", repeated)
     first, second = two_rounds(Cohort(4))
     assert (with_the_later_root(first, second) == first.values[VICTIM]).all()
 
 
 @pytest.mark.parametrize("attack", [with_the_later_pair_secrets, with_the_later_key])
-def test_keys_bound_to_no_round_open_the_earlier_input_bit_for_bit(
-    attack: Attack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_bound_to_no_round_open_the_earlier_input_bit_for_bit(attack, monkeypatch):
     """The same secrets in every round, channels that stand still, and nothing but the mask key
     under the round's terms."""
     bound = Place.context
@@ -106,7 +100,7 @@ def test_keys_bound_to_no_round_open_the_earlier_input_bit_for_bit(
     assert (attack(first, second) == first.values[VICTIM]).all()
 
 
-def test_no_secret_of_a_round_comes_back_in_another() -> None:
+def test_no_secret_of_a_round_comes_back_in_another():
     cohort = Cohort(4)
     seen: list[object] = []
     for index in (3, 5, 6):
@@ -124,7 +118,7 @@ def test_no_secret_of_a_round_comes_back_in_another() -> None:
 # New channels.
 
 
-def test_a_new_set_up_takes_nothing_that_an_earlier_one_sealed() -> None:
+def test_a_new_set_up_takes_nothing_that_an_earlier_one_sealed():
     """Shares for the next round, sealed on the old channels, come with this round's input."""
     cohort = Cohort(4)
     old = Stage.opened(cohort)
@@ -135,7 +129,7 @@ def test_a_new_set_up_takes_nothing_that_an_earlier_one_sealed() -> None:
     assert closed_in(stage.machines[0], answer) == (1,)
 
 
-def test_a_round_of_an_earlier_set_up_ends_where_a_new_one_is_in_use() -> None:
+def test_a_round_of_an_earlier_set_up_ends_where_a_new_one_is_in_use():
     cohort = Cohort(4)
     stage = Stage.opened(cohort)
     cohort.enrol()
@@ -145,7 +139,7 @@ def test_a_round_of_an_earlier_set_up_ends_where_a_new_one_is_in_use() -> None:
     assert cohort.clients[0]._prepared is None
 
 
-def test_what_was_prepared_is_dropped_with_its_set_up() -> None:
+def test_what_was_prepared_is_dropped_with_its_set_up():
     cohort = Cohort(4)
     cohort.open(RoundTerms(3, 4, 4)).finish()
     kept = [client._prepared for client in cohort.clients.values()]
@@ -155,7 +149,7 @@ def test_what_was_prepared_is_dropped_with_its_set_up() -> None:
     assert (cohort.open(RoundTerms(4, 4, 4)).finish() == 0).all()
 
 
-def test_a_set_up_of_the_same_clients_has_another_view_seed_and_pair_secrets() -> None:
+def test_a_set_up_of_the_same_clients_has_another_view_seed_and_pair_secrets():
     cohort = Cohort(4)
     before = cohort.clients[0]._enrolment
     cohort.enrol()

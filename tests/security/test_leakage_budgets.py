@@ -67,40 +67,40 @@ def caught(declared: str, twin: Row) -> None:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_row_tells_no_more_than_its_budget(name: str) -> None:
+def test_a_row_tells_no_more_than_its_budget(name):
     found = played(ROWS[name])
     BUDGETS[name].check(found)
     assert found.name == ATTACKS.get(name, "indirect")
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_attack_on_a_row_sees_as_well_as_it_did(name: str) -> None:
+def test_the_attack_on_a_row_sees_as_well_as_it_did(name):
     # A row that really tells less gets a new figure; otherwise the attack has gone blind.
     budget = BUDGETS[name]
     assert played(ROWS[name]).figure >= budget.figure - budget.tolerance
 
 
-def test_rows_in_clear_are_above_chance_so_that_the_game_has_power() -> None:
+def test_rows_in_clear_are_above_chance_so_that_the_game_has_power():
     for name in ("fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"):
         assert played(ROWS[name]).interval[0] > game().least
 
 
-def test_confidence_in_clear_is_caught_where_hard_votes_of_two_bits_are_declared() -> None:
+def test_confidence_in_clear_is_caught_where_hard_votes_of_two_bits_are_declared():
     caught("selective-fd-hard", ROWS["selective-fd-soft"])
 
 
-def test_weights_of_six_bits_are_caught_where_two_are_declared() -> None:
+def test_weights_of_six_bits_are_caught_where_two_are_declared():
     finer = replace(ROWS["selective-fd-hard"], method=SelectiveFD("hard", bits=6))
     caught("selective-fd-hard", finer)
 
 
-def test_votes_without_masks_are_caught_where_masks_are_declared() -> None:
+def test_votes_without_masks_are_caught_where_masks_are_declared():
     caught("selective-fd-hard-masks", replace(ROWS["selective-fd-hard-masks"], masks=False))
 
 
-def test_votes_without_noise_are_caught_where_the_label_unit_is_declared() -> None:
+def test_votes_without_noise_are_caught_where_the_label_unit_is_declared():
     caught("selective-fd-hard-dp-label", without_noise(ROWS["selective-fd-hard-dp-label"]))
 
 
-def test_sums_without_noise_are_caught_where_the_record_unit_is_declared() -> None:
+def test_sums_without_noise_are_caught_where_the_record_unit_is_declared():
     caught("pooled-dp-record", without_noise(ROWS["pooled-dp-record"]))

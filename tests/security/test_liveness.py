@@ -7,7 +7,7 @@ exact, restarts included.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pytest
@@ -199,9 +199,7 @@ WHEN = [before_the_first_round, at_an_epoch, in_a_repair]
 @pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
 @pytest.mark.parametrize(("direction", "kind"), [*KINDS, (DOWN, "INVITATION")])
 @pytest.mark.parametrize("clients", [(1,), (0, 1), (0, 1, 2, 3)], ids=["one", "two", "all"])
-def test_a_lost_message_of_a_set_up_costs_two_rounds(
-    when: Callable[[World], None], direction: str, kind: str, clients: tuple[int, ...]
-) -> None:
+def test_a_lost_message_of_a_set_up_costs_two_rounds(when, direction, kind, clients):
     world = World()
     world.fault = lose(direction, kind, *clients)
     when(world)
@@ -211,9 +209,7 @@ def test_a_lost_message_of_a_set_up_costs_two_rounds(
 @needs_kem
 @pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
 @pytest.mark.parametrize(("direction", "kind"), HYBRID)
-def test_a_lost_capsule_message_costs_two_rounds(
-    when: Callable[[World], None], direction: str, kind: str
-) -> None:
+def test_a_lost_capsule_message_costs_two_rounds(when, direction, kind):
     world = World(hybrid=True)
     world.fault = lose(direction, kind, 2)
     when(world)
@@ -222,9 +218,7 @@ def test_a_lost_capsule_message_costs_two_rounds(
 
 @pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
 @pytest.mark.parametrize("answers", range(3))
-def test_a_server_that_ends_within_a_set_up_costs_two_rounds(
-    when: Callable[[World], None], answers: int
-) -> None:
+def test_a_server_that_ends_within_a_set_up_costs_two_rounds(when, answers):
     """At its last answer it has written that it is enrolled, and no client knows it."""
     world = World()
     world.dies_after = answers
@@ -234,9 +228,7 @@ def test_a_server_that_ends_within_a_set_up_costs_two_rounds(
 
 @pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
 @pytest.mark.parametrize("kind", ["MEMBERS", "AGREED", "INVITATION"])
-def test_a_client_that_restarts_within_a_set_up_costs_two_rounds(
-    when: Callable[[World], None], kind: str
-) -> None:
+def test_a_client_that_restarts_within_a_set_up_costs_two_rounds(when, kind):
     world = World()
 
     def dies(direction: str, name: str, client: int) -> bool:
@@ -250,7 +242,7 @@ def test_a_client_that_restarts_within_a_set_up_costs_two_rounds(
     heals(world)
 
 
-def test_a_client_that_is_late_for_hours_joins_the_federation() -> None:
+def test_a_client_that_is_late_for_hours_joins_the_federation():
     """Three of four begin without it. JOINs without an answer cost it nothing."""
     world = World()
     world.set_up([0, 1, 2])
@@ -260,7 +252,7 @@ def test_a_client_that_is_late_for_hours_joins_the_federation() -> None:
 
 
 @pytest.mark.parametrize("tries", [MAX_SETUPS + 3])
-def test_set_ups_that_fail_for_want_of_a_late_site_do_not_end_the_session(tries: int) -> None:
+def test_set_ups_that_fail_for_want_of_a_late_site_do_not_end_the_session(tries):
     world = World(3)
     for _ in range(tries):
         world.server = world.new_server()
@@ -270,7 +262,7 @@ def test_set_ups_that_fail_for_want_of_a_late_site_do_not_end_the_session(tries:
     heals(world)
 
 
-def test_a_client_whose_joins_are_lost_many_times_is_back_two_rounds_later() -> None:
+def test_a_client_whose_joins_are_lost_many_times_is_back_two_rounds_later():
     world = World(epoch=64)
     world.fault = lose(DOWN, "AGREED", 3)
     world.set_up()
@@ -280,7 +272,7 @@ def test_a_client_whose_joins_are_lost_many_times_is_back_two_rounds_later() -> 
     heals(world)
 
 
-def test_a_repair_costs_no_round_and_no_set_up_more() -> None:
+def test_a_repair_costs_no_round_and_no_set_up_more():
     """The others sum while the lost client asks, and all sum in the round of the set-up."""
     world = World()
     world.fault = lose(DOWN, "AGREED", 3)
@@ -290,7 +282,7 @@ def test_a_repair_costs_no_round_and_no_set_up_more() -> None:
     assert world.setups == 2 * len(world.all)
 
 
-def test_a_client_that_missed_a_repair_does_not_seal_under_channels_that_are_gone() -> None:
+def test_a_client_that_missed_a_repair_does_not_seal_under_channels_that_are_gone():
     """Its seals would open nowhere, and the server would bar it; it asks for a set-up instead."""
     world = World(7)
     world.fault = lose(DOWN, "AGREED", 3)
@@ -303,11 +295,11 @@ def test_a_client_that_missed_a_repair_does_not_seal_under_channels_that_are_gon
     assert not world.server._server.barred
 
 
-def test_a_barred_client_stays_barred_within_an_epoch_and_brings_about_no_set_up() -> None:
+def test_a_barred_client_stays_barred_within_an_epoch_and_brings_about_no_set_up():
     world = World(7)
     world.set_up()
     world.round()
-    world.server._server._enrolled.barred[6] = "a test barred it"  # type: ignore[union-attr]
+    world.server._server._enrolled.barred[6] = "a test barred it"
     revealed = world.setups
     world.memories.pop(6)
     world.clients[6] = world.new_client(6)
@@ -335,7 +327,7 @@ def invited(state: str) -> tuple[World, bytes]:
 
 
 @pytest.mark.parametrize("state", ["PREPARED", "SENT"])
-def test_a_round_begins_again_only_where_it_masked_nothing(state: str) -> None:
+def test_a_round_begins_again_only_where_it_masked_nothing(state):
     world, invitation = invited(state)
     client = world.clients[0]
     machine = client._machine
@@ -356,7 +348,7 @@ def test_a_round_begins_again_only_where_it_masked_nothing(state: str) -> None:
         client._client.open_round(terms)
 
 
-def test_a_round_that_was_left_does_not_begin_again_in_its_own_set_up_or_after_a_restart() -> None:
+def test_a_round_that_was_left_does_not_begin_again_in_its_own_set_up_or_after_a_restart():
     world, invitation = invited("PREPARED")
     world.clients[0].receive(invitation)
     restarted = world.new_client(0)._client
@@ -394,13 +386,11 @@ def two_inputs() -> int:
     return max(map(len, world.masked.values()))
 
 
-def test_no_invitation_makes_a_client_mask_a_second_input_of_a_round() -> None:
+def test_no_invitation_makes_a_client_mask_a_second_input_of_a_round():
     assert two_inputs() == 1
 
 
-def test_mutant_that_gives_back_the_number_of_every_round_masks_two_inputs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mutant_that_gives_back_the_number_of_every_round_masks_two_inputs(monkeypatch):
     withdraw = ClientRound.withdraw
 
     def always(machine: ClientRound) -> bool:
@@ -412,14 +402,12 @@ def test_mutant_that_gives_back_the_number_of_every_round_masks_two_inputs(
     assert two_inputs() == 2
 
 
-def test_mutant_that_spends_no_round_masks_two_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_that_spends_no_round_masks_two_inputs(monkeypatch):
     monkeypatch.setattr(RoundCounter, "spend", lambda *_: None)
     assert two_inputs() == 2
 
 
-def test_mutant_that_keeps_its_old_set_up_while_it_joins_is_barred(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mutant_that_keeps_its_old_set_up_while_it_joins_is_barred(monkeypatch):
     """Its shares open at none of its holders, although it follows the rules."""
     world = World(7)
     world.set_up()
@@ -450,7 +438,7 @@ def sparse() -> World:
     return World(7, degree=4, epoch=12)
 
 
-def test_in_a_sparse_graph_a_settled_client_declines_a_set_up_within_its_epoch() -> None:
+def test_in_a_sparse_graph_a_settled_client_declines_a_set_up_within_its_epoch():
     """A lost client waits for the next epoch there; the others lose no round."""
     world = sparse()
     world.fault = lose(DOWN, "AGREED", 3)
@@ -465,7 +453,7 @@ def test_in_a_sparse_graph_a_settled_client_declines_a_set_up_within_its_epoch()
 
 
 @pytest.mark.parametrize("reached", [0, 3])
-def test_in_a_sparse_graph_a_set_up_that_gave_no_sum_is_repaired(reached: int) -> None:
+def test_in_a_sparse_graph_a_set_up_that_gave_no_sum_is_repaired(reached):
     """AGREED reached too few clients: there was no sum, so that no client is settled."""
     world = sparse()
     world.fault = lose(DOWN, "AGREED", *world.all[reached:])
@@ -483,19 +471,17 @@ def drawn_after_sums(rounds: int) -> int:
     return world.setups // len(world.all)
 
 
-def test_in_a_sparse_graph_sums_buy_the_server_no_further_draw_in_an_epoch() -> None:
+def test_in_a_sparse_graph_sums_buy_the_server_no_further_draw_in_an_epoch():
     assert drawn_after_sums(6) == 1
 
 
-def test_mutant_that_is_never_settled_gives_a_draw_after_every_sum(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mutant_that_is_never_settled_gives_a_draw_after_every_sum(monkeypatch):
     monkeypatch.setattr(Client, "settled", False)
     assert drawn_after_sums(6) == 6
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def broken(monkeypatch):
     """A server that never repairs a set-up, as before."""
     monkeypatch.setattr(MaskedServer, "_needs_setup", lambda _: False)
     world = World()
@@ -505,5 +491,5 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     return world
 
 
-def test_mutant_that_repairs_no_set_up_is_not_live(broken: World) -> None:
+def test_mutant_that_repairs_no_set_up_is_not_live(broken):
     assert broken.rounds_without(3) == EPOCH

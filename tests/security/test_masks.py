@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -131,7 +131,7 @@ def recorded(into: list[bytes], source: RandomBytes) -> RandomBytes:
     return drawn
 
 
-def test_masked_words_match_an_independent_derivation() -> None:
+def test_masked_words_match_an_independent_derivation():
     cohort = Cohort(4, enrolled=False)
     draws: dict[int, list[bytes]] = {k: [] for k in cohort.clients}
     for k, client in cohort.clients.items():
@@ -148,7 +148,7 @@ def test_masked_words_match_an_independent_derivation() -> None:
         assert words.tolist() == by_hand.masked(k, packed)
 
 
-def test_the_session_id_is_laid_out_as_documented() -> None:
+def test_the_session_id_is_laid_out_as_documented():
     cohort = Cohort(5, degree=4, threshold=4)
     head = label(b"session id", b"n", b"", EVERYONE, EVERYONE)
     roster = b"".join(k.to_bytes(4, "big") + key.public.raw for k, key in cohort.identities.items())
@@ -158,7 +158,7 @@ def test_the_session_id_is_laid_out_as_documented() -> None:
 
 
 @pytest.mark.parametrize("n", [3, 6])
-def test_one_cipher_set_up_a_mask_and_side(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_cipher_set_up_a_mask_and_side(n, monkeypatch):
     made = []
 
     def counted(algorithm: algorithms.AES256, mode: modes.CTR) -> Cipher[modes.CTR]:
@@ -211,11 +211,11 @@ def attacked() -> LyingServer:
     return server
 
 
-def test_no_search_through_short_keys_finds_an_input() -> None:
+def test_no_search_through_short_keys_finds_an_input():
     assert search(attacked()) == []
 
 
-def test_a_mask_key_of_16_bits_is_found_and_the_input_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_key_of_16_bits_is_found_and_the_input_read(monkeypatch):
     def short(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
         return folded(derive_key(secret, salt=salt, info=info))
 
@@ -262,7 +262,7 @@ def same(made: Mapping[str, bytes]) -> set[str]:
     return {name for name, stream in made.items() if list(made.values()).count(stream) > 1}
 
 
-def test_a_mask_is_bound_to_session_round_terms_pair_purpose_and_keys() -> None:
+def test_a_mask_is_bound_to_session_round_terms_pair_purpose_and_keys():
     assert same(streams()) == set()
     assert pair_stream(RoundScope(Cohort(4).session, TERMS), 1, 0, OTHER, KEY.public,
                        bytes(32)).read(32) == streams()["itself"]  # fmt: skip
@@ -279,11 +279,7 @@ def test_a_mask_is_bound_to_session_round_terms_pair_purpose_and_keys() -> None:
     ],
     ids=["no info", "no salt", "neither"],
 )  # fmt: skip
-def test_masks_bound_to_less_come_back(
-    loose: Callable[[bytes, bytes], tuple[bytes, bytes]],
-    merged: set[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_masks_bound_to_less_come_back(loose, merged, monkeypatch):
     def derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
         salt, info = loose(salt, info)
         return derive_key(secret, salt=salt, info=info)

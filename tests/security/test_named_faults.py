@@ -42,7 +42,7 @@ def go_on(cohort: Cohort, without: int) -> None:
     assert (total == sum(values[k] for k in following.server.survivors)).all()
 
 
-def test_a_client_under_other_terms_voids_one_round_and_is_named() -> None:
+def test_a_client_under_other_terms_voids_one_round_and_is_named():
     cohort = Cohort(10)
     current = told_otherwise(cohort, 4)
     inbound = current.deliver(current.masked())
@@ -54,7 +54,7 @@ def test_a_client_under_other_terms_voids_one_round_and_is_named() -> None:
     go_on(cohort, without=4)
 
 
-def test_twin_that_looks_at_no_signature_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_looks_at_no_signature_names_nobody(monkeypatch):
     monkeypatch.setattr(ServerRound, "_name_others", lambda _: None)
     cohort = Cohort(10)
     current = told_otherwise(cohort, 4)
@@ -65,7 +65,7 @@ def test_twin_that_looks_at_no_signature_names_nobody(monkeypatch: pytest.Monkey
     assert not cohort.server.barred
 
 
-def test_a_vault_that_does_not_open_names_its_owner() -> None:
+def test_a_vault_that_does_not_open_names_its_owner():
     """Client 2 prepares it wrongly, with the input of round 1, and drops out of round 2."""
     cohort = Cohort(10)
     current = cohort.open(TERMS, random_values(cohort, TERMS))
@@ -82,7 +82,7 @@ def test_a_vault_that_does_not_open_names_its_owner() -> None:
     assert set(cohort.server.barred) == {2}
 
 
-def test_a_complaint_of_a_client_outside_the_cohort_costs_its_sender() -> None:
+def test_a_complaint_of_a_client_outside_the_cohort_costs_its_sender():
     cohort = Cohort(6)
     current = cohort.open(TERMS, random_values(cohort, TERMS))
     del current.clients[5]

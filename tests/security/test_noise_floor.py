@@ -43,7 +43,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("path", MISSING)
-def test_no_honest_client_helps_to_open_fewer_inputs_than_the_noise_asks_for(path: str) -> None:
+def test_no_honest_client_helps_to_open_fewer_inputs_than_the_noise_asks_for(path):
     server, found = opened(NOISY, MISSING[path])
     assert found == []
     refused = [server.machines[k] for k in FIVE if k in server.honest]
@@ -55,7 +55,7 @@ def test_no_honest_client_helps_to_open_fewer_inputs_than_the_noise_asks_for(pat
 
 
 @pytest.mark.parametrize("path", MISSING)
-def test_the_same_story_opens_the_sum_of_five_where_nothing_asks_for_six(path: str) -> None:
+def test_the_same_story_opens_the_sum_of_five_where_nothing_asks_for_six(path):
     server, found = opened(without_floor(NOISY), MISSING[path])
     honest = frozenset(FIVE) - set(CORRUPT)
     assert honest in found
@@ -63,9 +63,7 @@ def test_the_same_story_opens_the_sum_of_five_where_nothing_asks_for_six(path: s
 
 
 @pytest.mark.parametrize("path", MISSING)
-def test_twin_that_forgets_the_floor_opens_it_too(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twin_that_forgets_the_floor_opens_it_too(path, monkeypatch):
     honest_check = ClientRound._check_reach
 
     def forgetful(self: ClientRound, present: tuple[int, ...], what: str) -> None:
@@ -84,7 +82,7 @@ def every_choice(honest: tuple[int, ...], corrupt: tuple[int, ...]) -> Iterator[
     return (dict(zip(honest, told, strict=True)) for told in product(*each))
 
 
-def test_whatever_each_client_is_told_no_sum_of_fewer_opens() -> None:
+def test_whatever_each_client_is_told_no_sum_of_fewer_opens():
     """Five clients, two of them the server's: quorum 4, and noise that asks for 5.
 
     The one sum is of all five, where at most one client was told of missing inputs, and refused:
@@ -106,7 +104,7 @@ def test_whatever_each_client_is_told_no_sum_of_fewer_opens() -> None:
 
 
 @pytest.mark.parametrize("lost", [(1, 4), (1, 4, 5)])
-def test_an_honest_server_voids_the_round_and_asks_for_no_share(lost: tuple[int, ...]) -> None:
+def test_an_honest_server_voids_the_round_and_asks_for_no_share(lost):
     cohort = Cohort(7)
     current = cohort.open(NOISY, random_values(cohort, NOISY))
     masked = current.masked()
@@ -115,14 +113,14 @@ def test_an_honest_server_voids_the_round_and_asks_for_no_share(lost: tuple[int,
     assert {machine.state for machine in current.clients.values()} == {ClientState.SENT}
 
 
-def test_one_missing_of_seven_is_within_the_floor() -> None:
+def test_one_missing_of_seven_is_within_the_floor():
     cohort = Cohort(7)
     values = random_values(cohort, NOISY)
     total = cohort.open(NOISY, values).finish(without=(2,))
     assert (total == sum(values[k] for k in values if k != 2)).all()
 
 
-def test_who_falls_silent_after_its_input_counts_towards_the_floor() -> None:
+def test_who_falls_silent_after_its_input_counts_towards_the_floor():
     """Six inputs of seven, of whom five sign the survivors and unmask: the quorum of that."""
     cohort = Cohort(7)
     values = random_values(cohort, NOISY)
@@ -137,7 +135,7 @@ def test_who_falls_silent_after_its_input_counts_towards_the_floor() -> None:
 # to it.
 
 
-def test_a_server_with_a_lower_floor_of_its_own_gets_no_further() -> None:
+def test_a_server_with_a_lower_floor_of_its_own_gets_no_further():
     cohort = Cohort(7)
     current = cohort.open(NOISY, random_values(cohort, NOISY))
     current.server.scope = replace(current.server.scope, terms=without_floor(NOISY))
@@ -150,7 +148,7 @@ def test_a_server_with_a_lower_floor_of_its_own_gets_no_further() -> None:
 
 
 @pytest.mark.parametrize("other", [NoiseTerms(70, 2), NoiseTerms(70, 0), NoiseTerms(71, 3)])
-def test_clients_whose_noise_terms_differ_do_not_sum(other: NoiseTerms) -> None:
+def test_clients_whose_noise_terms_differ_do_not_sum(other):
     """Each masks under keys of its own terms, and signs what the others do not accept."""
     terms = replace(TERMS, noise=NoiseTerms(70, 3))
     current = Cohort(3).open(terms)
@@ -161,7 +159,7 @@ def test_clients_whose_noise_terms_differ_do_not_sum(other: NoiseTerms) -> None:
             current.clients[k].receive(inbound[k])
 
 
-def test_every_field_of_the_terms_changes_what_stands_for_the_round() -> None:
+def test_every_field_of_the_terms_changes_what_stands_for_the_round():
     terms = [
         RoundTerms(3, 40, 4),
         RoundTerms(3, 40, 4, noise=NoiseTerms(5)),
@@ -174,7 +172,7 @@ def test_every_field_of_the_terms_changes_what_stands_for_the_round() -> None:
     assert len({len(one.encode()) for one in terms[:4]}) == 1
 
 
-def test_a_client_refuses_room_beyond_what_it_will_ever_send() -> None:
+def test_a_client_refuses_room_beyond_what_it_will_ever_send():
     client = Cohort(4, floors=Floors(bound=100)).clients[0]
     with pytest.raises(LocalError, match=r"room: 97 is above .* limit of 100 with the bound of 4"):
         client.open_round(RoundTerms(3, 4, 4, noise=NoiseTerms(97)))

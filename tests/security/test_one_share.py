@@ -9,8 +9,6 @@ one of the dropped that both name a client return both of its shares.)
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-import pytest
-
 from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound, ClientState
@@ -114,7 +112,7 @@ def every_sequence(cohort: Cohort) -> Iterator[Transcript]:
             yield transcript
 
 
-def test_no_sequence_of_messages_gives_both_shares_of_anybody() -> None:
+def test_no_sequence_of_messages_gives_both_shares_of_anybody():
     tried = list(every_sequence(Cohort(4)))
     assert all(len(kinds) == 1 for each in tried for kinds in each.given.values())
     assert max(each.answers for each in tried) == 1
@@ -124,9 +122,7 @@ def test_no_sequence_of_messages_gives_both_shares_of_anybody() -> None:
     assert len(tried) == 15 * len(ALPHABET) == 15 * 18
 
 
-def test_a_client_that_answers_once_more_gives_both_shares_and_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_answers_once_more_gives_both_shares_and_is_caught(monkeypatch):
     sound = ClientRound.receive
 
     def forgetful(machine: ClientRound, data: bytes) -> bytes:

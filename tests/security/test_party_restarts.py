@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from secure_fd.client import Client
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.federation import Federation
 from secure_fd.methods.base import Own
@@ -42,9 +41,7 @@ def kept(made: Federation, number: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 2])
-def test_it_goes_on_where_it_stood(
-    digits: FederatedData, tmp_path: Path, limit: int | None
-) -> None:
+def test_it_goes_on_where_it_stood(digits, tmp_path, limit):
     made = federation(digits, releases_per_pair=limit)
     kept(made, 1, tmp_path / "client")
     made.fit(3)
@@ -75,7 +72,7 @@ def second_story(made: Federation, client: Client) -> list[bytes]:
     return [answer for part in answers for answer in part]
 
 
-def test_it_takes_no_second_story_and_its_twin_does(digits: FederatedData, tmp_path: Path) -> None:
+def test_it_takes_no_second_story_and_its_twin_does(digits, tmp_path):
     made = federation(digits)
     kept(made, 1, tmp_path / "client")
     made.fit(2)
@@ -88,7 +85,7 @@ def test_it_takes_no_second_story_and_its_twin_does(digits: FederatedData, tmp_p
     assert len(vote) > 100
 
 
-def test_a_file_is_of_one_session_and_of_one_process(digits: FederatedData, tmp_path: Path) -> None:
+def test_a_file_is_of_one_session_and_of_one_process(digits, tmp_path):
     made, other = federation(digits), federation(digits)
     kept(made, 0, tmp_path / "client")
     made.fit(1)

@@ -69,7 +69,7 @@ LIES: Mapping[str, Lie | None] = {
 
 
 @pytest.fixture(scope="module")
-def ten() -> FederatedData:
+def ten():
     return federate(load("digits"), parse_split("iid"), CLIENTS, seed=20, sizes=SIZES)
 
 
@@ -89,7 +89,7 @@ def taught(
 
 
 @pytest.fixture(scope="module")
-def outcomes(ten: FederatedData) -> Mapping[str, tuple[float, RoundReport]]:
+def outcomes(ten):
     found = {}
     for name, lie in LIES.items():
         made, [report] = taught(ten, lie, MaskedSum(CLIENTS, public_seed=0))
@@ -97,9 +97,7 @@ def outcomes(ten: FederatedData) -> Mapping[str, tuple[float, RoundReport]]:
     return found
 
 
-def test_within_the_bound_nine_honest_votes_hold_and_beyond_it_they_do_not(
-    outcomes: Mapping[str, tuple[float, RoundReport]],
-) -> None:
+def test_within_the_bound_nine_honest_votes_hold_and_beyond_it_they_do_not(outcomes):
     """No round is void and nobody is named: masks show the sum alone."""
     accuracy = {name: outcomes[name][0] for name in ("nobody", "bound", "beyond")}
     assert accuracy["nobody"] > 0.6
@@ -108,16 +106,14 @@ def test_within_the_bound_nine_honest_votes_hold_and_beyond_it_they_do_not(
     assert not any(outcomes[name][1].void or outcomes[name][1].refused for name in accuracy)
 
 
-def test_a_liar_that_takes_too_much_off_makes_the_round_void(
-    outcomes: Mapping[str, tuple[float, RoundReport]],
-) -> None:
+def test_a_liar_that_takes_too_much_off_makes_the_round_void(outcomes):
     accuracy, report = outcomes["off"]
     assert report.void
     assert report.refused == ()
     assert accuracy > 0.4  # nobody was taught anything wrong
 
 
-def test_in_clear_a_liar_beyond_the_bound_is_named_and_left_out(ten: FederatedData) -> None:
+def test_in_clear_a_liar_beyond_the_bound_is_named_and_left_out(ten):
     """The twin of masks: every value is seen."""
     made, [report] = taught(ten, Lie(3), PlainSum(CLIENTS))
     assert [client for client, _ in report.refused] == [LIAR]
@@ -126,9 +122,7 @@ def test_in_clear_a_liar_beyond_the_bound_is_named_and_left_out(ten: FederatedDa
 
 
 @pytest.mark.parametrize("strength", [3, 10])
-def test_among_proven_votes_a_liar_beyond_the_bound_is_named_and_left_out(
-    ten: FederatedData, strength: int
-) -> None:
+def test_among_proven_votes_a_liar_beyond_the_bound_is_named_and_left_out(ten, strength):
     """As in clear, and nobody sees a vote: the twin is the masked sum, above."""
     made, [report] = taught(ten, Lie(strength), Prio3Sum(CLIENTS))
     assert [client for client, _ in report.refused] == [LIAR]
@@ -159,26 +153,24 @@ def cast(lie: Lie, slack: float | None) -> tuple[UnitArray, RoundReport]:
 
 
 @pytest.mark.parametrize("spend", ["spread", "classes"])
-def test_a_liar_that_keeps_to_its_budget_is_not_named_and_reaches_no_further(
-    spend: Literal["spread", "classes"],
-) -> None:
+def test_a_liar_that_keeps_to_its_budget_is_not_named_and_reaches_no_further(spend):
     total, report = cast(Spending(spend=spend), slack=1.5)
     assert report.refused == ()
     assert int(total.sum()) <= CLIENTS * 30 * 3  # 1.5 of a tenth of 200 proxies, 3 units a vote
 
 
-def test_a_liar_that_claims_all_proxies_is_named_where_there_is_a_budget() -> None:
+def test_a_liar_that_claims_all_proxies_is_named_where_there_is_a_budget():
     assert [client for client, _ in cast(Lie(), slack=1.5)[1].refused] == [LIAR]
 
 
-def test_twin_without_a_budget_it_claims_every_proxy_and_is_not_named() -> None:
+def test_twin_without_a_budget_it_claims_every_proxy_and_is_not_named():
     total, report = cast(Lie(), slack=None)
     assert report.refused == ()
     assert int(total.sum(axis=1).min()) >= 3
     assert len(total) == 200
 
 
-def test_a_lenient_sum_without_a_lie_changes_nothing(ten: FederatedData) -> None:
+def test_a_lenient_sum_without_a_lie_changes_nothing(ten):
     both = []
     for lie in (None, Lie()):
         made, _ = taught(ten, lie, PlainSum(CLIENTS))
@@ -193,6 +185,6 @@ def test_a_lenient_sum_without_a_lie_changes_nothing(ten: FederatedData) -> None
     assert (votes.argmax(axis=1) == (right + 1) % 10).all()
 
 
-def test_a_lie_has_a_strength() -> None:
+def test_a_lie_has_a_strength():
     with pytest.raises(ConfigurationError, match="strength"):
         Lie(0)

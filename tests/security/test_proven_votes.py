@@ -52,7 +52,7 @@ class Cast:
 
     def spelled(self, rows: IntArray) -> FieldArray:
         circuit = self.opened().prio3.circuit
-        return circuit.spell(rows)  # type: ignore[attr-defined, no-any-return]
+        return circuit.spell(rows)
 
     def lie(self, rows: IntArray) -> bytes:
         return self.clients[LIAR].report_encoded(self.opened(), self.spelled(rows))
@@ -111,7 +111,7 @@ def accept(*_: object) -> bool:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_vote_out_of_range_is_refused_by_name_and_the_round_goes_on(lie: str) -> None:
+def test_a_vote_out_of_range_is_refused_by_name_and_the_round_goes_on(lie):
     cast = Cast()
     result = cast.run(cast.lie(LIES[lie]))
     assert result.total.tolist() == others()
@@ -121,9 +121,7 @@ def test_a_vote_out_of_range_is_refused_by_name_and_the_round_goes_on(lie: str) 
 
 
 @pytest.mark.parametrize("lie", ["a row of two votes", "a budget that is overdrawn"])
-def test_twin_without_the_proof_the_lie_is_in_the_sum(
-    lie: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twin_without_the_proof_the_lie_is_in_the_sum(lie, monkeypatch):
     monkeypatch.setattr(ProofSystem, "decide", accept)
     cast = Cast()
     monkeypatch.setattr(parties, "_check_sum", accept)
@@ -146,16 +144,14 @@ def wrong_seed(cast: Cast) -> bytes:
     return cast.resigned(report, public=bytes(len(report.about.public)))
 
 
-def test_a_proof_of_another_vector_and_a_wrong_joint_seed_are_refused() -> None:
+def test_a_proof_of_another_vector_and_a_wrong_joint_seed_are_refused():
     for made in (other_vector, wrong_seed):
         cast = Cast()
         assert cast.run(made(cast)).total.tolist() == others()
         assert list(cast.leader.refused) == [LIAR]
 
 
-def test_twins_without_the_joint_seed_or_the_proof_they_pass(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twins_without_the_joint_seed_or_the_proof_they_pass(monkeypatch):
     monkeypatch.setattr(ProofSystem, "decide", accept)
     monkeypatch.setattr(Prio3, "verify_next", lambda _, state, __: state.out)
     for made in (other_vector, wrong_seed):
@@ -179,20 +175,20 @@ def contexts(cast: Cast) -> list[bytes]:
 
 
 @pytest.mark.parametrize("which", range(3))
-def test_a_proof_of_another_round_federation_or_client_is_refused(which: int) -> None:
+def test_a_proof_of_another_round_federation_or_client_is_refused(which):
     cast = Cast()
     assert cast.run(moved(cast, contexts(cast)[which])).total.tolist() == others()
     assert list(cast.leader.refused) == [LIAR]
 
 
 @pytest.mark.parametrize("which", range(3))
-def test_twin_without_the_context_it_passes(which: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_without_the_context_it_passes(which, monkeypatch):
     monkeypatch.setattr(VoteRound, "votes_of", lambda *_: b"")
     cast = Cast()
     assert LIAR in cast.run(moved(cast, contexts(cast)[which])).survivors
 
 
-def test_a_replayed_or_copied_report_is_refused_with_its_sender_named() -> None:
+def test_a_replayed_or_copied_report_is_refused_with_its_sender_named():
     cast = Cast()
     first = cast.clients[0].report(TERMS, votes()[0])
     cast.leader.open(TERMS)
@@ -207,7 +203,7 @@ def test_a_replayed_or_copied_report_is_refused_with_its_sender_named() -> None:
         cast.clients[0].report(TERMS, votes()[0])
 
 
-def test_a_report_that_its_sender_did_not_sign_is_refused() -> None:
+def test_a_report_that_its_sender_did_not_sign_is_refused():
     cast = Cast()
     forged = bytearray(cast.clients[0].report(TERMS, votes()[0]))
     forged[48 + len(TERMS.subject)] ^= 1  # of the nonce
@@ -222,7 +218,7 @@ def unreadable(cast: Cast) -> bytes:
     return wire.encode_report(cast.opened(), LIAR, none)
 
 
-def test_a_share_that_is_no_field_elements_is_refused_on_arrival() -> None:
+def test_a_share_that_is_no_field_elements_is_refused_on_arrival():
     cast = Cast()
     cast.leader.open(TERMS)
     with pytest.raises(PeerError, match=f"share of client {LIAR} cannot be read"):
@@ -232,7 +228,7 @@ def test_a_share_that_is_no_field_elements_is_refused_on_arrival() -> None:
     assert joint_sum(cast.leader, cast.helper.receive).total.tolist() == others()
 
 
-def test_twin_without_that_check_the_liar_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_without_that_check_the_liar_ends_the_round(monkeypatch):
     monkeypatch.setattr(Prio3, "check_input", accept)
     cast = Cast()
     with pytest.raises(PeerError, match="below the modulus"):
@@ -240,7 +236,7 @@ def test_twin_without_that_check_the_liar_ends_the_round(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("public", [None, bytes(32)], ids=["altered", "low order"])
-def test_a_seal_that_does_not_open_costs_its_sender(public: bytes | None) -> None:
+def test_a_seal_that_does_not_open_costs_its_sender(public):
     cast = Cast()
     report = cast.read(cast.lie(rows(1)))
     sealed = report.about.sealed
@@ -272,19 +268,17 @@ def shifted(told: wire.Verified) -> wire.Verified:
     return replace(told, total=add(told.total, np.full_like(told.total, 2**40)))
 
 
-def test_an_aggregator_that_alters_its_sum_share_is_found_out_beyond_what_votes_could_give() -> (
-    None
-):
+def test_an_aggregator_that_alters_its_sum_share_is_found_out_beyond_what_votes_could_give():
     with pytest.raises(GarbledSumError, match="changed its share"):
         verified(Cast(), shifted)
 
 
-def test_twin_without_the_check_the_wrong_sum_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_without_the_check_the_wrong_sum_stands(monkeypatch):
     monkeypatch.setattr(parties, "_check_sum", accept)
     assert int(verified(Cast(), shifted).total.min()) >= 2**40
 
 
-def test_an_aggregator_that_alters_a_verifier_share_gets_no_sum() -> None:
+def test_an_aggregator_that_alters_a_verifier_share_gets_no_sum():
     def changed(told: wire.Verified) -> wire.Verified:
         return replace(told, verifiers={**told.verifiers, 0: bytes(len(told.verifiers[0]))})
 
@@ -299,10 +293,10 @@ def reports_of(cast: Cast, senders: list[int], index: int = 0) -> bytes:
     for k in senders:
         leader.take(k, cast.clients[k].report(terms, votes()[k]))
     held = {k: leader._reports[k] for k in senders}
-    return parties._LeaderRound(leader._open, held, bytes(32), {}).ask()  # type: ignore[arg-type]
+    return parties._LeaderRound(leader._open, held, bytes(32), {}).ask()
 
 
-def test_the_helper_gives_one_sum_a_round_and_none_of_two_clients() -> None:
+def test_the_helper_gives_one_sum_a_round_and_none_of_two_clients():
     cast = Cast()
     with pytest.raises(PeerError, match="too few"):
         cast.helper.receive(reports_of(cast, [0, 1]))
@@ -314,9 +308,7 @@ def test_the_helper_gives_one_sum_a_round_and_none_of_two_clients() -> None:
         cast.helper.receive(asked)
 
 
-def test_twin_without_the_counter_the_round_is_answered_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_without_the_counter_the_round_is_answered_twice(monkeypatch):
     cast = Cast()
     asked = reports_of(cast, [0, 1, 2])
     monkeypatch.setattr(RoundCounter, "last", -1)
@@ -338,12 +330,12 @@ def biased(cast: Cast) -> Sum:
     return cast.run(None, helper)
 
 
-def test_a_leader_that_changes_its_part_of_the_verify_key_gets_no_answer() -> None:
+def test_a_leader_that_changes_its_part_of_the_verify_key_gets_no_answer():
     with pytest.raises(PeerError, match="another part"):
         biased(Cast())
 
 
-def test_twin_without_the_commitment_the_helper_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_without_the_commitment_the_helper_goes_on(monkeypatch):
     monkeypatch.setattr(VoteRound, "commitment", lambda *_: bytes(32))
     cast = Cast()
     answers = []
@@ -356,7 +348,7 @@ def test_twin_without_the_commitment_the_helper_goes_on(monkeypatch: pytest.Monk
     assert len(answers) == 2  # but the helper verified under the one that came later
 
 
-def test_too_few_reports_give_no_sum() -> None:
+def test_too_few_reports_give_no_sum():
     cast = Cast()
     cast.leader.open(TERMS)
     cast.leader.take(0, cast.clients[0].report(TERMS, votes()[0]))
@@ -367,7 +359,7 @@ def test_too_few_reports_give_no_sum() -> None:
 # Settings, and the sum behind the common interface.
 
 
-def test_sums_are_those_of_the_masked_and_the_plain_sum() -> None:
+def test_sums_are_those_of_the_masked_and_the_plain_sum():
     vectors = votes(3)
     wanted = summed(PlainSum(N), 0, vectors, BOUND).total
     assert summed(MaskedSum(N), 0, vectors, BOUND).total.tolist() == wanted.tolist()
@@ -376,7 +368,7 @@ def test_sums_are_those_of_the_masked_and_the_plain_sum() -> None:
     assert found.survivors == tuple(range(N))
 
 
-def test_a_silent_client_is_absent_and_nothing_is_recovered() -> None:
+def test_a_silent_client_is_absent_and_nothing_is_recovered():
     vectors = {k: v for k, v in votes(3).items() if k}
     sums = Prio3Sum(N)
     found = summed(sums, 0, vectors, BOUND)
@@ -384,7 +376,7 @@ def test_a_silent_client_is_absent_and_nothing_is_recovered() -> None:
     assert found.total.tolist() == np.sum(list(vectors.values()), axis=0).tolist()
 
 
-def test_settings_that_would_not_hold_are_refused_in_a_sentence() -> None:
+def test_settings_that_would_not_hold_are_refused_in_a_sentence():
     cast = Cast()
     with pytest.raises(ConfigurationError, match="casts no vote"):
         VoteSession(cast.session.roster, 0, cast.key.public, bytes(32))
@@ -400,7 +392,7 @@ def test_settings_that_would_not_hold_are_refused_in_a_sentence() -> None:
         cast.clients[0].report(TERMS, np.tile(np.uint64([BOUND, 0, 0]), ROWS))
 
 
-def test_secrets_do_not_show() -> None:
+def test_secrets_do_not_show():
     cast = Cast()
     for holder in (cast.clients[0], cast.leader, cast.helper, Prio3Sum(3)):
         assert repr(holder).endswith(": secret>")

@@ -81,12 +81,12 @@ def run_pytest(folder: Path, **files: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
-def test_a_federation_below_its_limit_passes(tmp_path: Path) -> None:
+def test_a_federation_below_its_limit_passes(tmp_path):
     status, said = run_pytest(tmp_path, test_below=BELOW)
     assert status == pytest.ExitCode.OK, said
 
 
-def test_a_federation_above_its_limit_fails_with_one_sentence(tmp_path: Path) -> None:
+def test_a_federation_above_its_limit_fails_with_one_sentence(tmp_path):
     status, said = run_pytest(tmp_path, test_above=ABOVE)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "my hospitals" in said
@@ -94,12 +94,12 @@ def test_a_federation_above_its_limit_fails_with_one_sentence(tmp_path: Path) ->
     assert "Traceback" not in said
 
 
-def test_a_factory_plays_once_however_many_tests_bound_it(tmp_path: Path) -> None:
+def test_a_factory_plays_once_however_many_tests_bound_it(tmp_path):
     status, said = run_pytest(tmp_path, test_twice=TWICE)
     assert status == pytest.ExitCode.OK, said
 
 
-def test_the_game_is_ones_own_where_conftest_says_so(tmp_path: Path) -> None:
+def test_the_game_is_ones_own_where_conftest_says_so(tmp_path):
     wide = BELOW.replace("0.55", "0.60").replace("0.45", "0.40")  # six deviations
     low = ABOVE.replace("0.55", "0.51")  # below what 200 candidates can tell from nothing
     status, said = run_pytest(tmp_path, conftest=OWN_GAME, test_own=wide, test_low=low)
@@ -108,12 +108,12 @@ def test_the_game_is_ones_own_where_conftest_says_so(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in said
 
 
-def test_it_imports_nothing_heavy_until_it_is_used(tmp_path: Path) -> None:
+def test_it_imports_nothing_heavy_until_it_is_used(tmp_path):
     status, said = run_pytest(tmp_path, test_idle=IDLE)
     assert status == pytest.ExitCode.OK, said
 
 
-def test_the_wheel_names_the_plugin() -> None:
+def test_the_wheel_names_the_plugin():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     plugin = import_module(project["entry-points"]["pytest11"]["leakage"])
     assert callable(plugin.leakage_budget)

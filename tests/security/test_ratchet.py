@@ -86,8 +86,8 @@ class Recorded:
 
 def _begin(current: object) -> Mapping[int, bytes]:
     """What the last round's inputs carried is there already."""
-    assert [machine.start() for machine in current.clients.values()] == [None] * 4  # type: ignore[attr-defined]
-    return current.server.advance()  # type: ignore[attr-defined,no-any-return]
+    assert [machine.start() for machine in current.clients.values()] == [None] * 4
+    return current.server.advance()
 
 
 def memory(root: object) -> Iterator[object]:
@@ -109,16 +109,16 @@ def memory(root: object) -> Iterator[object]:
             left += [*held, *getattr(one, "__dict__", {}).values()]
 
 
-def test_memory_after_round_nine_opens_none_of_ten_recorded_rounds() -> None:
+def test_memory_after_round_nine_opens_none_of_ten_recorded_rounds():
     assert Recorded.run().opened() == set()
 
 
-def test_twin_whose_chain_does_not_move_opens_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_whose_chain_does_not_move_opens_all_of_them(monkeypatch):
     monkeypatch.setattr(Channel, "_move", still)
     assert Recorded.run().opened() == set(ROUNDS)
 
 
-def test_the_round_that_is_prepared_is_within_reach_and_no_other_claim_is_made() -> None:
+def test_the_round_that_is_prepared_is_within_reach_and_no_other_claim_is_made():
     """Its channel has moved to round 10, whose input is still to come."""
     recorded = Recorded.run()
     enrolment = recorded.cohort.clients[READER]._enrolment
@@ -138,7 +138,7 @@ def ends(epoch: int = 4) -> tuple[Channel, Channel]:
     )
 
 
-def test_both_ends_agree_whatever_rounds_each_has_seen() -> None:
+def test_both_ends_agree_whatever_rounds_each_has_seen():
     one, other = ends()
     seen = [one.pair_secret(index) for index in (4, 5, 7)]
     assert other.pair_secret(7) == seen[-1]
@@ -147,7 +147,7 @@ def test_both_ends_agree_whatever_rounds_each_has_seen() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 3, 4])
-def test_a_channel_goes_back_to_no_round(index: int) -> None:
+def test_a_channel_goes_back_to_no_round(index):
     one, _ = ends(epoch=8)
     one.pair_secret(5)
     for attempt in (
@@ -160,7 +160,7 @@ def test_a_channel_goes_back_to_no_round(index: int) -> None:
 
 
 @pytest.mark.parametrize("index", [8, 9, 400])
-def test_a_channel_serves_one_epoch(index: int) -> None:
+def test_a_channel_serves_one_epoch(index):
     one, _ = ends()
     one.pair_secret(5)
     with pytest.raises(LocalError, match=f"round {index} is of another epoch"):
@@ -168,13 +168,13 @@ def test_a_channel_serves_one_epoch(index: int) -> None:
     assert one.pair_secret(7)
 
 
-def test_two_epochs_of_one_secret_have_nothing_in_common() -> None:
+def test_two_epochs_of_one_secret_have_nothing_in_common():
     """A restart that brought an old set-up back would still not repeat a key."""
     first, again = ends()
     assert first.pair_secret(0) != again.pair_secret(4)
 
 
-def test_a_channel_seals_once_a_round_before_a_restart_and_after_it() -> None:
+def test_a_channel_seals_once_a_round_before_a_restart_and_after_it():
     one, other = ends()
     sealed = one.seal(5, b"shares", b"")
     with pytest.raises(LocalError, match="counter: 5 after 5"):

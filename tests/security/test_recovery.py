@@ -46,7 +46,7 @@ def assert_void(current: Round, cohort: Cohort) -> None:
         cohort.server.readmit(client)
     values = random_values(cohort, LATER, seed=1)
     total = cohort.open(LATER, values).finish()
-    assert total.tolist() == sum(values[k] for k in cohort.clients).tolist()  # type: ignore[union-attr]
+    assert total.tolist() == sum(values[k] for k in cohort.clients).tolist()
 
 
 def another_share(message: bytes, at: int) -> bytes:
@@ -64,7 +64,7 @@ def assert_exact(current: Round, cohort: Cohort) -> None:
 
 
 @pytest.mark.parametrize("owner", [0, 1, 2])
-def test_a_wrong_share_of_a_seed_voids_the_round_where_none_is_to_spare(owner: int) -> None:
+def test_a_wrong_share_of_a_seed_voids_the_round_where_none_is_to_spare(owner):
     cohort = Cohort(4)
     current, shares = unmasking(cohort, (3,))
     shares[0] = another_share(shares[0], owner)
@@ -74,7 +74,7 @@ def test_a_wrong_share_of_a_seed_voids_the_round_where_none_is_to_spare(owner: i
 
 
 @pytest.mark.parametrize("owner", [0, 1, 2])
-def test_a_wrong_share_of_a_seed_is_left_out_where_one_is_to_spare(owner: int) -> None:
+def test_a_wrong_share_of_a_seed_is_left_out_where_one_is_to_spare(owner):
     cohort = Cohort(4)
     current, shares = unmasking(cohort, ())
     shares[0] = another_share(shares[0], owner)
@@ -82,7 +82,7 @@ def test_a_wrong_share_of_a_seed_is_left_out_where_one_is_to_spare(owner: int) -
     assert_exact(current, cohort)
 
 
-def test_a_wrong_share_of_a_root_voids_the_round() -> None:
+def test_a_wrong_share_of_a_root_voids_the_round():
     cohort = Cohort(4)
     current, shares = unmasking(cohort, (3,))
     shares[0] = another_share(shares[0], 3)
@@ -91,7 +91,7 @@ def test_a_wrong_share_of_a_root_voids_the_round() -> None:
     assert_void(current, cohort)
 
 
-def test_a_share_that_is_no_field_element_is_a_wrong_one() -> None:
+def test_a_share_that_is_no_field_element_is_a_wrong_one():
     for lost in ((), (3,)):
         cohort = Cohort(4)
         current, shares = unmasking(cohort, lost)
@@ -105,7 +105,7 @@ def test_a_share_that_is_no_field_element_is_a_wrong_one() -> None:
             assert_exact(current, cohort)
 
 
-def test_shares_of_roots_where_seeds_are_due_are_wrong_ones() -> None:
+def test_shares_of_roots_where_seeds_are_due_are_wrong_ones():
     """A holder that opens the root of a survivor restores nothing with the others' seeds."""
     cohort = Cohort(4)
     current = round_of(cohort)
@@ -132,9 +132,7 @@ def test_shares_of_roots_where_seeds_are_due_are_wrong_ones() -> None:
         (3, 64 + 3 * 32 + 15, "client 3's vault does not open"),  # the end of its tag
     ],
 )
-def test_what_was_published_and_what_is_restored_must_fit(
-    client: int, at: int, sentence: str
-) -> None:
+def test_what_was_published_and_what_is_restored_must_fit(client, at, sentence):
     cohort = Cohort(4)
     current = round_of(cohort)
     inbound = current.prepare()
@@ -160,9 +158,7 @@ def test_what_was_published_and_what_is_restored_must_fit(
         (3, r"2 shares of client 0's secret came in; 4 open it"),
     ],
 )
-def test_below_the_quorum_nothing_is_unmasked_and_the_next_round_goes_on(
-    stage: int, sentence: str
-) -> None:
+def test_below_the_quorum_nothing_is_unmasked_and_the_next_round_goes_on(stage, sentence):
     cohort = Cohort(5)
     current = round_of(cohort)
     started = {k: machine.start() for k, machine in current.clients.items()}
@@ -175,7 +171,7 @@ def test_below_the_quorum_nothing_is_unmasked_and_the_next_round_goes_on(
     assert_void(current, cohort)
 
 
-def test_the_sum_is_over_whoever_sent_its_input() -> None:
+def test_the_sum_is_over_whoever_sent_its_input():
     cohort = Cohort(5)
     values = random_values(cohort)
     current = cohort.open(TERMS, values)
@@ -184,7 +180,7 @@ def test_the_sum_is_over_whoever_sent_its_input() -> None:
     assert (total == np.sum([values[k] for k in (0, 1, 3, 4)], axis=0)).all()
 
 
-def test_a_sum_that_no_honest_cohort_can_reach_is_void() -> None:
+def test_a_sum_that_no_honest_cohort_can_reach_is_void():
     """The bound is 4 and three clients survive: 12 is the most, 13 somebody's lie."""
     cohort = Cohort(4)
     current = cohort.open(TERMS)

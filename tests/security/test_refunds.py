@@ -4,7 +4,6 @@ Each mutant client lacks one protection and is caught by the same check.
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import Teller
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import SERVER, IdentityKey
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import PeerError
 from secure_fd.exchange import UNOPENED, ClientTurn, Kind, Share, Void
 from secure_fd.federation import Federation
@@ -142,7 +140,7 @@ def opened_in_a_later_round(story: Story) -> None:
     """The second announcement has the number of the first sum, so the client loads nothing new."""
     story.send(Kind.SUBJECT, 0)
     story.send(Kind.VOID, 0, UNOPENED)
-    story.half.round = lambda _: iter(())  # type: ignore[assignment, method-assign, return-value]
+    story.half.round = lambda _: iter(())
     story.send(Kind.SUBJECT, 0)
     story.open(0)
 
@@ -190,9 +188,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("lie", "mutant"), LIES, ids=[lie.__name__ for lie, _ in LIES])
-def test_no_lie_gets_a_refund_for_an_opened_vote(
-    tmp_path: Path, lie: Callable[[Story], None], mutant: type[Client]
-) -> None:
+def test_no_lie_gets_a_refund_for_an_opened_vote(tmp_path, lie, mutant):
     story = Story(tmp_path / "client")
     with pytest.raises(PeerError):
         lie(story)
@@ -202,7 +198,7 @@ def test_no_lie_gets_a_refund_for_an_opened_vote(
     assert caught.refunded
 
 
-def test_an_honest_abort_after_a_survey_is_refunded(tmp_path: Path) -> None:
+def test_an_honest_abort_after_a_survey_is_refunded(tmp_path):
     """The survey was opened and the vote was not, in the same process and in a new one."""
     for restart in (False, True):
         story = Story(tmp_path / str(restart), survey=True)
@@ -219,7 +215,7 @@ def test_an_honest_abort_after_a_survey_is_refunded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_round_has_one_result(tmp_path: Path, restart: bool) -> None:
+def test_a_round_has_one_result(tmp_path, restart):
     """A second one is refused before it enters the signed chain; a repeated one has no effect."""
     story = Story(tmp_path / "client")
     story.send(Kind.SUBJECT, 0)
@@ -251,9 +247,7 @@ class Refunding(Server):
 
 
 @pytest.mark.parametrize("mutated", [False, True])
-def test_the_same_proxies_are_not_summed_twice_for_a_lying_server(
-    digits: FederatedData, mutated: bool
-) -> None:
+def test_the_same_proxies_are_not_summed_twice_for_a_lying_server(digits, mutated):
     made = Federation(
         participants(digits),
         digits.proxies.pixels,

@@ -44,7 +44,7 @@ FAULTS = {0: {1: Stage.INPUT}, 1: {2: Stage.UNMASK}}
 
 
 @pytest.fixture(scope="module")
-def mixed() -> FederatedData:
+def mixed():
     """Four clients of two classes each, so that a permutation of labels changes something."""
     sizes = Sizes(proxies=20, test=4, held_out=4, local=100)
     return federate(load("digits"), parse_split("weak"), 4, seed=0, sizes=sizes)
@@ -73,7 +73,7 @@ class Tapped:
     def __init__(self, client: Client) -> None:
         self._client, self.sent = client, list[bytes]()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the client has
+    def __getattr__(self, name: str) -> Any:
         made = getattr(self._client, name)
         if name not in ("start", "alone", "receive", "resume"):
             return made
@@ -97,7 +97,7 @@ class Held:
         """Within it the real release runs, and what it gave first is what it gives."""
         release, calls = vars(owner)[name], iter(range(10**6))
 
-        def held(*given: Any, **named: Any) -> object:  # noqa: ANN401 - of any release
+        def held(*given: Any, **named: Any) -> object:
             found, number = release(*given, **named), next(calls)
             if number == len(self.made):
                 self.made.append(found)
@@ -136,7 +136,7 @@ class Case:
                 device=torch.device("cpu"),
             )
             taps = [Tapped(client) for client in made.clients]
-            made.clients[:] = taps  # type: ignore[assignment]
+            made.clients[:] = taps
             refused = [why for report in made.rounds(2) for _, why in report.refused]
             if refused:
                 raise LocalError(refused[0])
@@ -219,16 +219,13 @@ POOLED = Case(pooled_unit, pooled_heads, PooledGuard, "release")
     ids=["local", "local, masks", "local, drop-outs", "pooled", "pooled, drop-outs"],
 )
 def test_other_records_behind_the_same_release_send_the_same_bytes(
-    mixed: FederatedData,
-    case: Case,
-    aggregation: Callable[[], SecureSum],
-    script: Mapping[int, Mapping[int, Stage]] | None,
-) -> None:
+    mixed, case, aggregation, script
+):
     assert case.both(mixed, aggregation, script=script)
 
 
 @pytest.mark.parametrize("case", [LOCAL, POOLED], ids=["local", "pooled"])
-def test_without_holding_the_release_the_bytes_differ(mixed: FederatedData, case: Case) -> None:
+def test_without_holding_the_release_the_bytes_differ(mixed, case):
     """The check has power: the release is what the bytes follow."""
     assert not case.both(mixed, masked, hold=False)
 
@@ -246,20 +243,18 @@ class BesideTheNoise(LocalRecordUnit):
         made = super()._guard(number, records)
         release = made.release
 
-        def leaking(parts: Iterable[Records], *given: Any) -> IntArray:  # noqa: ANN401
+        def leaking(parts: Iterable[Records], *given: Any) -> IntArray:
             kept = list(parts)
             told: IntArray = release(kept, *given).copy()
             told[0] += round(1000 * sum(float(features.sum()) for features, _ in kept))
             return told
 
-        made.release = leaking  # type: ignore[method-assign]
+        made.release = leaking
         return made
 
 
 @pytest.mark.parametrize("aggregation", [clear, masked])
-def test_a_local_unit_that_lets_more_out_is_caught(
-    mixed: FederatedData, aggregation: Callable[[], SecureSum]
-) -> None:
+def test_a_local_unit_that_lets_more_out_is_caught(mixed, aggregation):
     leaking = replace(LOCAL, protection=lambda data: pooled_unit(data, BesideTheNoise))
     assert not leaking.both(mixed, aggregation)
 
@@ -278,7 +273,7 @@ def any_share(values: UnitArray, bound: int) -> Share:
     return Share(values.astype(np.int64), bound)
 
 
-def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed: FederatedData) -> None:
+def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed):
     validating = replace(POOLED, method=lambda: Unchecked(1, features=SMALL, leave="validated"))
     with pytest.raises(LocalError, match="values must be int64"):
         validating.both(mixed, masked)
@@ -286,6 +281,6 @@ def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed: FederatedData)
         assert not validating.both(mixed, masked)
 
 
-def test_a_pooled_unit_beside_a_survey_is_caught(mixed: FederatedData) -> None:
+def test_a_pooled_unit_beside_a_survey_is_caught(mixed):
     with replaced(heads, "surveys", lambda *_: True), replaced(heads, "Share", any_share):
         assert not POOLED.both(mixed, masked)

@@ -3,8 +3,6 @@ answers nothing and leaves the round, a server drops its sender and goes on. So 
 of a stage that differs from the first. An exact copy has no effect; see test_exact_copies.py.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -52,7 +50,7 @@ def of_this_round() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_client_takes_a_message_in_its_turn_and_once(state: ClientState) -> None:
+def test_a_client_takes_a_message_in_its_turn_and_once(state):
     for name, message in of_this_round().items():
         machine = reach(state, Cohort(4))
         if name in DUE.get(state, ()):
@@ -67,7 +65,7 @@ def test_a_client_takes_a_message_in_its_turn_and_once(state: ClientState) -> No
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_client_takes_no_message_of_an_earlier_or_a_later_round(state: ClientState) -> None:
+def test_a_client_takes_no_message_of_an_earlier_or_a_later_round(state):
     other = inbox(Cohort(4), LATER)
     for message in other.values():
         machine = reach(state, Cohort(4))
@@ -84,7 +82,7 @@ def test_a_client_takes_no_message_of_an_earlier_or_a_later_round(state: ClientS
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_client_takes_no_message_of_another_session(state: ClientState) -> None:
+def test_a_client_takes_no_message_of_another_session(state):
     for message in inbox(Cohort(4, nonce=b"other")).values():
         machine = reach(state, Cohort(4))
         with pytest.raises(PeerError, match="belongs to another session"):
@@ -169,9 +167,7 @@ def assert_goes_on(current: Round, outbound: dict[int, bytes], out: set[int]) ->
         (torn, "bytes, not", {2}),
     ],
 )
-def test_the_server_takes_one_message_of_each_client_that_it_asked(
-    at: int, misuse: Callable[[Round, dict[int, bytes]], None], sentence: str, out: set[int]
-) -> None:
+def test_the_server_takes_one_message_of_each_client_that_it_asked(at, misuse, sentence, out):
     current, outbound = outbox()[at]
     assert current.server.state is STAGES[at]
     with pytest.raises(PeerError, match=sentence):
@@ -181,7 +177,7 @@ def test_the_server_takes_one_message_of_each_client_that_it_asked(
 
 
 @pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
-def test_the_server_takes_a_stages_message_in_that_stage_only(at: int) -> None:
+def test_the_server_takes_a_stages_message_in_that_stage_only(at):
     for other in range(4):
         if other == at:
             continue
@@ -192,7 +188,7 @@ def test_the_server_takes_a_stages_message_in_that_stage_only(at: int) -> None:
         assert_goes_on(current, due, {0})
 
 
-def test_the_server_takes_no_message_of_another_round_or_session() -> None:
+def test_the_server_takes_no_message_of_another_round_or_session():
     for at in range(4):
         for cohort, sentence in (
             (Cohort(N, nonce=b"other"), "another session"),
@@ -231,7 +227,7 @@ def setup_in(state: SetupState, setup: SetUp) -> dict[str, bytes]:
 
 @pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768 here")
 @pytest.mark.parametrize("state", SETUP_STATES)
-def test_a_set_up_takes_a_message_in_its_turn_and_once(state: SetupState) -> None:
+def test_a_set_up_takes_a_message_in_its_turn_and_once(state):
     due = {SetupState.JOINED: "MEMBERS", SetupState.REVEALED: "AGREED",
            SetupState.SENT_CAPSULES: "CAPSULES"}  # fmt: skip
     for kind in (MessageType.MEMBERS, MessageType.AGREED, MessageType.CAPSULES):
@@ -253,9 +249,7 @@ def test_a_set_up_takes_a_message_in_its_turn_and_once(state: SetupState) -> Non
 
 
 @pytest.mark.parametrize("state", [SetupState.JOINED, SetupState.REVEALED])
-def test_a_set_up_takes_no_message_of_an_earlier_one_or_of_another_session(
-    state: SetupState,
-) -> None:
+def test_a_set_up_takes_no_message_of_an_earlier_one_or_of_another_session(state):
     name = "MEMBERS" if state is SetupState.JOINED else "AGREED"
     cohort = Cohort(3, enrolled=False)
     earlier = setup_in(SetupState.DONE, cohort.open_setup())[name]

@@ -20,7 +20,7 @@ POINTS = 12
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def outcomes(tmp_path_factory):
     """Every message, with each way to die; then the twin that forgets which rounds began."""
     folder = tmp_path_factory.mktemp("lives")
     command = [sys.executable, "-m", "tests.sum_crashes", str(folder), str(POINTS)]
@@ -36,7 +36,7 @@ def inputs(outcome: dict[str, object]) -> int:
     return max(counted.values(), default=0)
 
 
-def test_no_life_gives_a_second_input_to_a_round(outcomes: Found) -> None:
+def test_no_life_gives_a_second_input_to_a_round(outcomes):
     real = [outcome for outcome in outcomes if not outcome["forgets"]]
     assert len(real) == 3 * POINTS
     assert max(map(inputs, real)) == 1
@@ -44,7 +44,7 @@ def test_no_life_gives_a_second_input_to_a_round(outcomes: Found) -> None:
     assert not any(outcome["again"] == "it answered the cohort" for outcome in real)
 
 
-def test_a_client_that_forgets_gives_two(outcomes: Found) -> None:
+def test_a_client_that_forgets_gives_two(outcomes):
     """The twin writes nothing once rounds begin; a server that opens one again reads the rest."""
     twins = [outcome for outcome in outcomes if outcome["forgets"]]
     assert len(twins) == POINTS
@@ -52,7 +52,7 @@ def test_a_client_that_forgets_gives_two(outcomes: Found) -> None:
     assert sum(outcome["again"] == "it answered the cohort" for outcome in twins) >= 6
 
 
-def test_whoever_was_killed_is_in_later_sums(outcomes: Found) -> None:
+def test_whoever_was_killed_is_in_later_sums(outcomes):
     """At the latest in the next epoch, from round 4 on, for which all set up anew."""
     for outcome in outcomes:
         survivors = outcome["survivors"]
@@ -75,7 +75,7 @@ def until(current: Round, stage: ServerState) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_server_that_restarts_loses_its_round_and_goes_on(stage: ServerState) -> None:
+def test_a_server_that_restarts_loses_its_round_and_goes_on(stage):
     kept: list[bytes] = []
     cohort = Cohort(5)
     cohort.server = Server(cohort.session, cohort.key, keep=kept.append)
@@ -96,7 +96,7 @@ def test_a_server_that_restarts_loses_its_round_and_goes_on(stage: ServerState) 
     assert cohort.server.open_round(RoundTerms(9, 20, 3)).waiting == (0, 1, 2, 3, 4)
 
 
-def test_a_memory_is_of_one_session_and_whole() -> None:
+def test_a_memory_is_of_one_session_and_whole():
     cohort, other = Cohort(4), Cohort(4, nonce=b"m")
     memory = cohort.clients[1].memory()
     known = Memory.decode(memory, cohort.session)

@@ -43,7 +43,7 @@ FAULTS: dict[str, Callable[[dict[int, bytes]], bytes]] = {
 
 
 @pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
-def test_a_bad_message_costs_its_sender_and_the_sum_of_the_others_is_exact(at: int) -> None:
+def test_a_bad_message_costs_its_sender_and_the_sum_of_the_others_is_exact(at):
     for fault in FAULTS.values():
         current, outbound = outbox()[at]
         with pytest.raises(PeerError):
@@ -56,7 +56,7 @@ def test_a_bad_message_costs_its_sender_and_the_sum_of_the_others_is_exact(at: i
 
 
 @pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
-def test_a_message_twice_counts_once(at: int) -> None:
+def test_a_message_twice_counts_once(at):
     current, outbound = outbox()[at]
     current.server.receive(BAD, outbound[BAD])
     current.server.receive(BAD, outbound[BAD])
@@ -66,7 +66,7 @@ def test_a_message_twice_counts_once(at: int) -> None:
     assert_goes_on(current, outbound, set())
 
 
-def test_two_that_misbehave_in_different_stages_cost_two() -> None:
+def test_two_that_misbehave_in_different_stages_cost_two():
     current, outbound = outbox(8)[0]
     with pytest.raises(PeerError):
         current.server.receive(0, b"")
@@ -83,7 +83,7 @@ def test_two_that_misbehave_in_different_stages_cost_two() -> None:
     assert (current.server.total == np.sum([values[k] for k in range(2, 8)], axis=0)).all()
 
 
-def test_who_was_dropped_comes_back_in_the_next_round() -> None:
+def test_who_was_dropped_comes_back_in_the_next_round():
     """It is not barred: its connection may have been at fault."""
     cohort = Cohort(N)
     current = round_of(cohort)
@@ -98,7 +98,7 @@ def test_who_was_dropped_comes_back_in_the_next_round() -> None:
     assert (cohort.open(later, values).finish() == np.sum(list(values.values()), axis=0)).all()
 
 
-def test_the_halves_of_a_sum_count_the_sender_as_missing() -> None:
+def test_the_halves_of_a_sum_count_the_sender_as_missing():
     """A bad input leaves no words on record, and a second try is left unread."""
     cohort = Cohort(N)
     server, values = MaskedServer(cohort.server), random_values(cohort)
@@ -120,9 +120,7 @@ def test_the_halves_of_a_sum_count_the_sender_as_missing() -> None:
     assert server.result.total.tolist() == expected.tolist()
 
 
-def test_a_round_key_of_low_order_costs_whoever_prepares_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_round_key_of_low_order_costs_whoever_prepares_it(monkeypatch):
     """In a PREPARE, and in what an input brings of the next round. Nobody could mask with it."""
     sound = round_secrets.round_key
 
@@ -149,7 +147,7 @@ def test_a_round_key_of_low_order_costs_whoever_prepares_it(
         assert current.server.total.tolist() == expected.tolist()
 
 
-def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch):
     sound = round_secrets.round_key
 
     def corrupt(place: Place, client: int, root: int) -> AgreementKey:
@@ -179,9 +177,7 @@ def ends_the_round(server: ServerRound, sender: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
-def test_twin_whose_round_ends_with_a_bad_message_is_caught(
-    at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_twin_whose_round_ends_with_a_bad_message_is_caught(at, monkeypatch):
     monkeypatch.setattr(ServerRound, "receive", ends_the_round)
     current, outbound = outbox()[at]
     with pytest.raises(PeerError):
@@ -190,7 +186,7 @@ def test_twin_whose_round_ends_with_a_bad_message_is_caught(
         assert_goes_on(current, outbound, {BAD})
 
 
-def test_twin_that_keeps_half_of_a_bad_input_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_keeps_half_of_a_bad_input_is_caught(monkeypatch):
     """What the sender is out for must not be in the sum: words are added after every check."""
     take = ServerRound._take
 

@@ -32,7 +32,7 @@ from tests.secagg_cohort import (
 # Once, and in order.
 
 
-def test_a_round_starts_once_and_values_load_once() -> None:
+def test_a_round_starts_once_and_values_load_once():
     current = round_of()
     current.clients[0].start()
     with pytest.raises(LocalError, match="starts from READY"):
@@ -43,7 +43,7 @@ def test_a_round_starts_once_and_values_load_once() -> None:
     assert_dead(current.clients[1])
 
 
-def test_values_do_not_load_once_the_cohort_is_answered() -> None:
+def test_values_do_not_load_once_the_cohort_is_answered():
     current = round_of()
     current.masked()
     with pytest.raises(LocalError, match="values"):
@@ -51,7 +51,7 @@ def test_values_do_not_load_once_the_cohort_is_answered() -> None:
     assert_dead(current.clients[0])
 
 
-def test_a_cohort_before_the_values_is_our_fault() -> None:
+def test_a_cohort_before_the_values_is_our_fault():
     cohort = Cohort()
     clients = {k: client.open_round(TERMS) for k, client in cohort.clients.items()}
     inbound = Round(cohort.server.open_round(TERMS), clients).prepare()
@@ -61,7 +61,7 @@ def test_a_cohort_before_the_values_is_our_fault() -> None:
 
 
 @pytest.mark.parametrize("index", [3, 2, 0])
-def test_a_round_is_never_run_twice(index: int) -> None:
+def test_a_round_is_never_run_twice(index):
     cohort = Cohort()
     round_of(cohort).prepare()
     parties: list[Client | Server] = [*cohort.clients.values(), cohort.server]
@@ -71,7 +71,7 @@ def test_a_round_is_never_run_twice(index: int) -> None:
         party.open_round(RoundTerms(4, 40, 4))
 
 
-def test_a_round_cannot_be_opened_without_a_set_up() -> None:
+def test_a_round_cannot_be_opened_without_a_set_up():
     cohort = Cohort(enrolled=False)
     parties: list[Client | Server] = [*cohort.clients.values(), cohort.server]
     for party in parties:
@@ -79,7 +79,7 @@ def test_a_round_cannot_be_opened_without_a_set_up() -> None:
             party.open_round(TERMS)
 
 
-def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number() -> None:
+def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number():
     """Round 3 wants to prepare round 4, which has been prepared by itself; neither goes on."""
     cohort = Cohort(4)
     stage = Stage.opened(cohort)
@@ -90,7 +90,7 @@ def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number() -> None:
     assert_dead(stage.machines[0])
 
 
-def test_no_sum_before_the_end() -> None:
+def test_no_sum_before_the_end():
     current = round_of()
     inbound = current.prepare()
     for state in (ServerState.INPUT, ServerState.UNMASK):
@@ -100,7 +100,7 @@ def test_no_sum_before_the_end() -> None:
     assert current.server.finished
 
 
-def test_a_set_up_is_begun_and_used_when_it_is_due() -> None:
+def test_a_set_up_is_begun_and_used_when_it_is_due():
     cohort = Cohort(enrolled=False)
     setup = cohort.open_setup()
     with pytest.raises(LocalError, match="no enrolment in state READY"):
@@ -116,7 +116,7 @@ def test_a_set_up_is_begun_and_used_when_it_is_due() -> None:
 # Who may take part.
 
 
-def test_a_client_refuses_a_session_below_its_floor_or_with_another_identity() -> None:
+def test_a_client_refuses_a_session_below_its_floor_or_with_another_identity():
     cohort = Cohort(3)
     with pytest.raises(LocalError, match="cohort of 2 clients is below"):
         Cohort(2)
@@ -128,7 +128,7 @@ def test_a_client_refuses_a_session_below_its_floor_or_with_another_identity() -
         Client(3, cohort.identities[0], cohort.session)
 
 
-def test_a_client_masks_in_no_cohort_below_its_own_floor() -> None:
+def test_a_client_masks_in_no_cohort_below_its_own_floor():
     """The group's quorum is 4, the client's floor 5: the client decides."""
     cohort = Cohort(5, floors=Floors(cohort=5))
     current = cohort.open(TERMS)
@@ -139,7 +139,7 @@ def test_a_client_masks_in_no_cohort_below_its_own_floor() -> None:
     assert_dead(current.clients[0])
 
 
-def test_a_roster_holds_each_identity_once_and_numbers_in_range() -> None:
+def test_a_roster_holds_each_identity_once_and_numbers_in_range():
     key = IdentityKey.generate(insecure_bytes(0)).public.raw
     with pytest.raises(ConfigurationError, match="own identity"):
         Roster({0: key, 1: key, 2: bytes(32)})
@@ -148,9 +148,7 @@ def test_a_roster_holds_each_identity_once_and_numbers_in_range() -> None:
             Roster({number: key})
 
 
-def test_the_session_id_changes_with_everything_it_commits_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_session_id_changes_with_everything_it_commits_to(monkeypatch):
     server = AgreementKey.derive(bytes(32)).public
     one = Session(Cohort(3).session.roster, b"c", b"p", b"n", server)
     sessions = [
@@ -176,12 +174,12 @@ def test_the_session_id_changes_with_everything_it_commits_to(
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(32), bytes(33)])
-def test_a_session_pins_a_server_key_that_can_be_used(key: bytes) -> None:
+def test_a_session_pins_a_server_key_that_can_be_used(key):
     with pytest.raises(ConfigurationError, match="server"):
         replace(Cohort(3).session, server=key)
 
 
-def test_a_server_has_the_key_that_its_session_pins() -> None:
+def test_a_server_has_the_key_that_its_session_pins():
     cohort = Cohort(3)
     Server(cohort.session, cohort.key)
     with pytest.raises(LocalError, match="not the one that the session pins"):
@@ -195,9 +193,7 @@ class Watched(Prepared):
     """Slots leave no room for a weak reference; this does."""
 
 
-def test_a_finished_round_holds_nothing_and_its_secrets_are_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_finished_round_holds_nothing_and_its_secrets_are_gone(monkeypatch):
     """Afterwards only the secrets of the next round are alive."""
     drawn: list[weakref.ref[Watched]] = []
 
@@ -228,7 +224,7 @@ def test_a_finished_round_holds_nothing_and_its_secrets_are_gone(
     assert [kept.index for kept in alive if kept is not None] == [4] * 4
 
 
-def test_a_round_forgets_values_and_secrets_as_soon_as_they_are_masked() -> None:
+def test_a_round_forgets_values_and_secrets_as_soon_as_they_are_masked():
     """Of its own secrets it keeps its shares alone."""
     current = round_of(Cohort(4))
     current.masked()
@@ -239,7 +235,7 @@ def test_a_round_forgets_values_and_secrets_as_soon_as_they_are_masked() -> None
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_an_aborted_round_holds_nothing(after: int) -> None:
+def test_an_aborted_round_holds_nothing(after):
     cohort = Cohort(4)
     current = round_of(cohort)
     inbound = current.prepare()
@@ -254,7 +250,7 @@ def test_an_aborted_round_holds_nothing(after: int) -> None:
     assert_dead(machine)
 
 
-def test_a_finished_set_up_holds_nothing() -> None:
+def test_a_finished_set_up_holds_nothing():
     setup = Cohort(enrolled=False).open_setup()
     setup.answer(setup.until_agreed())
     for machine in setup.clients.values():
@@ -262,7 +258,7 @@ def test_a_finished_set_up_holds_nothing() -> None:
         assert machine._held is None
 
 
-def test_the_secrets_of_a_round_that_was_skipped_are_lost() -> None:
+def test_the_secrets_of_a_round_that_was_skipped_are_lost():
     cohort = Cohort(4)
     round_of(cohort).finish()
     machine = cohort.clients[0].open_round(LATER)
@@ -272,7 +268,7 @@ def test_the_secrets_of_a_round_that_was_skipped_are_lost() -> None:
     assert machine.start() is not None
 
 
-def test_what_a_lost_input_carried_is_sent_again_and_the_same() -> None:
+def test_what_a_lost_input_carried_is_sent_again_and_the_same():
     cohort = Cohort(4)
     first = cohort.open(RoundTerms(3, 40, 4))
     first.masked()  # every upload is lost on the way
@@ -280,7 +276,7 @@ def test_what_a_lost_input_carried_is_sent_again_and_the_same() -> None:
     assert second.finish().tolist() == [6] * 40
 
 
-def test_the_server_takes_a_prepare_again_once() -> None:
+def test_the_server_takes_a_prepare_again_once():
     cohort = Cohort(4)
     first = cohort.open(RoundTerms(3, 40, 4))
     first.deliver(first.masked())  # inputs arrive, and the round breaks off

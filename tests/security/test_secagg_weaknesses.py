@@ -77,13 +77,11 @@ def answers_to_every_other_type(state: ClientState) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_no_other_type_of_message_makes_a_client_speak(state: ClientState) -> None:
+def test_no_other_type_of_message_makes_a_client_speak(state):
     assert list(answers_to_every_other_type(state)) == []
 
 
-def test_a_client_that_answers_types_it_does_not_know_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_answers_types_it_does_not_know_is_caught(monkeypatch):
     sound = ClientRound.receive
 
     def obliging(machine: ClientRound, data: bytes) -> bytes:
@@ -100,7 +98,7 @@ def test_a_client_that_answers_types_it_does_not_know_is_caught(
     assert set(told) == {plain}
 
 
-def test_no_other_type_of_message_makes_a_set_up_speak() -> None:
+def test_no_other_type_of_message_makes_a_set_up_speak():
     for kind in KINDS:
         setup = Cohort(4, enrolled=False).open_setup()
         inbound = setup.deliver(setup.start())[0]
@@ -128,16 +126,12 @@ def test_no_other_type_of_message_makes_a_set_up_speak() -> None:
         (2, 1, "degree: 2 neighbours of 5 members; use 4"),
     ],
 )
-def test_a_session_below_a_clients_floors_is_refused_before_a_round(
-    degree: int | None, threshold: int | None, sentence: str
-) -> None:
+def test_a_session_below_a_clients_floors_is_refused_before_a_round(degree, threshold, sentence):
     with pytest.raises(LocalError, match=sentence):
         Cohort(5, degree=degree, threshold=threshold)
 
 
-def test_a_client_that_accepts_a_threshold_of_one_is_read_by_one_corrupt_client(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_that_accepts_a_threshold_of_one_is_read_by_one_corrupt_client(monkeypatch):
     monkeypatch.setattr(Floors, "check_group", lambda *_: None)
     server = LyingServer(Cohort(4, threshold=1), corrupt=[3])
     server.run(dict.fromkeys(server.honest, Told(ALL, ALL)))
@@ -146,12 +140,12 @@ def test_a_client_that_accepts_a_threshold_of_one_is_read_by_one_corrupt_client(
 
 
 @pytest.mark.parametrize("cohort", [2, 1, 0, -1])
-def test_floors_cannot_be_set_below_three_by_accident(cohort: int) -> None:
+def test_floors_cannot_be_set_below_three_by_accident(cohort):
     with pytest.raises(ConfigurationError, match="cohort"):
         Floors(cohort=cohort)
 
 
-def test_a_bound_above_a_clients_own_is_refused() -> None:
+def test_a_bound_above_a_clients_own_is_refused():
     client = Cohort(3).clients[0]
     with pytest.raises(LocalError, match="is above this client's limit"):
         client.open_round(RoundTerms(3, 4, MAX_BOUND + 1))
@@ -162,7 +156,7 @@ def test_a_bound_above_a_clients_own_is_refused() -> None:
 
 
 @pytest.mark.parametrize("silent", [0, 2, 4])
-def test_a_client_that_never_prepares_ends_no_round(silent: int) -> None:
+def test_a_client_that_never_prepares_ends_no_round(silent):
     cohort = Cohort(5)
     values = random_values(cohort)
     current = cohort.open(TERMS, values)
@@ -175,7 +169,7 @@ def test_a_client_that_never_prepares_ends_no_round(silent: int) -> None:
     assert (cohort.open(later, values).finish() == np.sum(list(values.values()), axis=0)).all()
 
 
-def test_too_many_that_never_prepare_end_the_round_and_not_the_next() -> None:
+def test_too_many_that_never_prepare_end_the_round_and_not_the_next():
     cohort = Cohort(5)
     current = cohort.open(TERMS, random_values(cohort))
     for k in (1, 3):
@@ -224,13 +218,13 @@ def without_words(message: bytes, width: int) -> bytes:
 FEW, MANY = np.zeros(40, np.uint64), np.full(40, 4, np.uint64)
 
 
-def test_no_message_but_the_masked_words_depends_on_the_values() -> None:
+def test_no_message_but_the_masked_words_depends_on_the_values():
     few = dialogue(FEW)
     assert few == dialogue(MANY)
     assert len(few) == 40
 
 
-def test_a_count_beside_the_masked_words_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_beside_the_masked_words_is_caught(monkeypatch):
     mask, encode = masking.mask_input, messages.encode_masked
     counts: list[int] = []
 
@@ -259,7 +253,7 @@ def test_a_count_beside_the_masked_words_is_caught(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("value", [5, 15, 16, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("at", [0, 39])
-def test_a_value_above_the_bound_is_refused_before_anything_is_sent(value: int, at: int) -> None:
+def test_a_value_above_the_bound_is_refused_before_anything_is_sent(value, at):
     machine = Cohort().clients[0].open_round(TERMS)
     values = np.zeros(40, np.uint64)
     values[at] = value
@@ -269,14 +263,14 @@ def test_a_value_above_the_bound_is_refused_before_anything_is_sent(value: int, 
     assert_dead(machine)
 
 
-def test_values_of_another_length_are_refused() -> None:
+def test_values_of_another_length_are_refused():
     machine = Cohort().clients[0].open_round(TERMS)
     with pytest.raises(LocalError, match="where 40 are agreed"):
         machine.load(np.zeros(39, np.uint64))
     assert_dead(machine)
 
 
-def test_the_sum_of_all_clients_at_the_bound_does_not_wrap() -> None:
+def test_the_sum_of_all_clients_at_the_bound_does_not_wrap():
     for bound in (1, 3, 2**20, MAX_BOUND):
         cohort = Cohort(4)
         values = {k: np.full(7, bound, np.uint64) for k in cohort.clients}

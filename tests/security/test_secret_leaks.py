@@ -4,7 +4,7 @@ import copy
 import logging
 import pickle
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -62,7 +62,7 @@ def refusals(current: Round) -> list[str]:
     return told
 
 
-def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog):
     caplog.set_level(logging.DEBUG)
     cohort = Cohort(4, enrolled=False)
     setup = cohort.open_setup()
@@ -94,13 +94,13 @@ def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog: pytest.LogCaptureF
     assert caplog.records == []
 
 
-def test_a_secret_in_a_text_or_on_the_wire_would_be_found() -> None:
+def test_a_secret_in_a_text_or_on_the_wire_would_be_found():
     secret = shamir.encode(2**200 + 12345)
     for form in (secret.hex(), repr(secret), str(2**200 + 12345), f"share={list(secret)}"):
         assert any(found in f"before {form} after" for found in forms(secret))
 
 
-def test_a_planted_share_in_a_repr_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_share_in_a_repr_is_found(monkeypatch):
     monkeypatch.setattr(RoundSecrets, "__repr__", lambda self: f"RoundSecrets(root={self.root})")
     current = round_of(Cohort(4))
     current.prepare()
@@ -146,7 +146,7 @@ def loaded_again(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("misuse", [wrong_value, bad_key, bad_cohort, started_again, loaded_again])
-def test_no_error_tells_a_secret_or_a_value(misuse: Callable[[Stage], None]) -> None:
+def test_no_error_tells_a_secret_or_a_value(misuse):
     stage = Stage.opened()
     secrets = secrets_of([], stage.machines.values())
     with pytest.raises((LocalError, PeerError)) as refused:
@@ -160,7 +160,7 @@ def test_no_error_tells_a_secret_or_a_value(misuse: Callable[[Stage], None]) -> 
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol: int) -> None:
+def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol):
     cohort = Cohort(4)
     setup = Cohort(4, enrolled=False).open_setup()
     stage = Stage.opened(cohort)

@@ -74,7 +74,7 @@ def assert_sums(cohort: Cohort, enrolled: Collection[int], lost: int | None = No
 @pytest.mark.parametrize(
     "missing", [{}, *({stage: 4} for stage in STAGES), {"JOIN": 0, "REVEAL": 9}]
 )
-def test_a_set_up_goes_on_without_late_members(missing: dict[str, int]) -> None:
+def test_a_set_up_goes_on_without_late_members(missing):
     cohort = Cohort(N, enrolled=False)
     setup = run(cohort, missing)
     out = {missing.get(stage) for stage in ("JOIN", "REVEAL")}
@@ -86,7 +86,7 @@ def test_a_set_up_goes_on_without_late_members(missing: dict[str, int]) -> None:
 
 @needs_kem
 @pytest.mark.parametrize("stage", ["none", *HYBRID])
-def test_a_set_up_with_capsules_goes_on_without_late_members(stage: str) -> None:
+def test_a_set_up_with_capsules_goes_on_without_late_members(stage):
     """Without capsules a member stays on the list, and nobody has a channel to it."""
     cohort = Cohort(7, enrolled=False, hybrid=True)
     setup = run(cohort, {stage: 3})
@@ -99,9 +99,7 @@ def test_a_set_up_with_capsules_goes_on_without_late_members(stage: str) -> None
     assert_sums(cohort, left, lost=5 if stage == "none" else None)
 
 
-def test_twin_that_needs_all_that_joined_ends_with_one_late_member(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_that_needs_all_that_joined_ends_with_one_late_member(monkeypatch):
     def everybody(server: ServerSetup, seen: Mapping[int, object], _: str) -> None:
         if len(seen) < len(server._joins):
             raise MissingClientError("somebody joined and then went missing")
@@ -120,7 +118,7 @@ def noise(size: int) -> bytes:
 
 @needs_kem
 @pytest.mark.parametrize("at", range(3), ids=["JOINS", "REVEALS", "CAPSULES"])
-def test_a_bad_message_costs_its_sender_in_every_stage_of_a_set_up(at: int) -> None:
+def test_a_bad_message_costs_its_sender_in_every_stage_of_a_set_up(at):
     for fault in (
         lambda _: b"",
         lambda message: noise(len(message)),
@@ -162,7 +160,7 @@ def low_order(cohort: Cohort, setup: SetUp, point: bytes) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("point", [bytes(32), (1).to_bytes(32, "little"), b"\xff" * 31 + b"\x80"])
-def test_a_channel_key_of_low_order_costs_whoever_joins_with_it(point: bytes) -> None:
+def test_a_channel_key_of_low_order_costs_whoever_joins_with_it(point):
     cohort = Cohort(4, enrolled=False)
     setup = cohort.open_setup()
     outbound = low_order(cohort, setup, point)
@@ -178,7 +176,7 @@ def test_a_channel_key_of_low_order_costs_whoever_joins_with_it(point: bytes) ->
 
 @needs_kem
 @pytest.mark.parametrize("key", [bytes(1216), b"\xff" * 1216])
-def test_a_capsule_key_that_is_none_costs_whoever_joins_with_it(key: bytes) -> None:
+def test_a_capsule_key_that_is_none_costs_whoever_joins_with_it(key):
     cohort = Cohort(4, enrolled=False, hybrid=True)
     setup = cohort.open_setup()
     public = AgreementKey.derive(bytes(32)).public
@@ -191,7 +189,7 @@ def test_a_capsule_key_that_is_none_costs_whoever_joins_with_it(key: bytes) -> N
         setup.server.receive(2, setup.start()[2])
 
 
-def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch):
     monkeypatch.setattr(messages, "low_order", lambda _: False)
     cohort = Cohort(4, enrolled=False)
     setup = cohort.open_setup()
@@ -202,7 +200,7 @@ def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("floor", [True, False])
-def test_a_client_that_insists_on_ml_kem_refuses_a_session_without_it(floor: bool) -> None:
+def test_a_client_that_insists_on_ml_kem_refuses_a_session_without_it(floor):
     cohort = Cohort(3, enrolled=False)
     floors = Floors(quantum_safe=floor)
     if floor:
@@ -268,7 +266,7 @@ def clients_that_unmask() -> int:
     return unmasked
 
 
-def test_two_stories_of_who_revealed_never_meet_a_threshold() -> None:
+def test_two_stories_of_who_revealed_never_meet_a_threshold():
     """Five signatures are needed, and no story has more than four honest ones."""
     _, groups = two_groups()
     assert len({group.view for group in groups.values()}) == 2
@@ -277,9 +275,7 @@ def test_two_stories_of_who_revealed_never_meet_a_threshold() -> None:
     assert clients_that_unmask() == 0
 
 
-def test_twin_whose_signatures_name_no_group_unmasks_both_stories(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_whose_signatures_name_no_group_unmasks_both_stories(monkeypatch):
     def groupless(scope: RoundScope, client: int, _: Group, cohort: bytes) -> bytes:
         return scope.context(Purpose.COHORT, client) + cohort
 
@@ -287,7 +283,7 @@ def test_twin_whose_signatures_name_no_group_unmasks_both_stories(
     assert clients_that_unmask() == 7
 
 
-def test_channels_of_two_stories_do_not_open_each_others_seals() -> None:
+def test_channels_of_two_stories_do_not_open_each_others_seals():
     cohort, _ = two_groups()
     ends = {k: client._enrolment for k, client in cohort.clients.items()}
     assert ends[0] is not None

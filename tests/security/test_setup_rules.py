@@ -23,7 +23,7 @@ def fresh(n: int = 4, *, hybrid: bool = False) -> tuple[Cohort, SetUp]:
     return cohort, cohort.open_setup()
 
 
-def test_a_set_up_ends_with_one_group_and_equal_channels() -> None:
+def test_a_set_up_ends_with_one_group_and_equal_channels():
     cohort, setup = fresh()
     setup.answer(setup.until_agreed())
     enrolments = {k: machine.enrolment for k, machine in setup.clients.items()}
@@ -58,23 +58,21 @@ MEMBER_LISTS: dict[str, tuple[Callable[[Members, Cohort], Sequence[Member]], str
 
 
 @pytest.mark.parametrize(("change", "sentence"), MEMBER_LISTS.values(), ids=MEMBER_LISTS)
-def test_a_client_refuses_a_member_list(
-    change: Callable[[Members, Cohort], Sequence[Member]], sentence: str
-) -> None:
+def test_a_client_refuses_a_member_list(change, sentence):
     setup, message = listed(change)
     with pytest.raises(PeerError, match=sentence):
         setup.clients[0].receive(message)
     assert_setup_dead(setup.clients[0])
 
 
-def test_a_client_refuses_more_lines_than_the_roster() -> None:
+def test_a_client_refuses_more_lines_than_the_roster():
     setup, message = listed(lambda members, _: members)
     with pytest.raises(PeerError, match="is not of 4 lines"):
         setup.clients[0].receive(message + message[48:])
     assert_setup_dead(setup.clients[0])
 
 
-def test_a_client_takes_the_list_that_was_not_changed() -> None:
+def test_a_client_takes_the_list_that_was_not_changed():
     setup, message = listed(lambda members, _: members)
     assert setup.clients[0].receive(message)
     assert setup.clients[0].state is SetupState.REVEALED
@@ -83,7 +81,7 @@ def test_a_client_takes_the_list_that_was_not_changed() -> None:
 # Who must be there.
 
 
-def test_whoever_does_not_join_keeps_nobody_from_it() -> None:
+def test_whoever_does_not_join_keeps_nobody_from_it():
     cohort = Cohort(5, enrolled=False)
     setup = cohort.open_setup([0, 1, 2, 4])
     setup.answer(setup.until_agreed())
@@ -91,7 +89,7 @@ def test_whoever_does_not_join_keeps_nobody_from_it() -> None:
     assert setup.server.group.threshold == 4
 
 
-def test_too_few_that_are_left_end_this_set_up_and_not_the_next() -> None:
+def test_too_few_that_are_left_end_this_set_up_and_not_the_next():
     """Three of four are enough; late members are in test_setup_late.py."""
     cohort, setup = fresh()
     answers = setup.answer(setup.deliver(setup.start()))
@@ -124,7 +122,7 @@ def nonces_revealed(cohort: Cohort, tries: int) -> int:
     return tries
 
 
-def test_a_client_takes_part_in_eight_draws_of_a_sparse_graph() -> None:
+def test_a_client_takes_part_in_eight_draws_of_a_sparse_graph():
     """Across restarts, and again after a round that ended well."""
     cohort = sparse()
     assert nonces_revealed(cohort, 5) == 5
@@ -139,7 +137,7 @@ def test_a_client_takes_part_in_eight_draws_of_a_sparse_graph() -> None:
     assert nonces_revealed(again, 9) == 8
 
 
-def test_the_count_is_on_disk_before_the_nonce_leaves() -> None:
+def test_the_count_is_on_disk_before_the_nonce_leaves():
     cohort, kept = sparse(), list[int]()
     client = cohort.clients[0]
     client._keep = lambda memory: kept.append(Memory.decode(memory, cohort.session).setups)
@@ -150,7 +148,7 @@ def test_the_count_is_on_disk_before_the_nonce_leaves() -> None:
     assert kept == [1]
 
 
-def test_a_set_up_that_reveals_nothing_does_not_count() -> None:
+def test_a_set_up_that_reveals_nothing_does_not_count():
     """A site that is late, or a JOIN that is lost, shows the server nothing about the graph."""
     cohort = sparse()
     for _ in range(20):
@@ -158,7 +156,7 @@ def test_a_set_up_that_reveals_nothing_does_not_count() -> None:
     assert nonces_revealed(cohort, 9) == 8
 
 
-def test_a_complete_graph_has_no_draw_that_could_be_tried_again() -> None:
+def test_a_complete_graph_has_no_draw_that_could_be_tried_again():
     """Neighbours, thresholds and committee are the same for every seed."""
     cohort = Cohort(4, enrolled=False)
     assert nonces_revealed(cohort, 20) == 20
@@ -171,7 +169,7 @@ def test_a_complete_graph_has_no_draw_that_could_be_tried_again() -> None:
 
 
 @pytest.mark.parametrize(("n", "degree"), [(3, None), (300, None), (301, None), (7, 4), (7, 6)])
-def test_a_session_is_complete_only_if_every_group_of_it_is(n: int, degree: int | None) -> None:
+def test_a_session_is_complete_only_if_every_group_of_it_is(n, degree):
     roster = Roster({k: (k + 1).to_bytes(32, "big") for k in range(n)})
     server = Cohort(enrolled=False).key.public
     session = Session(roster, b"", b"", b"", server, degree=degree)
@@ -181,9 +179,7 @@ def test_a_session_is_complete_only_if_every_group_of_it_is(n: int, degree: int 
     assert session.complete == every == (n <= 300 and degree != 4)
 
 
-def test_mutant_that_does_not_count_nonces_draws_without_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mutant_that_does_not_count_nonces_draws_without_end(monkeypatch):
     monkeypatch.setattr(Client, "_note_reveal", lambda _: None)
     assert nonces_revealed(sparse(), 9) == 9
 
@@ -204,14 +200,12 @@ def read_0_among_its_own(n: int, corrupt: tuple[int, ...]) -> LyingServer:
     return server
 
 
-def test_two_corrupt_clients_of_ten_are_no_group_for_a_third() -> None:
+def test_two_corrupt_clients_of_ten_are_no_group_for_a_third():
     with pytest.raises(PeerError, match="3 members are fewer than the 7 that client 0 insists on"):
         read_0_among_its_own(10, (8, 9))
 
 
-def test_clients_content_with_any_three_members_give_away_one_of_ten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clients_content_with_any_three_members_give_away_one_of_ten(monkeypatch):
     monkeypatch.setattr(Floors, "members", lambda self, _: self.cohort)
     monkeypatch.setattr(Session, "basis_of", lambda _, members: members)
     server = read_0_among_its_own(10, (8, 9))
@@ -220,7 +214,7 @@ def test_clients_content_with_any_three_members_give_away_one_of_ten(
 
 
 @pytest.mark.parametrize("n", range(3, 14))
-def test_clients_left_out_make_no_coalition_stronger(n: int) -> None:
+def test_clients_left_out_make_no_coalition_stronger(n):
     """Those tolerated of the roster are tolerated of every group that its clients accept."""
     cohort = Cohort(n, enrolled=False)
     floors = Floors()
@@ -231,7 +225,7 @@ def test_clients_left_out_make_no_coalition_stronger(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [460, 1000])
-def test_clients_left_out_make_no_graph_weaker(n: int) -> None:
+def test_clients_left_out_make_no_graph_weaker(n):
     """A server leaves out a third, all of them honest: its tenth of the roster is 15 % of the rest.
 
     Below 2^-40 all the same, whichever of 2^64 seeds it takes; with neighbours for 10 % it would be
@@ -293,9 +287,7 @@ def mended(setup: SetUp, outbound: dict[int, bytes]) -> None:
         (mended, "client 2 is out of this set-up", (0, 1, 3)),
     ],
 )
-def test_the_server_takes_one_signed_join_of_each_client_of_the_roster(
-    misuse: Callable[[SetUp, dict[int, bytes]], None], sentence: str, left: tuple[int, ...]
-) -> None:
+def test_the_server_takes_one_signed_join_of_each_client_of_the_roster(misuse, sentence, left):
     _, setup = fresh()
     outbound = setup.start()
     with pytest.raises(PeerError, match=sentence):
@@ -304,7 +296,7 @@ def test_the_server_takes_one_signed_join_of_each_client_of_the_roster(
     assert_goes_on(setup, outbound, left)
 
 
-def test_a_join_in_another_stage_costs_its_sender() -> None:
+def test_a_join_in_another_stage_costs_its_sender():
     _, setup = fresh()
     outbound = setup.start()
     answers = setup.answer(setup.deliver(outbound))
@@ -315,7 +307,7 @@ def test_a_join_in_another_stage_costs_its_sender() -> None:
     assert_goes_on(setup, answers, (0, 2, 3))
 
 
-def test_the_server_takes_a_reveal_of_members_only() -> None:
+def test_the_server_takes_a_reveal_of_members_only():
     _, setup = fresh(7)
     del setup.clients[6]
     answers = setup.answer(setup.deliver(setup.start()))

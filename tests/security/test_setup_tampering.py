@@ -74,23 +74,21 @@ def agreed_message(
     return messages.encode_agreed(encode_set(who, EVERYBODY), reveals, keys, cohort.session)
 
 
-def test_a_server_cannot_play_a_client() -> None:
+def test_a_server_cannot_play_a_client():
     cohort, setup = fresh()
     with pytest.raises(PeerError, match="signature on client 1's member list does not verify"):
         play_client_1(cohort, setup)
     assert_setup_dead(setup.clients[0])
 
 
-def test_clients_that_check_no_signature_talk_to_the_server(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clients_that_check_no_signature_talk_to_the_server(monkeypatch):
     monkeypatch.setattr(IdentityPublic, "verify", lambda *_: None)
     cohort, setup = fresh()
     secret = play_client_1(cohort, setup)
     assert setup.clients[0].enrolment.channels[1].pair_secret(3) == secret
 
 
-def test_a_client_that_has_not_joined_cannot_be_added() -> None:
+def test_a_client_that_has_not_joined_cannot_be_added():
     cohort, setup = fresh()
     del setup.clients[3]
     inbound = setup.deliver(setup.start())
@@ -171,7 +169,7 @@ def nobody(told: Agreed) -> None:
         (nobody, "client 0 revealed, and the server went on without it"),
     ],
 )
-def test_a_client_refuses_an_agreement(change: Callable[[Agreed], None], sentence: str) -> None:
+def test_a_client_refuses_an_agreement(change, sentence):
     told = Agreed.honest()
     change(told)
     with pytest.raises(PeerError, match=sentence):
@@ -180,7 +178,7 @@ def test_a_client_refuses_an_agreement(change: Callable[[Agreed], None], sentenc
 
 
 @needs_kem
-def test_a_client_refuses_another_capsule_key() -> None:
+def test_a_client_refuses_another_capsule_key():
     told = Agreed.honest(hybrid=True)
     told.keys[0] = told.keys[0][:32] + CapsuleKey.generate(insecure_bytes(7)).public
     with pytest.raises(PeerError, match="keys of client 1 are not those that it signed"):
@@ -188,7 +186,7 @@ def test_a_client_refuses_another_capsule_key() -> None:
     assert_setup_dead(told.setup.clients[0])
 
 
-def test_the_agreement_that_was_not_changed_is_taken() -> None:
+def test_the_agreement_that_was_not_changed_is_taken():
     told = Agreed.honest()
     told.tell()
     assert told.setup.clients[0].state is SetupState.DONE
@@ -224,9 +222,7 @@ def of_zeros(_: SetUp, capsule: bytes) -> bytes:
 
 @needs_kem
 @pytest.mark.parametrize("replaced", [of_the_server, flipped, of_zeros])
-def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(
-    replaced: Callable[[SetUp, bytes], bytes],
-) -> None:
+def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(replaced):
     """It knows one of the two secrets at most, and not what the keys of X25519 agree on."""
     setup = relayed_to_3(replaced)
     ends = {k: machine.enrolment.channels for k, machine in setup.clients.items()}
@@ -240,14 +236,14 @@ def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(
 
 
 @needs_kem
-def test_a_capsule_that_was_not_changed_makes_one_channel() -> None:
+def test_a_capsule_that_was_not_changed_makes_one_channel():
     setup = relayed_to_3(lambda _, capsule: capsule)
     ends = {k: machine.enrolment.channels for k, machine in setup.clients.items()}
     assert ends[0][3].pair_secret(1) == ends[3][0].pair_secret(1)
 
 
 @needs_kem
-def test_a_capsule_says_what_set_up_and_whom_it_is_for() -> None:
+def test_a_capsule_says_what_set_up_and_whom_it_is_for():
     """One of another set-up of the same clients, or of another receiver, does not open."""
     cohort, setup = fresh(hybrid=True)
     outbound = setup.answer(setup.until_agreed())
@@ -257,7 +253,7 @@ def test_a_capsule_says_what_set_up_and_whom_it_is_for() -> None:
     assert machine._held.capsule_key is not None
     capsule = outbound[0][48:][:CAPSULE_BYTES]
     info = joining._capsule_info(machine._held, 0, 1)
-    assert machine._held.capsule_key.open(capsule, info, "it") == setup.clients[0]._held.secrets[1]  # type: ignore[union-attr]
+    assert machine._held.capsule_key.open(capsule, info, "it") == setup.clients[0]._held.secrets[1]
     assert other.clients[1]._held is not None
     for wrong in (
         joining._capsule_info(machine._held, 0, 2),

@@ -1,7 +1,5 @@
 """A client gives its shares only when a threshold of the committee signed exactly what it saw."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -36,7 +34,7 @@ def masked() -> Stage:
     return stage
 
 
-def test_survivors_outside_the_cohort_are_refused() -> None:
+def test_survivors_outside_the_cohort_are_refused():
     stage = Stage.opened()
     stage.tell(stage.relayed(cohort=(0, 1, 2)), (0, 1, 2))
     with pytest.raises(PeerError, match="the survivors are not of the cohort"):
@@ -94,9 +92,7 @@ def of_another_view(stage: Stage, fast: bool) -> Signatures:
         of_another_view,
     ],
 )
-def test_a_client_unmasks_under_signatures_of_what_it_saw_only(
-    forged: Callable[[Stage, bool], Signatures], fast: bool
-) -> None:
+def test_a_client_unmasks_under_signatures_of_what_it_saw_only(forged, fast):
     stage = masked()
     machine, signatures = stage.machines[0], forged(stage, fast)
     with pytest.raises(PeerError, match=r"[012] of the committee signed .* 3 are needed"):
@@ -111,7 +107,7 @@ def tell_signatures(machine: ClientRound, signatures: Signatures, fast: bool) ->
     return machine.receive(signatures_message(signatures, machine))
 
 
-def test_survivors_are_signed_together_with_the_cohort_that_they_are_left_of() -> None:
+def test_survivors_are_signed_together_with_the_cohort_that_they_are_left_of():
     """Seven clients: five are left of all, or of all but one, for whom no mask was then added."""
     stage = Stage.opened(Cohort(7))
     everyone, machine = tuple(range(7)), stage.machines[0]
@@ -125,7 +121,7 @@ def test_survivors_are_signed_together_with_the_cohort_that_they_are_left_of() -
     assert_dead(machine)
 
 
-def test_a_client_that_dropped_out_signs_no_survivors() -> None:
+def test_a_client_that_dropped_out_signs_no_survivors():
     stage = masked()
     with pytest.raises(PeerError, match="2 of the committee signed"):
         tell_signatures(stage.machines[0], stage.signatures((0, 1, 3), SLOW), fast=False)
@@ -133,7 +129,7 @@ def test_a_client_that_dropped_out_signs_no_survivors() -> None:
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_a_threshold_of_signatures_is_enough_beside_a_bad_one(fast: bool) -> None:
+def test_a_threshold_of_signatures_is_enough_beside_a_bad_one(fast):
     stage = masked()
     signatures = stage.signatures(ALL if fast else SLOW, ALL if fast else SLOW)
     if fast:
@@ -151,9 +147,7 @@ def test_a_threshold_of_signatures_is_enough_beside_a_bad_one(fast: bool) -> Non
     ],
     ids=["not ascending", "more than signers"],
 )
-def test_a_list_of_signatures_names_each_signer_once(
-    change: Callable[[list[bytes]], list[bytes]], sentence: str
-) -> None:
+def test_a_list_of_signatures_names_each_signer_once(change, sentence):
     """The same for the signatures beside the survivors: tests/vectors/refused.py."""
     stage = masked()
     machine = stage.machines[0]
@@ -169,7 +163,7 @@ def test_a_list_of_signatures_names_each_signer_once(
 # Proxies.
 
 
-def test_clients_that_were_given_other_proxies_give_no_share() -> None:
+def test_clients_that_were_given_other_proxies_give_no_share():
     """Two of four: three signatures of one story do not exist."""
     cohort = Cohort(4)
     subjects = {0: b"one", 1: b"one", 2: b"two", 3: b"two"}

@@ -128,7 +128,7 @@ def least(corruptor: Corruptor) -> int:
     return 2 * group.threshold - group.degree - 1
 
 
-def test_as_many_corrupt_neighbours_as_the_guarantee_names_read_one_client() -> None:
+def test_as_many_corrupt_neighbours_as_the_guarantee_names_read_one_client():
     corruptor = Corruptor(5)
     assert least(corruptor) == 5
     assert "corrupts 5 of one client's neighbours" in masked_guarantee(corruptor.group, None)
@@ -136,7 +136,7 @@ def test_as_many_corrupt_neighbours_as_the_guarantee_names_read_one_client() -> 
     np.testing.assert_array_equal(corruptor.read(), corruptor.truth)
 
 
-def test_one_fewer_have_both_secrets_of_nobody() -> None:
+def test_one_fewer_have_both_secrets_of_nobody():
     """Every honest holder gives one share, whatever it hears: one kind stays too few."""
     corruptor = Corruptor(4)
     corruptor.split()

@@ -110,7 +110,7 @@ def most_corrupt(n: int) -> int:
 
 
 @pytest.mark.parametrize("n", [4, 5, 6])
-def test_whatever_each_client_is_told_one_sum_over_a_quorum_opens_at_most(n: int) -> None:
+def test_whatever_each_client_is_told_one_sum_over_a_quorum_opens_at_most(n):
     attack = Attack(n, most_corrupt(n))
     found = [attack.broken_by(told) for told in attack.every_choice()]
     assert not any(found)
@@ -118,14 +118,14 @@ def test_whatever_each_client_is_told_one_sum_over_a_quorum_opens_at_most(n: int
     assert 0 < attack.sums < len(found)
 
 
-def test_two_camps_of_seven_open_one_sum_over_a_quorum_at_most() -> None:
+def test_two_camps_of_seven_open_one_sum_over_a_quorum_at_most():
     attack = Attack(7, most_corrupt(7))
     found = [attack.broken_by(told) for told in attack.two_stories()]
     assert not any(found)
     assert attack.sums > 30
 
 
-def test_seven_clients_told_at_random_open_one_sum_over_a_quorum_at_most() -> None:
+def test_seven_clients_told_at_random_open_one_sum_over_a_quorum_at_most():
     attack = Attack(7, most_corrupt(7))
     assert not any(attack.broken_by(told) for told in attack.random_choices(60, seed=1))
 
@@ -134,7 +134,7 @@ def test_seven_clients_told_at_random_open_one_sum_over_a_quorum_at_most() -> No
 
 
 @pytest.mark.parametrize("n", [5, 6])
-def test_one_corrupt_client_more_than_claimed_and_the_attack_reads_one_client(n: int) -> None:
+def test_one_corrupt_client_more_than_claimed_and_the_attack_reads_one_client(n):
     attack = Attack(n, 2 * threshold(n) - n)
     found = [what for told in attack.every_choice() for what in attack.broken_by(told)]
     assert "both secrets of (0,)" in found
@@ -151,9 +151,7 @@ ISOLATES_0 = {
 """Client 0 masks with two honest clients, whom the rest then declare dropped."""
 
 
-def test_clients_that_check_no_signature_give_away_one_client(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clients_that_check_no_signature_give_away_one_client(monkeypatch):
     assert Attack(7, 2).broken_by(ISOLATES_0) == []
     monkeypatch.setattr(ClientRound, "_check_signatures", lambda *_: None)
     assert Attack(7, 2).broken_by(ISOLATES_0) == ["the sum of [0] alone"]
@@ -167,7 +165,7 @@ NOBODY_OR_0_IS_MISSING = {
 """Some unmask at once, under the cohort's signatures; others sign that client 0 has dropped."""
 
 
-def test_the_fast_path_and_the_slow_one_never_meet_on_one_client() -> None:
+def test_the_fast_path_and_the_slow_one_never_meet_on_one_client():
     server = LyingServer(Cohort(7), corrupt=[6])
     server.run(NOBODY_OR_0_IS_MISSING)
     assert (len(server.seeds.shares[0]), len(server.roots.shares[0])) == (4, 1)
@@ -176,9 +174,7 @@ def test_the_fast_path_and_the_slow_one_never_meet_on_one_client() -> None:
     assert not list(server.readable())
 
 
-def test_a_threshold_for_an_honest_server_gives_both_secrets_to_a_lying_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_threshold_for_an_honest_server_gives_both_secrets_to_a_lying_one(monkeypatch):
     monkeypatch.setattr("secure_fd.secagg.session.threshold", lambda holders: holders // 2 + 1)
     attack = Attack(7, 1, Cohort(7, threshold=4))
     found = attack.broken_by(NOBODY_OR_0_IS_MISSING)

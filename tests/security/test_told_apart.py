@@ -4,7 +4,6 @@ Both end in a void round: the others' signatures are not about what the target w
 not help to unmask; its masks do not cancel; what opens is no sum.
 """
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 
@@ -45,7 +44,7 @@ how many units off it may be read."""
 
 
 @pytest.fixture(scope="module")
-def ten() -> FederatedData:
+def ten():
     return federate(load("digits"), parse_split("iid"), CLIENTS, seed=20, sizes=SIZES)
 
 
@@ -109,9 +108,7 @@ LIES = pytest.mark.parametrize("lie", [split_ensemble, dead_model])
 
 
 @LIES
-def test_nothing_of_the_target_is_read_and_the_round_is_void(
-    ten: FederatedData, lie: Callable[..., Read]
-) -> None:
+def test_nothing_of_the_target_is_read_and_the_round_is_void(ten, lie):
     reports, read, _, _ = lie(ten, bound=True)
     assert [report.void for report in reports] == [False, True]
     [(refused, why)] = reports[1].refused
@@ -121,9 +118,7 @@ def test_nothing_of_the_target_is_read_and_the_round_is_void(
 
 
 @LIES
-def test_without_the_hash_the_target_s_vector_is_read(
-    ten: FederatedData, lie: Callable[..., Read]
-) -> None:
+def test_without_the_hash_the_target_s_vector_is_read(ten, lie):
     """The twin."""
     reports, read, sent, off = lie(ten, bound=False)
     assert not any(report.void or report.refused for report in reports)
@@ -132,7 +127,7 @@ def test_without_the_hash_the_target_s_vector_is_read(
     assert (np.abs(read - sent) <= off)[sent > 0].mean() > 0.99
 
 
-def test_binding_costs_a_signature_a_broadcast() -> None:
+def test_binding_costs_a_signature_a_broadcast():
     key = IdentityKey.generate(insecure_bytes(1))
     told = Teller(bytes(32), key).write(Kind.TELL, 0, b"x")
     assert len(told) == BROADCAST_BYTES + 1

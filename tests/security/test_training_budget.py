@@ -75,7 +75,7 @@ def killed_once_it_drew(path: Path, make: Make) -> None:
         try:
             with BudgetLedger.open(path, DATA) as ledger:
                 budget = make(SETTINGS, 30, ledger)
-                FloatGaussian.uniform = drawn_and_dead  # type: ignore[method-assign]
+                FloatGaussian.uniform = drawn_and_dead
                 budget.chance.normal(4)
         finally:
             os._exit(0)
@@ -94,11 +94,11 @@ def drew_unpaid(path: Path, make: Make) -> bool:
     return path.with_suffix(".drew").exists() and not bookings(path)
 
 
-def test_whoever_is_killed_with_noise_in_memory_has_paid(tmp_path: Path) -> None:
+def test_whoever_is_killed_with_noise_in_memory_has_paid(tmp_path):
     path = tmp_path / "ledger"
     assert not drew_unpaid(path, PaidBudget)
     (booked,) = bookings(path)
-    assert (booked.name, booked.event.times) == ("DP-SGD", SETTINGS.steps)  # type: ignore[union-attr]
+    assert (booked.name, booked.event.times) == ("DP-SGD", SETTINGS.steps)
     with BudgetLedger.open(path, DATA) as ledger:
         again = PaidBudget(SETTINGS, 30, ledger)
         with pytest.raises(BudgetError, match="beyond its total of 4"):
@@ -106,7 +106,7 @@ def test_whoever_is_killed_with_noise_in_memory_has_paid(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("twin", [BooksAfter, books_nothing])
-def test_twins_that_pay_late_or_never_are_caught(tmp_path: Path, twin: Make) -> None:
+def test_twins_that_pay_late_or_never_are_caught(tmp_path, twin):
     assert drew_unpaid(tmp_path / "ledger", twin)
 
 
@@ -135,7 +135,7 @@ class Watch:
             return draw(chance, count)
 
         def booked(ledger: BudgetLedger, name: str, event: object, **rest: object) -> None:
-            book(ledger, name, event, **rest)  # type: ignore[arg-type]
+            book(ledger, name, event, **rest)
             self.paid.add(id(ledger))
 
         monkeypatch.setattr(FloatGaussian, "uniform", drawn)
@@ -157,9 +157,7 @@ def opened(total: float = 4.0) -> dict[int, BudgetLedger]:
 
 
 @methods
-def test_every_client_books_all_its_steps_before_it_draws(
-    digits: FederatedData, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_client_books_all_its_steps_before_it_draws(digits, name, monkeypatch):
     watch, ledgers = Watch(monkeypatch), opened()
     run = run_of(digits, name, ledgers, rounds=2)
     run.fit(2)
@@ -175,9 +173,7 @@ def test_every_client_books_all_its_steps_before_it_draws(
 
 
 @methods
-def test_federations_that_pay_late_or_never_are_caught(
-    digits: FederatedData, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_federations_that_pay_late_or_never_are_caught(digits, name, monkeypatch):
     watch = Watch(monkeypatch)
     run_of(digits, name, None).fit(1)
     assert watch.unpaid
@@ -190,7 +186,7 @@ def test_federations_that_pay_late_or_never_are_caught(
 
 
 @methods
-def test_a_client_whose_budget_is_spent_trains_no_step(digits: FederatedData, name: str) -> None:
+def test_a_client_whose_budget_is_spent_trains_no_step(digits, name):
     ledgers = opened()
     ledgers[2].book("an earlier run", Gaussian(1.2))
     with pytest.raises(BudgetError, match="DP-SGD: with it data set 'simulation'"):
@@ -198,8 +194,8 @@ def test_a_client_whose_budget_is_spent_trains_no_step(digits: FederatedData, na
     assert len(ledgers[2].bookings) == 1
 
 
-def test_simulations_open_ledgers_of_their_own(digits: FederatedData) -> None:
+def test_simulations_open_ledgers_of_their_own(digits):
     run = simulate(digits, method="fedavg", unit="record", epsilon=4.0)
-    ledgers = run.federation.method.ledgers  # type: ignore[union-attr]
+    ledgers = run.federation.method.ledgers
     assert sorted(ledgers) == [0, 1, 2, 3]
     assert all(ledger.is_simulation and ledger.budget.epsilon == 4.0 for ledger in ledgers.values())

@@ -101,8 +101,8 @@ def sent_in_both(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> list[list[Int
 
 
 def test_a_vector_of_an_aborted_sum_enters_no_later_sum_after_all_sites_restart(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    digits, tmp_path, monkeypatch
+):
     sites = Sites(digits, tmp_path)
     first, second = sent_in_both(sites, monkeypatch)
     assert not any(np.array_equal(one, two) for one, two in zip(first, second, strict=True))
@@ -110,8 +110,8 @@ def test_a_vector_of_an_aborted_sum_enters_no_later_sum_after_all_sites_restart(
 
 
 def test_a_request_without_index_and_announcement_sends_the_same_vectors_again(
-    digits: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    digits, tmp_path, monkeypatch
+):
     """The mutation: one booking, and the difference of the two sums is a client's own vector."""
 
     def forgetful(self: HeadClient, index: int, digest: bytes) -> None:  # noqa: ARG001

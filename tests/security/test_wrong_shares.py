@@ -64,7 +64,7 @@ def assert_exact(current: Round, cohort: Cohort, who: Collection[int]) -> None:
 @pytest.mark.parametrize(
     ("n", "liars"), [(5, []), (7, [2]), (10, [0]), (10, [6]), (30, [0, 1, 2, 3]), (30, [4, 20])]
 )
-def test_liars_are_corrected_named_and_barred(n: int, liars: list[int]) -> None:
+def test_liars_are_corrected_named_and_barred(n, liars):
     cohort = Cohort(n)
     assert_exact(run(cohort, liars), cohort, range(n))
     assert cohort.server.barred == dict.fromkeys(liars, "it gave wrong shares")
@@ -76,22 +76,20 @@ def test_liars_are_corrected_named_and_barred(n: int, liars: list[int]) -> None:
 
 
 @pytest.mark.parametrize("owners", [[8], [7, 8, 9]])
-def test_wrong_shares_of_as_many_as_may_be_corrupt_bar_nobody(owners: list[int]) -> None:
+def test_wrong_shares_of_as_many_as_may_be_corrupt_bar_nobody(owners):
     """These may have been dealt wrong: three of ten dealers could frame an honest holder."""
     cohort = Cohort(10)
     assert_exact(run(cohort, [3], owners=owners), cohort, range(10))
     assert not cohort.server.barred
 
 
-def test_one_more_is_the_holders_own_fault() -> None:
+def test_one_more_is_the_holders_own_fault():
     cohort = Cohort(10)
     assert_exact(run(cohort, [3], owners=[6, 7, 8, 9]), cohort, range(10))
     assert set(cohort.server.barred) == {3}
 
 
-def test_twin_that_believes_one_dealer_bars_who_was_framed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_that_believes_one_dealer_bars_who_was_framed(monkeypatch):
     framed = property(lambda self: tuple(self.wrong))
     monkeypatch.setattr(Unmasking, "liars", framed)
     cohort = Cohort(10)
@@ -99,7 +97,7 @@ def test_twin_that_believes_one_dealer_bars_who_was_framed(
     assert set(cohort.server.barred) == {3}
 
 
-def test_a_wrong_share_of_a_lost_clients_root_is_corrected() -> None:
+def test_a_wrong_share_of_a_lost_clients_root_is_corrected():
     """Nine holders are left of ten, and seven open the root: one liar is found."""
     cohort = Cohort(10)
     left = [k for k in range(10) if k != 5]
@@ -107,13 +105,13 @@ def test_a_wrong_share_of_a_lost_clients_root_is_corrected() -> None:
 
 
 @pytest.mark.parametrize("liars", [[0, 1], [2, 5], [0, 1, 2], [1, 3, 6]])
-def test_up_to_all_spare_shares_may_be_wrong_and_then_nobody_is_named(liars: list[int]) -> None:
+def test_up_to_all_spare_shares_may_be_wrong_and_then_nobody_is_named(liars):
     cohort = Cohort(10)
     assert_exact(run(cohort, liars), cohort, range(10))
     assert not cohort.server.barred
 
 
-def test_more_wrong_shares_than_spare_ones_void_the_round_and_not_the_next() -> None:
+def test_more_wrong_shares_than_spare_ones_void_the_round_and_not_the_next():
     cohort = Cohort(10)
     with pytest.raises(GarbledSumError, match="client 0's secret restore another one"):
         run(cohort, [0, 1, 2, 3])
@@ -121,14 +119,14 @@ def test_more_wrong_shares_than_spare_ones_void_the_round_and_not_the_next() -> 
     assert_exact(run(cohort, [], index=3), cohort, range(10))
 
 
-def test_wrong_shares_that_are_not_needed_are_not_looked_at() -> None:
+def test_wrong_shares_that_are_not_needed_are_not_looked_at():
     cohort = Cohort(10)
     assert_exact(run(cohort, [9]), cohort, range(10))
     assert not cohort.server.barred
 
 
 @pytest.mark.parametrize("n", [10, 30])
-def test_twin_without_correction_is_void(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_without_correction_is_void(n, monkeypatch):
     """What one client could do before: end any round that it was in."""
 
     def void(*_: object) -> int:
@@ -141,7 +139,7 @@ def test_twin_without_correction_is_void(n: int, monkeypatch: pytest.MonkeyPatch
     assert not cohort.server.barred
 
 
-def test_a_liar_is_decoded_once_and_then_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_liar_is_decoded_once_and_then_left_out(monkeypatch):
     """Not for every secret of the round, which at a hundred clients takes the server seconds."""
     decoded = []
     correct = shamir.correct

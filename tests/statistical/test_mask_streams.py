@@ -25,13 +25,13 @@ LENGTH = 2**17
 # The detector itself.
 
 
-def test_the_detector_accepts_uniform_words() -> None:
+def test_the_detector_accepts_uniform_words():
     rng = np.random.default_rng(0)
     assert all(looks_uniform(rng.integers(0, 2**64, LENGTH, np.uint64)) for _ in range(20))
 
 
 @pytest.mark.parametrize("most", [2**64 - 2**56, 2**63, 2**32, 2**24])
-def test_the_detector_rejects_a_narrow_range(most: int) -> None:
+def test_the_detector_rejects_a_narrow_range(most):
     assert not looks_uniform(np.random.default_rng(0).integers(0, most, LENGTH, np.uint64))
 
 
@@ -82,17 +82,17 @@ APART = {
 
 
 @pytest.mark.parametrize("ends", [(0, 1), (0, 2), (1, 2)])
-def test_each_pair_stream_is_uniform_alone(ends: tuple[int, int]) -> None:
+def test_each_pair_stream_is_uniform_alone(ends):
     assert looks_uniform(pair(BASE, *ends))
 
 
 @pytest.mark.parametrize("client", [0, 1, 2])
-def test_each_self_stream_is_uniform_alone(client: int) -> None:
+def test_each_self_stream_is_uniform_alone(client):
     assert looks_uniform(own(BASE, client))
 
 
 @pytest.mark.parametrize("case", APART.values(), ids=APART)
-def test_one_secret_gives_unrelated_streams(case: tuple) -> None:  # type: ignore[type-arg]
+def test_one_secret_gives_unrelated_streams(case):
     kind, one, other = case
     first, second = kind(*one), kind(*other)
     assert looks_uniform(first - second)
@@ -100,16 +100,13 @@ def test_one_secret_gives_unrelated_streams(case: tuple) -> None:  # type: ignor
 
 
 @pytest.mark.parametrize("case", APART.values(), ids=APART)
-def test_twin_without_domain_separation_is_rejected(
-    case: tuple,  # type: ignore[type-arg]
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_without_domain_separation_is_rejected(case, monkeypatch):
     drop_contexts(monkeypatch)
     kind, one, other = case
     assert not looks_uniform(kind(*one) - kind(*other))
 
 
-def test_a_pair_stream_needs_both_of_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_stream_needs_both_of_its_secrets(monkeypatch):
     base, other_key, other_secret = pair(BASE), pair(BASE, mine=3), pair(BASE, secret=8)
     assert looks_uniform(base - other_key)
     assert looks_uniform(base - other_secret)

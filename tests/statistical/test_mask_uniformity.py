@@ -107,17 +107,17 @@ def without_pair_masks(
 
 
 @pytest.mark.parametrize("kind", ["zero", "bound", "votes"])
-def test_every_masked_input_is_uniform_whatever_it_hides(kind: str) -> None:
+def test_every_masked_input_is_uniform_whatever_it_hides(kind):
     views, _ = server_views(Cohort(3, seed=5), 0, kind)
     assert all(looks_uniform(words) for words in views.values())
 
 
-def test_twin_with_masks_of_a_narrow_range_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_with_masks_of_a_narrow_range_is_rejected(monkeypatch):
     real = masking.mask_words
 
     def narrow(words: WordArray, added: object, subtracted: object) -> None:
         hidden = words.copy()
-        real(words, added, subtracted)  # type: ignore[arg-type]
+        real(words, added, subtracted)
         mask = (words - hidden) & np.uint64(2**62 - 1)
         np.add(hidden, mask, out=words)
 
@@ -126,7 +126,7 @@ def test_twin_with_masks_of_a_narrow_range_is_rejected(monkeypatch: pytest.Monke
     assert not any(looks_uniform(words) for words in views.values())
 
 
-def test_no_sum_of_masked_inputs_shows_anything_before_the_unmasking() -> None:
+def test_no_sum_of_masked_inputs_shows_anything_before_the_unmasking():
     views, _ = server_views(Cohort(4, seed=6), 0, "zero")
     everything = sum(views.values(), np.zeros(LENGTH, np.uint64))
     assert looks_uniform(everything)
@@ -134,7 +134,7 @@ def test_no_sum_of_masked_inputs_shows_anything_before_the_unmasking() -> None:
         assert looks_uniform(everything - view)
 
 
-def test_twin_without_self_masks_shows_the_sum_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_without_self_masks_shows_the_sum_too_early(monkeypatch):
     leave_out(monkeypatch, "self_stream")
     views, _ = server_views(Cohort(4, seed=6), 0, "zero")
     everything = sum(views.values(), np.zeros(LENGTH, np.uint64))
@@ -143,7 +143,7 @@ def test_twin_without_self_masks_shows_the_sum_too_early(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_seed_alone_opens_nothing(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_alone_opens_nothing(broken, monkeypatch):
     """A survivor's seed is opened; its pair masks stay. The twin has none."""
     if broken:
         leave_out(monkeypatch, "pair_stream")
@@ -155,7 +155,7 @@ def test_a_seed_alone_opens_nothing(broken: bool, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_root_alone_opens_nothing(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_alone_opens_nothing(broken, monkeypatch):
     """A client was late and its root opened; its self mask stays. The twin has none."""
     if broken:
         leave_out(monkeypatch, "self_stream")
@@ -172,9 +172,7 @@ def test_a_root_alone_opens_nothing(broken: bool, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("reused", [False, True])
 @pytest.mark.parametrize("mixed", [False, True])
-def test_rounds_are_apart_unless_secrets_and_contexts_repeat(
-    reused: bool, mixed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounds_are_apart_unless_secrets_and_contexts_repeat(reused, mixed, monkeypatch):
     """Fresh secrets alone, and contexts alone, keep rounds apart; the twin has neither.
 
     reused: the same secrets in both rounds. mixed: one context for all keys.
@@ -191,9 +189,7 @@ def test_rounds_are_apart_unless_secrets_and_contexts_repeat(
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_root_of_a_later_round_opens_no_earlier_one(
-    broken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_of_a_later_round_opens_no_earlier_one(broken, monkeypatch):
     """Round 0 ended well, and client 1's seed was opened; in round 1 it drops out.
 
     The twin draws its root once for the session, with the round in every context: that is not
@@ -215,9 +211,7 @@ def test_a_root_of_a_later_round_opens_no_earlier_one(
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_copied_key_does_not_make_masks_cancel(
-    broken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copied_key_does_not_make_masks_cancel(broken, monkeypatch):
     """Client 1 is in the middle: it subtracts its pair with 0 and adds its pair with 2.
 
     The twin has neither pairs in its contexts nor pair secrets.

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from attacks.audit.bounds import Finding, Verdict
-from attacks.audit.catalogue import AUDITS, MUTATIONS, Mutation
+from attacks.audit.catalogue import AUDITS, MUTATIONS
 from attacks.audit.setting import Setting
 from secure_fd.privacy.samplers import SeededRandom
 
@@ -36,7 +36,7 @@ def honest(audit: str) -> Finding:
 
 
 @pytest.mark.parametrize("audit", SIZES)
-def test_the_right_code_keeps_its_claim(audit: str) -> None:
+def test_the_right_code_keeps_its_claim(audit):
     found = honest(audit)
     assert found.verdict is Verdict.HOLDS
     assert found.ceiling > found.claimed  # a perfect attack would have been seen
@@ -45,7 +45,7 @@ def test_the_right_code_keeps_its_claim(audit: str) -> None:
 
 
 @pytest.mark.parametrize("audit", [name for name in AUDITS if name != "dp-sgd-batches"])
-def test_every_audit_refutes_a_twin_without_noise(audit: str) -> None:
+def test_every_audit_refutes_a_twin_without_noise(audit):
     """What hides records in batches is that their sizes vary: that twin is a mutation below."""
     with AUDITS[audit].less(0.0):
         found = audited(audit, 5, share=1 / 3)
@@ -53,7 +53,7 @@ def test_every_audit_refutes_a_twin_without_noise(audit: str) -> None:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
-def test_every_mutation_is_caught(mutation: Mutation) -> None:
+def test_every_mutation_is_caught(mutation):
     with mutation.twin():
         found = audited(mutation.audit, 3)
     assert found.verdict is Verdict.REFUTED

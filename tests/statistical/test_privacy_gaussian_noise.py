@@ -61,7 +61,7 @@ def fit(samples: IntArray, sigma: float, bins: int = 24) -> float:
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
-def test_accepts_sigma_and_rejects_its_neighbours(sigma: float) -> None:
+def test_accepts_sigma_and_rejects_its_neighbours(sigma):
     samples = discrete_gaussian(sigma, SAMPLES, SeededRandom(11))
     assert fit(samples, sigma) > FALSE_ALARM
     for wrong in (2 / 3, 3 / 2):
@@ -69,7 +69,7 @@ def test_accepts_sigma_and_rejects_its_neighbours(sigma: float) -> None:
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
-def test_the_fit_rejects_a_sigma_that_is_off_by_a_tenth_nearly_always(sigma: float) -> None:
+def test_the_fit_rejects_a_sigma_that_is_off_by_a_tenth_nearly_always(sigma):
     """Power above .999 at a tenth, and above 1 - 1e-12 at 2 / 3 and 3 / 2."""
     edges = edges_for(sigma, 24)
     right, critical = binned(edges, sigma), chi2.isf(FALSE_ALARM, len(edges))
@@ -79,7 +79,7 @@ def test_the_fit_rejects_a_sigma_that_is_off_by_a_tenth_nearly_always(sigma: flo
         assert ncx2.sf(critical, len(edges), noncentral) > least
 
 
-def test_single_values_of_a_two_level_draw_are_right() -> None:
+def test_single_values_of_a_two_level_draw_are_right():
     """sigma = 40 has k = 4: the fine digit must follow the curve inside each bucket."""
     samples = discrete_gaussian(40.0, 200_000, SeededRandom(13))
     assert fit(samples, 40.0, bins=10_000) > FALSE_ALARM
@@ -87,7 +87,7 @@ def test_single_values_of_a_two_level_draw_are_right() -> None:
     assert fit(flat, 40.0, bins=10_000) < FALSE_ALARM
 
 
-def test_samples_are_independent_of_each_other() -> None:
+def test_samples_are_independent_of_each_other():
     samples = discrete_gaussian(1e4, 100_000, SeededRandom(14)) / 1e4
     for lag in (1, 2, 17):
         correlation = float((samples[:-lag] * samples[lag:]).mean())
@@ -130,7 +130,7 @@ def rounded_gaussian(sigma: float, size: int) -> IntArray:
 
 
 @pytest.mark.parametrize("sigma", [1, 3, 10])
-def test_agrees_with_the_published_rejection_sampler(sigma: int) -> None:
+def test_agrees_with_the_published_rejection_sampler(sigma):
     source = python_random.Random(15)  # noqa: S311 - an oracle's seed, not a key
     theirs = np.array([oracle(sigma, source) for _ in range(10_000)])
     ours = discrete_gaussian(sigma, 10_000, SeededRandom(16))
@@ -140,7 +140,7 @@ def test_agrees_with_the_published_rejection_sampler(sigma: int) -> None:
         assert same(off, theirs, 2 * sigma) < FALSE_ALARM
 
 
-def test_the_published_sampler_tells_a_rounded_gaussian_apart() -> None:
+def test_the_published_sampler_tells_a_rounded_gaussian_apart():
     """At sigma = 1/2 a tenth of the values is at fault; our own samples agree.
 
     Their proposal is a discrete Laplace of an integer scale, so sigma^2 may be any fraction.
@@ -151,7 +151,7 @@ def test_the_published_sampler_tells_a_rounded_gaussian_apart() -> None:
     assert same(rounded_gaussian(0.5, 10_000), theirs, 2) < FALSE_ALARM
 
 
-def test_a_release_adds_the_noise_that_it_claims() -> None:
+def test_a_release_adds_the_noise_that_it_claims():
     """Sums of zero leave the noise alone: z UNITS on every entry, and fresh on each call."""
     plan = PooledPlan(clients=1, honest=1, entries=10_000, noise=1.081)
     empty = Bounded(np.zeros(plan.entries, dtype=np.int64), l2=UNITS)

@@ -36,7 +36,7 @@ def fit(answers: IntArray, truth: int, mechanism: RandomizedResponse) -> float:
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
 @pytest.mark.parametrize("truth", [0, 4, 10])
-def test_frequencies_are_those_of_the_ideal(epsilon: float, truth: int) -> None:
+def test_frequencies_are_those_of_the_ideal(epsilon, truth):
     mechanism, truths = RandomizedResponse(epsilon, 11), np.full(60_000, truth)
     answers = mechanism.respond(truths, SeededRandom(1))
     assert fit(answers, truth, mechanism) > FALSE_ALARM
@@ -54,7 +54,7 @@ def abstain_unprotected(
     return np.where(symbols == abstain, abstain, noisy)
 
 
-def test_an_unprotected_abstention_is_caught() -> None:
+def test_an_unprotected_abstention_is_caught():
     mechanism = RandomizedResponse(2.0, 11)
     for truth in (4, 10):
         answers = abstain_unprotected(mechanism, np.full(2000, truth), SeededRandom(3))
@@ -67,7 +67,7 @@ def within_six_errors(estimates: FloatArray, truth: FloatArray) -> BoolArray:
     return np.asarray(np.abs(estimates.mean(axis=0) - truth) <= limit)
 
 
-def test_soft_labels_survive_sampling_and_noise_without_bias() -> None:
+def test_soft_labels_survive_sampling_and_noise_without_bias():
     """Power: an error of 0.06 in any class is seen, and so is a weight of one instead of 0.7."""
     weight, row = 0.7, np.array([0.5, 0.3, 0.2, 0.0])
     m, random, mechanism = 60_000, SeededRandom(5), RandomizedResponse(2.0, 5)
@@ -107,7 +107,7 @@ def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, 
     return np.rint(named_in_all), np.sum([meant[k] for k in result.survivors], axis=0), result
 
 
-def test_under_masks_and_dropouts_debiasing_is_unbiased() -> None:
+def test_under_masks_and_dropouts_debiasing_is_unbiased():
     """The twin that takes off the noise of all ten clients, not of the eight in the sum, fails."""
     mechanism = RandomizedResponse(2.0, 5)
     sums, meant, result = masked_sums(mechanism)
@@ -144,7 +144,7 @@ def guessed_from_one(mechanism: RandomizedResponse) -> float:
     return mechanism.p + mechanism.q / 10
 
 
-def test_asking_again_teaches_nothing_and_a_forgetful_ledger_gives_all() -> None:
+def test_asking_again_teaches_nothing_and_a_forgetful_ledger_gives_all():
     """The observer of one answer guesses takes the class that it names, or any of ten."""
     mechanism, truths = RandomizedResponse(1.0, 11), np.arange(2000) % 10
     once, often = (

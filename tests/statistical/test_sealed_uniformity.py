@@ -35,7 +35,7 @@ def sealed_by_all(monkeypatch: pytest.MonkeyPatch, seal: object = SEAL) -> Seale
     seen: Sealed = defaultdict(list)
 
     def recorded(self: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes:
-        result: bytes = seal(self, counter, plaintext, context)  # type: ignore[operator]
+        result: bytes = seal(self, counter, plaintext, context)
         seen["shares" if len(plaintext) == secrets.SHARES_BYTES else "vault"].append(
             (plaintext, result)
         )
@@ -81,7 +81,7 @@ def in_clear(_: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes
     return plaintext + tag[:TAG_BYTES]
 
 
-def test_a_first_bit_that_is_missing_in_every_fifth_word_is_noticed() -> None:
+def test_a_first_bit_that_is_missing_in_every_fifth_word_is_noticed():
     noise = np.random.default_rng(0).integers(0, 2**64, 11_000, np.uint64)
     assert looks_uniform(noise)
     noise[::5] &= np.uint64(~(1 << 7) & (2**64 - 1))
@@ -89,9 +89,7 @@ def test_a_first_bit_that_is_missing_in_every_fifth_word_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["shares", "vault"])
-def test_what_is_sealed_looks_like_noise_and_is_unrelated_to_what_is_in_it(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_sealed_looks_like_noise_and_is_unrelated_to_what_is_in_it(kind, monkeypatch):
     sealed = sealed_by_all(monkeypatch)[kind]
     assert looks_uniform(words([result for _, result in sealed]))
     assert looks_uniform(keystream(sealed))
@@ -99,7 +97,7 @@ def test_what_is_sealed_looks_like_noise_and_is_unrelated_to_what_is_in_it(
 
 
 @pytest.mark.parametrize("kind", ["shares", "vault"])
-def test_twin_that_seals_in_clear_is_rejected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_that_seals_in_clear_is_rejected(kind, monkeypatch):
     sealed = sealed_by_all(monkeypatch, in_clear)[kind]
     assert not looks_uniform(words([result for _, result in sealed]))
     assert not looks_uniform(keystream(sealed))
@@ -112,17 +110,13 @@ def first_keys(channel: Channel, index: int) -> None:
         channel._derive()
 
 
-def test_a_repeated_nonce_is_not_enough_where_every_round_has_its_own_keys(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_repeated_nonce_is_not_enough_where_every_round_has_its_own_keys(monkeypatch):
     monkeypatch.setattr(aead, "_nonce", lambda _: bytes(12))
     sealed = sealed_by_all(monkeypatch)
     assert looks_uniform(between_rounds(keystream(sealed["shares"])))
 
 
-def test_twin_that_repeats_its_nonce_and_its_keys_is_rejected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_that_repeats_its_nonce_and_its_keys_is_rejected(monkeypatch):
     """Every round under one nonce: then two rounds' shares show their difference."""
     monkeypatch.setattr(aead, "_nonce", lambda _: bytes(12))
     monkeypatch.setattr(Channel, "_move", first_keys)
@@ -132,9 +126,7 @@ def test_twin_that_repeats_its_nonce_and_its_keys_is_rejected(
     assert looks_uniform(between_rounds(keystream(sealed["vault"])))
 
 
-def test_twin_with_one_vault_key_for_all_rounds_is_rejected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_with_one_vault_key_for_all_rounds_is_rejected(monkeypatch):
     monkeypatch.setattr(
         RoundSecrets,
         "draw",
@@ -153,9 +145,7 @@ def test_twin_with_one_vault_key_for_all_rounds_is_rejected(
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_two_directions_of_a_channel_have_unrelated_keystreams(
-    broken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_two_directions_of_a_channel_have_unrelated_keystreams(broken, monkeypatch):
     """Both ends seal zeros; the twin has one key for both directions."""
     if broken:
         monkeypatch.setattr(Channel, "_derive", one_key)

@@ -35,7 +35,7 @@ TERMS = Terms("mnist5k", Split("strong"), 10, 30, Schedule(), epsilon=4.0)
 COMMAND = ["python", "experiments/privacy_compare.py", "--secure-agg", "--dp-eps", "4"]
 
 
-def sample(n_rows: int = 9, seeds: int = 1, **terms: Any) -> Results:  # noqa: ANN401 - of Terms
+def sample(n_rows: int = 9, seeds: int = 1, **terms: Any) -> Results:
     """A comparison of `n_rows` rows, the first seed attacked."""
     cells = [_result(i, seed, **terms) for seed in range(10, 10 + seeds) for i in range(n_rows)]
     return replace(
@@ -47,7 +47,7 @@ def sample(n_rows: int = 9, seeds: int = 1, **terms: Any) -> Results:  # noqa: A
     )
 
 
-def with_row(results: Results, index: int, **changes: Any) -> Results:  # noqa: ANN401 - any field
+def with_row(results: Results, index: int, **changes: Any) -> Results:
     """The results with some fields of one cell replaced; figures and notes are added to."""
     cells = list(results.cells)
     for name in ("figures", "notes"):
@@ -72,7 +72,7 @@ def faulty() -> Results:
     return with_row(made, 5, notes={"missing": missing, "insecure": [flag]})
 
 
-def _result(i: int, seed: int, **terms: Any) -> Result:  # noqa: ANN401 - of Terms
+def _result(i: int, seed: int, **terms: Any) -> Result:
     rng, mean, spec = np.random.default_rng(100 * seed + i), MEANS[i], ROWS[i]
     clients = np.clip(rng.normal(mean, 0.012, 10), 0, 1)
     first, names = seed == 10, ATTACKS
@@ -157,7 +157,7 @@ def _figure(
     half: float,
     names: tuple[str, str, str],
     control: float,
-    **more: Any,  # noqa: ANN401 - of AttackFigure
+    **more: Any,
 ) -> AttackFigure:
     return AttackFigure(
         title=names[0],

@@ -43,7 +43,7 @@ def refuses(sealer: Sealer, counter: int, sealed: bytes, context: bytes) -> bool
     return True
 
 
-def test_seals_are_the_published_ones() -> None:
+def test_seals_are_the_published_ones():
     # McGrew and Viega, "The Galois/Counter Mode of Operation", test cases 13 and 14.
     assert Sealer(bytes(32)).seal(0, b"", b"") == H("530f8afbc74536b9a963b4f1c4cb738b")
     assert Sealer(bytes(32)).seal(0, bytes(16), b"") == H(
@@ -53,13 +53,13 @@ def test_seals_are_the_published_ones() -> None:
 
 @pytest.mark.parametrize("text", [b"", TEXT, bytes(100_000)])
 @pytest.mark.parametrize("counter", [0, 1, 2**32, 2**96 - 1])
-def test_a_seal_opens_at_the_other_end(text: bytes, counter: int) -> None:
+def test_a_seal_opens_at_the_other_end(text, counter):
     sealed = Sealer(KEY).seal(counter, text, CONTEXT)
     assert len(sealed) == len(text) + TAG_BYTES
     assert Sealer(KEY).open(counter, sealed, CONTEXT, "a message") == text
 
 
-def test_no_counter_seals_twice() -> None:
+def test_no_counter_seals_twice():
     sealer = Sealer(KEY)
     sealer.seal(5, TEXT, CONTEXT)
     for counter in (5, 4, 0):
@@ -68,13 +68,13 @@ def test_no_counter_seals_twice() -> None:
     sealer.seal(6, TEXT, CONTEXT)
 
 
-def test_every_flipped_bit_of_text_and_tag_is_refused() -> None:
+def test_every_flipped_bit_of_text_and_tag_is_refused():
     sealer = Sealer(KEY)
     sealed = sealer.seal(3, TEXT, CONTEXT)
     assert all(refuses(sealer, 3, forged, CONTEXT) for forged in flips(sealed))
 
 
-def test_another_context_counter_key_or_length_is_refused() -> None:
+def test_another_context_counter_key_or_length_is_refused():
     sealer = Sealer(KEY)
     sealed = sealer.seal(3, TEXT, CONTEXT)
     assert all(refuses(sealer, 3, sealed, forged) for forged in flips(CONTEXT))
@@ -87,7 +87,7 @@ def test_another_context_counter_key_or_length_is_refused() -> None:
 
 
 @pytest.mark.parametrize("counter", [-1, 2**96])
-def test_a_counter_without_a_nonce_is_refused(counter: int) -> None:
+def test_a_counter_without_a_nonce_is_refused(counter):
     with pytest.raises(LocalError, match="counter"):
         Sealer(KEY).seal(counter, TEXT, CONTEXT)
     with pytest.raises(LocalError, match="counter"):
@@ -95,7 +95,7 @@ def test_a_counter_without_a_nonce_is_refused(counter: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 16, 24, 31, 33])
-def test_a_key_of_another_length_is_refused(size: int) -> None:
+def test_a_key_of_another_length_is_refused(size):
     with pytest.raises(LocalError, match=f"32 bytes, not {size}"):
         Sealer(bytes(size))
 
@@ -109,12 +109,12 @@ def shows_nothing(holder: SecretHolder, *secrets: bytes) -> bool:
     )
 
 
-def test_a_sealer_shows_nothing_of_its_key() -> None:
+def test_a_sealer_shows_nothing_of_its_key():
     assert shows_nothing(Sealer(KEY), KEY)
 
 
 @needs_kem
-def test_a_capsule_carries_its_secret_to_the_keys_owner() -> None:
+def test_a_capsule_carries_its_secret_to_the_keys_owner():
     key = CapsuleKey.generate(os.urandom)
     capsule = seal_capsule(key.public, KEY, CONTEXT)
     assert (len(key.public), len(capsule)) == (CAPSULE_PUBLIC_BYTES, CAPSULE_BYTES)
@@ -123,10 +123,10 @@ def test_a_capsule_carries_its_secret_to_the_keys_owner() -> None:
 
 
 @needs_kem
-def test_a_key_is_made_of_64_and_32_bytes_of_its_source() -> None:
+def test_a_key_is_made_of_64_and_32_bytes_of_its_source():
     asked: list[int] = []
     source = insecure_bytes(1)
-    one = CapsuleKey.generate(lambda size: asked.append(size) or source(size))  # type: ignore[func-returns-value]
+    one = CapsuleKey.generate(lambda size: asked.append(size) or source(size))
     assert asked == [64, 32]
     same = CapsuleKey.generate(insecure_bytes(1))
     assert one.public == same.public
@@ -139,7 +139,7 @@ def test_a_key_is_made_of_64_and_32_bytes_of_its_source() -> None:
 
 
 @needs_kem
-def test_both_halves_of_the_key_are_needed() -> None:
+def test_both_halves_of_the_key_are_needed():
     """Whoever broke one of the two opens nothing."""
     kem, agreement = bytes(range(64)), bytes(range(32))
     capsule = seal_capsule(CapsuleKey(kem, agreement).public, KEY, b"")
@@ -150,7 +150,7 @@ def test_both_halves_of_the_key_are_needed() -> None:
 
 
 @needs_kem
-def test_a_changed_capsule_context_or_reader_is_refused() -> None:
+def test_a_changed_capsule_context_or_reader_is_refused():
     key, other = CapsuleKey.generate(os.urandom), CapsuleKey.generate(os.urandom)
     capsule = seal_capsule(key.public, KEY, CONTEXT)
     for at in (0, 1087, 1088, 1119, 1120, CAPSULE_BYTES - 17, CAPSULE_BYTES - 1):
@@ -169,7 +169,7 @@ def test_a_changed_capsule_context_or_reader_is_refused() -> None:
 
 @needs_kem
 @pytest.mark.parametrize("size", [0, 1, 1120, CAPSULE_BYTES - 1, CAPSULE_BYTES + 1])
-def test_a_capsule_of_another_length_is_refused(size: int) -> None:
+def test_a_capsule_of_another_length_is_refused(size):
     with pytest.raises(PeerError, match="it does not open"):
         CapsuleKey.generate(os.urandom).open(bytes(size), b"", "it")
 
@@ -187,7 +187,7 @@ def test_a_capsule_of_another_length_is_refused(size: int) -> None:
     ],
     ids=["empty", "half a key", "short", "long", "coefficients too large", "a point of low order"],
 )
-def test_bytes_that_are_no_public_key_are_refused(public: bytes) -> None:
+def test_bytes_that_are_no_public_key_are_refused(public):
     with pytest.raises(PeerError, match="a capsule key is not"):
         seal_capsule(public, KEY, b"")
     with pytest.raises(PeerError, match="a capsule key is not"):
@@ -195,7 +195,7 @@ def test_bytes_that_are_no_public_key_are_refused(public: bytes) -> None:
 
 
 @pytest.fixture
-def asked_anew() -> Iterator[None]:
+def asked_anew():
     quantum_safe_available.cache_clear()
     yield
     quantum_safe_available.cache_clear()
@@ -212,14 +212,14 @@ def everything_is_refused() -> bool:
 
 @pytest.mark.usefixtures("asked_anew")
 @pytest.mark.parametrize("module", ["asymmetric.mlkem", "hpke"])
-def test_a_release_without_the_module_says_so(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_without_the_module_says_so(module, monkeypatch):
     monkeypatch.setitem(sys.modules, f"cryptography.hazmat.primitives.{module}", None)
     assert everything_is_refused()
 
 
 @needs_kem
 @pytest.mark.usefixtures("asked_anew")
-def test_a_back_end_without_the_algorithm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_back_end_without_the_algorithm_says_so(monkeypatch):
     from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 
     def unsupported(_: bytes) -> None:
@@ -238,18 +238,18 @@ def tag_refused(key: bytes, index: int, tag: bytes, message: bytes) -> bool:
     return True
 
 
-def test_a_tag_is_the_published_one() -> None:
+def test_a_tag_is_the_published_one():
     # McGrew and Viega, test case 13: nothing is encrypted, and nothing is added.
     assert Authenticator(bytes(32)).tag(0, b"") == H("530f8afbc74536b9a963b4f1c4cb738b")
 
 
-def test_a_tag_is_of_the_text_wherever_it_lies() -> None:
+def test_a_tag_is_of_the_text_wherever_it_lies():
     tag = Authenticator(KEY).tag(3, TEXT)
     assert len(tag) == TAG_BYTES
     Authenticator(KEY).check(3, tag, memoryview(b"before" + TEXT)[6:], "an input")
 
 
-def test_another_text_index_key_or_tag_is_refused() -> None:
+def test_another_text_index_key_or_tag_is_refused():
     tag = Authenticator(KEY).tag(3, TEXT)
     assert all(tag_refused(KEY, 3, tag, forged) for forged in flips(TEXT))
     assert all(tag_refused(KEY, 3, forged, TEXT) for forged in flips(tag))

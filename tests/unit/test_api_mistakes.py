@@ -22,7 +22,7 @@ def records(k: int = 0) -> fd.Images:
     return toy(40, seed=k)
 
 
-def client(k: int = 0, **changed: Any) -> fd.ClientData:  # noqa: ANN401 - any field of the records
+def client(k: int = 0, **changed: Any) -> fd.ClientData:
     own = records(k)
     made = fd.Images(changed.get("pixels", own.pixels), changed.get("labels", own.labels))
     return fd.ClientData(made, own[:4], n_classes=2)
@@ -38,7 +38,7 @@ def federation(
     data: Sequence[fd.ClientData] | None = None,
     proxies: object = None,
     method: object = None,
-    **options: Any,  # noqa: ANN401 - of a federation
+    **options: Any,
 ) -> fd.Federation:
     """A federation that works where nothing is given."""
     data = [client(k) for k in range(CLIENTS)] if data is None else data
@@ -93,7 +93,7 @@ def broken() -> nn.Module:
     return made
 
 
-def simulated(**options: Any) -> Callable[[], object]:  # noqa: ANN401 - of a simulation
+def simulated(**options: Any) -> Callable[[], object]:
     return lambda: fd.simulate("digits", **{"clients": CLIENTS, **options})
 
 
@@ -187,7 +187,7 @@ RECORDS: list[tuple[str, Callable[[], object], str, str]] = [
     ),
     (
         "records for clients",
-        lambda: federation(data=[records(k) for k in range(CLIENTS)]),  # type: ignore[misc]
+        lambda: federation(data=[records(k) for k in range(CLIENTS)]),
         "participants",
         "ClientData",
     ),
@@ -197,16 +197,16 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
     ("a GPU that is not there", lambda: federation(device="cuda:99"), "device", "here"),
     ("a method's name", lambda: federation(method="selective-fd"), "method", "simulate"),
     ("a method's class", lambda: federation(method=fd.FedMD), "method", "an instance"),
-    ("a capital", lambda: fd.SelectiveFD("Hard"), "labels", "soft or hard"),  # type: ignore[arg-type]
-    ("another kind of label", lambda: fd.FedMD("one-hot"), "labels", "soft or"),  # type: ignore[arg-type]
+    ("a capital", lambda: fd.SelectiveFD("Hard"), "labels", "soft or hard"),
+    ("another kind of label", lambda: fd.FedMD("one-hot"), "labels", "soft or"),
     ("no number for epsilon", lambda: fd.LabelUnit(float("nan"), 1e-5), "epsilon", "0.01 to 50"),
     ("no epsilon", lambda: fd.LabelUnit(0.0, 1e-5), "epsilon", "0.01 to 50"),
     ("an epsilon that nothing survives", lambda: fd.LabelUnit(0.001, 1e-5), "epsilon", "0.01"),
     ("an epsilon that protects nobody", lambda: fd.LabelUnit(400.0, 1e-5), "epsilon", "to 50"),
     ("a delta of one", lambda: fd.LabelUnit(4.0, 1.0), "delta", "between 0 and 1"),
     ("rounds below none", lambda: list(federation().rounds(-3)), "rounds", "0 or more"),
-    ("half a round", lambda: federation().fit(1.5), "rounds", "a whole number"),  # type: ignore[arg-type]
-    ("a pair to test on", lambda: federation().accuracies((0, 1)), "test", "Images"),  # type: ignore[arg-type]
+    ("half a round", lambda: federation().fit(1.5), "rounds", "a whole number"),
+    ("a pair to test on", lambda: federation().accuracies((0, 1)), "test", "Images"),
     (
         "other images to test on",
         lambda: federation().accuracies(fd.Images(torch.rand(2, 1, 5, 5), torch.tensor([0, 1]))),
@@ -281,10 +281,10 @@ SETTINGS: list[tuple[str, Callable[[], object], str, str]] = [
         )
         for method in (fd.FedMD("hard"), fd.SelectiveFD("hard"))
     ),
-    ("a capital in a threshold", lambda: fd.ProxyRatioSelector("Otsu"), "threshold", "otsu or"),  # type: ignore[arg-type]
+    ("a capital in a threshold", lambda: fd.ProxyRatioSelector("Otsu"), "threshold", "otsu or"),
     (
         "a threshold that is a number",
-        lambda: fd.ProxyRatioSelector(0.5),  # type: ignore[arg-type]
+        lambda: fd.ProxyRatioSelector(0.5),
         "threshold",
         "otsu or quantile",
     ),
@@ -325,9 +325,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("mistake", "field", "said"), TABLE)
-def test_a_mistake_gets_one_sentence_before_anything_trains(
-    mistake: Callable[[], object], field: str, said: str
-) -> None:
+def test_a_mistake_gets_one_sentence_before_anything_trains(mistake, field, said):
     with pytest.raises(fd.ConfigurationError) as refused:
         mistake()
     assert refused.value.field == field
@@ -337,40 +335,40 @@ def test_a_mistake_gets_one_sentence_before_anything_trains(
     assert len(sentence) < 300
 
 
-def test_there_are_forty_mistakes() -> None:
+def test_there_are_forty_mistakes():
     assert len(TABLE) >= 40
 
 
 # The same federation without a mistake, which all of these checks must let pass.
 
 
-def trained(**options: Any) -> fd.Federation:  # noqa: ANN401 - of a federation
+def trained(**options: Any) -> fd.Federation:
     made = federation(**{"trainer": None, **options})
     made.fit(1)
     return made
 
 
-def test_without_a_mistake_it_trains() -> None:
+def test_without_a_mistake_it_trains():
     assert np.mean(trained().accuracies(toy(50, seed=5))) > 0.4
 
 
-def test_a_client_needs_no_validation() -> None:
+def test_a_client_needs_no_validation():
     own = [fd.ClientData(records(k), records()[:0], 2) for k in range(CLIENTS)]
     assert len(trained(data=own).accuracies(toy(10))) == CLIENTS
 
 
-def test_fewer_proxies_than_the_default_asks_are_all_asked() -> None:
+def test_fewer_proxies_than_the_default_asks_are_all_asked():
     usual = fd.Schedule(warmup_steps=0, proxy_steps=1)
     for method in (fd.SelectiveFD("hard"), fd.FedMD()):
         made = trained(schedule=usual, method=method)
         assert [len(seen.ensemble.indices) for seen in made.transcript.distillation] == [60]
 
 
-def test_a_device_may_be_named() -> None:
-    assert trained(device="cpu").models[0][1].weight.device == torch.device("cpu")  # type: ignore[index, union-attr]
+def test_a_device_may_be_named():
+    assert trained(device="cpu").models[0][1].weight.device == torch.device("cpu")
 
 
-def test_every_round_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_round_is_told_and_logged(caplog):
     told: list[fd.RoundReport] = []
     made = federation(trainer=None, on_round=told.append)
     with caplog.at_level("INFO", logger="secure_fd"):
@@ -395,7 +393,7 @@ class Modes(nn.Module):
         return made
 
 
-def test_networks_learn_in_the_modes_that_they_came_in_and_leave_in_evaluation_mode() -> None:
+def test_networks_learn_in_the_modes_that_they_came_in_and_leave_in_evaluation_mode():
     networks = [Modes() for _ in range(CLIENTS)]
     made = trained(networks=networks)
     assert all(model.learnt_in == {(True, False)} for model in networks)
@@ -404,13 +402,13 @@ def test_networks_learn_in_the_modes_that_they_came_in_and_leave_in_evaluation_m
     assert all(model.learnt_in == {(True, False)} for model in networks)
 
 
-def test_a_network_that_comes_in_evaluation_mode_learns_all_the_same() -> None:
+def test_a_network_that_comes_in_evaluation_mode_learns_all_the_same():
     networks = [Modes().eval() for _ in range(CLIENTS)]
     trained(networks=networks)
-    assert all(model.learnt_in == {(True, True)} for model in networks)  # type: ignore[attr-defined]
+    assert all(model.learnt_in == {(True, True)} for model in networks)
 
 
-def test_a_look_at_networks_leaves_their_modes() -> None:
+def test_a_look_at_networks_leaves_their_modes():
     networks = [Modes() for _ in range(CLIENTS)]
     federation(networks=networks)
     assert all(model.training and not model.fixed.training for model in networks)

@@ -60,7 +60,7 @@ EVERY = np.arange(P)
 ALL = tuple(range(K))
 
 
-def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them() -> None:
+def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them():
     said = random_votes(np.random.default_rng(0), ALL)
     rounds = [(EVERY, said), (EVERY, {k: said[k] for k in ALL if k != 2})]
     attack = Differencing()
@@ -72,7 +72,7 @@ def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them() -> 
     assert result.figure > result.control
 
 
-def test_a_change_of_mind_that_no_vote_makes_is_dropped() -> None:
+def test_a_change_of_mind_that_no_vote_makes_is_dropped():
     said = {k: np.zeros(P, np.int64) for k in ALL}
     changed = {**said, 0: np.where(EVERY < 10, 1, 0)}
     rounds = [(EVERY, said), (EVERY, {k: changed[k] for k in ALL if k != 2})]
@@ -85,7 +85,7 @@ def test_a_change_of_mind_that_no_vote_makes_is_dropped() -> None:
 @pytest.mark.parametrize(
     "second", [dict.fromkeys(ALL, EVERY % C), {0: EVERY % C, 1: EVERY % C}], ids=["none", "two"]
 )
-def test_rounds_that_do_not_differ_by_one_client_leave_the_guess(second: Votes) -> None:
+def test_rounds_that_do_not_differ_by_one_client_leave_the_guess(second):
     rounds = [(EVERY, dict.fromkeys(ALL, EVERY % C)), (EVERY, second)]
     attack = Differencing()
     estimate = attack.run(server_view(sums(rounds), public()), 0)
@@ -113,20 +113,20 @@ def participation(rounds: Sequence[tuple[IntArray, Votes]]) -> tuple[float, floa
     return result.figure, result.control, result.details["clients_told_apart"]
 
 
-def test_who_took_part_gives_each_client_its_labels() -> None:
+def test_who_took_part_gives_each_client_its_labels():
     figure, control, apart = participation(taken_part(60, away=0.3))
     assert apart == K
     assert figure < 0.1
     assert control > 0.5
 
 
-def test_without_dropouts_every_client_gets_the_guess() -> None:
+def test_without_dropouts_every_client_gets_the_guess():
     figure, control, apart = participation(taken_part(60, away=0.0))
     assert apart == 0
     assert figure == pytest.approx(control, abs=0.02)
 
 
-def test_it_is_no_better_than_the_guess_where_it_is_told_the_wrong_participants() -> None:
+def test_it_is_no_better_than_the_guess_where_it_is_told_the_wrong_participants():
     history = sums(taken_part(60, away=0.3))
     rng, records = np.random.default_rng(1), history.distillation
     order = rng.permutation(len(records))
@@ -145,14 +145,14 @@ def test_it_is_no_better_than_the_guess_where_it_is_told_the_wrong_participants(
         Participation(),
     ],
 )
-def test_a_client_can_run_none_of_them(attack: Differencing) -> None:
+def test_a_client_can_run_none_of_them(attack):
     with pytest.raises(MissingCapabilityError, match=r"missing .*\(client\)"):
         attack.run(
             client_view(sums([(EVERY, random_votes(np.random.default_rng(0), ALL))]), public()), 0
         )
 
 
-def test_truth_of_another_number_of_rounds_is_refused() -> None:
+def test_truth_of_another_number_of_rounds_is_refused():
     rounds = [(EVERY, random_votes(np.random.default_rng(0), ALL))]
     estimate = Differencing().run(server_view(sums(rounds), public()), 0)
     with pytest.raises(LocalError, match="said"):

@@ -49,7 +49,7 @@ class Linear:
         return boundary_distances(self, self.records, self.starts, settings, seed)
 
 
-def test_distances_are_upper_bounds_within_a_tenth_of_the_truth() -> None:
+def test_distances_are_upper_bounds_within_a_tenth_of_the_truth():
     linear = Linear()
     ratio = linear.measured(FULL) / linear.truth()
     assert ratio.min() > 0.999  # a point on the other side cannot be nearer than the boundary
@@ -57,7 +57,7 @@ def test_distances_are_upper_bounds_within_a_tenth_of_the_truth() -> None:
     assert ratio.max() < 1.5
 
 
-def test_a_budget_is_kept_and_the_seed_decides() -> None:
+def test_a_budget_is_kept_and_the_seed_decides():
     linear = Linear()
     for settings in (HopSkipJump(), HopSkipJump(budget=1000), FULL):
         linear.asked = 0
@@ -68,7 +68,7 @@ def test_a_budget_is_kept_and_the_seed_decides() -> None:
         assert not np.array_equal(first, linear.measured(settings, seed=1))
 
 
-def test_a_wrong_label_has_distance_zero_and_a_constant_predictor_the_diameter() -> None:
+def test_a_wrong_label_has_distance_zero_and_a_constant_predictor_the_diameter():
     linear = Linear()
     wrong = Labelled(linear.records.images, (linear.records.labels + 1) % CLASSES)
     assert np.array_equal(
@@ -83,7 +83,7 @@ def test_a_wrong_label_has_distance_zero_and_a_constant_predictor_the_diameter()
     assert found.tolist() == [float(SIDE)] * 10 + [0.0] * (N - 10)
 
 
-def test_noise_starts_a_walk_where_all_public_images_get_one_label() -> None:
+def test_noise_starts_a_walk_where_all_public_images_get_one_label():
     def bright(images: Tensor) -> Tensor:
         return (images.flatten(1).mean(dim=1) > 0.25).long()
 
@@ -92,7 +92,7 @@ def test_noise_starts_a_walk_where_all_public_images_get_one_label() -> None:
     assert found == pytest.approx(np.full(5, 0.05 * SIDE), rel=0.2)  # the mean's gradient is flat
 
 
-def test_settings_and_starts_that_cannot_work_are_refused() -> None:
+def test_settings_and_starts_that_cannot_work_are_refused():
     least = 1 + 8 + (25 + 6 + 8)
     assert HopSkipJump(budget=least).schedule == (25,)
     with pytest.raises(ConfigurationError, match=f"use {least} queries an image or more"):

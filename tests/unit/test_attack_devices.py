@@ -27,7 +27,7 @@ def parameters(model: nn.Module) -> int:
     return sum(each.numel() for each in model.parameters())
 
 
-def test_models_are_back_where_they_were() -> None:
+def test_models_are_back_where_they_were():
     model = shared()
     with pytest.raises(ZeroDivisionError), on_device(model, device=torch.device("cpu")) as on:
         assert on == torch.device("cpu") == device_of(model)
@@ -36,27 +36,27 @@ def test_models_are_back_where_they_were() -> None:
     assert device_of(nn.Flatten()) == torch.device("cpu")
 
 
-def test_mixed_devices_are_refused_in_another_way() -> None:
+def test_mixed_devices_are_refused_in_another_way():
     with pytest.raises(RuntimeError, match="device") as mixed:
         shared().to(META)(IMAGES)
     assert not isinstance(mixed.value, NotImplementedError)
 
 
-def test_training_and_answers_use_the_models_device() -> None:
+def test_training_and_answers_use_the_models_device():
     with pytest.raises(NotImplementedError, match="meta"):
         fit(shared, IMAGES, LABELS, QUICK, 0, device=META)
     with pytest.raises(NotImplementedError, match="meta"):
         predict(shared().to(META), IMAGES)
 
 
-def test_gradients_of_candidates_are_taken_there() -> None:
+def test_gradients_of_candidates_are_taken_there():
     model = shared().to(META)
     along = torch.rand(3, parameters(model), device=META)
     with pytest.raises(NotImplementedError, match="meta"):
         members._along(model, Labelled(IMAGES, LABELS), along, 2)
 
 
-def test_searches_stay_there() -> None:
+def test_searches_stay_there():
     model, black = shared().to(META), torch.zeros(1, 1, 1, device=META)
     wanted, asked = torch.rand(2, parameters(model), device=META), LABELS[:2, None].to(META)
     apart = Mismatch(model, asked, wanted, Recipe(batch=1), black, black + 1, 0.02)
@@ -71,7 +71,7 @@ def test_searches_stay_there() -> None:
     assert there.device == META
 
 
-def test_the_prior_learns_there() -> None:
+def test_the_prior_learns_there():
     trainer = priors._Trainer(torch.rand(40, 1, 28, 28), priors.QUICK_PRIOR, 0)
     for model in (trainer.generator, trainer.critic):
         model.to(META)

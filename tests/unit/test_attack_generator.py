@@ -121,7 +121,7 @@ def challenge_of(kind: str, start: int) -> Challenge:
 
 
 @every_shape
-def test_members_are_found_where_the_generator_replays_them(kind: str) -> None:
+def test_members_are_found_where_the_generator_replays_them(kind):
     """And the twin: the same generator tells nothing of records that it never saw."""
     found = attacked(kind, challenge_of(kind, 300), replaying(kind, 300))
     assert found.figure > 0.9
@@ -132,7 +132,7 @@ def test_members_are_found_where_the_generator_replays_them(kind: str) -> None:
     assert blind.n_members == blind.n_non_members == found.n_members == 40
 
 
-def test_the_view_alone_decides_and_server_and_client_see_the_same() -> None:
+def test_the_view_alone_decides_and_server_and_client_see_the_same():
     known, challenge = public("images"), challenge_of("images", 300)
     attack = GeneratorMembership.prepare(
         known, challenge.candidates, SETTINGS, 0, LIGHT, lesson=LESSON
@@ -145,7 +145,7 @@ def test_the_view_alone_decides_and_server_and_client_see_the_same() -> None:
     assert not np.array_equal(first, attack.run(other, 0).values)
 
 
-def test_who_holds_the_generator() -> None:
+def test_who_holds_the_generator():
     history, known = transcript(replaying("images", 300), readable=True), public("images")
     views: tuple[Callable[..., View], ...] = (server_view, client_view)
     for make in views:
@@ -163,7 +163,7 @@ def test_who_holds_the_generator() -> None:
         outside.generator_parameters()
 
 
-def test_without_a_generator_the_attack_refuses() -> None:
+def test_without_a_generator_the_attack_refuses():
     known, own = public("images"), sides(300)[0]
     attack = GeneratorMembership.prepare(known, own, SETTINGS, 0, LIGHT, lesson=1)
     history = transcript(replaying("images", 300))
@@ -178,9 +178,9 @@ def test_without_a_generator_the_attack_refuses() -> None:
 @pytest.mark.parametrize(
     ("changed", "field"), [({"samples": 0}, "samples"), ({"steps": -1}, "steps")]
 )
-def test_a_search_refuses_what_cannot_be(changed: dict[str, int], field: str) -> None:
+def test_a_search_refuses_what_cannot_be(changed, field):
     with pytest.raises(ConfigurationError) as refused:
-        Search(**changed)  # type: ignore[arg-type]
+        Search(**changed)
     assert refused.value.field == field
 
 
@@ -203,7 +203,7 @@ def asked(name: str, run: on_run.Run) -> AttackResult:
     return on_run.prepare((name,), run.data, 0, quick=True).attack(name, run)
 
 
-def test_a_run_with_a_generator_is_attacked_by_name(digits: FederatedData) -> None:
+def test_a_run_with_a_generator_is_attacked_by_name(digits):
     method = DaFKD(generated=16, steps=1, adversarial=SETTINGS)
     run = run_of(digits, method)
     found = asked("generator-membership", run)
@@ -215,7 +215,7 @@ def test_a_run_with_a_generator_is_attacked_by_name(digits: FederatedData) -> No
     assert asked("generator-membership", run).n_members == found.n_members
 
 
-def test_a_run_without_a_generator_is_refused(digits: FederatedData) -> None:
+def test_a_run_without_a_generator_is_refused(digits):
     run = run_of(digits, FedAvg(SGD(0.1), 1))
     with pytest.raises(MissingCapabilityError, match="missing the generator"):
         on_run.attack("generator-membership", run)

@@ -23,7 +23,7 @@ def toy() -> tuple[Prior, nn.Module]:
     for network in (paint, judge, target):
         network.double().requires_grad_(False)
     settings = SimpleNamespace(latent=3)
-    return Prior(settings, paint, judge), target  # type: ignore[arg-type]
+    return Prior(settings, paint, judge), target
 
 
 def published_search(made: Prior, target: nn.Module, z: Tensor, labels: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def codes(n: int, seed: int) -> Tensor:
     return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed)).clamp(-1, 1).double()
 
 
-def test_the_search_is_the_published_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_is_the_published_one(monkeypatch):
     made, target = toy()
     classes, restarts = torch.tensor([0, 1, 1]), 5
     start = codes(len(classes) * restarts, 7)
@@ -86,7 +86,7 @@ def compared(found: Images, seed: int = 0) -> Mapping[str, float]:
     return made.details
 
 
-def test_copies_leak_and_what_had_no_access_does_not() -> None:
+def test_copies_leak_and_what_had_no_access_does_not():
     private = truth().private.take(torch.arange(20))
     copied = compared(Images(private.images, private.labels))
     assert copied["delta_low"] > 80
@@ -102,7 +102,7 @@ def test_copies_leak_and_what_had_no_access_does_not() -> None:
     assert np.mean([made["delta"] for made in blind]) == pytest.approx(0.0, abs=0.05)
 
 
-def test_a_class_that_nobody_holds_is_no_leak() -> None:
+def test_a_class_that_nobody_holds_is_no_leak():
     elsewhere = Images(guess(1, 0).images, torch.arange(5))
     assert compare(elsewhere, truth().originals, 0) is None
     both = Images(torch.cat([elsewhere.images, guess(1, 2).images]), torch.arange(10))
@@ -110,7 +110,7 @@ def test_a_class_that_nobody_holds_is_no_leak() -> None:
     assert {**told, "reconstructions": 5.0} == same
 
 
-def test_raw_psnr_is_read_beside_a_control_that_beats_it() -> None:
+def test_raw_psnr_is_read_beside_a_control_that_beats_it():
     grey = torch.full((5, 1, 8, 8), 0.5)
     controls = {"grey": Images(grey, torch.arange(5, 10)), "noise": guess(2, 3)}
     result = raw_psnr(guess(3, 4), "a test", controls, truth(), 0)

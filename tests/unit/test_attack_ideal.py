@@ -35,7 +35,7 @@ def by_brightness(images: Tensor) -> Tensor:
     return nn.functional.one_hot(rows.argmax(dim=1), 4).double()[:, None]
 
 
-def test_votes_become_distributions_and_nobody_becomes_uniform() -> None:
+def test_votes_become_distributions_and_nobody_becomes_uniform():
     votes = torch.zeros(3, 2, 4, dtype=torch.float64)
     votes[0, 0, 1], votes[0, 1, 2] = 1.0, 3.0
     votes[2, 0] = torch.tensor([-2.0, 0.5, 0.5, -1.0])
@@ -48,7 +48,7 @@ def test_votes_become_distributions_and_nobody_becomes_uniform() -> None:
         from_votes(IMAGES[:3], votes[:, 0])
 
 
-def test_overheard_keeps_the_newest_answer_that_may_teach() -> None:
+def test_overheard_keeps_the_newest_answer_that_may_teach():
     public = Public(IMAGES, 3, 4, network)
     first = Ensemble(np.array([7, 2]), np.eye(4)[[0, 1]], np.array([True, True]))
     second = Ensemble(np.array([2, 5]), np.eye(4)[[3, 3]], np.array([True, False]))
@@ -62,7 +62,7 @@ def test_overheard_keeps_the_newest_answer_that_may_teach() -> None:
         from_ensembles(server_view(answered(beyond), public))
 
 
-def test_every_image_is_asked_once_and_the_budget_holds() -> None:
+def test_every_image_is_asked_once_and_the_budget_holds():
     asked: list[int] = []
 
     def answer(images: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def test_every_image_is_asked_once_and_the_budget_holds() -> None:
         steal(network(0), NOTHING, Oracle(by_brightness, SMALL.queries - 1), SMALL, 0)
 
 
-def test_a_student_learns_from_answers_and_from_what_was_known_before() -> None:
+def test_a_student_learns_from_answers_and_from_what_was_known_before():
     # A teacher that names one class only, and a pool that knows better.
     constant = nn.functional.one_hot(torch.zeros(8, dtype=torch.int64), 4)[:, None].double()
     settings = replace(SMALL, passes=40, student_rate=0.05)
@@ -91,7 +91,7 @@ def test_a_student_learns_from_answers_and_from_what_was_known_before() -> None:
     assert right.float().mean() > 0.8
 
 
-def test_silence_teaches_uncertainty_or_nothing() -> None:
+def test_silence_teaches_uncertainty_or_nothing():
     def silent(images: Tensor) -> Tensor:
         return torch.zeros(len(images), 2, 4)
 
@@ -107,7 +107,7 @@ def test_silence_teaches_uncertainty_or_nothing() -> None:
     assert sure < was - 0.05
 
 
-def test_the_nearest_proxies_are_chosen_each_at_most_once() -> None:
+def test_the_nearest_proxies_are_chosen_each_at_most_once():
     choose = NearestProxies(IMAGES)
     noise = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(1)) * 0.01
     wanted = (IMAGES[:12] + noise).clamp(0, 1)
@@ -126,7 +126,7 @@ def test_the_nearest_proxies_are_chosen_each_at_most_once() -> None:
     assert len(theft.batches) == 5
 
 
-def test_votes_over_other_classes_are_refused() -> None:
+def test_votes_over_other_classes_are_refused():
     def three(images: Tensor) -> Tensor:
         return torch.ones(len(images), 1, 3)
 
@@ -134,7 +134,7 @@ def test_votes_over_other_classes_are_refused() -> None:
         steal(network(0), NOTHING, Oracle(three, 24), SMALL, 0)
 
 
-def test_settings_are_checked() -> None:
+def test_settings_are_checked():
     with pytest.raises(ConfigurationError, match=r"ideal\.epochs: 0 is not allowed"):
         IdealSettings(epochs=0)
     with pytest.raises(ConfigurationError, match=r"ideal\.student_rate"):

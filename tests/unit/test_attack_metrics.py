@@ -42,7 +42,7 @@ def joined(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_auc_and_curve_agree_with_scikit_learn(seed: int) -> None:
+def test_auc_and_curve_agree_with_scikit_learn(seed):
     scores = normals(seed, 0.7)
     truth, values = joined(scores)
     assert auc(scores, 0).value == pytest.approx(roc_auc_score(truth, values), abs=1e-12)
@@ -53,7 +53,7 @@ def test_auc_and_curve_agree_with_scikit_learn(seed: int) -> None:
 
 
 @pytest.mark.parametrize("fpr", [0.02, 0.1, 0.5])
-def test_tpr_at_fpr_is_the_highest_point_of_the_curve_up_to_that_fpr(fpr: float) -> None:
+def test_tpr_at_fpr_is_the_highest_point_of_the_curve_up_to_that_fpr(fpr):
     scores = normals(1, 1.0)
     false_rates, true_rates, _ = reference_curve(*joined(scores), drop_intermediate=False)
     rate = tpr_at_fpr(scores, fpr, 0)
@@ -62,12 +62,12 @@ def test_tpr_at_fpr_is_the_highest_point_of_the_curve_up_to_that_fpr(fpr: float)
     assert rate.interval[0] <= rate.value <= rate.interval[1]
 
 
-def test_tpr_is_not_resolvable_with_too_few_non_members() -> None:
+def test_tpr_is_not_resolvable_with_too_few_non_members():
     assert tpr_at_fpr(rank(np.arange(500), np.arange(99), 0), 0.01, 0) is None
     assert tpr_at_fpr(rank(np.arange(500), np.arange(100), 0), 0.01, 0) is not None
 
 
-def test_ties_are_broken_at_random_by_the_seed() -> None:
+def test_ties_are_broken_at_random_by_the_seed():
     def area(seed: int) -> float:
         curve = roc_curve(rank(np.zeros(50), np.zeros(50), seed))
         return float(np.trapezoid(curve.tpr, curve.fpr))
@@ -80,7 +80,7 @@ def test_ties_are_broken_at_random_by_the_seed() -> None:
     assert ties[0] == pytest.approx(auc(rank(np.zeros(50), np.zeros(50), 0), 0).value)
 
 
-def test_auc_interval_covers_the_truth() -> None:
+def test_auc_interval_covers_the_truth():
     truth = norm.cdf(0.8 / np.sqrt(2))
     covered = 0
     for seed in range(100):
@@ -91,7 +91,7 @@ def test_auc_interval_covers_the_truth() -> None:
     assert covered >= 86
 
 
-def test_shuffled_membership_is_a_coin_and_finds_shifts() -> None:
+def test_shuffled_membership_is_a_coin_and_finds_shifts():
     def p_value(shift: float, seed: int) -> float:
         scores = normals(seed, shift)
         return float((shuffled_auc(scores, seed) >= auc(scores, seed).value).mean())
@@ -102,20 +102,20 @@ def test_shuffled_membership_is_a_coin_and_finds_shifts() -> None:
     assert sum(p_value(1.0, seed) < 0.05 for seed in range(20)) == 20
 
 
-def test_proportion_is_clopper_pearson() -> None:
+def test_proportion_is_clopper_pearson():
     none = proportion(0, 20)
     assert none.value == 0.0
     assert none.interval == pytest.approx((0.0, 1 - 0.025 ** (1 / 20)))  # closed form at zero
 
 
-def test_empty_and_infinite_scores_are_refused() -> None:
+def test_empty_and_infinite_scores_are_refused():
     with pytest.raises(LocalError, match="0 members and 1 non-members"):
         rank([], [1.0], 0)
     with pytest.raises(LocalError, match="finite"):
         rank([np.inf], [1.0], 0)
 
 
-def test_interval_over_seeds_is_students() -> None:
+def test_interval_over_seeds_is_students():
     values = np.array([0.61, 0.66, 0.58, 0.7])
     expected = t.interval(0.95, 3, values.mean(), values.std(ddof=1) / 2)
     found = over_seeds(values)
@@ -123,7 +123,7 @@ def test_interval_over_seeds_is_students() -> None:
     assert found.interval == pytest.approx(expected)
 
 
-def test_difference_to_the_control_is_the_paired_t_test() -> None:
+def test_difference_to_the_control_is_the_paired_t_test():
     rng = np.random.default_rng(5)
     common = rng.normal(0, 1, 6)
     figures, controls = common + rng.normal(0.1, 0.05, 6), common + rng.normal(0, 0.05, 6)
@@ -134,7 +134,7 @@ def test_difference_to_the_control_is_the_paired_t_test() -> None:
     assert np.ptp(found.interval) < unpaired  # seeds differ far more than figure and control
 
 
-def test_sign_of_a_difference() -> None:
+def test_sign_of_a_difference():
     assert paired([0.9, 0.92, 0.91], [0.5, 0.51, 0.5]).sign == 1
     assert paired([0.1, 0.12, 0.11], [0.5, 0.51, 0.5]).sign == -1
     assert paired([0.5, 0.6], [0.6, 0.5]).sign == 0
@@ -142,17 +142,17 @@ def test_sign_of_a_difference() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [0.5, np.nan], [[0.5]]])
-def test_figures_over_seeds_are_finite_and_one_a_seed(values: list[float]) -> None:
+def test_figures_over_seeds_are_finite_and_one_a_seed(values):
     with pytest.raises(LocalError, match="finite one a seed"):
         over_seeds(values)
 
 
-def test_paired_figures_must_match() -> None:
+def test_paired_figures_must_match():
     with pytest.raises(LocalError, match="2 for 1 figures"):
         paired([0.5], [0.5, 0.6])
 
 
-def test_mean_curve_is_the_mean_of_rates_at_each_threshold() -> None:
+def test_mean_curve_is_the_mean_of_rates_at_each_threshold():
     curves = [roc_curve(normals(seed, 1.0, 60, 100)) for seed in range(3)]
     found = mean_roc(curves)
     for fpr, tpr in zip(found.fpr[::7], found.tpr[::7], strict=True):
@@ -163,7 +163,7 @@ def test_mean_curve_is_the_mean_of_rates_at_each_threshold() -> None:
     assert found.tpr[-1] == 1.0
 
 
-def test_mean_curve_starts_where_every_curve_resolves() -> None:
+def test_mean_curve_starts_where_every_curve_resolves():
     few, many = roc_curve(normals(0, 1.0, 50, 100)), roc_curve(normals(1, 1.0, 50, 1000))
     assert mean_roc([many]).fpr[0] == pytest.approx(1e-3)
     assert mean_roc([few, many]).fpr[0] == pytest.approx(1e-2)
@@ -177,14 +177,14 @@ EPSILONS = (0.0, 0.1, 1.0, 4.0, 8.0)
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", [0.0, 1e-5, 0.1, 1.0])
-def test_the_area_is_the_integral_of_the_curve(epsilon: float, delta: float) -> None:
+def test_the_area_is_the_integral_of_the_curve(epsilon, delta):
     kink = (1 - delta) / (1 + math.exp(epsilon))
     area, _ = quad(tpr_bound, 0, 1, args=(epsilon, delta), points=[kink, 1 - delta], epsabs=1e-12)
     assert auc_bound(epsilon, delta) == pytest.approx(area, abs=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-def test_binary_randomised_response_attains_the_bounds(epsilon: float) -> None:
+def test_binary_randomised_response_attains_the_bounds(epsilon):
     mechanism = RandomizedResponse(epsilon, 2)
     p, q = mechanism.p, mechanism.q
     # Its curve has one corner, (q, p); ties count one half.
@@ -193,7 +193,7 @@ def test_binary_randomised_response_attains_the_bounds(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("mu", [0.3, 0.86, 2.0])
-def test_gaussian_noise_stays_below_the_bounds_of_its_epsilon(mu: float) -> None:
+def test_gaussian_noise_stays_below_the_bounds_of_its_epsilon(mu):
     rates = np.linspace(0.0, 1.0, 201)
     for delta in (1e-7, 1e-5, 1e-2):
         epsilon = gaussian_epsilon(mu, delta)
@@ -206,7 +206,7 @@ def test_gaussian_noise_stays_below_the_bounds_of_its_epsilon(mu: float) -> None
         assert tpr_bound(touch, 0.95 * epsilon, delta) < gaussian_tpr(touch, 1 / mu)
 
 
-def test_what_is_no_budget_is_refused() -> None:
+def test_what_is_no_budget_is_refused():
     for epsilon, delta in ((-1.0, 0.0), (math.nan, 0.0), (1.0, -0.1), (1.0, 1.1), (1.0, math.nan)):
         with pytest.raises(ConfigurationError):
             auc_bound(epsilon, delta)

@@ -53,7 +53,7 @@ def public(kind: str) -> Public:
 
 
 @every_shape
-def test_votes_about_them_give_the_label_distribution(kind: str) -> None:
+def test_votes_about_them_give_the_label_distribution(kind):
     votes = np.eye(CLASSES, dtype=np.uint64)[[0, 1, 1]].reshape(-1)
     uploads = {0: votes, 1: votes}
     history = add_round(Transcript(2), 2 * votes, CLASSES, uploads=uploads, survivors=(0, 1))
@@ -62,7 +62,7 @@ def test_votes_about_them_give_the_label_distribution(kind: str) -> None:
 
 
 @every_shape
-def test_membership_needs_probabilities_alone(kind: str) -> None:
+def test_membership_needs_probabilities_alone(kind):
     candidates = records(kind, 6, 1)
     answers = torch.softmax(torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(0)), 1)
     rows = {
@@ -90,7 +90,7 @@ def one_step(kind: str) -> tuple[Transcript, Labelled]:
 
 
 @every_shape
-def test_the_closed_form_needs_no_image_shape(kind: str) -> None:
+def test_the_closed_form_needs_no_image_shape(kind):
     history, record = one_step(kind)
     attack = AnalyticInversion.prepare(public(kind), Recipe(batch=1))
     found = attack.run(server_view(history, public(kind)), 0)
@@ -105,7 +105,7 @@ SETTINGS = ProbeSettings(
 
 
 @every_shape
-def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind: str) -> None:
+def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind):
     own = records(kind, 6, 2)
     oracle = LabelOracle(lambda images: torch.zeros(len(images), dtype=torch.int64), 10_000)
     view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_FINAL_MODEL: oracle})
@@ -120,7 +120,7 @@ def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind: str) -> 
     assert probes.observe(view, 0).shape == (6, 4)
 
 
-def test_a_prior_paints_in_colour_and_refuses_vectors() -> None:
+def test_a_prior_paints_in_colour_and_refuses_vectors():
     small = PriorSettings(latent=4, channels=2, steps=2, batch=8)
     trained = train_prior(public("colour").proxies, small, 0)
     assert trained.sample(2, 0).shape == (2, 3, 16, 16)
@@ -133,7 +133,7 @@ def test_a_prior_paints_in_colour_and_refuses_vectors() -> None:
         train_prior(public("vectors").proxies, small, 0)
 
 
-def test_what_needs_pixels_says_so() -> None:
+def test_what_needs_pixels_says_so():
     known, own = public("vectors"), records("vectors", 2, 0)
     view = server_view(one_step("vectors")[0], known)
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
@@ -142,7 +142,7 @@ def test_what_needs_pixels_says_so() -> None:
         OptimisedInversion.prepare(known, Recipe(batch=1)).run(view, 0)
 
 
-def test_other_shapes_are_refused_in_one_sentence() -> None:
+def test_other_shapes_are_refused_in_one_sentence():
     for proxies in (torch.zeros(2, 2, 4, 4), torch.zeros(2, 4, 4), torch.zeros(0, 4)):
         with pytest.raises(LocalError, match=r"use \[P, 1 or 3, H, W\] or \[P, D\]"):
             replace(public("colour"), proxies=proxies)

@@ -126,7 +126,7 @@ def synthetic(*images: Labelled, architecture: str = "mlp") -> Updates:
 # Updates
 
 
-def test_updates_need_a_round_before_and_what_the_attacker_may_read() -> None:
+def test_updates_need_a_round_before_and_what_the_attacker_may_read():
     view = run("mlp", Recipe(1))
     short = replace(view, models=view.models[-1:])
     with pytest.raises(MissingCapabilityError, match="from before the newest round"):
@@ -142,7 +142,7 @@ def test_updates_need_a_round_before_and_what_the_attacker_may_read() -> None:
     )
 
 
-def test_bad_settings_and_foreign_parameters_are_refused() -> None:
+def test_bad_settings_and_foreign_parameters_are_refused():
     with pytest.raises(ConfigurationError, match="batch"):
         Recipe(0)
     with pytest.raises(ConfigurationError, match="learning_rate"):
@@ -157,7 +157,7 @@ def test_bad_settings_and_foreign_parameters_are_refused() -> None:
 
 
 @pytest.mark.parametrize("recipe", [Recipe(1), Recipe(4, 3)])
-def test_the_replayed_draw_explains_real_updates_and_no_other_does(recipe: Recipe) -> None:
+def test_the_replayed_draw_explains_real_updates_and_no_other_does(recipe):
     view, truth = run("mlp", recipe), drawn(recipe)
     for updates in (client_updates(view, recipe), mean_update(view, recipe)):
         check_explained(public(), updates, recipe, truth)
@@ -169,7 +169,7 @@ def test_the_replayed_draw_explains_real_updates_and_no_other_does(recipe: Recip
 # The closed form
 
 
-def test_a_first_layer_must_be_linear_behind_a_pixelwise_scaling() -> None:
+def test_a_first_layer_must_be_linear_behind_a_pixelwise_scaling():
     with pytest.raises(MissingCapabilityError, match="fully connected first layer"):
         first_layer(public("cnn"))
     with pytest.raises(MissingCapabilityError, match="pixelwise scaling"):
@@ -184,7 +184,7 @@ def test_a_first_layer_must_be_linear_behind_a_pixelwise_scaling() -> None:
     assert torch.allclose(scaling.pixels(given), image.double().flatten(1), atol=1e-6)
 
 
-def test_black_pixels_are_read_as_black_whatever_their_sign() -> None:
+def test_black_pixels_are_read_as_black_whatever_their_sign():
     """Where nothing is standardised, ratios of black are 0 or -0.0, which has other bytes."""
     image = torch.zeros(1, 1, SIDE, SIDE)
     image[0, 0, 2] = 200 / 255
@@ -198,7 +198,7 @@ def test_black_pixels_are_read_as_black_whatever_their_sign() -> None:
     assert found.images[0].numpy().tobytes() == image[0].numpy().tobytes()
 
 
-def test_no_gradient_and_pure_noise_make_nothing_certain() -> None:
+def test_no_gradient_and_pure_noise_make_nothing_certain():
     layer, length = first_layer(public()), len(synthetic(records(1, 0)).gradients[0])
     assert len(invert_first_layer(layer, torch.zeros(length).double(), 1, grid=True).images) == 0
     assert len(invert_first_layer(layer, torch.zeros(length).double(), 4, grid=True).images) == 0
@@ -215,7 +215,7 @@ def test_no_gradient_and_pure_noise_make_nothing_certain() -> None:
 
 
 @pytest.mark.parametrize("recipe", [Recipe(1), Recipe(2, 3)])
-def test_the_true_records_have_no_mismatch_and_others_do(recipe: Recipe) -> None:
+def test_the_true_records_have_no_mismatch_and_others_do(recipe):
     """Unrolled as many steps as the client took; one step fewer must not fit."""
     view, truth = run("cnn", recipe), drawn(recipe)
     updates = client_updates(view, recipe)
@@ -250,7 +250,7 @@ def guess_at(images: list[Tensor], certain: int = 0) -> Guesses:
     return Guesses(torch.cat(images), groups, sure=sure)
 
 
-def test_guesses_are_matched_whatever_their_order() -> None:
+def test_guesses_are_matched_whatever_their_order():
     truth = records(7, 0).images
     shuffled = truth[torch.randperm(7, generator=torch.Generator().manual_seed(1))]
     found = match(torch.cat([torch.zeros(2, 1, SIDE, SIDE), shuffled]), truth)
@@ -260,7 +260,7 @@ def test_guesses_are_matched_whatever_their_order() -> None:
         match(truth[:6], truth)
 
 
-def test_an_oracle_is_exact_and_sure() -> None:
+def test_an_oracle_is_exact_and_sure():
     truth = truth_of(4)
     exact = guess_at([truth.private[k].images for k in range(3)], certain=4)
     result = scored(exact, truth)
@@ -272,7 +272,7 @@ def test_an_oracle_is_exact_and_sure() -> None:
     assert result.n_members == 12
 
 
-def test_a_wrong_claim_of_certainty_shows() -> None:
+def test_a_wrong_claim_of_certainty_shows():
     truth = truth_of(4)
     wrong = guess_at([records(4, 70 + k).images for k in range(3)], certain=4)
     result = scored(wrong, truth)
@@ -280,7 +280,7 @@ def test_a_wrong_claim_of_certainty_shows() -> None:
     assert result.details["share_exact"] == 0
 
 
-def test_guesses_without_access_have_a_fair_delta() -> None:
+def test_guesses_without_access_have_a_fair_delta():
     """Twenty seeds: their mean Δ is within three standard errors of 0 (false alarms .3 %).
 
     Guesses that are a tenth of the way to the truth are caught by the same rule.
@@ -301,7 +301,7 @@ def test_guesses_without_access_have_a_fair_delta() -> None:
     assert mean_over_error(0.1) > 3
 
 
-def test_references_are_as_many_class_by_class_and_enough_or_refused() -> None:
+def test_references_are_as_many_class_by_class_and_enough_or_refused():
     private = records(5, 0)
     for chosen in references(private, records(60, 9), 0):
         assert torch.equal(chosen.labels.sort().values, private.labels.sort().values)
@@ -310,7 +310,7 @@ def test_references_are_as_many_class_by_class_and_enough_or_refused() -> None:
         references(private, records(3, 9), 0)
 
 
-def test_the_truth_refuses_unequal_shared_or_missing_references() -> None:
+def test_the_truth_refuses_unequal_shared_or_missing_references():
     private, nothing = {0: records(3, 0)}, guess_at([records(1, k).images for k in range(3)])
     with pytest.raises(LocalError, match="differ in labels"):
         UpdateTruth(private, {0: [records(2, 1)]}, nothing)

@@ -48,7 +48,7 @@ def transcript(*, readable: bool, fedavg: bool = False) -> Transcript:
     return add_round(run, WORDS[0] + WORDS[1], 2, **seen)
 
 
-def test_a_server_reads_uploads_only_where_nothing_masks_them() -> None:
+def test_a_server_reads_uploads_only_where_nothing_masks_them():
     clear = server_view(transcript(readable=True), public())
     masked = server_view(transcript(readable=False), public())
     assert clear.capabilities - masked.capabilities == {Capability.READ_UPLOADS}
@@ -57,7 +57,7 @@ def test_a_server_reads_uploads_only_where_nothing_masks_them() -> None:
         masked.require(Capability.READ_SUMS, Capability.READ_UPLOADS)
 
 
-def test_client_and_outsider_see_no_upload_payload_or_sum() -> None:
+def test_client_and_outsider_see_no_upload_payload_or_sum():
     run = transcript(readable=True)
     client = client_view(run, public())
     assert client.capabilities == {Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}
@@ -67,7 +67,7 @@ def test_client_and_outsider_see_no_upload_payload_or_sum() -> None:
     assert outsider_view(run, public()).rounds == ()
 
 
-def test_fedavg_parameters() -> None:
+def test_fedavg_parameters():
     run = transcript(readable=True, fedavg=True)
     server = server_view(run, public())
     assert server.uploads_by_round(1)[-1].tolist() == [1.0] * 3
@@ -87,18 +87,18 @@ def test_fedavg_parameters() -> None:
         server.ensembles()
 
 
-def test_an_empty_transcript_gives_no_observation() -> None:
+def test_an_empty_transcript_gives_no_observation():
     assert server_view(Transcript(2), public()).capabilities == {Capability.PUBLIC_PROXIES}
 
 
-def test_alternatives_are_named_whole() -> None:
+def test_alternatives_are_named_whole():
     view = outsider_view(Transcript(2), public())
     first = frozenset({Capability.READ_SUMS, Capability.PUBLIC_PROXIES})
     with pytest.raises(MissingCapabilityError, match="missing sums over clients, or label queries"):
         view.require_any(first, frozenset({Capability.QUERY_FINAL_MODEL}))
 
 
-def test_oracles_are_for_active_capabilities() -> None:
+def test_oracles_are_for_active_capabilities():
     oracle = LabelOracle(lambda x: torch.zeros(len(x), dtype=torch.int64), 5)
     view = outsider_view(Transcript(2), public(), {Capability.QUERY_FINAL_MODEL: oracle})
     assert view.oracle(Capability.QUERY_FINAL_MODEL) is oracle
@@ -108,7 +108,7 @@ def test_oracles_are_for_active_capabilities() -> None:
         server_view(Transcript(2), public(), {Capability.READ_SUMS: oracle})
 
 
-def test_labels_are_a_capability() -> None:
+def test_labels_are_a_capability():
     with pytest.raises(MissingCapabilityError, match="labels of public"):
         public().require_labels()
     labelled = public(torch.tensor([1]))
@@ -117,7 +117,7 @@ def test_labels_are_a_capability() -> None:
         public(torch.tensor([1, 2, 3]))
 
 
-def test_a_view_shows_no_data_when_printed() -> None:
+def test_a_view_shows_no_data_when_printed():
     shown = repr(server_view(transcript(readable=True), public()))
     assert "array" not in shown
     assert "tensor" not in shown
@@ -134,7 +134,7 @@ class Parity:
         return images.flatten(1).sum(1).long() % 2
 
 
-def test_oracle_counts_distinct_images_and_remembers_answers() -> None:
+def test_oracle_counts_distinct_images_and_remembers_answers():
     model = Parity()
     oracle = LabelOracle(model, 3)
     images = torch.arange(3.0).view(3, 1, 1, 1)[[0, 1, 1, 0]]
@@ -144,7 +144,7 @@ def test_oracle_counts_distinct_images_and_remembers_answers() -> None:
     assert (oracle.queries, model.asked) == (2, 2)
 
 
-def test_oracle_stops_at_its_budget_before_it_asks() -> None:
+def test_oracle_stops_at_its_budget_before_it_asks():
     model = Parity()
     oracle = LabelOracle(model, 3)
     oracle(torch.arange(2.0).view(2, 1, 1, 1))
@@ -155,32 +155,32 @@ def test_oracle_stops_at_its_budget_before_it_asks() -> None:
         LabelOracle(model, 0)
 
 
-def test_oracle_never_passes_on_scores() -> None:
+def test_oracle_never_passes_on_scores():
     with pytest.raises(LocalError, match="one class id an image"):
         LabelOracle(lambda x: torch.rand(len(x)), 5)(torch.zeros(1, 1, 2, 2))
     with pytest.raises(LocalError, match="one class id an image"):
         LabelOracle(lambda x: torch.rand(len(x), 3), 5)(torch.zeros(1, 1, 2, 2))
 
 
-def test_result_refuses_numbers_that_no_report_can_show() -> None:
+def test_result_refuses_numbers_that_no_report_can_show():
     with pytest.raises(LocalError, match="figure is nan"):
         AttackResult("n", "t", float("nan"), "AUC", "", (0.4, 0.6), 0.5, "shuffled")
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_every_registered_attack_carries_its_name(name: str) -> None:
+def test_every_registered_attack_carries_its_name(name):
     attack: Any = load(name)
     assert attack.name == name
     assert attack.needs
     assert {"prepare", "run", "score", "title", "figure_name"} <= set(dir(attack))
 
 
-def test_the_documentation_lists_every_attack() -> None:
+def test_the_documentation_lists_every_attack():
     page = Path(__file__).parents[2] / "docs" / "attacks" / "all.md"
     assert page.read_text(encoding="utf-8") == attack_list()
 
 
-def test_an_unknown_attack_is_refused() -> None:
+def test_an_unknown_attack_is_refused():
     with pytest.raises(ConfigurationError, match="use one of label-distribution"):
         load("telepathy")
 
@@ -193,13 +193,13 @@ def test_an_unknown_attack_is_refused() -> None:
         ("attacks.base:Labelled", "give the class prepare, run, score, name, title, needs"),
     ],
 )
-def test_an_attack_of_ones_own_needs_every_part(own: str, words: str) -> None:
+def test_an_attack_of_ones_own_needs_every_part(own, words):
     with pytest.raises(ConfigurationError, match=words):
         load(own)
     assert load("attacks.rounds:Differencing") is load("differencing")
 
 
-def test_a_server_that_acts_on_the_protocol_is_malicious() -> None:
+def test_a_server_that_acts_on_the_protocol_is_malicious():
     votes = Oracle(lambda x: torch.zeros(len(x), 1, 2), 5)
     honest = server_view(transcript(readable=True), public())
     active = server_view(transcript(readable=True), public(), {Capability.INJECT_PROXIES: votes})
@@ -208,7 +208,7 @@ def test_a_server_that_acts_on_the_protocol_is_malicious() -> None:
 
 
 @pytest.mark.parametrize("acting", [Capability.INJECT_PROXIES, Capability.CHOOSE_INDICES])
-def test_no_client_or_outsider_acts_as_a_server(acting: Capability) -> None:
+def test_no_client_or_outsider_acts_as_a_server(acting):
     held = {acting: Oracle(lambda x: torch.zeros(len(x), 1, 2), 5)}
     with pytest.raises(LocalError, match="is not this attacker's to have"):
         client_view(transcript(readable=True), public(), held)
@@ -216,7 +216,7 @@ def test_no_client_or_outsider_acts_as_a_server(acting: Capability) -> None:
         outsider_view(transcript(readable=True), public(), held)
 
 
-def test_an_oracle_of_votes_answers_as_asked_and_remembers() -> None:
+def test_an_oracle_of_votes_answers_as_asked_and_remembers():
     asked: list[int] = []
 
     def votes(images: Tensor) -> Tensor:

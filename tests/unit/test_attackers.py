@@ -51,7 +51,7 @@ def order(sentence: str) -> list[str]:
     return sorted((name for name in ROWS.values() if name in sentence), key=sentence.index)
 
 
-def test_the_worst_comes_first_with_figure_and_control() -> None:
+def test_the_worst_comes_first_with_figure_and_control():
     first, pictures, members, labels, last = verdict(leakage(FOUND))
     assert order(first) == ["Alpha", "Beta"]
     assert order(pictures) == ["Alpha"]
@@ -62,14 +62,14 @@ def test_the_worst_comes_first_with_figure_and_control() -> None:
     assert order(last) == ["Gamma"]
 
 
-def test_what_an_outsider_asks_is_no_leak_to_the_server() -> None:
+def test_what_an_outsider_asks_is_no_leak_to_the_server():
     asked = {"b": {"label-only": measured(0.8, 0.5)}, "c": {"server-members": measured(0.8, 0.5)}}
     first, members = verdict(leakage(asked))
     assert first.endswith("Gamma: members; Beta: answers of final networks.")
     assert members == "Members: Gamma AUC 0.80 (control 0.50)."
 
 
-def test_what_figures_share_is_said_once() -> None:
+def test_what_figures_share_is_said_once():
     both = {
         row: {"server-members": measured(value, 0.5)} for row, value in (("a", 0.8), ("b", 0.7))
     }
@@ -78,7 +78,7 @@ def test_what_figures_share_is_said_once() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), [("a", "b"), ("a", "c"), ("b", "c")])
-def test_with_swapped_figures_it_is_the_same_about_the_other_rows(one: str, other: str) -> None:
+def test_with_swapped_figures_it_is_the_same_about_the_other_rows(one, other):
     names = {one: ROWS[other], other: ROWS[one]}
     twin = verdict(leakage(swapped(one, other), **names))
     assert sorted(map(sorted, twin)) == sorted(map(sorted, verdict(leakage(FOUND))))
@@ -86,21 +86,21 @@ def test_with_swapped_figures_it_is_the_same_about_the_other_rows(one: str, othe
     assert order(twin[0]) == order(verdict(leakage(FOUND))[0])
 
 
-def test_a_figure_that_falls_to_its_control_leaves_the_verdict() -> None:
+def test_a_figure_that_falls_to_its_control_leaves_the_verdict():
     less = {**FOUND, "a": {**FOUND["a"], "inversion": picture(13.0, 0.0)}}
     first, *rest = verdict(leakage(less))
     assert order(first) == ["Beta", "Alpha"]  # members are worse than labels
     assert not any("dB" in sentence for sentence in rest)
 
 
-def test_where_nothing_leaks_one_sentence_says_so() -> None:
+def test_where_nothing_leaks_one_sentence_says_so():
     [only] = verdict(leakage({"c": FOUND["c"]}))
     assert "any of 1 row" in only
     assert verdict(leakage({})) == []
     assert by_attacker(leakage({})) is None
 
 
-def test_a_blur_beyond_its_control_is_no_picture() -> None:
+def test_a_blur_beyond_its_control_is_no_picture():
     """Below 20 dB nobody is recognised; a row with only that comes after labels."""
     faint = {**FOUND, "c": {"inversion": measured(2.0, 0.0, "Δ PSNR", "dB", A=14.0)}}
     first = verdict(leakage(faint))[0]
@@ -109,21 +109,21 @@ def test_a_blur_beyond_its_control_is_no_picture() -> None:
     assert order(verdict(leakage(clear))[0]) == ["Alpha", "Gamma", "Beta"]
 
 
-def test_a_blur_within_what_any_image_without_access_reaches_is_none() -> None:
+def test_a_blur_within_what_any_image_without_access_reaches_is_none():
     faint = measured(0.3, -0.2, "Δ PSNR", "dB", A=13.0, **{"public mean: delta": 0.2})
     assert "traces" in verdict(leakage({"c": {"inversion": faint}}))[0]
     near = replace(faint, details={"A": 13.0, "public mean: delta": 0.295})
     assert "traces" not in verdict(leakage({"c": {"inversion": near}}))[0]
 
 
-def test_no_more_than_five_sentences() -> None:
+def test_no_more_than_five_sentences():
     faint = measured(2.0, 0.0, "Δ PSNR", "dB", A=14.0)
     everything = {row: {**FOUND["a"], **FOUND["b"], "inversion": faint} for row in "ab"}
     nothing = {"c": {**FOUND["c"], "tracing": measured(0.5, 0.5)}}
     assert len(verdict(leakage({**everything, **nothing}))) <= 5
 
 
-def test_an_attack_of_ones_own_that_measures_something_else_is_not_ranked() -> None:
+def test_an_attack_of_ones_own_that_measures_something_else_is_not_ranked():
     own = {**FOUND, "c": {"own:Attack": measured(9.0, 1.0, "keys found")}}
     assert order(verdict(leakage(own))[0]) == ["Alpha", "Beta"]
 
@@ -138,7 +138,7 @@ STOOD_IN: Mapping[str, Mapping[str, Found]] = {
 }
 
 
-def test_stand_ins_have_a_sentence_of_their_own() -> None:
+def test_stand_ins_have_a_sentence_of_their_own():
     """It names what each was measured on, and no other sentence has their figures or rows."""
     *own, last = verdict(leakage(STOOD_IN))
     assert own == ["No attack on this run tells more than its control in any of 1 row."]
@@ -152,13 +152,13 @@ def test_stand_ins_have_a_sentence_of_their_own() -> None:
     assert [kinds(leakage(STOOD_IN), row) for row in ROWS] == [(), None, None]
 
 
-def test_a_stand_in_changes_no_sentence_about_the_run() -> None:
+def test_a_stand_in_changes_no_sentence_about_the_run():
     both = {row: {**FOUND[row], "game-lira": measured(0.9, 0.5)} for row in ROWS}
     assert verdict(leakage(both))[:-1] == verdict(leakage(FOUND))
 
 
 @pytest.mark.parametrize("attack", [*COMPARED, *PLAYED, *ON_REQUEST])
-def test_every_column_says_what_it_was_measured_on(attack: str) -> None:
+def test_every_column_says_what_it_was_measured_on(attack):
     """In headings for wide and narrow terminals, and in the notes."""
     found = leakage({"a": {attack: measured(0.8, 0.5)}})
     table = by_attacker(found)
@@ -173,7 +173,7 @@ def test_every_column_says_what_it_was_measured_on(attack: str) -> None:
     assert ("measured on this run" in note) == (not other)
 
 
-def test_a_positive_control_is_named() -> None:
+def test_a_positive_control_is_named():
     known = {
         **FOUND["a"],
         "update-inversion": replace(picture(11.0), details={"positive_control": 98.7}),

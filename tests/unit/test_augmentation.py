@@ -26,7 +26,7 @@ def places(pixels: torch.Tensor) -> torch.Tensor:
     return torch.nonzero(pixels[:, 0])[:, 1:]
 
 
-def test_a_shift_moves_each_image_by_up_to_two_pixels_each_way() -> None:
+def test_a_shift_moves_each_image_by_up_to_two_pixels_each_way():
     moves = places(shifted(dots(), generator())) - torch.tensor([4, 6])
     assert len(moves) == COUNT
     assert {tuple(move) for move in moves.tolist()} == {
@@ -34,7 +34,7 @@ def test_a_shift_moves_each_image_by_up_to_two_pixels_each_way() -> None:
     }
 
 
-def test_what_leaves_the_image_is_gone_and_black_comes_in() -> None:
+def test_what_leaves_the_image_is_gone_and_black_comes_in():
     corner = torch.zeros(COUNT, 2, 5, 5)
     corner[:, :, 0, 0] = 1.0
     seen = shifted(corner, generator()).sum(dim=(2, 3))
@@ -42,14 +42,14 @@ def test_what_leaves_the_image_is_gone_and_black_comes_in() -> None:
     assert torch.equal(seen[:, 0], seen[:, 1])  # all channels move together
 
 
-def test_a_mirror_flips_half_of_the_images() -> None:
+def test_a_mirror_flips_half_of_the_images():
     columns = places(mirrored(dots(), generator()))[:, 1]
     flipped = int((columns == 4).sum())
     assert int((columns == 6).sum()) == COUNT - flipped
     assert abs(flipped - COUNT / 2) < 60  # six deviations
 
 
-def test_the_generator_decides() -> None:
+def test_the_generator_decides():
     one, again, other = (turned(dots(), generator(s)) for s in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
@@ -71,7 +71,7 @@ def centres(pixels: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kept", ["_REACH", "_TURN", "_ZOOM"])
-def test_turned_images_stay_within_their_limits(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turned_images_stay_within_their_limits(kept, monkeypatch):
     for name in {"_REACH", "_TURN", "_ZOOM"} - {kept}:
         monkeypatch.setattr(augmentation_module, name, 0)
     seen = centres(turned(blob(), generator()))
@@ -89,19 +89,19 @@ def test_turned_images_stay_within_their_limits(kept: str, monkeypatch: pytest.M
         assert 8.7 < radius.amax() < 8 / 0.9 + 0.05
 
 
-def test_no_turn_at_all_gives_the_image_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_turn_at_all_gives_the_image_back(monkeypatch):
     for name in ("_REACH", "_TURN", "_ZOOM"):
         monkeypatch.setattr(augmentation_module, name, 0)
     torch.testing.assert_close(turned(blob(), generator()), blob())
 
 
-def test_names() -> None:
+def test_names():
     assert augmentation("none") is None
     assert augmentation("shift") is shifted
     with pytest.raises(ConfigurationError, match="augment"):
         augmentation("rotate")
 
 
-def test_features_have_no_places_to_shift() -> None:
+def test_features_have_no_places_to_shift():
     with pytest.raises(ConfigurationError, match="4 pixels"):
         shifted(torch.zeros(3, 1280, 1, 1), generator())

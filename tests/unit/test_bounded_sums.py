@@ -19,19 +19,19 @@ VALUES: IntArray = np.arange(-6, 6).reshape(3, 4)
 
 
 @pytest.mark.parametrize("l2", [0, -1, math.nan])
-def test_a_sensitivity_that_is_none_is_refused(l2: int) -> None:
+def test_a_sensitivity_that_is_none_is_refused(l2):
     with pytest.raises(LocalError, match="is no sensitivity"):
         Bounded(VALUES, l2)
 
 
-def test_values_without_noise_are_neither_shown_nor_pickled() -> None:
+def test_values_without_noise_are_neither_shown_nor_pickled():
     bounded = Bounded(VALUES, 7)
     assert repr(bounded) == "Bounded(l2=7)"
     with pytest.raises(LocalError, match="cannot be pickled"):
         pickle.dumps(bounded)
 
 
-def test_floats_are_refused_before_the_noise() -> None:
+def test_floats_are_refused_before_the_noise():
     with pytest.raises(LocalError, match="float64 is not allowed"):
         Bounded(VALUES.astype(np.float64), 7)
 
@@ -55,7 +55,7 @@ def released(monkeypatch: pytest.MonkeyPatch, twin: Callable[..., IntArray] | No
     return PooledShares(plan, SeededRandom(3)).perturb(sums)
 
 
-def test_the_low_bit_of_a_release_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_low_bit_of_a_release_tells_nothing(monkeypatch):
     """The share of odd entries at odd places: 1/2, within 6 standard errors (2e-9)."""
     tolerance = 6 * 0.5 / math.sqrt(10_000)
     fair = (released(monkeypatch, None)[1::2] % 2).mean()

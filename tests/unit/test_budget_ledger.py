@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.heads import PooledHeads
@@ -49,7 +48,7 @@ KEY = bytes(range(100, 132))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "ward7.ledger"
 
 
@@ -71,7 +70,7 @@ MIXED: tuple[Event, ...] = (
 )
 
 
-def test_the_price_is_the_accountant_s_for_all_that_was_booked() -> None:
+def test_the_price_is_the_accountant_s_for_all_that_was_booked():
     ledger = BudgetLedger.simulation(delta=DELTA)
     for event in MIXED:
         ledger.book("a release", event)
@@ -88,7 +87,7 @@ def planned(delta: float) -> Event:
     return plan.with_noise(calibrate(4.0, delta, plan)).event()
 
 
-def test_a_total_takes_the_release_that_was_planned_for_it_and_no_second() -> None:
+def test_a_total_takes_the_release_that_was_planned_for_it_and_no_second():
     """400 releases of epsilon 4: two are 6 already, and 200 were once 131."""
     ledger = BudgetLedger.simulation(epsilon=4.0, delta=DELTA)
     event = planned(DELTA)
@@ -102,7 +101,7 @@ def test_a_total_takes_the_release_that_was_planned_for_it_and_no_second() -> No
     assert ledger.spent <= 4.0
 
 
-def test_a_beyond_the_total_refusal_books_nothing(path: Path) -> None:
+def test_a_beyond_the_total_refusal_books_nothing(path):
     with created(path, epsilon=1.0) as ledger:
         ledger.book("small", Gaussian(8.0))
         for event in (Gaussian(2.0), DiscreteGaussian(0.0), Repeated(Gaussian(8.0), 100)):
@@ -117,7 +116,7 @@ def test_a_beyond_the_total_refusal_books_nothing(path: Path) -> None:
         assert ledger.bookings == before == (Booking("small", Gaussian(8.0)),) * 2
 
 
-def test_small_releases_add_up_to_the_total_and_no_further() -> None:
+def test_small_releases_add_up_to_the_total_and_no_further():
     ledger = BudgetLedger.simulation(epsilon=2.0, delta=DELTA)
     with pytest.raises(BudgetError):
         while True:
@@ -128,7 +127,7 @@ def test_small_releases_add_up_to_the_total_and_no_further() -> None:
     assert ledger.spent <= 2.0 < accountant_for(one_more).epsilon(one_more, DELTA)
 
 
-def test_the_total_s_delta_is_respected(path: Path) -> None:
+def test_the_total_s_delta_is_respected(path):
     event = planned(1e-5)
     BudgetLedger.simulation(epsilon=4.0, delta=1e-5).book("means", event)
     with pytest.raises(BudgetError, match="at delta 1e-07"):
@@ -138,7 +137,7 @@ def test_the_total_s_delta_is_respected(path: Path) -> None:
         assert ledger.spent == pytest.approx(accountant_for(event).epsilon(event, 1e-7), rel=1e-12)
 
 
-def test_so_many_draws_that_delta_does_not_cover_their_sampler_are_refused() -> None:
+def test_so_many_draws_that_delta_does_not_cover_their_sampler_are_refused():
     ledger = BudgetLedger.simulation(epsilon=100.0, delta=1e-30)
     ledger.book("few", Gaussian(10.0), draws=1)
     with pytest.raises(BudgetError, match="epsilon infinite"):
@@ -148,7 +147,7 @@ def test_so_many_draws_that_delta_does_not_cover_their_sampler_are_refused() -> 
 # Answers.
 
 
-def test_the_same_request_has_the_same_answer_and_costs_nothing(path: Path) -> None:
+def test_the_same_request_has_the_same_answer_and_costs_nothing(path):
     with created(path) as ledger:
         first = ledger.release("means", Gaussian(1.2), b"round 1", lambda: os.urandom(32))
         assert ledger.release("means", Gaussian(1.2), b"round 1", never) == first
@@ -157,7 +156,7 @@ def test_the_same_request_has_the_same_answer_and_costs_nothing(path: Path) -> N
         assert len(ledger.bookings) == 1
 
 
-def test_another_request_name_or_noise_is_another_release() -> None:
+def test_another_request_name_or_noise_is_another_release():
     ledger = BudgetLedger.simulation()
     asked: list[tuple[str, Event, bytes, int]] = [
         ("means", Gaussian(1.2), b"round 1", 0),
@@ -173,7 +172,7 @@ def test_another_request_name_or_noise_is_another_release() -> None:
     assert len(ledger.bookings) == len(asked)
 
 
-def test_what_was_booked_stays_spent_where_drawing_fails(path: Path) -> None:
+def test_what_was_booked_stays_spent_where_drawing_fails(path):
     with created(path) as ledger:
         with pytest.raises(AssertionError):
             ledger.release("means", Gaussian(1.2), b"", never)
@@ -181,7 +180,7 @@ def test_what_was_booked_stays_spent_where_drawing_fails(path: Path) -> None:
             ledger.release("means", Gaussian(1.2), b"", never)
 
 
-def test_integers_come_back_as_they_were(path: Path) -> None:
+def test_integers_come_back_as_they_were(path):
     drawn = np.array([0, -1, 2**62, -(2**62)])
     with created(path, epsilon=9.0) as ledger:
         for draw in (lambda: drawn, lambda: drawn + 1):
@@ -204,12 +203,10 @@ def test_integers_come_back_as_they_were(path: Path) -> None:
         ({"delta": 1e-4}, "delta"),
     ],
 )
-def test_another_data_set_or_total_is_refused(
-    path: Path, changed: dict[str, object], field: str
-) -> None:
+def test_another_data_set_or_total_is_refused(path, changed, field):
     created(path).close()
     with pytest.raises(ConfigurationError, match=f"{field}: .* the ledger was made for"):
-        BudgetLedger.open(path, **{"data": "ward 7"} | changed)  # type: ignore[arg-type]
+        BudgetLedger.open(path, **{"data": "ward 7"} | changed)
     with pytest.raises(ConfigurationError, match="it exists: open it"):
         created(path, epsilon=8.0)
     with BudgetLedger.open(path, "ward 7") as ledger:
@@ -229,16 +226,14 @@ def test_another_data_set_or_total_is_refused(
         ({"delta": 1.0}, "delta"),
     ],
 )
-def test_a_total_that_is_none_is_refused_and_makes_no_file(
-    path: Path, changed: dict[str, object], field: str
-) -> None:
+def test_a_total_that_is_none_is_refused_and_makes_no_file(path, changed, field):
     terms = {"data": "ward 7", "epsilon": 4.0, "delta": DELTA} | changed
     with pytest.raises(ConfigurationError, match=f"^{field}: "):
-        BudgetLedger.create(path, **terms)  # type: ignore[arg-type]
+        BudgetLedger.create(path, **terms)
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_file_is_for_its_owner_and_for_one_process(path: Path) -> None:
+def test_a_file_is_for_its_owner_and_for_one_process(path):
     with created(path) as ledger:
         ledger.book("means", Gaussian(4.0))
         modes = {stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
@@ -257,7 +252,7 @@ def test_a_file_is_for_its_owner_and_for_one_process(path: Path) -> None:
         created(path.parent / "nowhere" / "ledger")
 
 
-def test_a_name_tells_data_sets_apart_and_nothing_of_them() -> None:
+def test_a_name_tells_data_sets_apart_and_nothing_of_them():
     records = [b"one", b"two", b"two"]
     name = data_set_name(records, KEY)
     assert name == data_set_name(reversed(records), KEY)
@@ -274,7 +269,7 @@ def test_a_name_tells_data_sets_apart_and_nothing_of_them() -> None:
 # What it says, and what it does not.
 
 
-def test_answers_are_in_no_text_and_in_no_copy(path: Path) -> None:
+def test_answers_are_in_no_text_and_in_no_copy(path):
     with created(path) as ledger:
         ledger.release("means", Gaussian(1.2), b"round 1", lambda: SECRET)
         entries = list(ledger._log.entries())
@@ -283,10 +278,10 @@ def test_answers_are_in_no_text_and_in_no_copy(path: Path) -> None:
         for single in (ledger, ledger._log):
             for copied in (pickle.dumps, copy.copy, copy.deepcopy):
                 with pytest.raises(LocalError, match="cannot be pickled or copied"):
-                    copied(single)  # type: ignore[operator]
+                    copied(single)
 
 
-def test_noise_that_is_worth_nothing_is_for_simulations(path: Path) -> None:
+def test_noise_that_is_worth_nothing_is_for_simulations(path):
     unmet = unmet_by(SeededRandom(0))
     BudgetLedger.simulation().book("means", Gaussian(1.2), unmet=unmet)
     with created(path) as ledger:
@@ -295,7 +290,7 @@ def test_noise_that_is_worth_nothing_is_for_simulations(path: Path) -> None:
         assert not ledger.bookings
 
 
-def test_a_simulation_does_not_give_seeded_noise_for_noise() -> None:
+def test_a_simulation_does_not_give_seeded_noise_for_noise():
     ledger = BudgetLedger.simulation()
     ledger.release("means", Gaussian(1.2), b"", lambda: b"seeded", unmet=("seeded",))
     assert ledger.release("means", Gaussian(1.2), b"", lambda: b"drawn") == b"drawn"
@@ -313,7 +308,7 @@ EVERY: tuple[Event, ...] = (
 )
 
 
-def test_every_event_is_read_back_as_it_was() -> None:
+def test_every_event_is_read_back_as_it_was():
     assert {type(event) for event in EVERY} == set(get_args(Primitive))
     nested = Composed((Repeated(Composed(EVERY), 3), Composed(()), *EVERY))
     for event in (*EVERY, nested):
@@ -345,12 +340,12 @@ ONE = encode(Gaussian(1.0))
         encode(Response(1.0, 11)).replace(b",11]]", b',"0x1.6000000000000p+3"]]'),
     ],
 )
-def test_an_event_has_one_form(data: bytes) -> None:
+def test_an_event_has_one_form(data):
     with pytest.raises(LocalError):
         decode(data)
 
 
-def test_events_in_too_many_others_are_not_written() -> None:
+def test_events_in_too_many_others_are_not_written():
     event: Event = Gaussian(1.0)
     for _ in range(20):
         event = Repeated(event, 1)
@@ -386,7 +381,7 @@ def pooled(
 RECORDS = [(np.eye(30, 10), np.eye(30, 2))]
 
 
-def test_pooled_sums_are_paid_for_one_by_one_and_replayed(path: Path) -> None:
+def test_pooled_sums_are_paid_for_one_by_one_and_replayed(path):
     with created(path) as ledger:
         first = pooled(ledger)
         sums = ((b"", b"sum 0"), (b"a head", b"sum 1"))
@@ -411,7 +406,7 @@ def test_pooled_sums_are_paid_for_one_by_one_and_replayed(path: Path) -> None:
         assert len(ledger.bookings) == 2
 
 
-def test_pooled_sums_without_noise_or_with_seeded_noise_are_refused(path: Path) -> None:
+def test_pooled_sums_without_noise_or_with_seeded_noise_are_refused(path):
     with created(path) as ledger:
         with pytest.raises(BudgetError, match="without noise"):
             pooled(ledger, epsilon=math.inf).release(RECORDS, (10, 2))
@@ -420,12 +415,12 @@ def test_pooled_sums_without_noise_or_with_seeded_noise_are_refused(path: Path) 
     pooled(BudgetLedger.simulation(), random=SeededRandom(0)).release(RECORDS, (10, 2))
 
 
-def test_a_client_without_a_ledger_is_refused_where_others_have_one() -> None:
+def test_a_client_without_a_ledger_is_refused_where_others_have_one():
     with pytest.raises(ConfigurationError, match=r"ledgers: .*; client 3 needs one as well"):
         ledger_of({0: BudgetLedger.simulation()}, 3)
 
 
-def test_dp_sgd_books_its_steps_before_it_draws_and_again_beyond() -> None:
+def test_dp_sgd_books_its_steps_before_it_draws_and_again_beyond():
     ledger = BudgetLedger.simulation(4.0)
     budget = PaidBudget(PrivateSGD(4.0, DELTA, steps=2, batch=30), 30, ledger)
     assert not ledger.bookings
@@ -440,9 +435,7 @@ def test_dp_sgd_books_its_steps_before_it_draws_and_again_beyond() -> None:
             drawing(1)
 
 
-def test_a_client_without_budget_is_missing_and_the_others_sum(
-    digits: FederatedData,
-) -> None:
+def test_a_client_without_budget_is_missing_and_the_others_sum(digits):
     ledgers = {number: BudgetLedger.simulation(4.0) for number in range(4)}
     ledgers[2].book("an earlier run", Gaussian(1.2))
     small = ReferenceSettings(ranks=(20,), n_features=200)
@@ -471,7 +464,7 @@ def test_a_client_without_budget_is_missing_and_the_others_sum(
     assert [len(ledgers[k].bookings) for k in range(4)] == [1, 1, 1, 1]
 
 
-def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_s_example_runs(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
     example = page.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)

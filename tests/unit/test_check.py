@@ -1,7 +1,5 @@
 """The leakage check from the command line: what it asks for, and how it ends."""
 
-from pathlib import Path
-
 import pytest
 
 from experiments import check
@@ -21,7 +19,7 @@ value = 3
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def toy(tmp_path, monkeypatch):
     (tmp_path / "toy_check.py").write_text(TOY, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -31,27 +29,25 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("given", "limit"), [("members>0.65", 0.65), ("members > .6", 0.6), ("members>1", 1.0)]
 )
-def test_a_condition_names_a_limit(given: str, limit: float) -> None:
+def test_a_condition_names_a_limit(given, limit):
     assert check.limit_of(given) == limit
 
 
 @pytest.mark.parametrize(
     "given", ["", "members", "members<0.6", "labels>0.6", "members>nan", "members>2", "members>-.6"]
 )
-def test_any_other_condition_is_refused(given: str) -> None:
+def test_any_other_condition_is_refused(given):
     with pytest.raises(ConfigurationError, match="fail_if"):
         check.limit_of(given)
 
 
-def test_a_federation_that_tells_nothing_ends_with_0(
-    toy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_federation_that_tells_nothing_ends_with_0(toy, capsys):
     given = ["--factory", f"{toy}:constant", "--runs", "6", "--fail-if", "members>0.56"]
     assert check.main(given) == 0  # five deviations above one half
     assert f"{toy}:constant" in capsys.readouterr().out
 
 
-def test_a_federation_that_tells_members_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_federation_that_tells_members_ends_with_1(capsys):
     given = ["--method", "pooled-heads", "--runs", "6", "--fail-if", "members>0.6"]
     assert check.main(given) == check.EXCEEDED
     assert "0.600 is allowed" in capsys.readouterr().out
@@ -71,14 +67,12 @@ def test_a_federation_that_tells_members_ends_with_1(capsys: pytest.CaptureFixtu
     ],
 )
 @pytest.mark.usefixtures("toy")
-def test_what_makes_no_sense_ends_with_2(
-    given: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_sense_ends_with_2(given, capsys):
     assert check.main(given) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_row_that_is_asked_for_says_so() -> None:
+def test_a_row_that_is_asked_for_says_so():
     row = asked("fedavg", masks=True, epsilon=4.0)
     assert row.masks
     assert row.epsilon == 4.0

@@ -1,6 +1,6 @@
 """Methods without proxies: what clients say of their classes, who is taught what, and the steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,6 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import PeerError
 from secure_fd.federation import Federation, Participant
 from secure_fd.knowledge import FloatArray, KnowledgeCodec, LaneLayout, Released, Sums
-from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import (
     class_means,
     class_targets,
@@ -41,7 +40,7 @@ OF_CLASS = np.eye(3)[[0, 0, 1, 1]]
 
 
 @pytest.fixture(scope="module")
-def mixed() -> FederatedData:
+def mixed():
     """Four clients that hold every class."""
     return alike(4, 20, 24)
 
@@ -63,14 +62,14 @@ def federated(
 # What a client says.
 
 
-def test_a_class_is_answered_by_the_mean_of_its_records() -> None:
+def test_a_class_is_answered_by_the_mean_of_its_records():
     made = FKD().contribution(PREDICTIONS, OF_CLASS)
     assert made.weights.tolist() == [1, 1, 0]
     assert np.allclose(made.predictions[:2], [[0.6, 0.3, 0.1], [0.15, 0.65, 0.2]])
     assert not class_means(PREDICTIONS, OF_CLASS)[2].any()
 
 
-def test_pls_selects_the_records_that_are_named_rightly() -> None:
+def test_pls_selects_the_records_that_are_named_rightly():
     made = PLS().contribution(PREDICTIONS, OF_CLASS)
     assert made.weights.tolist() == [0.5, 1, 0]
     assert np.allclose(made.predictions[:2], [[0.8, 0.1, 0.1], [0.15, 0.65, 0.2]])
@@ -78,7 +77,7 @@ def test_pls_selects_the_records_that_are_named_rightly() -> None:
     assert np.allclose(whole[0], np.array([0.8, 0.1, 0.1]) / 2)
 
 
-def test_hard_labels_are_those_of_the_means() -> None:
+def test_hard_labels_are_those_of_the_means():
     made = FKD("hard").contribution(PREDICTIONS, OF_CLASS)
     assert made.predictions[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
     vote = PLS("hard").contribution(PREDICTIONS, OF_CLASS)
@@ -94,7 +93,7 @@ def sums(*rows: tuple[float, Sequence[float]]) -> Sums:
     return Sums(weights, weights[:, None] * np.array([row for _, row in rows]))
 
 
-def test_fkd_teaches_the_mean_of_the_others_and_pls_the_mean_of_all() -> None:
+def test_fkd_teaches_the_mean_of_the_others_and_pls_the_mean_of_all():
     """Class 0: its own and another's; class 1: its own alone; class 2: nobody's."""
     everyone = sums((2.0, (0.5, 0.3, 0.2)), (1.0, (0.0, 1.0, 0.0)), (0.0, (0, 0, 0)))
     others = sums((1.0, (0.7, 0.1, 0.2)), (0.0, (0, 0, 0)), (0.0, (0, 0, 0)))
@@ -103,9 +102,7 @@ def test_fkd_teaches_the_mean_of_the_others_and_pls_the_mean_of_all() -> None:
     assert np.allclose(PLS().teaching(everyone, others), [[0.5, 0.3, 0.2], nothing, nothing])
 
 
-def test_a_run_teaches_each_client_what_the_others_said(
-    mixed: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_teaches_each_client_what_the_others_said(mixed, monkeypatch):
     lessons: list[FloatArray] = []
     monkeypatch.setattr(
         "secure_fd.methods.class_means.class_targets",
@@ -128,9 +125,7 @@ def test_a_run_teaches_each_client_what_the_others_said(
 
 @pytest.mark.parametrize("labels", ["soft", "hard"])
 @pytest.mark.parametrize("kind", [FKD, PLS])
-def test_where_each_class_has_one_holder_it_is_independent_learning(
-    digits: FederatedData, mixed: FederatedData, kind: Callable[[Labels], FKD | PLS], labels: Labels
-) -> None:
+def test_where_each_class_has_one_holder_it_is_independent_learning(digits, mixed, kind, labels):
     """To the last bit; and not at all where clients share classes."""
     for data, same in ((digits, True), (mixed, False)):
         alone = federated(data, Independent())
@@ -138,14 +133,14 @@ def test_where_each_class_has_one_holder_it_is_independent_learning(
         assert np.array_equal(parameters(made_of(data, kind(labels))), parameters(alone)) is same
 
 
-def test_a_report_says_how_much_was_taught(digits: FederatedData, mixed: FederatedData) -> None:
+def test_a_report_says_how_much_was_taught(digits, mixed):
     for data, wanted in ((digits, 0.0), (mixed, 1.0)):
         made = federated(data, FKD())
         assert [report.kept for report in made.rounds(2)] == [wanted] * 2
         assert made.selector_scores(0) is None
 
 
-def test_rows_of_classes_are_no_answers_about_proxies(mixed: FederatedData) -> None:
+def test_rows_of_classes_are_no_answers_about_proxies(mixed):
     """A student distilled from them would learn one proxy for each class number."""
     made = federated(mixed, FKD())
     made.fit(1)
@@ -158,7 +153,7 @@ def test_rows_of_classes_are_no_answers_about_proxies(mixed: FederatedData) -> N
 # The steps.
 
 
-def test_one_step_lowers_both_losses_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_step_lowers_both_losses_together(monkeypatch):
     """Against CE(f, y) + gamma CE(f, g_y) by autograd, batch being all records."""
     monkeypatch.setattr(Trainer, "_draw", lambda _, population, __: torch.arange(population))
     data, gamma, rate = toy(6), 0.7, 0.3
@@ -181,9 +176,7 @@ def test_one_step_lowers_both_losses_together(monkeypatch: pytest.MonkeyPatch) -
     assert not torch.allclose(flatten(start), flatten(network()), atol=1e-3)
 
 
-def test_a_gamma_of_zero_leaves_the_labels_alone(
-    mixed: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gamma_of_zero_leaves_the_labels_alone(mixed, monkeypatch):
     """The same batches of the same size, whatever a batch of proxies would be."""
     uneven = replace(BRIEF, sgd=SGD(local_batch=16, distillation_batch=4))
     alone = federated(mixed, Independent(), schedule=uneven)
@@ -198,7 +191,7 @@ def test_a_gamma_of_zero_leaves_the_labels_alone(
 
 
 @pytest.mark.parametrize(("labels", "width"), [("soft", 2), ("hard", 1)])
-def test_bytes_are_those_of_the_messages(mixed: FederatedData, labels: Labels, width: int) -> None:
+def test_bytes_are_those_of_the_messages(mixed, labels, width):
     made = federated(mixed, FKD(labels))
     report = list(made.rounds(3))[-1]
     words = LaneLayout(4, 1 if labels == "hard" else 4095).words(100)
@@ -212,7 +205,7 @@ def test_bytes_are_those_of_the_messages(mixed: FederatedData, labels: Labels, w
 
 
 @pytest.mark.parametrize(("levels", "width"), [(51, 1), (52, 2), (13107, 2), (13108, 4)])
-def test_a_message_reads_back(levels: int, width: int) -> None:
+def test_a_message_reads_back(levels, width):
     codec, clients = KnowledgeCodec(2, levels), 5
     total = np.array([0, 1, clients * levels, 7], dtype=np.uint64)
     message = sum_message(total, clients, codec)
@@ -224,7 +217,7 @@ def test_a_message_reads_back(levels: int, width: int) -> None:
             read_sum(broken, codec)
 
 
-def test_a_void_round_leaves_plain_labels(mixed: FederatedData) -> None:
+def test_a_void_round_leaves_plain_labels(mixed):
     made = Federation(
         participants(mixed),
         None,

@@ -2,7 +2,6 @@
 
 import math
 import secrets
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +11,8 @@ from scipy.stats import chi2
 from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.crypto.primitives import insecure_bytes
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, WordArray, one_hot
+from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, one_hot
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.plans import ClientPlan
@@ -39,19 +37,19 @@ def unit(plan: ClientPlan = PLAN, budget: float = 4.0, random: Random | None = N
     return made
 
 
-def test_a_small_fleet_must_be_asked_for_twice() -> None:
+def test_a_small_fleet_must_be_asked_for_twice():
     with pytest.raises(ConfigurationError, match=r"clients: 10 .*300 or more.*small_fleet"):
         ClientUnit(4.0, DELTA, PLAN)
     assert ClientUnit(4.0, DELTA, replace(PLAN, clients=300)).plan.noise > 0
 
 
-def test_a_sum_in_clear_is_refused() -> None:
+def test_a_sum_in_clear_is_refused():
     with pytest.raises(ConfigurationError, match=r"aggregation: 'plain' .*use masks"):
         unit().check_sum(PlainSum(10))
     unit(budget=math.inf).check_sum(PlainSum(10))
 
 
-def test_another_number_of_clients_is_refused() -> None:
+def test_another_number_of_clients_is_refused():
     with pytest.raises(ConfigurationError, match=r"clients: 10 .*the sum has 4"):
         unit().check_sum(MaskedSum(4))
 
@@ -60,12 +58,12 @@ def answer(indices: IntArray) -> Contribution:
     return Contribution(np.ones(len(indices)), one_hot(indices % 10, 10))
 
 
-def test_more_proxies_than_planned_are_refused() -> None:
+def test_more_proxies_than_planned_are_refused():
     with pytest.raises(LocalError, match="33 proxies exceeds the planned 32"):
         ClientGuard(unit(), ClientShares(PLAN)).release(np.arange(33), answer)
 
 
-def test_more_rounds_than_planned_are_refused() -> None:
+def test_more_rounds_than_planned_are_refused():
     made, votes = unit(), np.zeros(320, dtype=np.uint64)
     guard = made.client(0)
     for _ in range(2):
@@ -77,7 +75,7 @@ def test_more_rounds_than_planned_are_refused() -> None:
     made.client(1).perturb(votes)  # another client's own rounds
 
 
-def test_every_round_is_paid_for() -> None:
+def test_every_round_is_paid_for():
     made, votes = unit(), np.zeros(320, dtype=np.uint64)
     assert made.guarantee() is None
     spent = []
@@ -94,7 +92,7 @@ def test_every_round_is_paid_for() -> None:
     assert spent[1] == pytest.approx(4.0, rel=0.01)
 
 
-def test_the_shares_of_the_honest_make_up_the_whole_noise() -> None:
+def test_the_shares_of_the_honest_make_up_the_whole_noise():
     """False alarms at 1e-6; a deviation off by a fifth is found with a probability above .999."""
     plan = unit().plan
     shares = ClientShares(plan, SeededRandom(1))
@@ -120,12 +118,12 @@ def test_the_shares_of_the_honest_make_up_the_whole_noise() -> None:
         (np.full(320, 2**63, dtype=np.uint64), "more than one vote"),
     ],
 )
-def test_votes_that_the_noise_would_not_cover_are_refused(votes: WordArray, message: str) -> None:
+def test_votes_that_the_noise_would_not_cover_are_refused(votes, message):
     with pytest.raises(LocalError, match=message):
         unit().client(0).perturb(votes)
 
 
-def test_a_record_costs_what_a_client_costs_that_votes_otherwise() -> None:
+def test_a_record_costs_what_a_client_costs_that_votes_otherwise():
     """One record can turn all votes of its client."""
     made = unit()
     made.client(0).perturb(np.zeros(320, dtype=np.uint64))
@@ -137,7 +135,7 @@ def test_a_record_costs_what_a_client_costs_that_votes_otherwise() -> None:
     assert record.epsilon > 1.4 * given.epsilon
 
 
-def test_a_delta_that_allows_publishing_a_client_is_refused() -> None:
+def test_a_delta_that_allows_publishing_a_client_is_refused():
     with pytest.raises(ConfigurationError, match="one over the number of clients"):
         ClientUnit(4.0, 0.1, PLAN, small_fleet=True)
 
@@ -149,7 +147,7 @@ def test_a_delta_that_allows_publishing_a_client_is_refused() -> None:
         lambda: MaskedSum(4, random=secrets.token_bytes),
     ],
 )
-def test_masks_that_nobody_vouches_for_void_the_claim(masks: Callable[[], MaskedSum]) -> None:
+def test_masks_that_nobody_vouches_for_void_the_claim(masks):
     made = unit(FOUR)
     made.check_sum(masks())
     made.client(0).perturb(np.zeros(320, dtype=np.uint64))
@@ -158,11 +156,11 @@ def test_masks_that_nobody_vouches_for_void_the_claim(masks: Callable[[], Masked
     assert not given.holds
 
 
-def test_clients_with_different_plans_do_not_sum() -> None:
+def test_clients_with_different_plans_do_not_sum():
     assert unit().terms != unit(replace(PLAN, corrupt=2)).terms
 
 
-def test_what_noise_alone_would_give_teaches_nothing() -> None:
+def test_what_noise_alone_would_give_teaches_nothing():
     made = unit()
     floor = ClientShares(made.plan).deviation * math.sqrt(2 * math.log(10))
     votes = np.array([[floor * 0.99, -floor, floor * 1.01, *([0.0] * 7)]])
@@ -171,7 +169,7 @@ def test_what_noise_alone_would_give_teaches_nothing() -> None:
     assert sums.count.tolist() == [floor * 1.01]
 
 
-def test_without_a_checked_sum_there_is_no_epsilon() -> None:
+def test_without_a_checked_sum_there_is_no_epsilon():
     made = ClientUnit(4.0, DELTA, PLAN, small_fleet=True)
     made.client(0).perturb(np.zeros(320, dtype=np.uint64))
     given = made.guarantee()
@@ -179,7 +177,7 @@ def test_without_a_checked_sum_there_is_no_epsilon() -> None:
     assert given.unmet == IN_CLEAR
 
 
-def test_too_few_shares_void_the_claim() -> None:
+def test_too_few_shares_void_the_claim():
     made, votes = unit(), np.zeros(320, dtype=np.uint64)
     made.client(0).perturb(votes)
     made.debias(Sums(np.zeros(1), np.zeros((1, 10))), range(6))
@@ -192,7 +190,7 @@ def test_too_few_shares_void_the_claim() -> None:
 @pytest.mark.parametrize(
     "source", [SeededRandom(3), insecure_bytes(1), np.random.default_rng(0).bytes]
 )
-def test_noise_from_any_other_generator_voids_the_claim(source: Random) -> None:
+def test_noise_from_any_other_generator_voids_the_claim(source):
     made = unit(random=source)
     made.client(0).perturb(np.zeros(320, dtype=np.uint64))
     given = made.guarantee()
@@ -200,7 +198,7 @@ def test_noise_from_any_other_generator_voids_the_claim(source: Random) -> None:
     assert not given.holds
 
 
-def test_an_infinite_epsilon_changes_no_bit(digits: FederatedData) -> None:
+def test_an_infinite_epsilon_changes_no_bit(digits):
     bare = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)))
     same = run(
         federation(
@@ -210,7 +208,7 @@ def test_an_infinite_epsilon_changes_no_bit(digits: FederatedData) -> None:
     assert np.array_equal(parameters(bare), parameters(same))
 
 
-def test_masked_sums_carry_exactly_the_noise_of_all(digits: FederatedData) -> None:
+def test_masked_sums_carry_exactly_the_noise_of_all(digits):
     """Two rounds under masks, one client lost after its input: sums exact, noise of four.
 
     The first round's votes are those of a run without protection; what is left of the sum is noise

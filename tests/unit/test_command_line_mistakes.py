@@ -15,7 +15,7 @@ USAGE = 2
 
 
 @pytest.fixture(autouse=True)
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(tmp_path, monkeypatch):
     """A folder with a few files, where nothing may be run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SECURE_FD_DATA", raising=False)
@@ -130,7 +130,7 @@ Ran = Callable[[str], tuple[int, str, str]]
 
 
 @pytest.fixture
-def ran(capsys: pytest.CaptureFixture[str]) -> Ran:
+def ran(capsys):
     """Status, output and errors of a command line."""
 
     def run(line: str) -> tuple[int, str, str]:
@@ -148,7 +148,7 @@ def ran(capsys: pytest.CaptureFixture[str]) -> Ran:
     ("line", "option", "said"),
     [*((f"compare {line}", option, said) for line, option, said in COMPARE), *OTHERS],
 )
-def test_a_mistake_gets_one_sentence(ran: Ran, line: str, option: str, said: str) -> None:
+def test_a_mistake_gets_one_sentence(ran, line, option, said):
     status, out, err = ran(line)
     assert (status, out) == (USAGE, "")
     *before, sentence = err.splitlines()
@@ -160,7 +160,7 @@ def test_a_mistake_gets_one_sentence(ran: Ran, line: str, option: str, said: str
 
 
 @pytest.mark.parametrize(("line", "option", "said"), PARSED)
-def test_what_cannot_be_parsed_is_named(ran: Ran, line: str, option: str, said: str) -> None:
+def test_what_cannot_be_parsed_is_named(ran, line, option, said):
     status, out, err = ran(line)
     assert (status, out) == (USAGE, "")
     assert option in err
@@ -172,14 +172,12 @@ def test_what_cannot_be_parsed_is_named(ran: Ran, line: str, option: str, said: 
 @pytest.mark.parametrize(
     ("line", "said"), [("comprae", "'comprae' in secure-fd"), ("study alpah", "'alpah' in")]
 )
-def test_an_unknown_command_is_answered_with_those_that_there_are(
-    ran: Ran, line: str, said: str
-) -> None:
+def test_an_unknown_command_is_answered_with_those_that_there_are(ran, line, said):
     status, out, err = ran(line)
     assert (status, out) == (USAGE, "")
     assert said in err.splitlines()[0]
     assert "\n  " in err
 
 
-def test_there_are_forty_mistakes() -> None:
+def test_there_are_forty_mistakes():
     assert len(COMPARE) + len(OTHERS) + len(PARSED) >= 40

@@ -27,11 +27,11 @@ ROOTS = {
 
 
 @pytest.mark.parametrize("count", ROOTS)
-def test_roots_are_those_of_the_reference(count: int) -> None:
+def test_roots_are_those_of_the_reference(count):
     assert merkle_root(LEAVES[:count]).hex() == ROOTS[count]
 
 
-def test_a_leaf_changed_moved_added_or_taken_away_changes_the_root() -> None:
+def test_a_leaf_changed_moved_added_or_taken_away_changes_the_root():
     leaves = LEAVES[:5]
     others = [
         [*leaves[:4], b"another"],
@@ -44,7 +44,7 @@ def test_a_leaf_changed_moved_added_or_taken_away_changes_the_root() -> None:
     assert len(roots) == 1 + len(others)
 
 
-def test_a_node_does_not_pass_for_a_leaf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_does_not_pass_for_a_leaf(monkeypatch):
     """Second preimage: two leaves that are the first one's inner nodes. The twin is fooled."""
 
     def forgery() -> list[bytes]:
@@ -58,7 +58,7 @@ def test_a_node_does_not_pass_for_a_leaf(monkeypatch: pytest.MonkeyPatch) -> Non
     assert merkle_root(forgery()) == merkle_root(four)
 
 
-def test_one_pixel_one_order_or_one_shape_makes_another_commitment() -> None:
+def test_one_pixel_one_order_or_one_shape_makes_another_commitment():
     pixels = np.random.default_rng(0).integers(256, size=(6, 1, 4, 4), dtype=np.uint8)
     changed = pixels.copy()
     changed[5, 0, 3, 3] ^= 1
@@ -67,7 +67,7 @@ def test_one_pixel_one_order_or_one_shape_makes_another_commitment() -> None:
     assert len({proxy_commitment(made) for made in variants}) == len(variants)
 
 
-def test_a_commitment_is_the_same_again_whatever_the_memory_order() -> None:
+def test_a_commitment_is_the_same_again_whatever_the_memory_order():
     pixels = np.arange(96, dtype=np.uint8).reshape(6, 1, 4, 4)
     assert proxy_commitment(np.asfortranarray(pixels)) == proxy_commitment(pixels)
     assert len(proxy_commitment(pixels)) == hashlib.sha256().digest_size
@@ -76,6 +76,6 @@ def test_a_commitment_is_the_same_again_whatever_the_memory_order() -> None:
 @pytest.mark.parametrize(
     "pixels", [np.zeros((2, 4)), np.zeros(4, np.uint8), np.zeros((0, 4), "u1")]
 )
-def test_what_is_no_set_of_proxies_is_refused(pixels: np.ndarray) -> None:
+def test_what_is_no_set_of_proxies_is_refused(pixels):
     with pytest.raises(LocalError, match="pixels"):
         proxy_commitment(pixels)

@@ -5,7 +5,6 @@ few candidates. SECURE_FD_COMBINATIONS=1 runs every combination, else a part tha
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -51,7 +50,7 @@ def silent(_: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder a class."""
     root, pool = tmp_path_factory.mktemp("scans"), load("digits").pool
     for label in range(CLASSES):
@@ -63,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def short_games() -> Iterator[None]:
+def short_games():
     """Games of few candidates and steps: what they find does not matter here."""
 
     @cache
@@ -107,7 +106,7 @@ def combination(folder: Path, split: str, units: str, *, secure: bool) -> list[C
 
 
 @cache
-def ready(part: Part) -> Any:  # noqa: ANN401 - of each part its own
+def ready(part: Part) -> Any:
     return prepared(None, part, silent)
 
 
@@ -127,9 +126,7 @@ def figures_of(row: RowSpec) -> set[str]:
 @pytest.mark.parametrize(
     ("secure", "units", "split"), EVERY if "SECURE_FD_COMBINATIONS" in os.environ else COVERING
 )
-def test_every_combination_runs_to_its_end(
-    folder: Path, split: str, units: str, *, secure: bool
-) -> None:
+def test_every_combination_runs_to_its_end(folder, split, units, *, secure):
     made = combination(folder, split, units, secure=secure)
     assert {cell.row.unit or "" for cell in made} == {"", *units.split(",")}
     results = tuple(result(cell) for cell in made)

@@ -36,7 +36,7 @@ from experiments.leakage import AttackFigure
 from experiments.measures import diagnose
 from experiments.privacy_compare import Plan, Settings, cells, plan
 from experiments.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
-from experiments.runs import RowRun, WarmUp
+from experiments.runs import RowRun
 from experiments.study import Result
 from secure_fd import simulation
 from secure_fd.aggregation.base import Stage
@@ -83,7 +83,7 @@ def silent(_: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def warm() -> WarmUp:
+def warm():
     return runs.warm_up(planned(None), 0, silent)
 
 
@@ -91,7 +91,7 @@ Train = Callable[..., RowRun]
 
 
 @pytest.fixture(scope="module")
-def trained(warm: WarmUp) -> Train:
+def trained(warm):
     """Rows by specification and epsilon, each trained once."""
     made: dict[tuple[RowSpec, float | None], RowRun] = {}
 
@@ -114,15 +114,15 @@ def same(one: RowRun, other: RowRun) -> bool:
 
 
 @pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
-def test_hiding_votes_changes_no_figure_of_a_row(trained: Train, secure: str) -> None:
-    hidden = trained(RowSpec("selective-fd", "hard", secure))  # type: ignore[arg-type]
+def test_hiding_votes_changes_no_figure_of_a_row(trained, secure):
+    hidden = trained(RowSpec("selective-fd", "hard", secure))
     assert same(trained(HARD), hidden)
     assert hidden.transcript.distillation[0].uploads is None
     assert (hidden.aggregation, trained(HARD).aggregation) == (secure, "plain")
     assert hidden.aggregation_seconds > trained(HARD).aggregation_seconds > 0
 
 
-def test_a_row_with_a_liar_is_about_the_honest_clients(trained: Train) -> None:
+def test_a_row_with_a_liar_is_about_the_honest_clients(trained):
     """Two of three; the liar's votes, and with them what all learn, are others."""
     lied = trained(replace(MASKED, liar=3))
     assert len(lied.accuracies) == 2
@@ -131,16 +131,16 @@ def test_a_row_with_a_liar_is_about_the_honest_clients(trained: Train) -> None:
     assert "speak for a class that it alone holds" in lied.guarantee
 
 
-def test_another_method_does_change_them(trained: Train) -> None:
+def test_another_method_does_change_them(trained):
     assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
 
 
-def test_votes_under_the_record_unit_are_refused(trained: Train) -> None:
+def test_votes_under_the_record_unit_are_refused(trained):
     with pytest.raises(ConfigurationError, match=r"unit: .* votes carry no record's epsilon"):
         trained(RowSpec("selective-fd", "hard", unit="record"), 4.0)
 
 
-def test_an_infinite_epsilon_is_the_row_without_noise(trained: Train) -> None:
+def test_an_infinite_epsilon_is_the_row_without_noise(trained):
     """Bit for bit, for soft labels as well: nothing is sampled where nothing is protected."""
     for labels in ("soft", "hard"):
         bare = RowSpec("selective-fd", labels)
@@ -152,12 +152,12 @@ def test_an_infinite_epsilon_is_the_row_without_noise(trained: Train) -> None:
     assert not same(trained(HARD), noisy)
 
 
-def test_fedavg_at_an_infinite_epsilon_is_fedavg(trained: Train) -> None:
+def test_fedavg_at_an_infinite_epsilon_is_fedavg(trained):
     assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
     assert not same(trained(RowSpec("fedavg")), trained(RowSpec("independent")))
 
 
-def test_independent_clients_send_nothing_and_promise_as_much(trained: Train) -> None:
+def test_independent_clients_send_nothing_and_promise_as_much(trained):
     alone = trained(RowSpec("independent"))
     assert alone.guarantee == "Nothing of a client crosses the boundary."
     assert alone.transcript.up.sum() == 0
@@ -165,7 +165,7 @@ def test_independent_clients_send_nothing_and_promise_as_much(trained: Train) ->
     assert alone.diagnostics == {}
 
 
-def test_a_row_s_repr_shows_no_parameters(trained: Train, warm: WarmUp) -> None:
+def test_a_row_s_repr_shows_no_parameters(trained, warm):
     @dataclass
     class Careless:
         networks: object
@@ -181,7 +181,7 @@ def test_a_row_s_repr_shows_no_parameters(trained: Train, warm: WarmUp) -> None:
 
 
 @pytest.fixture(scope="module")
-def faulty(warm: WarmUp) -> RowRun:
+def faulty(warm):
     """Four rounds in which clients drop out."""
     return runs.run_row(FAULTY, HARD, 3, warm, silent)
 
@@ -189,7 +189,7 @@ def faulty(warm: WarmUp) -> RowRun:
 FAULTY = replace(planned(None, drop=0.2), rounds=4)
 
 
-def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp, faulty: RowRun) -> None:
+def test_rows_run_under_one_plan_of_dropouts(warm, faulty):
     """The seed's. Under masks, what a client prepares rides on its last round's message, so one
     that is silent from the start of a round is first missed where its input should arrive.
     """
@@ -211,7 +211,7 @@ def test_rows_run_under_one_plan_of_dropouts(warm: WarmUp, faulty: RowRun) -> No
     assert alone.transcript.missing == Counter()
 
 
-def test_dropouts_are_collected_by_client_and_stage(faulty: RowRun) -> None:
+def test_dropouts_are_collected_by_client_and_stage(faulty):
     figures, missing = comparison._figures(faulty), comparison._notes(faulty)["missing"]
     assert isinstance(missing, dict)
     found = {
@@ -226,7 +226,7 @@ def test_dropouts_are_collected_by_client_and_stage(faulty: RowRun) -> None:
     assert figures[SUM_SECONDS] == pytest.approx(faulty.aggregation_seconds / 4)
 
 
-def test_a_row_whose_every_round_was_void_is_still_a_row(warm: WarmUp, arsenal: Arsenal) -> None:
+def test_a_row_whose_every_round_was_void_is_still_a_row(warm, arsenal):
     lost = planned(None, drop=0.999999)
     for spec, start in ((HARD, warm), (RowSpec("fedavg"), None)):
         made = runs.run_row(lost, spec, 0, start, silent)
@@ -238,7 +238,7 @@ def test_a_row_whose_every_round_was_void_is_still_a_row(warm: WarmUp, arsenal: 
         assert (figures[VOID], figures[SURVIVORS]) == (1, 0)
 
 
-def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch):
     given: list[bytes] = []
     monkeypatch.setattr(simulation, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
     data = runs.data_of(planned(None), 0)
@@ -261,13 +261,11 @@ def attacks_on(
 
 
 @pytest.fixture(scope="module")
-def arsenal() -> Arsenal:
+def arsenal():
     return on_run.prepare(NAMES, runs.data_of(planned(None), 0), 0, quick=True)
 
 
-def test_masks_leave_the_label_distribution_attack_its_guess(
-    trained: Train, arsenal: Arsenal
-) -> None:
+def test_masks_leave_the_label_distribution_attack_its_guess(trained, arsenal):
     def found(spec: RowSpec) -> AttackResult:
         result = attacks_on(trained(spec), arsenal)["label-distribution"]
         assert isinstance(result, AttackResult)
@@ -279,7 +277,7 @@ def test_masks_leave_the_label_distribution_attack_its_guess(
     assert blind.figure > 0.5
 
 
-def test_an_attack_without_its_capability_says_which(trained: Train, arsenal: Arsenal) -> None:
+def test_an_attack_without_its_capability_says_which(trained, arsenal):
     found = attacked(
         dict.fromkeys(NAMES, arsenal), run_of(planned(None), trained(RowSpec("independent")))
     )
@@ -297,9 +295,7 @@ def failing(error: Exception) -> Arsenal:
     return Arsenal(on_run.public_of(data), on_run.histograms(data), {"tracing": attack})
 
 
-def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
-    trained: Train, arsenal: Arsenal
-) -> None:
+def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(trained, arsenal):
     run = run_of(planned(None), trained(HARD))
     for error in (LocalError("truth: it misses"), ConfigurationError("k", 1, "use 2")):
         found = attacked({"tracing": failing(error), **dict.fromkeys(NAMES, arsenal)}, run)
@@ -309,9 +305,7 @@ def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
         attacked({"tracing": failing(IndexError("a bug"))}, run)
 
 
-def test_an_attack_that_cannot_be_prepared_leaves_a_reason_in_every_row(
-    monkeypatch: pytest.MonkeyPatch, trained: Train
-) -> None:
+def test_an_attack_that_cannot_be_prepared_leaves_a_reason_in_every_row(monkeypatch, trained):
     def raising(error: Exception) -> None:
         def prepare(*_: object, **__: object) -> Arsenal:
             raise error
@@ -328,9 +322,7 @@ def test_an_attack_that_cannot_be_prepared_leaves_a_reason_in_every_row(
         prepared(None, part, silent)
 
 
-def test_data_that_is_no_picture_has_attacks_that_need_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatch):
     """Every attack answers on vectors of 20 features: with a figure, or why there is none."""
     (tmp_path / "vectors_of_20.py").write_text(VECTORS)
     monkeypatch.chdir(tmp_path)
@@ -364,18 +356,18 @@ def make(seed):
 """
 
 
-def test_membership_attacks_need_held_out_records() -> None:
+def test_membership_attacks_need_held_out_records():
     data = runs.data_of(planned(None), 0)
     with pytest.raises(MissingCapabilityError):
         on_run.challenges_of(replace(data, held_out=data.held_out[:0]), 0, None)
 
 
-def test_the_truth_that_scores_attacks_is_in_no_repr(arsenal: Arsenal) -> None:
+def test_the_truth_that_scores_attacks_is_in_no_repr(arsenal):
     assert repr(arsenal.histograms) not in repr(arsenal)
     assert arsenal.histograms.sum(axis=1).min() > 0
 
 
-def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class() -> None:
+def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class():
     data = runs.data_of(planned(None), 0)
     shares = on_run._deal(data)
     every = np.concatenate([share.numpy() for share in shares])
@@ -385,20 +377,20 @@ def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class() -
         assert len(share) > 0
 
 
-def test_diagnostics_use_the_truth_only_to_judge(digits: object) -> None:
-    made = run_all(federation(digits), rounds=1)  # type: ignore[arg-type]
-    found = diagnose(made, digits)  # type: ignore[arg-type]
+def test_diagnostics_use_the_truth_only_to_judge(digits):
+    made = run_all(federation(digits), rounds=1)
+    found = diagnose(made, digits)
     assert 0 < found["kept proxies"] < 1
     assert found["single-contributor proxies"] == made.single_contributors
     assert found["selector AUROC"] > 0.7
     assert 0 <= found["right labels among kept"] <= 1
 
 
-def test_no_worker_is_left_behind() -> None:
+def test_no_worker_is_left_behind():
     assert multiprocessing.active_children() == []
 
 
-def test_an_attack_of_ones_own_is_one_file(trained: Train) -> None:
+def test_an_attack_of_ones_own_is_one_file(trained):
     """examples/own_attack.py, by its name: it reads in clear, and guesses under masks."""
     name = "examples.own_attack:LargestClass"
     arsenal = on_run.prepare((name,), runs.data_of(planned(None), 0), 0, quick=True)
@@ -408,9 +400,7 @@ def test_an_attack_of_ones_own_is_one_file(trained: Train) -> None:
     assert clear.figure > masked.figure == masked.control
 
 
-def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(monkeypatch):
     """With a prior of a few steps: what is found does not matter here."""
     monkeypatch.setattr(priors, "QUICK_PRIOR", priors.PriorSettings(4, 2, steps=2, batch=4))
     monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
@@ -454,7 +444,7 @@ def figures_of(found: Result) -> object:
 
 
 @pytest.mark.parametrize("spec", NOISY, ids=lambda spec: spec.key)
-def test_a_noisy_row_of_a_public_image_set_repeats_to_the_last_bit(spec: RowSpec) -> None:
+def test_a_noisy_row_of_a_public_image_set_repeats_to_the_last_bit(spec):
     """The attack is a training of its own, with DP-SGD where the row has it."""
     cell = Cell(planned(4.0), spec, 0, Attacks(("update-inversion",), quick=True))
     made = {part: prepared(None, part, silent) for part in needs(cell)}
@@ -465,9 +455,7 @@ def test_a_noisy_row_of_a_public_image_set_repeats_to_the_last_bit(spec: RowSpec
 
 
 @pytest.mark.parametrize("spec", NOISY, ids=lambda spec: spec.key)
-def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(
-    trained: Train, warm: WarmUp, spec: RowSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(trained, warm, spec, monkeypatch):
     seeded = trained(spec, 4.0)
     monkeypatch.setattr(runs, "seeds_noise", lambda _: False)
     start = None if spec.kind == "fedavg" else warm
@@ -477,7 +465,7 @@ def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(
     assert (seeded.seeded, fresh.seeded) == (True, False)
 
 
-def test_a_protection_that_is_given_draws_fresh_noise(warm: WarmUp) -> None:
+def test_a_protection_that_is_given_draws_fresh_noise(warm):
     """An attacker who has a unit answer anew must not meet the same noise."""
     terms = planned(4.0)
     given = runs.protection_of(terms.run(NOISY[0], 0), runs.data_of(terms, 0))
@@ -486,13 +474,13 @@ def test_a_protection_that_is_given_draws_fresh_noise(warm: WarmUp) -> None:
     assert not runs.run_row(terms, NOISY[0], 0, warm, silent, chosen=given).seeded
 
 
-def test_noise_on_the_user_s_own_data_is_fresh() -> None:
+def test_noise_on_the_user_s_own_data_is_fresh():
     cell = planned(4.0).run(NOISY[0], 0)
     assert runs.noise_of(replace(cell, image_set="own-1x28x28-10-200")) is os.urandom
     assert runs.noise_of(cell) is not os.urandom
 
 
-def test_another_reason_against_an_epsilon_outlives_the_seed(warm: WarmUp) -> None:
+def test_another_reason_against_an_epsilon_outlives_the_seed(warm):
     terms = planned(4.0)
     data = runs.data_of(terms, 0)
     shared = runs.federation(terms.run(NOISY[1], 0), runs.Prepared(data, warm.parameters))
@@ -509,14 +497,14 @@ def test_another_reason_against_an_epsilon_outlives_the_seed(warm: WarmUp) -> No
         assert not claim.holds
 
 
-def test_a_noise_of_dp_sgd_in_a_game_repeats() -> None:
+def test_a_noise_of_dp_sgd_in_a_game_repeats():
     row = small.ROWS["fedavg-dp-sgd"]
     records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().clients]
     once, again = (row.make(row, records, 3).global_parameters for _ in range(2))
     assert np.array_equal(once, again)
 
 
-def test_progress_of_a_row_moves_through_its_games(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_a_row_moves_through_its_games(monkeypatch):
     """From a half, where training ends, by the percents that the game gives."""
 
     def played(*_: object, progress: Callable[[int], None], **__: object) -> dict[str, str]:

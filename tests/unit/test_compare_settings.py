@@ -4,7 +4,6 @@ import math
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tyro
@@ -82,9 +81,7 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
         ),
     ],
 )
-def test_a_setting_that_is_not_allowed_gets_one_sentence(
-    field: str, value: str, allowed: str, arguments: list[str]
-) -> None:
+def test_a_setting_that_is_not_allowed_gets_one_sentence(field, value, allowed, arguments):
     with pytest.raises(ConfigurationError) as refused:
         planned(*arguments)
     said = str(refused.value)
@@ -93,14 +90,14 @@ def test_a_setting_that_is_not_allowed_gets_one_sentence(
     assert "\n" not in said
 
 
-def test_the_data_folder_of_the_environment_is_checked_too(tmp_path: Path) -> None:
+def test_the_data_folder_of_the_environment_is_checked_too(tmp_path):
     with pytest.raises(ConfigurationError, match="data_dir: '/no/such' is not allowed"):
         planned(environment="/no/such")
     assert planned(environment=str(tmp_path)).terms.data_dir == tmp_path
     assert planned("--data-dir", str(tmp_path), environment="/no/such").terms.data_dir == tmp_path
 
 
-def test_files_that_lack_are_told_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_files_that_lack_are_told_before_anything_is_loaded(tmp_path):
     """Also where the delta of a run with noise follows from its records."""
     for arguments in ((), ("--dp-eps", "4")):
         with pytest.raises(ConfigurationError, match=r"data_dir: .* the folder mnist/ must be in"):
@@ -110,7 +107,7 @@ def test_files_that_lack_are_told_before_anything_is_loaded(tmp_path: Path) -> N
         planned("--dataset", "mnist", environment=str(tmp_path))
 
 
-def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("a file")
     for out in (taken, taken / "below"):
@@ -120,7 +117,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) 
     assert not (tmp_path / "new").exists()
 
 
-def test_a_small_fleet_gets_its_client_row_when_asked_for_twice() -> None:
+def test_a_small_fleet_gets_its_client_row_when_asked_for_twice():
     asked = planned("--dp-unit", "client", "--dp-eps", "4", "--secure-agg", "--dp-small-fleet")
     assert [spec.key for spec in row_specs(asked)] == [
         *MASKED_ROWS,
@@ -128,7 +125,7 @@ def test_a_small_fleet_gets_its_client_row_when_asked_for_twice() -> None:
     ]
 
 
-def test_defaults_are_those_of_the_image_set() -> None:
+def test_defaults_are_those_of_the_image_set():
     usual = planned()
     known = IMAGE_SETS["mnist5k"]
     assert (usual.terms.rounds, usual.terms.schedule.proxies_per_round) == (known.rounds, 256)
@@ -142,21 +139,21 @@ def test_defaults_are_those_of_the_image_set() -> None:
     assert planned("--dp-unit", "record, record").units == ("record",)
 
 
-def test_quick_means_fewer_rounds_unless_rounds_are_given() -> None:
+def test_quick_means_fewer_rounds_unless_rounds_are_given():
     quick = planned("--quick")
     assert quick.terms.rounds < planned().terms.rounds
     assert quick.terms.schedule.warmup_steps < planned().terms.schedule.warmup_steps
     assert planned("--quick", "--rounds", "9").terms.rounds == 9
 
 
-def test_proxies_per_round_reach_the_schedule() -> None:
+def test_proxies_per_round_reach_the_schedule():
     assert planned("--proxies-per-round", "1000").terms.schedule.proxies_per_round == 1000
 
 
 @pytest.mark.parametrize(
     ("epsilon", "effective"), [(None, None), ("inf", None), ("4", 4.0), ("50", 50.0)]
 )
-def test_epsilon_that_does_something(epsilon: str | None, effective: float | None) -> None:
+def test_epsilon_that_does_something(epsilon, effective):
     arguments = [] if epsilon is None else ["--dp-eps", epsilon]
     assert planned(*arguments).terms.epsilon == effective
 
@@ -168,7 +165,7 @@ def keys(*arguments: str) -> list[str]:
     return [spec.key for spec in row_specs(planned(*arguments))]
 
 
-def test_quick_keeps_five_rows_and_a_short_warm_up_and_all_rows_that_are_asked_for() -> None:
+def test_quick_keeps_five_rows_and_a_short_warm_up_and_all_rows_that_are_asked_for():
     asked = ("--secure-agg", "--dp-eps", "4")
     assert keys("--quick", *asked) == [
         "fedavg",
@@ -183,7 +180,7 @@ def test_quick_keeps_five_rows_and_a_short_warm_up_and_all_rows_that_are_asked_f
     assert short.warmup_steps < whole.warmup_steps
 
 
-def test_the_rows_follow_from_the_flags() -> None:
+def test_the_rows_follow_from_the_flags():
     assert keys() == CLEAR_ROWS
     assert keys("--secure-agg") == MASKED_ROWS
     assert keys("--secure-agg", "--dp-eps", "4") == TEN_ROWS
@@ -200,7 +197,7 @@ def test_the_rows_follow_from_the_flags() -> None:
     assert "fedavg-dp-sgd" not in keys("--dp-eps", "4", "--dp-unit", "label")
 
 
-def test_encryption_has_a_row_beside_the_masked_one() -> None:
+def test_encryption_has_a_row_beside_the_masked_one():
     both = keys("--secure-agg", "--aggregation", "he", "--dp-eps", "4")
     assert both == [*MASKED_ROWS, "selective-fd-hard-he", *TEN_ROWS[7:]]
     assert keys("--secure-agg", "--aggregation", "masks") == MASKED_ROWS
@@ -210,7 +207,7 @@ def test_encryption_has_a_row_beside_the_masked_one() -> None:
     assert (spec.label, spec.secure) == ("Selective-FD hard + HE", "he")
 
 
-def test_proven_votes_have_a_row_beside_the_masked_one_and_a_budget() -> None:
+def test_proven_votes_have_a_row_beside_the_masked_one_and_a_budget():
     asked = ("--secure-agg", "--aggregation", "prio3")
     assert keys(*asked) == [*MASKED_ROWS, "selective-fd-hard-prio3"]
     with_liars = keys(*asked, "--liars", "--rows", "all")
@@ -221,7 +218,7 @@ def test_proven_votes_have_a_row_beside_the_masked_one_and_a_budget() -> None:
     assert (terms.run(proven, 0).budget, terms.run(masked, 0).budget) == (1.5, None)
 
 
-def test_liars_have_rows_of_their_own_that_nobody_attacks() -> None:
+def test_liars_have_rows_of_their_own_that_nobody_attacks():
     asked = Settings(dataset="digits", secure_agg=True, liars=True, out=Path("unused"))
     found = {cell.row.key: cell for cell in cells(asked)}
     at = list(found).index("selective-fd-hard-masks")
@@ -238,7 +235,7 @@ def test_liars_have_rows_of_their_own_that_nobody_attacks() -> None:
     assert found["selective-fd-hard-masks-liar-3"].row.label.endswith("one liar at 3 x bound")
 
 
-def test_as_many_releases_as_the_run_asks_for_are_enough() -> None:
+def test_as_many_releases_as_the_run_asks_for_are_enough():
     """Thirty rounds of 256 among 1,000 proxies, and a round less, or fewer proxies in each.
 
     The survey is one release of every proxy; with one release it is not made.
@@ -250,13 +247,13 @@ def test_as_many_releases_as_the_run_asks_for_are_enough() -> None:
         planned("--releases", "1", "--proxies-per-round", "34")
 
 
-def test_rows_are_chosen_by_key() -> None:
+def test_rows_are_chosen_by_key():
     assert keys("--rows", "selective-fd-hard, fedavg") == ["fedavg", "selective-fd-hard"]
     with pytest.raises(ConfigurationError, match="rows: 'selective-fd-hard-masks' is not allowed"):
         keys("--rows", "selective-fd-hard-masks")
 
 
-def test_labels_name_the_method_and_what_protects_it() -> None:
+def test_labels_name_the_method_and_what_protects_it():
     assert RowSpec("fedavg", unit="record").label == "FedAvg + DP-SGD"
     full = RowSpec("selective-fd", "hard", "masks", "label")
     assert full.label == "Selective-FD hard + masks + noise on labels"
@@ -280,18 +277,18 @@ def test_labels_name_the_method_and_what_protects_it() -> None:
         (["--rounds", "2"], ["--rounds", "2"]),
     ],
 )
-def test_the_saved_command_has_no_path_of_this_machine(given: list[str], saved: list[str]) -> None:
+def test_the_saved_command_has_no_path_of_this_machine(given, saved):
     assert command("run.py", given) == ["python", "experiments/run.py", *saved]
 
 
 @pytest.mark.parametrize("value", [3, "text", math.inf, None])
-def test_an_error_survives_the_way_from_a_worker(value: Any) -> None:  # noqa: ANN401 - any value
+def test_an_error_survives_the_way_from_a_worker(value):
     error = ConfigurationError("field", value, "use another")
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert (str(again), again.field, type(again)) == (str(error), "field", ConfigurationError)
 
 
-def test_cells_wait_for_what_their_rows_share() -> None:
+def test_cells_wait_for_what_their_rows_share():
     """The first seed alone is attacked; FedAvg needs no warm-up; other rows share both."""
     made = cells(Settings(dataset="digits", clients=3, seeds=2, attacks="server-members,inversion"))
     shared = {cell: [part.name for part in needs(cell)] for cell in made}
@@ -305,20 +302,18 @@ def test_cells_wait_for_what_their_rows_share() -> None:
     assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
 
 
-def test_repetitions_count_up_from_the_first_seed() -> None:
+def test_repetitions_count_up_from_the_first_seed():
     made = cells(Settings(dataset="digits", clients=3, seed=7, seeds=2, rows="fedavg,fedmd-soft"))
     assert [cell.seed for cell in made] == [7, 7, 8, 8]
     assert [bool(cell.attacks.names) for cell in made] == [True, True, False, False]
 
 
-def test_delta_must_be_below_one_over_the_records() -> None:
+def test_delta_must_be_below_one_over_the_records():
     with pytest.raises(ConfigurationError, match=r"dp_delta: 0\.5 is not allowed; use less"):
         cells(Settings(dataset="digits", clients=3, dp_eps=1.0, dp_delta=0.5))
 
 
-def test_a_method_of_ones_own_that_was_edited_is_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_of_ones_own_that_was_edited_is_run_again(tmp_path, monkeypatch):
     """Its file is no part of a commit, so its content is a part of the cell."""
     monkeypatch.syspath_prepend(tmp_path)
     text = "from secure_fd.methods.fedmd import FedMD as Mine\n"

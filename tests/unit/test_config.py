@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import tyro
@@ -26,7 +25,7 @@ def settings(*arguments: str) -> Settings:
     return tyro.cli(Settings, args=expanded(arguments))
 
 
-def test_a_file_holds_options_of_which_what_is_typed_wins(tmp_path: Path) -> None:
+def test_a_file_holds_options_of_which_what_is_typed_wins(tmp_path):
     path = tmp_path / "any.toml"
     path.write_text('dp-eps = 2\nsecure_agg = true\nrows = ["fedavg", "fedmd-soft"]\nseeds = 3\n')
     found = settings("--seeds", "2", "--config", str(path))
@@ -35,7 +34,7 @@ def test_a_file_holds_options_of_which_what_is_typed_wins(tmp_path: Path) -> Non
     assert not settings(f"--config={path}", "--no-secure-agg").secure_agg
 
 
-def test_parts_of_a_list_stand_apart_where_a_command_takes_many(tmp_path: Path) -> None:
+def test_parts_of_a_list_stand_apart_where_a_command_takes_many(tmp_path):
     path = tmp_path / "roster.toml"
     path.write_text('classes = ["cat", "dog"]\nrounds = 3\n')
     assert expanded(["--config", str(path)]) == ["--classes=cat,dog", "--rounds=3"]
@@ -59,7 +58,7 @@ def test_parts_of_a_list_stand_apart_where_a_command_takes_many(tmp_path: Path) 
         (b'"--seeds" = 2', "'--seeds' is no option"),
     ],
 )
-def test_a_file_of_anything_else_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_of_anything_else_is_refused(tmp_path, content, said):
     path = tmp_path / "bad.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"^--config: ") as caught:
@@ -68,7 +67,7 @@ def test_a_file_of_anything_else_is_refused(tmp_path: Path, content: bytes, said
 
 
 @pytest.mark.parametrize("typed", [["--config"], ["--config="], ["--config", "missing.toml"]])
-def test_a_file_that_is_not_there_is_named(typed: list[str]) -> None:
+def test_a_file_that_is_not_there_is_named(typed):
     with pytest.raises(ConfigurationError, match="a file that can be read"):
         expanded(typed)
 
@@ -77,16 +76,14 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 
 @given(texts, st.floats(allow_nan=False), st.booleans())
-def test_what_a_run_leaves_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, text: str, number: float, truth: bool
-) -> None:
+def test_what_a_run_leaves_is_read_back(tmp_path_factory, text, number, truth):
     path = tmp_path_factory.mktemp("run") / RUN
     made = replace(settings(), split=text, drop=number, secure_agg=truth, dp_eps=math.inf)
     path.write_text(written(made), encoding="utf-8", newline="")
     assert settings("--config", str(path)) == made
 
 
-def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path: Path) -> None:
+def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path):
     own = written(settings("--dp-eps", "4"))
     check_same(tmp_path, STUDY, own)
     claim_folder(tmp_path, own, Code("1.0"))
@@ -96,16 +93,14 @@ def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["cells/", "privacy_compare.json"])
-def test_results_that_nobody_can_place_are_left_alone(tmp_path: Path, name: str) -> None:
+def test_results_that_nobody_can_place_are_left_alone(tmp_path, name):
     path = tmp_path / name
     path.mkdir() if name.endswith("/") else path.write_text("{}")
     with pytest.raises(ConfigurationError, match=r"results without their run\.toml"):
         check_same(tmp_path, STUDY, written(settings()))
 
 
-def test_the_command_refuses_another_run_before_it_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_another_run_before_it_works(tmp_path, monkeypatch, capsys):
     def run(*_: object) -> None:
         pytest.fail("it began to work")
 
@@ -117,7 +112,7 @@ def test_the_command_refuses_another_run_before_it_works(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_every_command_and_study_is_there() -> None:
+def test_every_command_and_study_is_there():
     from experiments.studies import STUDIES
 
     assert {"compare", "audit", "suite", "study"} <= set(cli.COMMANDS)
@@ -140,9 +135,7 @@ def test_every_command_and_study_is_there() -> None:
         (ConfigurationError("shape", 0, "x"), USAGE_ERROR, "error: shape: 0 is not"),
     ],
 )
-def test_what_ends_a_run_early_gets_one_sentence(
-    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_ends_a_run_early_gets_one_sentence(error, status, said, capsys):
     def work() -> int:
         raise error
 

@@ -104,14 +104,14 @@ def same(one: Federation, other: Federation) -> bool:
     return np.array_equal(networks_of, theirs) and kept == remembered
 
 
-def test_every_method_of_the_table_is_here_and_is_made_by_its_name(digits: FederatedData) -> None:
+def test_every_method_of_the_table_is_here_and_is_made_by_its_name(digits):
     assert set(METHODS) <= set(CASES)
     for name, known in METHODS.items():
         assert simulate(digits, method=name).federation.method.name.startswith(known.title)
 
 
 @every_method
-def test_masks_change_no_bit_whoever_is_missing(digits: FederatedData, name: str) -> None:
+def test_masks_change_no_bit_whoever_is_missing(digits, name):
     plan = EARLY if isinstance(CASES[name](digits), DaFKD | PooledHeads | AFL) else ABSENT
     clear, masked = (made_of(digits, name, masked, plan) for masked in (False, True))
     reports = [made.fit(len(Stage) + 1) for made in (clear, masked)]
@@ -137,9 +137,7 @@ def test_masks_change_no_bit_whoever_is_missing(digits: FederatedData, name: str
 
 
 @every_method
-def test_a_run_follows_from_its_seed_and_goes_on_where_it_ended(
-    digits: FederatedData, name: str
-) -> None:
+def test_a_run_follows_from_its_seed_and_goes_on_where_it_ended(digits, name):
     whole, pieces, other = (
         made_of(digits, name),
         made_of(digits, name),
@@ -155,9 +153,7 @@ def test_a_run_follows_from_its_seed_and_goes_on_where_it_ended(
 
 @every_method
 @masked_or_not
-def test_bytes_are_those_of_the_messages(
-    digits: FederatedData, name: str, masked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_are_those_of_the_messages(digits, name, masked, monkeypatch):
     """Counted a second time where messages enter the parties, and the set-up of masks."""
     up, down = np.zeros(4, dtype=int), np.zeros(4, dtype=int)
     client, server = Client.receive, Server.receive
@@ -201,9 +197,7 @@ def test_bytes_are_those_of_the_messages(
 
 @every_method
 @masked_or_not
-def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(
-    digits: FederatedData, name: str, masked: bool
-) -> None:
+def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, name, masked):
     plan = faults({1: dict.fromkeys(range(4), Stage.PREPARE)})
     made = made_of(digits, name, masked, plan)
     made.fit(1)
@@ -251,9 +245,7 @@ REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
 
 
 @pytest.mark.parametrize(("kind", "settings"), REFUSED)
-def test_a_setting_that_cannot_be_is_refused_by_its_name(
-    kind: Callable[..., object], settings: dict[str, object]
-) -> None:
+def test_a_setting_that_cannot_be_is_refused_by_its_name(kind, settings):
     with pytest.raises(ConfigurationError) as refused:
         kind(**settings)
     assert refused.value.field == next(iter(settings))

@@ -54,26 +54,26 @@ LOW_ORDER = [
 ]
 
 
-def test_keystream_is_nist_ctr_aes256() -> None:
+def test_keystream_is_nist_ctr_aes256():
     assert Keystream(NIST_KEY, NIST_COUNTER).read(64) == NIST_STREAM
     words = Keystream(NIST_KEY, NIST_COUNTER).read_words(8, scratch_words())
     assert words.tolist() == np.frombuffer(NIST_STREAM, "<u8").tolist()
 
 
 @pytest.mark.parametrize("cuts", [[5], [1, 2, 3], [BLOCK_WORDS, 7], [0, 4, 0, BLOCK_WORDS]])
-def test_a_stream_is_the_same_however_it_is_cut(cuts: list[int]) -> None:
+def test_a_stream_is_the_same_however_it_is_cut(cuts):
     stream, scratch = Keystream(NIST_KEY), scratch_words()
     parts = [stream.read_words(cut, scratch).copy() for cut in cuts]
     assert np.concatenate(parts).tobytes() == Keystream(NIST_KEY).read(sum(cuts) * 8)
 
 
 @pytest.mark.parametrize("count", [-1, BLOCK_WORDS + 1])
-def test_a_read_beyond_a_block_is_refused(count: int) -> None:
+def test_a_read_beyond_a_block_is_refused(count):
     with pytest.raises(LocalError, match="count"):
         Keystream(NIST_KEY).read_words(count, scratch_words())
 
 
-def test_hkdf_is_rfc_5869_case_1() -> None:
+def test_hkdf_is_rfc_5869_case_1():
     key = derive_key(b"\x0b" * 22, salt=bytes(range(13)), info=bytes(range(0xF0, 0xFA)), length=42)
     assert key == H(
         "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
@@ -81,31 +81,31 @@ def test_hkdf_is_rfc_5869_case_1() -> None:
 
 
 @pytest.mark.parametrize("empty", ["secret", "salt", "info"])
-def test_a_key_bound_to_nothing_is_refused(empty: str) -> None:
+def test_a_key_bound_to_nothing_is_refused(empty):
     inputs = {"secret": b"s", "salt": b"t", "info": b"i"} | {empty: b""}
     with pytest.raises(LocalError, match="empty"):
         derive_key(inputs["secret"], salt=inputs["salt"], info=inputs["info"])
 
 
-def test_x25519_is_rfc_7748() -> None:
+def test_x25519_is_rfc_7748():
     alice, bob = AgreementKey.generate(lambda _: ALICE), AgreementKey.generate(lambda _: BOB)
     assert (alice.public, bob.public) == (ALICE_PUBLIC, BOB_PUBLIC)
     assert alice.exchange(bob.public) == bob.exchange(alice.public) == SHARED
 
 
-def test_a_key_that_is_derived_is_the_one_that_was_drawn() -> None:
+def test_a_key_that_is_derived_is_the_one_that_was_drawn():
     assert AgreementKey.derive(BOB).public == BOB_PUBLIC
     assert AgreementKey.derive(BOB).exchange(ALICE_PUBLIC) == SHARED
 
 
 @pytest.mark.parametrize("point", LOW_ORDER, ids=lambda p: p.hex()[:8])
-def test_points_of_low_order_are_refused(point: bytes) -> None:
+def test_points_of_low_order_are_refused(point):
     with pytest.raises(PeerError, match="high-order"):
         AgreementKey.generate(insecure_bytes(2)).exchange(point)
 
 
 @pytest.mark.parametrize("point", LOW_ORDER, ids=lambda p: p.hex()[:8])
-def test_points_of_low_order_are_told_from_keys(point: bytes) -> None:
+def test_points_of_low_order_are_told_from_keys(point):
     assert low_order(point)
     with_the_top_bit = point[:-1] + bytes([point[-1] ^ 0x80])
     assert low_order(with_the_top_bit)
@@ -113,7 +113,7 @@ def test_points_of_low_order_are_told_from_keys(point: bytes) -> None:
         AgreementKey.generate(insecure_bytes(2)).exchange(with_the_top_bit)
 
 
-def test_a_key_is_of_low_order_where_and_only_where_no_secret_comes_of_it() -> None:
+def test_a_key_is_of_low_order_where_and_only_where_no_secret_comes_of_it():
     ours = AgreementKey.generate(insecure_bytes(2))
     near = [(int.from_bytes(p, "little") + d) % 2**256 for p in LOW_ORDER for d in (-1, 1, 2)]
     for candidate in {number.to_bytes(32, "little") for number in near} | {ALICE_PUBLIC}:
@@ -126,12 +126,12 @@ def test_a_key_is_of_low_order_where_and_only_where_no_secret_comes_of_it() -> N
 
 
 @pytest.mark.parametrize("size", [0, 31, 33])
-def test_agreement_keys_of_another_length_are_refused(size: int) -> None:
+def test_agreement_keys_of_another_length_are_refused(size):
     with pytest.raises(PeerError, match="32 bytes"):
         AgreementKey.generate(insecure_bytes(2)).exchange(bytes(size))
 
 
-def test_a_signature_serves_one_message_of_one_identity() -> None:
+def test_a_signature_serves_one_message_of_one_identity():
     identity, stranger = (IdentityKey.generate(insecure_bytes(seed)) for seed in (3, 4))
     signature = identity.sign(b"message")
     identity.public.verify(signature, b"message", "it")
@@ -146,27 +146,27 @@ def test_a_signature_serves_one_message_of_one_identity() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 31, 33, 1952])
-def test_identities_of_another_length_are_refused(size: int) -> None:
+def test_identities_of_another_length_are_refused(size):
     with pytest.raises(LocalError, match="32 bytes"):
         IdentityPublic(bytes(size))
 
 
-def test_a_short_randomness_source_is_refused() -> None:
+def test_a_short_randomness_source_is_refused():
     with pytest.raises(LocalError, match="31 bytes where 32"):
         draw(lambda size: bytes(size - 1), 32)
 
 
-def test_contexts_differ_when_any_field_does() -> None:
+def test_contexts_differ_when_any_field_does():
     base = {"session": b"s", "terms": b"t", "sender": 1, "receiver": 2}
     changed = [base | change for change in (
         {}, {"session": b"st", "terms": b""}, {"session": b"", "terms": b"st"}, {"session": b"x"},
         {"terms": b"x"}, {"sender": 3}, {"receiver": 3}, {"sender": 2, "receiver": 1},
     )]  # fmt: skip
-    built = {context(p, **fields_) for fields_ in changed for p in Purpose}  # type: ignore[arg-type]
+    built = {context(p, **fields_) for fields_ in changed for p in Purpose}
     assert len(built) == len(changed) * len(Purpose)
 
 
-def test_a_context_is_laid_out_as_documented() -> None:
+def test_a_context_is_laid_out_as_documented():
     built = context(Purpose.PAIR_MASK, session=b"S", terms=b"TT", sender=1, receiver=2)
     assert built == (
         b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\3\0\0\0\1S\0\0\0\2TT"
@@ -174,10 +174,10 @@ def test_a_context_is_laid_out_as_documented() -> None:
     )
 
 
-def test_a_purpose_has_a_word_of_its_own_and_parties_are_no_clients() -> None:
+def test_a_purpose_has_a_word_of_its_own_and_parties_are_no_clients():
     assert len({purpose.value for purpose in Purpose}) == len(Purpose) == 22
     assert MAX_CLIENT < SERVER < EVERYONE < 2**32
 
 
-def test_fields_do_not_run_together() -> None:
+def test_fields_do_not_run_together():
     assert len({fields(b"ab", b"c"), fields(b"a", b"bc"), fields(b"abc"), fields(b"abc", b"")}) == 4

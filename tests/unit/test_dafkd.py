@@ -34,7 +34,7 @@ def federation(digits: FederatedData, method: DaFKD) -> Federation:
     return Federation(people, None, method, schedule=QUICK)
 
 
-def test_the_class_total_of_an_upload_is_the_clients_weight(digits: FederatedData) -> None:
+def test_the_class_total_of_an_upload_is_the_clients_weight(digits):
     run = federation(digits, DaFKD(generated=32, steps=1, adversarial=SMALL))
     run.fit(1)
     seen = run.transcript.generated[0]
@@ -49,7 +49,7 @@ def test_the_class_total_of_an_upload_is_the_clients_weight(digits: FederatedDat
     assert (whole.total.reshape(32, 10).sum(axis=1) == 4 * whole.levels).all()
 
 
-def test_votes_on_generated_samples_name_no_proxies(digits: FederatedData) -> None:
+def test_votes_on_generated_samples_name_no_proxies(digits):
     """No figure and no attack reads their indices as proxies'; in clear they tell classes."""
     small = DaFKD(generated=64, steps=1, adversarial=SMALL)
     run = simulate(digits, method=small, recipe=Recipe(1, QUICK))
@@ -70,7 +70,7 @@ def test_votes_on_generated_samples_name_no_proxies(digits: FederatedData) -> No
     assert found.figure < hidden.figure
 
 
-def test_every_party_holds_the_generator_that_made_the_x(digits: FederatedData) -> None:
+def test_every_party_holds_the_generator_that_made_the_x(digits):
     run = federation(digits, DaFKD(generated=16, steps=1, adversarial=SMALL))
     run.fit(2)
     held = run.transcript.generator
@@ -78,18 +78,18 @@ def test_every_party_holds_the_generator_that_made_the_x(digits: FederatedData) 
     assert held.uploads is not None
     assert sorted(held.uploads) == [0, 1, 2, 3]
     for client in run.clients:
-        made = models.flatten(client.half._makes).numpy()  # type: ignore[attr-defined]
+        made = models.flatten(client.half._makes).numpy()
         assert np.array_equal(made, held.parameters)
     mean = np.mean([held.uploads[k] for k in range(4)], axis=0)
     # Four sums, each mean weighing .1 of what came before: the newest alone does not make the x.
     assert not np.allclose(held.parameters, mean, atol=1e-4)
 
 
-def test_the_density_ratio_is_a_weight_of_its_own(digits: FederatedData) -> None:
+def test_the_density_ratio_is_a_weight_of_its_own(digits):
     """f / (1 - f) over K, which is 1 where a client alone has such x, and f orders it."""
     shares = {}
     for weight in ("domain", "ratio"):
-        method = DaFKD(weight, generated=32, steps=1, adversarial=SMALL)  # type: ignore[arg-type]
+        method = DaFKD(weight, generated=32, steps=1, adversarial=SMALL)
         run = federation(digits, method)
         run.fit(1)
         seen = run.transcript.generated[0]
@@ -99,7 +99,7 @@ def test_the_density_ratio_is_a_weight_of_its_own(digits: FederatedData) -> None
     assert shares["ratio"] == pytest.approx(np.clip(f / (1 - f) / 4, 0, 1), abs=0.01)
 
 
-def test_a_selector_weighs_in_the_place_of_discriminators(digits: FederatedData) -> None:
+def test_a_selector_weighs_in_the_place_of_discriminators(digits):
     """Each client holds one class: a proxy of its own weighs more than one of another's."""
     method = DaFKD(generated=16, steps=1, adversarial=SMALL, selector=ProxyRatioSelector())
     assert method.needs_proxies
@@ -110,7 +110,7 @@ def test_a_selector_weighs_in_the_place_of_discriminators(digits: FederatedData)
     )
     run.fit(1)
     for k, client in enumerate(run.clients):
-        weights = client.half._weights(digits.proxies.pixels)  # type: ignore[attr-defined]
+        weights = client.half._weights(digits.proxies.pixels)
         own = np.isin(digits.proxies.labels.numpy(), digits.clients[k].classes)
         assert weights[own].mean() > 2 * weights[~own].mean()
         assert 0 <= weights.min() <= weights.max() < 1
@@ -120,7 +120,7 @@ PRIVATE = PrivateSGD(epsilon=4.0, delta=1e-5, steps=6, batch=16)
 
 
 @pytest.fixture
-def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncalibrated(monkeypatch):
     monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
 
 
@@ -151,7 +151,7 @@ def first_share(
 
 
 @pytest.mark.usefixtures("uncalibrated")
-def test_records_reach_the_generator_through_noisy_steps_alone(digits: FederatedData) -> None:
+def test_records_reach_the_generator_through_noisy_steps_alone(digits):
     """With nobody drawn and no noise, two sets of records give one share; without DP, two."""
     one = digits.clients[0].train
     other = Images(1 - one.pixels, one.labels)
@@ -164,7 +164,7 @@ def test_records_reach_the_generator_through_noisy_steps_alone(digits: Federated
 
 
 @pytest.mark.usefixtures("uncalibrated")
-def test_epsilon_covers_both_networks_or_is_void(digits: FederatedData) -> None:
+def test_epsilon_covers_both_networks_or_is_void(digits):
     """2 local steps and 2 sums of 2 adversarial ones are 6 a round; a second round is too many."""
     method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=PRIVATE)
     assert method.private_steps(QUICK) == PRIVATE.steps
@@ -181,7 +181,7 @@ def test_epsilon_covers_both_networks_or_is_void(digits: FederatedData) -> None:
     assert federation(digits, DaFKD(adversarial=SMALL)).guarantee() is None
 
 
-def test_what_is_no_model_is_refused(digits: FederatedData) -> None:
+def test_what_is_no_model_is_refused(digits):
     run = federation(digits, DaFKD(generated=16, steps=1, adversarial=SMALL))
     half = run.clients[0].half
     for subject, sentence in (
@@ -197,7 +197,7 @@ def test_what_is_no_model_is_refused(digits: FederatedData) -> None:
         next(half.round(bytes(8) + b"n" + np.full(size, np.inf, "<f4").tobytes()))
 
 
-def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch):
     """Masks and DP-SGD together, planned for the rounds of the recipe."""
     monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
     run = simulate("digits", clients=3, method="dafkd", secure="masks", unit="record", epsilon=4.0)
@@ -213,9 +213,7 @@ def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("stage", [Stage.CONSISTENCY, Stage.UNMASK])
-def test_a_round_goes_on_without_a_client_that_fell_silent_in_its_first_sum(
-    digits: FederatedData, stage: Stage
-) -> None:
+def test_a_round_goes_on_without_a_client_that_fell_silent_in_its_first_sum(digits, stage):
     """It was not told of the next sum, so that must not be opened with it."""
     method = DaFKD(generated=16, steps=1, adversarial=SMALL)
     made = Federation(

@@ -11,7 +11,7 @@ from experiments.dafkd import (
 from secure_fd.errors import ConfigurationError
 
 
-def test_every_row_takes_the_same_steps_a_round() -> None:
+def test_every_row_takes_the_same_steps_a_round():
     asked = cells(Settings())
     made = {*asked, *cells(Settings(rows=",".join(ROWS)))}
     assert {cell.schedule.fedavg_steps for cell in made} == {200}
@@ -24,6 +24,6 @@ def test_every_row_takes_the_same_steps_a_round() -> None:
 
 
 @pytest.mark.parametrize("name", ["rows", "splits", "image_sets"])
-def test_an_unknown_name_is_refused(name: str) -> None:
+def test_an_unknown_name_is_refused(name):
     with pytest.raises(ConfigurationError, match="dafdk"):
         cells(Settings(**{name: "dafdk"}))

@@ -20,10 +20,9 @@ from experiments.dafkd_theory import (
     optimal,
 )
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray
 
 
-def test_values_and_samples_are_of_one_density() -> None:
+def test_values_and_samples_are_of_one_density():
     """All mass lies in the square, and samples have the mean that the values say."""
     parts, at = densities(np.random.default_rng(0)), (np.arange(1000) + 0.5) / 1000
     values = parts.pdf(np.repeat(at, 8).reshape(-1, 4, 2))
@@ -34,12 +33,12 @@ def test_values_and_samples_are_of_one_density() -> None:
 
 @given(arrays(np.float64, (4, 5), elements=st.floats(0, 100)))
 @settings(deadline=None)
-def test_equation_19_holds_for_f_star_at_any_densities(p: FloatArray) -> None:
+def test_equation_19_holds_for_f_star_at_any_densities(p):
     assume((p.sum(axis=0) > 1e-6).all())
     assert excess(optimal(p), p).max() <= 1e-9
 
 
-def test_other_weights_break_equation_19() -> None:
+def test_other_weights_break_equation_19():
     at = (np.arange(40) + 0.5) / 40
     x = np.stack(np.meshgrid(at, at), axis=-1).reshape(-1, 1, 2)
     p = densities(np.random.default_rng(0)).pdf(x).prod(axis=2).T
@@ -47,7 +46,7 @@ def test_other_weights_break_equation_19() -> None:
         assert excess(broken, p).max() > 0.01
 
 
-def test_trained_f_comes_to_f_star_and_untrained_f_is_caught() -> None:
+def test_trained_f_comes_to_f_star_and_untrained_f_is_caught():
     """And the loss of the ensemble stays below the bound of Theorem 2."""
     found = [measure(None, Cell(0, 500, steps), None, print).figures for steps in (0, 400)]
     assert found[0][AWAY] > 0.2
@@ -57,7 +56,7 @@ def test_trained_f_comes_to_f_star_and_untrained_f_is_caught() -> None:
         assert max(figures[name] for name in LOSSES) <= figures[BOUND]
 
 
-def test_settings_that_mean_nothing_are_refused() -> None:
+def test_settings_that_mean_nothing_are_refused():
     with pytest.raises(ConfigurationError) as caught:
         cells(Settings(records="0"))
     assert caught.value.field == "records"

@@ -21,7 +21,7 @@ COUNT = 40
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Path:
+def fake(tmp_path):
     """Each image is of one grey: 3 its number + its class."""
     for label, name in enumerate(CLASSES):
         folder = tmp_path / "chest_xray" / name
@@ -31,7 +31,7 @@ def fake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_folders_are_read_in_the_order_of_their_names(fake: Path) -> None:
+def test_folders_are_read_in_the_order_of_their_names(fake):
     source = load("chest_xray", fake)
     assert source.test is None
     assert source.pool.pixels.shape == (3 * COUNT, 1, 64, 64)
@@ -40,7 +40,7 @@ def test_folders_are_read_in_the_order_of_their_names(fake: Path) -> None:
     assert torch.equal(grey, 3 * torch.arange(COUNT).repeat(3) + source.pool.labels)
 
 
-def test_four_hospitals_hold_one_or_two_classes(fake: Path) -> None:
+def test_four_hospitals_hold_one_or_two_classes(fake):
     """Of 40 images 6 are proxies, 3 held out and 4, 2, 2 tested: 27, 29 and 29 are divided."""
     data = federate(load("chest_xray", fake), HOSPITALS, 4, 0, SIZES)
     assert [client.classes for client in data.clients] == [(0,), (1,), (2,), (0, 1)]
@@ -52,7 +52,7 @@ def test_four_hospitals_hold_one_or_two_classes(fake: Path) -> None:
     assert torch.bincount(data.proxies.labels).tolist() == [6] * 3
 
 
-def test_a_split_of_hospitals_has_one_client_more_than_classes(fake: Path) -> None:
+def test_a_split_of_hospitals_has_one_client_more_than_classes(fake):
     assert parse_split("hospitals") == HOSPITALS
     assert HOSPITALS.name == "hospitals"
     source = load("chest_xray", fake)
@@ -61,7 +61,7 @@ def test_a_split_of_hospitals_has_one_client_more_than_classes(fake: Path) -> No
             federate(source, HOSPITALS, clients, 0, SIZES)
 
 
-def test_a_test_count_is_one_number_or_one_a_class(fake: Path) -> None:
+def test_a_test_count_is_one_number_or_one_a_class(fake):
     source = load("chest_xray", fake)
     even = federate(source, HOSPITALS, 4, 0, Sizes(6, 4, 3))
     assert torch.bincount(even.test.labels).tolist() == [4] * 3
@@ -71,9 +71,7 @@ def test_a_test_count_is_one_number_or_one_a_class(fake: Path) -> None:
         federate(source, HOSPITALS, 4, 0, Sizes(6, (4, 40, 2), 3))
 
 
-def test_a_folder_or_image_that_does_not_fit_is_named(
-    fake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_or_image_that_does_not_fit_is_named(fake, monkeypatch):
     monkeypatch.delenv("SECURE_FD_DATA", raising=False)
     path = fake / "chest_xray" / "covid" / "0007.png"
     Image.new("L", (64, 63)).save(path)
@@ -93,7 +91,7 @@ def test_a_folder_or_image_that_does_not_fit_is_named(
         load("chest_xray")
 
 
-def test_the_real_images_reach_for_the_papers_sizes() -> None:
+def test_the_real_images_reach_for_the_papers_sizes():
     folder = Path(os.environ.get("SECURE_FD_DATA", ""))
     if not (folder / "chest_xray").is_dir():
         pytest.skip("chest radiographs are not at hand")

@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def tiles(part: str, label: int) -> Bytes:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake(tmp_path, monkeypatch):
     monkeypatch.setenv("SECURE_FD_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cifar10").mkdir()
     for part, (rows, columns) in (("train", TRAIN), ("test", TEST)):
@@ -62,11 +61,11 @@ class Corners:
 
 
 @pytest.fixture
-def corners(monkeypatch: pytest.MonkeyPatch) -> None:
+def corners(monkeypatch):
     monkeypatch.setattr(sources, "EfficientNetLite0", Corners)
 
 
-def test_mosaics_are_read_tile_by_tile(fake: Path) -> None:
+def test_mosaics_are_read_tile_by_tile(fake):
     source = load("cifar10", fake)
     assert source.test is not None
     assert source.sent is None
@@ -80,7 +79,7 @@ def test_mosaics_are_read_tile_by_tile(fake: Path) -> None:
 
 
 @pytest.mark.usefixtures("corners")
-def test_features_stand_for_their_images(fake: Path) -> None:
+def test_features_stand_for_their_images(fake):
     images, features = load("cifar10", fake), load("cifar10_features", fake)
     assert features.pool.pixels.shape == (120, 12, 1, 1)
     assert torch.equal(
@@ -92,7 +91,7 @@ def test_features_stand_for_their_images(fake: Path) -> None:
 
 
 @pytest.mark.usefixtures("corners")
-def test_proxies_cost_what_their_images_cost(fake: Path) -> None:
+def test_proxies_cost_what_their_images_cost(fake):
     """Equal seeds draw equal records, so that the images of the features' proxies are known."""
     split = Split("strong")
     images = federate(load("cifar10", fake), split, 10, 3, SIZES)
@@ -106,7 +105,7 @@ def test_proxies_cost_what_their_images_cost(fake: Path) -> None:
 
 @pytest.mark.usefixtures("corners")
 @pytest.mark.parametrize("name", ["cifar10", "cifar10_features"])
-def test_an_image_that_is_there_twice_is_used_once(fake: Path, name: str) -> None:
+def test_an_image_that_is_there_twice_is_used_once(fake, name):
     """One image twice in the pool, one in the test set too: ten of twelve are left of class 0."""
     twice = tiles("train", 0)
     twice[5] = twice[2]
@@ -128,7 +127,7 @@ def test_an_image_that_is_there_twice_is_used_once(fake: Path, name: str) -> Non
     ],
     ids=["missing", "cut", "text", "size", "smaller"],
 )
-def test_a_mosaic_that_is_none_is_named(fake: Path, change: Any, message: str) -> None:  # noqa: ANN401 - lambdas of several types
+def test_a_mosaic_that_is_none_is_named(fake, change, message):
     path = fake / "cifar10" / "test_4.webp"
     change(path)
     with pytest.raises(ConfigurationError, match=message) as caught:
@@ -136,7 +135,7 @@ def test_a_mosaic_that_is_none_is_named(fake: Path, change: Any, message: str) -
     assert str(path) in str(caught.value)
 
 
-def test_without_a_folder_torchvision_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_torchvision_is_asked(monkeypatch):
     data = {True: tiles("train", 0), False: tiles("test", 0)}
 
     def known(root: str, *, train: bool, download: bool) -> SimpleNamespace:
@@ -168,7 +167,7 @@ def _real() -> Path:
     return folder
 
 
-def test_the_real_images_have_the_published_figures() -> None:
+def test_the_real_images_have_the_published_figures():
     """Channel means 0.4914, 0.4822, 0.4465; 5,000 and 1,000 images a class."""
     source = load("cifar10", _real())
     assert source.test is not None

@@ -32,7 +32,7 @@ def parts(data: FederatedData) -> list[Images]:
 
 
 @pytest.mark.parametrize("text", ["strong", "weak", "iid", "dirichlet:0.3", "dirichlet:0.001"])
-def test_every_record_is_in_one_part(text: str) -> None:
+def test_every_record_is_in_one_part(text):
     data = federate(numbered(), parse_split(text), 10, 7, SIZES)
     every = [number for part in parts(data) for number in numbers(part)]
     assert sorted(every) == list(range(10 * PER_CLASS))
@@ -43,7 +43,7 @@ def test_every_record_is_in_one_part(text: str) -> None:
         assert [n // PER_CLASS for n in numbers(part)] == part.labels.tolist()
 
 
-def test_test_images_from_a_pool_are_the_same_for_every_seed_and_in_no_other_part() -> None:
+def test_test_images_from_a_pool_are_the_same_for_every_seed_and_in_no_other_part():
     """What is chosen on one seed has trained on, and validated with, nothing that scores another.
 
     Proxies, held-out records and clients' shares do differ between the seeds.
@@ -60,14 +60,14 @@ def test_test_images_from_a_pool_are_the_same_for_every_seed_and_in_no_other_par
     assert len({tuple(numbers(data.held_out)) for data in made}) == 5
 
 
-def test_a_strong_client_holds_one_class_and_a_tenth_of_it_back() -> None:
+def test_a_strong_client_holds_one_class_and_a_tenth_of_it_back():
     data = federate(numbered(), Split("strong"), 10, 0, SIZES)
     assert [client.classes for client in data.clients] == [(c,) for c in range(10)]
     assert {(len(c.train), len(c.validation)) for c in data.clients} == {(54, 6)}
     assert all(client.n_classes == 10 for client in data.clients)
 
 
-def test_a_weak_client_holds_two_classes_and_no_pair_comes_twice() -> None:
+def test_a_weak_client_holds_two_classes_and_no_pair_comes_twice():
     for count in (10, 45):
         data = federate(numbered(), Split("weak"), count, 0, SIZES)
         pairs = {client.classes for client in data.clients}
@@ -80,14 +80,14 @@ def test_a_weak_client_holds_two_classes_and_no_pair_comes_twice() -> None:
         assert sorted(held[list(client.classes)].tolist()) == [27, 27]
 
 
-def test_iid_clients_hold_every_class_alike() -> None:
+def test_iid_clients_hold_every_class_alike():
     data = federate(numbered(), Split("iid"), 3, 0, SIZES)
     for client in data.clients:
         assert torch.bincount(client.train.labels).tolist() == [18] * 10
         assert torch.bincount(client.validation.labels).tolist() == [2] * 10
 
 
-def test_dirichlet_is_more_uneven_the_smaller_beta_is() -> None:
+def test_dirichlet_is_more_uneven_the_smaller_beta_is():
     """A client's largest class: near a tenth at beta 1e6, near all of it at beta 0.01."""
 
     def largest(beta: float) -> float:
@@ -98,17 +98,17 @@ def test_dirichlet_is_more_uneven_the_smaller_beta_is() -> None:
     assert largest(1e6) < 0.15 < largest(1.0) < 0.6 < largest(0.01)
 
 
-def test_fewer_clients_than_classes_leave_classes_to_nobody() -> None:
+def test_fewer_clients_than_classes_leave_classes_to_nobody():
     data = federate(numbered(), Split("strong"), 3, 0, SIZES)
     assert [client.classes for client in data.clients] == [(0,), (1,), (2,)]
 
 
-def test_local_records_are_capped() -> None:
+def test_local_records_are_capped():
     data = federate(numbered(), Split("strong"), 10, 0, Sizes(20, 10, 10, local=30))
     assert {len(c.train) + len(c.validation) for c in data.clients} == {30}
 
 
-def test_a_seed_gives_one_split_and_another_seed_another() -> None:
+def test_a_seed_gives_one_split_and_another_seed_another():
     """All but the test images, which every seed has in common."""
     first, again, other = (
         [numbers(part) for part in parts(data) if part is not data.test]
@@ -118,7 +118,7 @@ def test_a_seed_gives_one_split_and_another_seed_another() -> None:
     assert all(mine != theirs for mine, theirs in zip(first, other, strict=True))
 
 
-def test_proxies_do_not_show_labels_by_position() -> None:
+def test_proxies_do_not_show_labels_by_position():
     """Class by class the labels would be sorted; shuffled, 200 of them have about 90 descents.
 
     Descents among random labels of 10 classes: mean 199 * 0.45 = 90, deviation below 7.
@@ -127,7 +127,7 @@ def test_proxies_do_not_show_labels_by_position() -> None:
     assert int((labels.diff() < 0).sum()) > 55
 
 
-def test_parts_that_overlap_are_refused() -> None:
+def test_parts_that_overlap_are_refused():
     """The broken twin: one index in two parts, or twice in one."""
     left, right = np.arange(5), np.arange(5, 9)
     check_disjoint([left, right])
@@ -137,9 +137,9 @@ def test_parts_that_overlap_are_refused() -> None:
         check_disjoint([left, np.append(right, 8)])
 
 
-def test_an_overlapping_split_does_not_get_past_federate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overlapping_split_does_not_get_past_federate(monkeypatch):
     def overlapping(*args: object, **kwargs: object) -> list[np.ndarray]:
-        shares = partition(*args, **kwargs)  # type: ignore[arg-type]
+        shares = partition(*args, **kwargs)
         shares[1] = np.append(shares[1], shares[0][0])
         return shares
 
@@ -151,12 +151,12 @@ def test_an_overlapping_split_does_not_get_past_federate(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("kind", "clients"), [("strong", 11), ("weak", 46), ("iid", 1001), ("strong", 1), ("iid", 0)]
 )
-def test_too_many_or_too_few_clients_are_refused(kind: str, clients: int) -> None:
+def test_too_many_or_too_few_clients_are_refused(kind, clients):
     with pytest.raises(ConfigurationError, match=f"clients: {clients} .*takes 2 to"):
         federate(numbered(), parse_split(kind), clients, 0, SIZES)
 
 
-def test_clients_that_would_hold_nothing_are_refused() -> None:
+def test_clients_that_would_hold_nothing_are_refused():
     for split in (Split("iid"), Split("dirichlet", 0.5)):
         with pytest.raises(ConfigurationError, match=r"clients: 700 .*none of the 600 records"):
             federate(numbered(), split, 700, 0, SIZES)
@@ -166,14 +166,14 @@ def test_clients_that_would_hold_nothing_are_refused() -> None:
     ("sizes", "field"),
     [(Sizes(81, 10, 10), "proxies"), (Sizes(20, 10, 10, local=61), "local")],
 )
-def test_too_few_records_are_refused(sizes: Sizes, field: str) -> None:
+def test_too_few_records_are_refused(sizes, field):
     federate(numbered(), Split("strong"), 10, 0, Sizes(79, 10, 10))  # one record a client
     with pytest.raises(ConfigurationError, match="class 0 has") as caught:
         federate(numbered(), Split("strong"), 10, 0, sizes)
     assert caught.value.field == field
 
 
-def test_splits_are_parsed_and_named() -> None:
+def test_splits_are_parsed_and_named():
     for text in ("strong", "weak", "iid", "dirichlet:0.5", "dirichlet:0.001"):
         assert parse_split(text).name == text
 
@@ -185,17 +185,17 @@ def test_splits_are_parsed_and_named() -> None:
         *("dirichlet:inf", "dirichlet:1e308", "dirichlet:x", "iid:2", "iid:x"),
     ],
 )
-def test_a_split_that_is_none_is_refused(text: str) -> None:
+def test_a_split_that_is_none_is_refused(text):
     with pytest.raises(ConfigurationError, match=r"split: .*use strong, weak, iid"):
         parse_split(text)
 
 
-def test_a_dirichlet_split_needs_its_beta() -> None:
+def test_a_dirichlet_split_needs_its_beta():
     with pytest.raises(ConfigurationError, match="split: 'dirichlet:0'"):
         Split("dirichlet")
 
 
-def test_only_dirichlet_clients_are_topped_up() -> None:
+def test_only_dirichlet_clients_are_topped_up():
     """Class 0 has 5 records: a strong client keeps to them, a Dirichlet one gets up to 20."""
     labels = np.repeat([0, 1], [5, 100])
     rng = np.random.default_rng(0)
@@ -205,7 +205,7 @@ def test_only_dirichlet_clients_are_topped_up() -> None:
     assert min(len(part) for part in spread) >= 20
 
 
-def test_an_image_that_occurs_twice_is_used_once() -> None:
+def test_an_image_that_occurs_twice_is_used_once():
     """A copy in two parts would be a member and a stranger at once."""
     source = numbered()
     pixels = source.pool.pixels.clone()
@@ -216,7 +216,7 @@ def test_an_image_that_occurs_twice_is_used_once() -> None:
     assert sorted(every) == sorted(set(range(10 * PER_CLASS)) - {5})
 
 
-def test_a_pool_image_of_the_test_set_is_left_out() -> None:
+def test_a_pool_image_of_the_test_set_is_left_out():
     source = numbered()
     tested = Images(source.pool.pixels[:2], source.pool.labels[:2])
     data = federate(Source("leaky", 10, source.pool, tested), Split("strong"), 10, 0, SIZES)
@@ -226,7 +226,7 @@ def test_a_pool_image_of_the_test_set_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 1.1])
-def test_a_pixel_that_is_none_is_refused_before_a_run_exists(value: float) -> None:
+def test_a_pixel_that_is_none_is_refused_before_a_run_exists(value):
     """Refused later, the refusal itself would tell of the record."""
     good = Images(torch.zeros(2, 1, 1, 1), torch.zeros(2, dtype=torch.int64))
     bad = Images(torch.full((2, 1, 1, 1), value), good.labels)
@@ -236,7 +236,7 @@ def test_a_pixel_that_is_none_is_refused_before_a_run_exists(value: float) -> No
         ClientData(good, bad, 2)
 
 
-def test_a_client_needs_a_record_and_labels_of_the_federation() -> None:
+def test_a_client_needs_a_record_and_labels_of_the_federation():
     some = Images(torch.zeros(2, 1, 1, 1), torch.tensor([0, 3]))
     with pytest.raises(ConfigurationError, match=r"labels: .* use 0 to 1"):
         ClientData(some, some, 2)

@@ -2,7 +2,6 @@
 
 import gzip
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ def idx_bytes(array: NDArray[np.uint8]) -> bytes:
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (0, 28, 28)])
 @pytest.mark.parametrize("name", ["images.gz", "images"])
-def test_what_was_written_is_read(tmp_path: Path, shape: tuple[int, ...], name: str) -> None:
+def test_what_was_written_is_read(tmp_path, shape, name):
     array = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
     content = idx_bytes(array)
     path = tmp_path / name
@@ -51,7 +50,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 @pytest.mark.parametrize("packed", [True, False])
-def test_damaged_contents_are_refused(tmp_path: Path, content: bytes, packed: bool) -> None:
+def test_damaged_contents_are_refused(tmp_path, content, packed):
     path = tmp_path / ("cut.gz" if packed else "cut")
     path.write_bytes(gzip.compress(content) if packed else content)
     with pytest.raises(ConfigurationError, match="cut") as caught:
@@ -74,7 +73,7 @@ def damaged_gzips() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("content", damaged_gzips().values(), ids=damaged_gzips())
-def test_damaged_gzip_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "images.gz"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
@@ -82,14 +81,14 @@ def test_damaged_gzip_is_refused(tmp_path: Path, content: bytes) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     path = tmp_path / "none.gz"
     with pytest.raises(ConfigurationError, match="must exist") as caught:
         read_idx(path)
     assert str(path) in str(caught.value)
 
 
-def test_a_file_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_above_the_limit_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(WHOLE))
     monkeypatch.setattr("secure_fd.data.sources._MAX_BYTES", len(WHOLE))

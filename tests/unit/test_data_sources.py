@@ -31,7 +31,7 @@ def write(folder: Path, part: str, pixels: NDArray[np.uint8], labels: NDArray[np
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Path:
+def fake(tmp_path):
     """Every image is its own number in two pixels, so that it can be recognised."""
     for part, count in (("train", N_TRAIN), ("t10k", N_TEST)):
         pixels = np.zeros((count, 28, 28), dtype=np.uint8)
@@ -48,7 +48,7 @@ def names(images: Images) -> set[tuple[int, int]]:
     return {(int(row[2] == 255), row[0] + 256 * row[1]) for row in rows}
 
 
-def test_an_idx_folder_is_read_whole(fake: Path) -> None:
+def test_an_idx_folder_is_read_whole(fake):
     source = load("mnist", fake)
     assert source.test is not None
     assert source.pool.pixels.shape == (N_TRAIN, 1, 28, 28)
@@ -60,7 +60,7 @@ def test_an_idx_folder_is_read_whole(fake: Path) -> None:
     assert names(source.test) == {(1, i) for i in range(N_TEST)}
 
 
-def test_a_published_test_set_is_the_test_set(fake: Path) -> None:
+def test_a_published_test_set_is_the_test_set(fake):
     data = federate(load("mnist", fake), Split("strong"), 10, 3, Sizes(5, 999, 4))
     parts = [data.proxies, data.test, data.held_out]
     parts += [part for client in data.clients for part in (client.train, client.validation)]
@@ -71,15 +71,13 @@ def test_a_published_test_set_is_the_test_set(fake: Path) -> None:
     assert torch.bincount(data.held_out.labels).tolist() == [4] * 10
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigurationError, match="folder mnist/") as caught:
         load("mnist", tmp_path)
     assert str(tmp_path) in str(caught.value)
 
 
-def test_the_variable_names_the_folder_where_no_argument_does(
-    fake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_names_the_folder_where_no_argument_does(fake, tmp_path, monkeypatch):
     empty = tmp_path / "empty"
     empty.mkdir()
     monkeypatch.setenv("SECURE_FD_DATA", str(fake))
@@ -100,7 +98,7 @@ def test_the_variable_names_the_folder_where_no_argument_does(
         load("chest_xray")
 
 
-def test_a_missing_file_of_a_folder_is_named(fake: Path) -> None:
+def test_a_missing_file_of_a_folder_is_named(fake):
     gone = fake / "mnist" / "t10k-labels-idx1-ubyte.gz"
     gone.unlink()
     with pytest.raises(ConfigurationError, match="must exist") as caught:
@@ -119,9 +117,7 @@ def test_a_missing_file_of_a_folder_is_named(fake: Path) -> None:
     ],
     ids=["counts", "flat", "size", "label", "empty"],
 )
-def test_a_pair_that_does_not_fit_is_refused(
-    fake: Path, pixels: tuple[int, ...], labels: list[int]
-) -> None:
+def test_a_pair_that_does_not_fit_is_refused(fake, pixels, labels):
     grey = np.zeros(pixels, dtype=np.uint8)
     write(fake / "mnist", "train", grey, np.array(labels, dtype=np.uint8))
     with pytest.raises(ConfigurationError, match="train") as caught:
@@ -129,12 +125,12 @@ def test_a_pair_that_does_not_fit_is_refused(
     assert str(fake / "mnist") in str(caught.value)
 
 
-def test_an_unknown_set_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_set_is_refused_with_the_known_ones():
     with pytest.raises(ConfigurationError, match=r"dataset: 'svhn'.*mnist5k, digits, mnist"):
         load("svhn")
 
 
-def test_mnist5k_is_five_hundred_of_each_class() -> None:
+def test_mnist5k_is_five_hundred_of_each_class():
     source = load("mnist5k")
     assert source.test is None
     assert source.pool.pixels.shape == (5000, 1, 28, 28)
@@ -145,7 +141,7 @@ def test_mnist5k_is_five_hundred_of_each_class() -> None:
     assert float(source.pool.pixels.std()) == pytest.approx(0.3081, abs=0.005)
 
 
-def test_digits_are_enlarged() -> None:
+def test_digits_are_enlarged():
     source = load("digits")
     assert source.test is None
     assert source.pool.pixels.shape == (1797, 1, 28, 28)
@@ -156,7 +152,7 @@ def test_digits_are_enlarged() -> None:
 
 
 @pytest.mark.skipif(not os.environ.get("SECURE_FD_DATA"), reason="full MNIST is not at hand")
-def test_full_mnist() -> None:
+def test_full_mnist():
     source = load("mnist", Path(os.environ["SECURE_FD_DATA"]))
     assert source.test is not None
     assert (len(source.pool), len(source.test)) == (60_000, 10_000)
@@ -167,14 +163,14 @@ def test_full_mnist() -> None:
     assert [client.classes for client in data.clients] == [(c,) for c in range(10)]
 
 
-def test_images_refuse_shapes_that_do_not_fit() -> None:
+def test_images_refuse_shapes_that_do_not_fit():
     with pytest.raises(ConfigurationError, match="labels"):
         Images(torch.zeros(3, 1, 28, 28), torch.zeros(4, dtype=torch.int64))
     with pytest.raises(ConfigurationError, match="pixels"):
         Images(torch.zeros(3, 28, 28), torch.zeros(3, dtype=torch.int64))
 
 
-def test_images_are_indexed_moved_and_joined_with_their_labels() -> None:
+def test_images_are_indexed_moved_and_joined_with_their_labels():
     images = Images(torch.arange(4.0).reshape(4, 1, 1, 1), torch.tensor([3, 2, 1, 0]))
     picked = images[torch.tensor([2, 0])].to(torch.device("cpu"))
     joined = concatenate([picked, images])
@@ -183,7 +179,7 @@ def test_images_are_indexed_moved_and_joined_with_their_labels() -> None:
     assert joined.labels.tolist() == [1, 3, 3, 2, 1, 0]
 
 
-def test_torchvision_imports_beside_any_torch() -> None:
+def test_torchvision_imports_beside_any_torch():
     module = torchvision()
     assert torchvision() is module
     assert issubclass(module.datasets.MNIST, torch.utils.data.Dataset)

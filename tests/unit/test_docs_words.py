@@ -56,25 +56,25 @@ def first_paragraph(page: Path) -> str:
         ("see\n\n```sh\npython run.py\n```\n\n<!-- note -->\n\n[here](there.md#it)", 2),
     ],
 )
-def test_words_are_counted_as_is_said(text: str, count: int) -> None:
+def test_words_are_counted_as_is_said(text, count):
     assert words(text) == count
 
 
-def test_the_pages_are_short_enough_to_be_read() -> None:
+def test_the_pages_are_short_enough_to_be_read():
     counted = {page: words(page.read_text(encoding="utf-8")) for page in PAGES}
     assert len(counted) > 20
     assert counted[DOCS / "results.md"] <= MOST_WORDS_OF_RESULTS
     assert sum(counted.values()) <= MOST_WORDS
 
 
-def test_pages_of_tables_lie_beside_their_data_and_say_who_wrote_them() -> None:
+def test_pages_of_tables_lie_beside_their_data_and_say_who_wrote_them():
     for page in sorted(WRITTEN_BY_CODE):
         assert "by `experiments/results_page.py` alone" in first_paragraph(page), page
         assert page.name == "all.md" or page.with_suffix(".json").is_file(), page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
-def test_the_first_paragraph_is_prose_without_formulas(page: Path) -> None:
+def test_the_first_paragraph_is_prose_without_formulas(page):
     first = first_paragraph(page)
     assert first.endswith(".")
     assert 15 <= words(first) <= MOST_WORDS_BEFORE_A_HEADING
@@ -82,7 +82,7 @@ def test_the_first_paragraph_is_prose_without_formulas(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
-def test_links_lead_to_headings_that_exist(page: Path) -> None:
+def test_links_lead_to_headings_that_exist(page):
     lost = []
     for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         file, _, anchor = link.partition("#")

@@ -24,14 +24,14 @@ def _modules_with_examples() -> list[str]:
 
 
 @pytest.mark.parametrize("name", _modules_with_examples())
-def test_examples_give_what_they_show(name: str) -> None:
+def test_examples_give_what_they_show(name):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     result = doctest.testmod(importlib.import_module(name), optionflags=flags)
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_every_public_name_shows_an_example() -> None:
+def test_every_public_name_shows_an_example():
     public = {name: getattr(secure_fd, name) for name in secure_fd.__all__}
     kinds = {n: found for n, found in public.items() if not inspect.ismodule(found)}
     assert [n for n, found in kinds.items() if ">>>" not in (inspect.getdoc(found) or "")] == []

@@ -24,7 +24,7 @@ PRICED = {
 }
 
 
-def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of the settings
+def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:
     return cells_of(Settings(study=study, **chosen))
 
 
@@ -35,16 +35,14 @@ def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of t
         ("small", {("mnist5k", "strong")}, PRICED),
     ],
 )
-def test_every_study_has_its_units_and_epsilons(
-    study: str, places: set[tuple[str, str]], units: set[Privacy | None]
-) -> None:
+def test_every_study_has_its_units_and_epsilons(study, places, units):
     made = cells(study, seeds="10")
     assert {(c.image_set, c.split) for c in made} == places
     assert {c.privacy for c in made} == units
     assert len(made) == len(places) * len(units)
 
 
-def test_every_fleet_has_every_epsilon() -> None:
+def test_every_fleet_has_every_epsilon():
     made = cells(FLEET)
     assert {(c.clients, c.split) for c in made} == {
         (clients, split) for clients in (100, 1_000, 10_000) for split in ("strong", "iid")
@@ -53,7 +51,7 @@ def test_every_fleet_has_every_epsilon() -> None:
     assert {c.seed for c in made if c.clients < 10_000} == {10}
 
 
-def test_all_studies_share_cells_and_groups_share_preparations() -> None:
+def test_all_studies_share_cells_and_groups_share_preparations():
     made = cells("all")
     assert len(set(made)) == len(made)
     assert set(made) == {cell for study in STUDIES for cell in cells(study)}
@@ -99,7 +97,7 @@ def run(cell: Cell, made: object) -> Result:
 
 
 @pytest.fixture(scope="module")
-def warm() -> object:
+def warm():
     return prepare(None, [PLAIN], silent)
 
 
@@ -107,9 +105,7 @@ def warm() -> object:
     "privacy",
     [None, Privacy("label", 4.0)],
 )
-def test_a_cell_carries_the_promise_of_its_unit_and_no_other(
-    warm: object, privacy: Privacy | None
-) -> None:
+def test_a_cell_carries_the_promise_of_its_unit_and_no_other(warm, privacy):
     cell, told = replace(PLAIN, privacy=privacy), list[int]()
     made = measure(None, cell, warm, told.append)
     assert made.cell == cell
@@ -120,10 +116,10 @@ def test_a_cell_carries_the_promise_of_its_unit_and_no_other(
     assert promised.get("holds", False) == (privacy is not None)
     if privacy is not None:
         assert promised["unit"] == privacy.unit
-        assert promised["epsilon"] <= 4.0 + 1e-9  # type: ignore[operator]
+        assert promised["epsilon"] <= 4.0 + 1e-9
 
 
-def test_a_fleet_pays_for_noise_and_says_what_it_released() -> None:
+def test_a_fleet_pays_for_noise_and_says_what_it_released():
     votes = prepare(None, [FLEET_CELL], silent)
     clean = run(FLEET_CELL, votes)
     noisy = run(replace(FLEET_CELL, privacy=Privacy("client", 4.0, small_fleet=True)), votes)
@@ -143,13 +139,13 @@ def test_a_fleet_pays_for_noise_and_says_what_it_released() -> None:
     assert clean.figures[BYTES_UP] == 8 * -(-1200 // (64 // 9))
 
 
-def test_a_fleet_without_a_unit_is_refused() -> None:
+def test_a_fleet_without_a_unit_is_refused():
     votes = fleet_votes(None, FLEET_CELL, silent)
     with pytest.raises(LocalError, match="needs a client unit"):
         run(replace(FLEET_CELL, privacy=None), votes)
 
 
-def test_lines_are_in_the_order_of_epsilon_and_a_figure_needs_two() -> None:
+def test_lines_are_in_the_order_of_epsilon_and_a_figure_needs_two():
     found = read_results(DP_UTILITY, ROOT / "docs" / "results" / "dp_utility.json")
     backwards = replace(found, cells=found.cells[::-1])
     for line in lines(backwards).values():

@@ -36,7 +36,7 @@ def counts_of(rounds: list[IntArray]) -> tuple[float, float]:
     return float(stats.chi2.sf(chi, POPULATION - 1)), float(bonferroni)
 
 
-def test_a_draw_is_ascending_distinct_and_the_same_again() -> None:
+def test_a_draw_is_ascending_distinct_and_the_same_again():
     first = draw_indices(SEED, 3, 1000, 100)
     assert first.dtype == np.int64
     assert (np.diff(first) > 0).all()
@@ -44,11 +44,11 @@ def test_a_draw_is_ascending_distinct_and_the_same_again() -> None:
     assert (draw_indices(SEED, 3, 1000, 100) == first).all()
 
 
-def test_drawing_everything_gives_everything() -> None:
+def test_drawing_everything_gives_everything():
     assert draw_indices(SEED, 0, 5, 5).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_another_round_or_one_other_nonce_draws_other_numbers() -> None:
+def test_another_round_or_one_other_nonce_draws_other_numbers():
     nonces = public_nonces(7, 3)
     first = draw_indices(SEED, 0, 1000, 100)
     assert not (draw_indices(SEED, 1, 1000, 100) == first).all()
@@ -57,13 +57,13 @@ def test_another_round_or_one_other_nonce_draws_other_numbers() -> None:
         assert not (draw_indices(joint_seed(changed), 0, 1000, 100) == first).all()
 
 
-def test_every_number_and_every_pair_is_drawn_equally_often() -> None:
+def test_every_number_and_every_pair_is_drawn_equally_often():
     """False-alarm rate 2e-6 over seeds, by a chi-squared test and a normal one with Bonferroni."""
     singles, pairs = counts_of([draw_indices(SEED, r, POPULATION, COUNT) for r in range(ROUNDS)])
     assert min(singles, pairs) > FALSE_ALARM
 
 
-def test_a_biased_draw_is_caught() -> None:
+def test_a_biased_draw_is_caught():
     """Twins: words modulo too small a range favour low numbers; a window has wrong pairs."""
 
     def biased(r: int) -> IntArray:
@@ -79,7 +79,7 @@ def test_a_biased_draw_is_caught() -> None:
     assert counts_of([window(r) for r in range(ROUNDS)])[1] < FALSE_ALARM
 
 
-def test_equal_words_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_words_are_read_anew(monkeypatch):
     reads = [bytes(8 * 3), np.array([9, 1, 5], dtype="<u8").tobytes()]
 
     class Repeating:
@@ -95,12 +95,12 @@ def test_equal_words_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not reads
 
 
-def test_moving_a_byte_from_one_nonce_to_the_next_changes_the_seed() -> None:
+def test_moving_a_byte_from_one_nonce_to_the_next_changes_the_seed():
     assert joint_seed([b"a" * 17, b"a" * 16]) != joint_seed([b"a" * 16, b"a" * 17])
     assert joint_seed([b"a" * 16, b"b" * 16]) != joint_seed([b"b" * 16, b"a" * 16])
 
 
-def test_public_nonces_differ_by_client_and_seed() -> None:
+def test_public_nonces_differ_by_client_and_seed():
     made = [nonce for seed in range(20) for nonce in public_nonces(seed, 20)]
     assert len(set(made)) == 400
     assert {len(nonce) for nonce in made} == {draw.NONCE_BYTES}
@@ -108,17 +108,17 @@ def test_public_nonces_differ_by_client_and_seed() -> None:
 
 
 @pytest.mark.parametrize(("round_index", "population", "count"), [(0, 5, 6), (0, 5, 0), (-1, 5, 2)])
-def test_an_impossible_draw_is_refused(round_index: int, population: int, count: int) -> None:
+def test_an_impossible_draw_is_refused(round_index, population, count):
     with pytest.raises(LocalError, match="impossible"):
         draw_indices(SEED, round_index, population, count)
 
 
 @pytest.mark.parametrize("nonces", [[], [b"a" * 32, b""], [b"a" * 15]])
-def test_a_seed_without_every_nonce_is_refused(nonces: list[bytes]) -> None:
+def test_a_seed_without_every_nonce_is_refused(nonces):
     with pytest.raises(LocalError, match="nonces"):
         joint_seed(nonces)
 
 
-def test_the_draw_needs_no_torch() -> None:
+def test_the_draw_needs_no_torch():
     code = "import sys, secure_fd.crypto.primitives; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

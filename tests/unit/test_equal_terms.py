@@ -1,7 +1,6 @@
 """The table at equal terms: equal steps, four settings a row, chosen by validation alone."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from experiments.measures import ACCURACY, NETWORK_VALIDATION, VALIDATION
 from experiments.rows import Cell
 from experiments.study import SCHEMA, Result, Results, write_results
 from experiments.variants import centralised
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import Schedule
 
@@ -54,9 +52,7 @@ def tuned(best: int) -> Results:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("steps", [STEPS, STEPS // 2])
-def test_every_network_takes_as_many_steps_through_the_same_views(
-    place: tuple[str, str], steps: int
-) -> None:
+def test_every_network_takes_as_many_steps_through_the_same_views(place, steps):
     made = [
         cell_of(ROWS[key], *place, 0, setting, steps)
         for key in TUNED
@@ -74,14 +70,14 @@ def test_every_network_takes_as_many_steps_through_the_same_views(
 
 
 @pytest.mark.parametrize("best", range(4))
-def test_validation_chooses_whatever_test_images_say(best: int) -> None:
+def test_validation_chooses_whatever_test_images_say(best):
     chosen = tuning.choices(tuned(best))
     assert set(chosen) == {("mnist", "strong", key) for key in TUNED}
     for (_, _, key), setting in chosen.items():
         assert setting == ROWS[key].settings[best], key
 
 
-def test_the_table_runs_each_row_at_what_was_chosen_for_it(tmp_path: Path) -> None:
+def test_the_table_runs_each_row_at_what_was_chosen_for_it(tmp_path):
     path = tmp_path / "tuning.json"
     settings = equal_terms.Settings(image_sets="mnist", splits="strong", tuned=path)
     with pytest.raises(ConfigurationError, match=r"tuning\.py first"):
@@ -99,7 +95,7 @@ def test_the_table_runs_each_row_at_what_was_chosen_for_it(tmp_path: Path) -> No
         equal_terms.cells(replace(settings, image_sets="fashion_mnist"))
 
 
-def test_records_of_all_clients_are_with_each(digits: FederatedData) -> None:
+def test_records_of_all_clients_are_with_each(digits):
     made = centralised(digits)
     assert len(made.clients) == len(digits.clients)
     for client in made.clients:

@@ -32,16 +32,16 @@ class RowSums:
 
 
 @pytest.fixture(autouse=True)
-def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_shards(monkeypatch):
     monkeypatch.setattr(feature_cache, "SHARD", 10)
 
 
 @pytest.fixture
-def images() -> Bytes:
+def images():
     return np.random.default_rng(0).integers(0, 256, (34, 3, 8, 8), dtype=np.uint8)
 
 
-def test_features_are_made_once_and_read_in_order(tmp_path: Path, images: Bytes) -> None:
+def test_features_are_made_once_and_read_in_order(tmp_path, images):
     first, second = RowSums(), RowSums()
     made = cached_features(images, first, tmp_path / "new" / "folder")
     assert np.array_equal(made, RowSums()(images))
@@ -50,7 +50,7 @@ def test_features_are_made_once_and_read_in_order(tmp_path: Path, images: Bytes)
     assert (first.seen, second.seen) == ([10, 10, 10, 4], [])
 
 
-def test_an_interrupted_run_resumes_where_it_stopped(tmp_path: Path, images: Bytes) -> None:
+def test_an_interrupted_run_resumes_where_it_stopped(tmp_path, images):
     stopped, resumed = RowSums(fails_after=2), RowSums()
     with pytest.raises(KeyboardInterrupt):
         cached_features(images, stopped, tmp_path)
@@ -59,11 +59,9 @@ def test_an_interrupted_run_resumes_where_it_stopped(tmp_path: Path, images: Byt
     assert np.array_equal(made, RowSums()(images))
 
 
-def test_an_interrupted_write_leaves_no_file_that_is_read(
-    tmp_path: Path, images: Bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_write_leaves_no_file_that_is_read(tmp_path, images, monkeypatch):
     def half(stream: object, **_: Bytes) -> None:
-        stream.write(b"PK half an archive")  # type: ignore[attr-defined]
+        stream.write(b"PK half an archive")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -73,7 +71,7 @@ def test_an_interrupted_write_leaves_no_file_that_is_read(
     assert np.array_equal(cached_features(images, RowSums(), tmp_path), RowSums()(images))
 
 
-def test_what_features_are_made_from_decides_the_file(tmp_path: Path, images: Bytes) -> None:
+def test_what_features_are_made_from_decides_the_file(tmp_path, images):
     cached_features(images, RowSums(), tmp_path)
     changed = images.copy()
     changed[15, 0, 0, 0] ^= 1
@@ -98,7 +96,7 @@ def _flipped(path: Path) -> None:
 
 def _holding(**arrays: object) -> Callable[[Path], None]:
     def write(path: Path) -> None:
-        np.savez(path, **arrays)  # type: ignore[arg-type]
+        np.savez(path, **arrays)
 
     return write
 
@@ -116,9 +114,7 @@ def _holding(**arrays: object) -> Callable[[Path], None]:
     ],
     ids=["cut", "flipped", "empty", "name", "shape", "dtype", "pickle"],
 )
-def test_a_damaged_file_is_named_and_refused(
-    tmp_path: Path, images: Bytes, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_file_is_named_and_refused(tmp_path, images, damage):
     cached_features(images[:10], RowSums(), tmp_path)
     (path,) = tmp_path.glob("*.npz")
     cached_features(images[:10], RowSums(), tmp_path)
@@ -128,15 +124,13 @@ def test_a_damaged_file_is_named_and_refused(
     assert str(path) in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, images: Bytes) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, images):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(ConfigurationError, match="cannot be kept there"):
         cached_features(images, RowSums(), tmp_path / "taken")
 
 
-def test_the_environment_chooses_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_chooses_the_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SECURE_FD_CACHE", str(tmp_path))
     assert cache_folder() == tmp_path
     monkeypatch.setenv("SECURE_FD_CACHE", "")

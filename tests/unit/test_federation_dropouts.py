@@ -17,7 +17,6 @@ from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums, ensemble_messa
 from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection.base import Protection
 from secure_fd.protection.label import LabelUnit
 from secure_fd.secagg.session import HEADER_BYTES
 from tests.small_federation import (
@@ -44,7 +43,7 @@ def told(made: Federation, place: int) -> int:
     return SUBJECT + BROADCAST_BYTES + len(sent)
 
 
-def test_the_ensemble_is_that_of_the_survivors(digits: FederatedData) -> None:
+def test_the_ensemble_is_that_of_the_survivors(digits):
     """Client k alone says class k: the sum names exactly those whose input arrived."""
     size = len(digits.proxies)
     script = dict(enumerate(Stage))
@@ -64,7 +63,7 @@ def test_the_ensemble_is_that_of_the_survivors(digits: FederatedData) -> None:
     assert made.transcript.missing == Counter(script.items())
 
 
-def test_single_contributors_are_counted_among_survivors(digits: FederatedData) -> None:
+def test_single_contributors_are_counted_among_survivors(digits):
     """Clients 0 and 1 answer everything, 2 and 3 nothing; without 1, every vote stands alone."""
     opinions = [CountedVotes(np.full(200, float(k < 2))) for k in range(4)]
     lost = federation(digits, Scripted(iter(opinions)), dropouts=faults({0: {1: GONE}}))
@@ -74,9 +73,7 @@ def test_single_contributors_are_counted_among_survivors(digits: FederatedData) 
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-def test_a_client_that_dropped_out_neither_learns_nor_hears(
-    digits: FederatedData, stage: Stage
-) -> None:
+def test_a_client_that_dropped_out_neither_learns_nor_hears(digits, stage):
     made = run(federation(digits, FedMD(), dropouts=faults({1: {2: stage}})), rounds=1)
     before, sent = parameters(made), made.transcript.down.copy()
     run(made, rounds=1)
@@ -87,7 +84,7 @@ def test_a_client_that_dropped_out_neither_learns_nor_hears(
     assert set(heard[[0, 1, 3]].tolist()) == {told(made, 1)}
 
 
-def test_who_comes_back_is_sent_what_it_missed(digits: FederatedData) -> None:
+def test_who_comes_back_is_sent_what_it_missed(digits):
     """Client 2 reads round 0's subject and no ensemble, client 3 not round 1's ensemble."""
     plan = faults({0: {2: GONE}, 1: {2: Stage.PREPARE, 3: Stage.UNMASK}})
     made = run(federation(digits, dropouts=plan), rounds=2)
@@ -102,9 +99,7 @@ def test_who_comes_back_is_sent_what_it_missed(digits: FederatedData) -> None:
     assert (made.transcript.down - start - sum(sizes)).tolist() == again
 
 
-def test_who_comes_back_learns_from_what_it_missed(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_comes_back_learns_from_what_it_missed(digits, monkeypatch):
     lessons: list[int] = []
     made = federation(digits, FedMD(), dropouts=faults({0: {3: GONE}}))
     monkeypatch.setattr(
@@ -117,9 +112,7 @@ def test_who_comes_back_learns_from_what_it_missed(
     assert lessons == [32] * 3 + [len(asked)] * 4
 
 
-def test_whoever_is_there_in_a_void_round_trains_alone(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_is_there_in_a_void_round_trains_alone(digits, monkeypatch):
     """A sum with a threshold can be void while some clients are there."""
     made = federation(
         digits, dropouts=faults({0: {0: GONE, 1: GONE}}), aggregation=MaskedSum(4, public_seed=0)
@@ -140,7 +133,7 @@ def test_whoever_is_there_in_a_void_round_trains_alone(
 # Masks on or off changes nothing, with faults as without.
 
 
-def test_clients_without_public_nonces_draw_proxies_of_their_own(digits: FederatedData) -> None:
+def test_clients_without_public_nonces_draw_proxies_of_their_own(digits):
     """The twin of the pairing: fresh nonces give other proxies, and other ones in every run."""
     fresh = [run(federation(digits, aggregation=MaskedSum(4)), rounds=1) for _ in range(2)]
     paired = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), rounds=1)
@@ -192,7 +185,7 @@ def clipped_mean(epsilon: float, symbols: int, taken_off: int) -> tuple[float, f
     return float(np.dot(chances, counts)), math.sqrt(2 * p * (1 - p)) / (p - q)
 
 
-def test_debiasing_under_dropouts_is_unbiased_up_to_its_clipping(digits: FederatedData) -> None:
+def test_debiasing_under_dropouts_is_unbiased_up_to_its_clipping(digits):
     """Two of four survive: over 6,000 proxies the mean is as expected within 5 standard errors.
 
     False-alarm rate 6e-7 had the noise no seed. The twin that takes the noise of all four clients
@@ -209,9 +202,7 @@ def test_debiasing_under_dropouts_is_unbiased_up_to_its_clipping(digits: Federat
     assert abs(votes(digits, Biased, epsilon, 5).mean() - expected) > 3 * tolerance
 
 
-def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(
-    digits: FederatedData,
-) -> None:
+def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(digits):
     unit = LabelUnit(1.0, 1e-5, random=SeededRandom(0))
     plan = faults({0: dict(enumerate(Stage))})
     run(federation(digits, protection=unit, dropouts=plan), rounds=1)
@@ -219,9 +210,7 @@ def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(
 
 
 @pytest.mark.parametrize("protection", [None, LabelUnit(4.0, 1e-5, random=SeededRandom(2))])
-def test_a_long_run_of_random_faults_keeps_its_books(
-    digits: FederatedData, protection: Protection | None
-) -> None:
+def test_a_long_run_of_random_faults_keeps_its_books(digits, protection):
     plan = Dropouts(0.95, seed=4)
     made: Federation = federation(digits, protection=protection, dropouts=plan)
     reports = list(made.rounds(30))

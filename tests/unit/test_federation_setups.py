@@ -28,9 +28,7 @@ def federation() -> Federation:
 
 
 @pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED])
-def test_a_client_that_loses_a_message_of_a_set_up_is_back_within_two_rounds(
-    kind: MessageType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_loses_a_message_of_a_set_up_is_back_within_two_rounds(kind, monkeypatch):
     made, lost = federation(), list[bytes]()
     read = Client.receive
 

@@ -12,7 +12,6 @@ from experiments.rivals import fleet as votes
 from experiments.rivals.fleet import (
     ABSTAIN,
     ACCEPTED,
-    Dealt,
     Fleet,
     FleetVotes,
     cast_votes,
@@ -21,7 +20,6 @@ from experiments.rivals.fleet import (
     planned,
     released_sums,
 )
-from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import epsilon as price
@@ -34,25 +32,25 @@ LABELS = np.repeat(np.arange(10), 30)
 
 
 @pytest.fixture(scope="module")
-def records(digits: FederatedData) -> Images:
+def records(digits):
     return concatenate([c.train for c in digits.clients])
 
 
 @pytest.fixture(scope="module")
-def reference(digits: FederatedData) -> ProxyReference:
+def reference(digits):
     return ProxyReference.fit(digits.proxies.pixels, ReferenceSettings((20,), 60))
 
 
 # Dealing.
 
 
-def test_a_strong_deal_gives_every_client_one_class_and_nearly_equal_numbers() -> None:
+def test_a_strong_deal_gives_every_client_one_class_and_nearly_equal_numbers():
     owners = deal(LABELS, "strong", 50, 10, np.random.default_rng(0))
     assert all(np.array_equal(np.unique(LABELS[owners == k]), [k % 10]) for k in range(50))
     assert np.array_equal(np.bincount(owners), np.full(50, 6))
 
 
-def test_an_iid_deal_is_even_and_mixes_classes() -> None:
+def test_an_iid_deal_is_even_and_mixes_classes():
     owners = deal(LABELS, "iid", 7, 10, np.random.default_rng(0))
     counts = np.bincount(owners)
     assert counts.sum() == 300
@@ -62,7 +60,7 @@ def test_an_iid_deal_is_even_and_mixes_classes() -> None:
 
 
 @pytest.mark.parametrize("split", ["strong", "iid"])
-def test_a_client_without_records_is_refused(split: Dealt) -> None:
+def test_a_client_without_records_is_refused(split):
     with pytest.raises(ConfigurationError, match="clients: 301"):
         deal(LABELS, split, 301, 10, np.random.default_rng(0))
 
@@ -93,8 +91,8 @@ def by_hand(
 
 @pytest.mark.parametrize("block", [17, 4096])
 def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
-    records: Images, reference: ProxyReference, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    records, reference, block, monkeypatch
+):
     monkeypatch.setattr(votes, "_BLOCK", block)
     owners = deal(records.labels.numpy(), "iid", 9, 4, np.random.default_rng(1))
     indices = np.random.default_rng(2).permutation(200)[:120]
@@ -105,9 +103,7 @@ def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
     assert (made.labels == np.roll(expected, 1, axis=0)).mean() < 0.9  # the power of that check
 
 
-def test_votes_of_a_fleet_with_an_empty_client_are_refused(
-    records: Images, reference: ProxyReference
-) -> None:
+def test_votes_of_a_fleet_with_an_empty_client_are_refused(records, reference):
     with pytest.raises(LocalError, match="holds no record"):
         cast_votes(records, np.full(len(records), 1), reference, np.arange(200))
 
@@ -123,7 +119,7 @@ def some_votes(clients: int = 400, proxies: int = 40) -> FleetVotes:
     return FleetVotes(labels.astype(np.int8), np.arange(proxies))
 
 
-def test_without_noise_the_sum_is_the_tally_of_those_present() -> None:
+def test_without_noise_the_sum_is_the_tally_of_those_present():
     cast = some_votes()
     plan = Fleet(400, 4).plan(40)
     present = np.arange(0, 400, 3)
@@ -139,13 +135,13 @@ def noises(unit: ClientUnit, cast: FleetVotes, present: np.ndarray) -> np.ndarra
     tally = np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
     kept: list[np.ndarray] = []
     whole = unit.debias
-    unit.debias = lambda sums, who: kept.append(sums.total) or whole(sums, who)  # type: ignore[method-assign, func-returns-value]
+    unit.debias = lambda sums, who: kept.append(sums.total) or whole(sums, who)
     released_sums(cast, unit, present)
     return kept[0] - tally
 
 
 @pytest.mark.parametrize("absent", [0, 40])
-def test_every_present_client_adds_its_share_and_no_other_does(absent: int) -> None:
+def test_every_present_client_adds_its_share_and_no_other_does(absent):
     """Two-sided 4-sigma test of the variance of 16,000 noises: false alarm 6e-5.
 
     The same test must reject the variance of 40 shares more or fewer.
@@ -163,7 +159,7 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent: int) -> N
         assert abs(found / (share * other) - 1) > tolerance
 
 
-def test_a_sum_of_too_few_voids_the_guarantee() -> None:
+def test_a_sum_of_too_few_voids_the_guarantee():
     plan = planned(Fleet(400, 4, absent=40), 4.0, DELTA, 40)
     unit = ClientUnit(4.0, DELTA, plan)
     released_sums(some_votes(), unit, np.arange(360))
@@ -181,9 +177,7 @@ def test_a_sum_of_too_few_voids_the_guarantee() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_the_rule_takes_the_most_proxies_whose_noise_is_a_quarter_of_the_margin(
-    epsilon: float,
-) -> None:
+def test_the_rule_takes_the_most_proxies_whose_noise_is_a_quarter_of_the_margin(epsilon):
     fleet = Fleet(3000, 4, absent=300)
     plan = planned(fleet, epsilon, DELTA, 10**6)
     fits = plan.noise * math.sqrt(plan.proxies)
@@ -192,7 +186,7 @@ def test_the_rule_takes_the_most_proxies_whose_noise_is_a_quarter_of_the_margin(
     assert price(plan, DELTA) <= epsilon
 
 
-def test_clients_of_more_classes_expect_more_votes_and_may_release_more() -> None:
+def test_clients_of_more_classes_expect_more_votes_and_may_release_more():
     one, all_four = Fleet(600, 4), Fleet(600, 4, held=4.0)
     assert all_four.margin == 4 * one.margin
     more, fewer = planned(all_four, 4.0, DELTA, 10**6), planned(one, 4.0, DELTA, 10**6)
@@ -201,7 +195,7 @@ def test_clients_of_more_classes_expect_more_votes_and_may_release_more() -> Non
         Fleet(600, 4, held=4.5)
 
 
-def test_the_rule_keeps_to_its_bounds() -> None:
+def test_the_rule_keeps_to_its_bounds():
     assert planned(Fleet(50, 4), 1.0, DELTA, 500).proxies == 4 * release.LEAST_A_CLASS
     assert planned(Fleet(30_000, 4), 8.0, DELTA, 500).proxies == 500
     without = planned(Fleet(50, 4), math.inf, DELTA, 500)
@@ -213,7 +207,7 @@ def test_the_rule_keeps_to_its_bounds() -> None:
 # The lesson.
 
 
-def test_a_student_learns_what_it_is_taught_and_nothing_from_nothing() -> None:
+def test_a_student_learns_what_it_is_taught_and_nothing_from_nothing():
     pixels = torch.zeros(40, 1, 28, 28)
     labels = np.arange(40) % 2
     pixels[labels == 1, :, 10:18, 10:18] = 1.0

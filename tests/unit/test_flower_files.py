@@ -45,7 +45,7 @@ ANSWER = Answer(AnswerState.DONE, 5, bytes(8), 2, 0.25, (b"one", b"two")).encode
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Records of three sites, proxies and cards."""
     root, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
     places = [root / site / "records" / c for site in "abc" for c in CLASSES] + [root / "proxies"]
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _enrolled(folder: Path, home: Path, terms: Terms, **changed: Any) -> Roster:  # noqa: ANN401 - of `enrol`
+def _enrolled(folder: Path, home: Path, terms: Terms, **changed: Any) -> Roster:
     options: dict[str, Any] = {
         "cards": [folder / site / "home" / "card.toml" for site in "abc"],
         "proxies": folder / "proxies",
@@ -75,11 +75,11 @@ def _enrolled(folder: Path, home: Path, terms: Terms, **changed: Any) -> Roster:
 
 
 @pytest.fixture(scope="module")
-def roster(folder: Path) -> Roster:
+def roster(folder):
     return _enrolled(folder, folder / "server", Terms(rounds=2))
 
 
-def test_a_roster_has_what_its_cards_and_folders_say(folder: Path, roster: Roster) -> None:
+def test_a_roster_has_what_its_cards_and_folders_say(folder, roster):
     assert roster.proxies == proxy_commitment(proxies_in(folder / "proxies", 16, 1))
     for number, site in enumerate("abc"):
         file = keys.open_state(folder / site / "home")
@@ -92,14 +92,14 @@ def test_a_roster_has_what_its_cards_and_folders_say(folder: Path, roster: Roste
     file.close()
 
 
-def test_what_is_rendered_is_parsed_as_it_was(roster: Roster) -> None:
+def test_what_is_rendered_is_parsed_as_it_was(roster):
     again = parse(render(roster).encode())
     assert replace(again, digest=roster.digest).__dict__ == {
         k: v for k, v in roster.__dict__.items() if k in Roster.__dataclass_fields__
     }
 
 
-def test_another_roster_is_another_session(roster: Roster) -> None:
+def test_another_roster_is_another_session(roster):
     changed = parse(render(roster).encode() + b"# one more byte\n")
     assert changed.session.id != roster.session.id
 
@@ -119,7 +119,7 @@ def test_another_roster_is_another_session(roster: Roster) -> None:
         lambda text: text + "\x00",
     ],
 )
-def test_a_roster_of_another_form_is_refused(roster: Roster, change: Callable[[str], str]) -> None:
+def test_a_roster_of_another_form_is_refused(roster, change):
     text = render(roster)
     assert change(text) != text
     with pytest.raises(ConfigurationError):
@@ -157,7 +157,7 @@ def test_a_roster_of_another_form_is_refused(roster: Roster, change: Callable[[s
         ({"labels": 3}, "labels"),
     ],
 )
-def test_terms_that_no_run_can_keep_are_refused(options: dict[str, Any], field: str) -> None:
+def test_terms_that_no_run_can_keep_are_refused(options, field):
     with pytest.raises(ConfigurationError) as refused:
         Terms(**options)
     assert refused.value.field == field
@@ -165,9 +165,7 @@ def test_terms_that_no_run_can_keep_are_refused(options: dict[str, Any], field: 
 
 
 @pytest.mark.parametrize("method", ["fedmd", "ds-fl", "feded"])
-def test_a_roster_with_noise_that_the_method_never_uses_is_refused(
-    folder: Path, roster: Roster, method: str
-) -> None:
+def test_a_roster_with_noise_that_the_method_never_uses_is_refused(folder, roster, method):
     noisy = replace(roster.terms, method=method, unit="record", epsilon=4.0)
     public = roster.check_proxies(proxies_in(folder / "proxies", 16, 1))
     with pytest.raises(ConfigurationError) as refused:
@@ -178,8 +176,8 @@ def test_a_roster_with_noise_that_the_method_never_uses_is_refused(
 
 
 def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_alike(
-    folder: Path, roster: Roster
-) -> None:
+    folder, roster
+):
     agreed = replace(roster, terms=replace(roster.terms, method="feded"))
     public = agreed.check_proxies(proxies_in(folder / "proxies", 16, 1))
     sent = []
@@ -195,7 +193,7 @@ def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_a
     assert sent[0] == sent[1]
 
 
-def test_a_record_epsilon_is_taken_with_its_unit_and_none_without() -> None:
+def test_a_record_epsilon_is_taken_with_its_unit_and_none_without():
     assert Terms(unit="record", epsilon=4).epsilon == 4
     assert math.isinf(Terms().epsilon)
 
@@ -245,9 +243,7 @@ def _line(name: str, value: str) -> Callable[[str], str]:
         (lambda text: "deep = " + "[" * 20000 + text, "roster"),
     ],
 )
-def test_a_roster_with_a_value_that_means_nothing_is_refused_by_field(
-    roster: Roster, change: Callable[[str], str], field: str
-) -> None:
+def test_a_roster_with_a_value_that_means_nothing_is_refused_by_field(roster, change, field):
     text = render(roster)
     assert change(text) != text
     with pytest.raises(ConfigurationError) as refused:
@@ -258,7 +254,7 @@ def test_a_roster_with_a_value_that_means_nothing_is_refused_by_field(
 
 
 @pytest.mark.parametrize("name", ["Klinik \U0001f600", "Münster", 'a "quoted" \\ name', "東京"])
-def test_a_name_in_any_script_is_read_as_it_was_written(roster: Roster, name: str) -> None:
+def test_a_name_in_any_script_is_read_as_it_was_written(roster, name):
     site = replace(roster.sites[0], name=name)
     assert site_entry(tomllib.loads(render_site(site))) == site
     again = replace(roster, name=name, sites=(site, *roster.sites[1:]))
@@ -267,7 +263,7 @@ def test_a_name_in_any_script_is_read_as_it_was_written(roster: Roster, name: st
 
 
 @pytest.mark.parametrize("name", ["", "\x7f", "\ud800", "two\nlines", "x" * 201, "simulation", 3])
-def test_a_name_that_cannot_be_printed_is_refused(name: Any) -> None:  # noqa: ANN401 - wrong types too
+def test_a_name_that_cannot_be_printed_is_refused(name):
     with pytest.raises(ConfigurationError) as refused:
         SiteEntry(name, bytes(32), 20)
     assert refused.value.field == "name"
@@ -290,9 +286,7 @@ def test_a_name_that_cannot_be_printed_is_refused(name: Any) -> None:  # noqa: A
         ({"name": ""}, "name"),
     ],
 )
-def test_a_roster_that_cannot_be_run_makes_no_keys(
-    folder: Path, tmp_path: Path, options: dict[str, Any], field: str
-) -> None:
+def test_a_roster_that_cannot_be_run_makes_no_keys(folder, tmp_path, options, field):
     """So that the corrected command is taken."""
     home = tmp_path / "server"
     with pytest.raises(ConfigurationError) as refused:
@@ -301,7 +295,7 @@ def test_a_roster_that_cannot_be_run_makes_no_keys(
     assert not home.exists()
 
 
-def test_a_site_of_three_images_is_refused_before_it_has_keys(folder: Path, tmp_path: Path) -> None:
+def test_a_site_of_three_images_is_refused_before_it_has_keys(folder, tmp_path):
     records = tmp_path / "few" / "cat"
     records.mkdir(parents=True)
     for index in range(3):
@@ -315,7 +309,7 @@ def test_a_site_of_three_images_is_refused_before_it_has_keys(folder: Path, tmp_
     assert not (tmp_path / "home").exists()
 
 
-def test_a_card_of_too_few_records_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_card_of_too_few_records_is_refused(folder, tmp_path):
     card = tmp_path / "card.toml"
     card.write_text(render_site(SiteEntry("few", bytes(32), 3)))
     others = [folder / site / "home" / "card.toml" for site in "ab"]
@@ -328,7 +322,7 @@ def test_a_card_of_too_few_records_is_refused(folder: Path, tmp_path: Path) -> N
     assert long.value.field == "cards"
 
 
-def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder: Path, tmp_path: Path) -> None:
+def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder, tmp_path):
     command = MakeRoster(
         home=tmp_path / "server",
         cards=tuple(folder / site / "home" / "card.toml" for site in "abc"),
@@ -349,13 +343,13 @@ def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder: Path, tmp_
     assert replace(command, out=tmp_path / "roster.toml")() == 0
 
 
-def test_a_card_that_comes_twice_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_card_that_comes_twice_is_refused(folder, tmp_path):
     with pytest.raises(ConfigurationError, match="once"):
         _enrolled(folder, tmp_path / "server", Terms(), cards=[folder / "a/home/card.toml"] * 3)
     assert not (tmp_path / "server").exists()
 
 
-def test_keys_are_for_their_owner_alone(folder: Path, roster: Roster) -> None:
+def test_keys_are_for_their_owner_alone(folder, roster):
     assert roster.certificate.startswith("-----BEGIN CERTIFICATE")
     homes = [folder / "server", *(folder / site / "home" for site in "abc")]
     secret = [home / "state" for home in homes] + [folder / "server" / "server.key"]
@@ -365,7 +359,7 @@ def test_keys_are_for_their_owner_alone(folder: Path, roster: Roster) -> None:
         keys.create_site(folder / "a" / "home")
 
 
-def test_other_records_than_the_roster_counts_are_refused(folder: Path, roster: Roster) -> None:
+def test_other_records_than_the_roster_counts_are_refused(folder, roster):
     fewer = replace(roster, sites=(replace(roster.sites[0], records=17), *roster.sites[1:]))
     with pytest.raises(ConfigurationError, match="roster has 17"):
         records_in(folder / "a" / "records", fewer, 0)
@@ -374,9 +368,7 @@ def test_other_records_than_the_roster_counts_are_refused(folder: Path, roster: 
         records_in(folder / "a" / "records", unknown, 0)
 
 
-def test_a_site_that_is_on_no_roster_is_refused(
-    folder: Path, roster: Roster, tmp_path: Path
-) -> None:
+def test_a_site_that_is_on_no_roster_is_refused(folder, roster, tmp_path):
     keys.create_site(tmp_path / "home")
     desk = Desk(tmp_path / "home", folder / "a" / "records", Path(), folder / "proxies", 1.0)
     file = keys.open_state(tmp_path / "home")
@@ -385,7 +377,7 @@ def test_a_site_that_is_on_no_roster_is_refused(
     file.close()
 
 
-def test_a_ledger_that_is_gone_is_not_made_again(folder: Path, tmp_path: Path) -> None:
+def test_a_ledger_that_is_gone_is_not_made_again(folder, tmp_path):
     """Nobody knows what was released under it. The twin, with the ledger there, goes on."""
     plain = _enrolled(folder, tmp_path / "server", Terms())
     noisy = replace(plain.terms, unit="record", epsilon=4.0)
@@ -404,8 +396,8 @@ def test_a_ledger_that_is_gone_is_not_made_again(folder: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("start", ["serve", "serve_rounds"])
 def test_a_server_with_another_federation_s_home_writes_nothing_there(
-    folder: Path, roster: Roster, tmp_path: Path, start: str
-) -> None:
+    folder, roster, tmp_path, start
+):
     _enrolled(folder, tmp_path / "other", Terms())
     path, home = tmp_path / "roster.toml", tmp_path / "other"
     path.write_text(render(roster))
@@ -444,11 +436,8 @@ def _joined(
 
 
 def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(
-    folder: Path,
-    roster: Roster,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    folder, roster, monkeypatch, capsys
+):
     connected: list[object] = []
 
     def attend(*given: object) -> None:
@@ -461,11 +450,8 @@ def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(
 
 
 def test_a_site_that_the_run_leaves_without_a_network_ends_with_an_error(
-    folder: Path,
-    roster: Roster,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    folder, roster, monkeypatch, capsys
+):
     network = folder / "c" / "home" / "network.pt"
 
     def nothing_trained(_: str, __: Path, answer: Callable[[bytes], bytes], *___: object) -> None:
@@ -480,7 +466,7 @@ def test_a_site_that_the_run_leaves_without_a_network_ends_with_an_error(
     assert _joined(folder, roster, trained, monkeypatch) == 0
 
 
-def test_a_home_without_the_keys_of_a_server_serves_nothing(folder: Path) -> None:
+def test_a_home_without_the_keys_of_a_server_serves_nothing(folder):
     file = keys.open_state(folder / "a" / "home")
     with pytest.raises(LocalError, match="agreement"):
         keys.agreement_in(file)
@@ -488,9 +474,7 @@ def test_a_home_without_the_keys_of_a_server_serves_nothing(folder: Path) -> Non
 
 
 @pytest.mark.parametrize(("data", "read"), [(PUSH, Push.decode), (ANSWER, Answer.decode)])
-def test_envelopes_are_read_whole_or_refused(
-    data: bytes, read: Callable[[bytes], Push | Answer]
-) -> None:
+def test_envelopes_are_read_whole_or_refused(data, read):
     assert read(data).encode() == data
     for length in range(len(data)):
         with pytest.raises(PeerError):

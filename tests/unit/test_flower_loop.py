@@ -37,16 +37,16 @@ EVERYONE = (0, 1, 2, 3)
 
 
 @pytest.fixture(scope="module")
-def data() -> FederatedData:
+def data():
     return alike(len(EVERYONE))
 
 
 @pytest.fixture
-def world(data: FederatedData, tmp_path: Path) -> World:
+def world(data, tmp_path):
     return World(data, tmp_path, Terms(image_set="digits", rounds=ROUNDS, deadline=5))
 
 
-def test_rounds_end_with_the_sums_of_all_sites(world: World) -> None:
+def test_rounds_end_with_the_sums_of_all_sites(world):
     rounds = world.serve(Courier(world))
     outcomes = list(rounds.run(ROUNDS))
     assert rounds.party is not None and rounds.party.last is not None
@@ -59,9 +59,7 @@ def test_rounds_end_with_the_sums_of_all_sites(world: World) -> None:
     assert all(site.done for site in world.sites.values())
 
 
-def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(
-    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(data, tmp_path, monkeypatch):
     terms = Terms(image_set="digits", unit="record", epsilon=4.0, delta=1e-5)
     world = World(data, tmp_path, terms)
 
@@ -80,7 +78,7 @@ def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(
     assert weak.unmet == ("INSECURE: the keys are known",)
 
 
-def test_a_network_is_for_its_site_alone_and_stands_alone(world: World) -> None:
+def test_a_network_is_for_its_site_alone_and_stands_alone(world):
     list(world.serve(Courier(world)).run(1))
     for k in EVERYONE:
         [kept] = (world.folder / f"home{k}").glob("*network*")  # nor does a part file stay
@@ -88,9 +86,7 @@ def test_a_network_is_for_its_site_alone_and_stands_alone(world: World) -> None:
         assert kept.stat().st_mode & 0o077 == 0
 
 
-def test_a_status_that_cannot_be_written_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_status_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
     health = Health(("north", "south"), planned=2, path=tmp_path / STATUS)
     health.now(Doing.GATHERING, [0])
     before = (tmp_path / STATUS).read_bytes()
@@ -119,7 +115,7 @@ class Tampering(Courier):
         return answer[:-40] + bytes([answer[-40] ^ 1]) + answer[-39:]
 
 
-def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(world: World) -> None:
+def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(world):
     courier = Tampering(world)
     played = world.serve(courier).run(3)
     twin = next(played)
@@ -130,7 +126,7 @@ def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(world: World) 
     assert changed.void or set(changed.survivors) == {(0, 1, 3)}
 
 
-def test_a_new_process_of_the_server_goes_on_after_the_last_round(world: World) -> None:
+def test_a_new_process_of_the_server_goes_on_after_the_last_round(world):
     """It has what sums said, not what came with the inputs for the next one: that one is void."""
     courier = Courier(world)
     first = next(iter(world.serve(courier).run(3)))
@@ -152,8 +148,8 @@ class Watched(Alone):
 
 
 def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
-    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    data, tmp_path, monkeypatch
+):
     """Two rounds of DaFKD, three sums each; the twin is the site that the end never reaches."""
     monkeypatch.setattr("secure_fd.flower.site.Alone", Watched)
     monkeypatch.setattr(Watched, "modes", [])
@@ -193,9 +189,7 @@ def _network_of(site: Site) -> Float32Array:
 
 
 @pytest.mark.parametrize("rounds", [3, 4])
-def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
-) -> None:
+def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, monkeypatch, rounds):
     """Epsilon 4 pays for two sums; the rounds after them ask nothing and send the last result."""
     monkeypatch.setattr(
         "secure_fd.flower.parties.named_recipe",
@@ -211,9 +205,7 @@ def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(
     assert {site.progress.position for site in world.sites.values()} == {4}
 
 
-def test_the_saved_network_is_the_one_that_the_last_result_gave(
-    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_saved_network_is_the_one_that_the_last_result_gave(data, tmp_path, monkeypatch):
     """FedAvg takes over the mean without a step of training."""
     monkeypatch.setattr("secure_fd.flower.parties.named_recipe", lambda *_: Recipe(2, BRIEF))
     world = World(data, tmp_path, Terms("fedavg", image_set="digits", rounds=1, deadline=5))
@@ -254,8 +246,8 @@ METHODS = ("fedavg", "selective-fd", "heads", "tests.small_dafkd:SmallDaFKD")
 
 @pytest.mark.parametrize("method", METHODS)
 def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_grow(
-    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+    data, tmp_path, monkeypatch, method
+):
     world, courier = _brief(data, tmp_path, method, monkeypatch)
     rounds = world.serve(courier)
     played, sizes = rounds.run(9), []
@@ -265,10 +257,10 @@ def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_
     assert sizes[1] == sizes[2]
     old, party = world.sites[1], rounds.party
     assert party is not None
-    kept, told, digest = old.half.memory(), old.told, party.digest  # type: ignore[attr-defined]
+    kept, told, digest = old.half.memory(), old.told, party.digest
     new = world.start(1)
     assert new._open().told == told
-    assert new.half.memory() == kept  # type: ignore[attr-defined]
+    assert new.half.memory() == kept
     again = world.serve(courier)
     assert again.open() == 3
     assert again.party is not None and again.party.digest == digest
@@ -285,9 +277,7 @@ def _state(rounds: Rounds) -> bytes:
     return written.getvalue()
 
 
-def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(
-    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(data, tmp_path, monkeypatch):
     """Site 3 misses three rounds, in which the server is started again, too."""
     world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
     played = world.serve(courier).run(9)
@@ -312,8 +302,8 @@ def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(
 
 
 def test_a_site_with_an_older_state_than_the_server_keeps_is_not_greeted(
-    data: FederatedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    data, tmp_path, monkeypatch
+):
     world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
     rounds = world.serve(courier)
     played = rounds.run(9)
@@ -330,7 +320,7 @@ def test_a_site_with_an_older_state_than_the_server_keeps_is_not_greeted(
     assert set(next(played).survivors) == {EVERYONE[:3]}
 
 
-def test_a_site_that_lost_its_state_takes_part_no_more(world: World) -> None:
+def test_a_site_that_lost_its_state_takes_part_no_more(world):
     """Its sums might be asked of it again; the twin, with its file, is in the test above it."""
     played = world.serve(Courier(world)).run(ROUNDS)
     next(played)
@@ -342,7 +332,7 @@ def test_a_site_that_lost_its_state_takes_part_no_more(world: World) -> None:
     assert set(second.survivors) == {(0, 2, 3)}
 
 
-def test_a_push_that_came_before_is_not_carried_out_again(world: World) -> None:
+def test_a_push_that_came_before_is_not_carried_out_again(world):
     site = world.sites[0]
     push = Push(PushKind.HELLO, 7, (bytes(CHALLENGE_BYTES),))
     first = Answer.decode(site.answer(push.encode()))
@@ -368,9 +358,7 @@ class LosingTheEnd(Courier):
         return super().push(messages, deadline)
 
 
-def test_a_site_that_misses_the_end_is_told_again_and_its_twin_is_not(
-    data: FederatedData, tmp_path: Path
-) -> None:
+def test_a_site_that_misses_the_end_is_told_again_and_its_twin_is_not(data, tmp_path):
     done = []
     for lost in (1, 1000):
         folder = tmp_path / str(lost)
@@ -384,7 +372,7 @@ def test_a_site_that_misses_the_end_is_told_again_and_its_twin_is_not(
     assert done == [[True] * 4, [True, True, False, True]]
 
 
-def test_a_site_that_refuses_what_is_due_at_the_end_leaves_all_the_same(world: World) -> None:
+def test_a_site_that_refuses_what_is_due_at_the_end_leaves_all_the_same(world):
     site = world.sites[0]
     answer = Answer.decode(site.answer(Push(PushKind.END, 7, (b"no message",)).encode()))
     assert answer.state is AnswerState.REFUSED

@@ -19,7 +19,7 @@ class Recorded:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any request of Flower's
+    def __getattr__(self, name: str) -> Any:
         def ask(_: object) -> SimpleNamespace:
             self.asked.append(name)
             return SimpleNamespace(node_id=7)
@@ -28,7 +28,7 @@ class Recorded:
 
 
 @pytest.fixture
-def fleet(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+def fleet(monkeypatch):
     recorded = Recorded()
 
     @contextmanager
@@ -42,9 +42,7 @@ def fleet(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 @pytest.mark.parametrize(
     ("done", "said"), [(True, []), (False, ["DeactivateNode", "UnregisterNode"])]
 )
-def test_only_a_site_that_has_not_heard_the_end_says_that_it_leaves(
-    done: bool, said: list[str], fleet: Recorded
-) -> None:
+def test_only_a_site_that_has_not_heard_the_end_says_that_it_leaves(done, said, fleet):
     """Flower would drop the answer of one that has; its twin is one that is interrupted."""
     with node.linked("localhost:1", Path(), lambda: done) as link:
         assert link.node.node_id == 7
@@ -52,7 +50,7 @@ def test_only_a_site_that_has_not_heard_the_end_says_that_it_leaves(
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_what_ends_a_connection_comes_through(done: bool, fleet: Recorded) -> None:
+def test_what_ends_a_connection_comes_through(done, fleet):
     with (
         pytest.raises(KeyboardInterrupt),
         node.linked("localhost:1", Path(), lambda: done),

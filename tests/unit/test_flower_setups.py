@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import PeerError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.loop import Arrived
@@ -22,12 +20,12 @@ METHOD = "tests.known_words:KnownWords"
 
 
 @pytest.fixture(scope="module")
-def data() -> FederatedData:
+def data():
     return alike(len(ALL), 24, 60)
 
 
 @pytest.fixture
-def world(data: FederatedData, tmp_path: Path) -> World:
+def world(data, tmp_path):
     return World(data, tmp_path, Terms(METHOD, image_set="digits", rounds=9, deadline=0.1))
 
 
@@ -77,18 +75,14 @@ def survivors(world: World, courier: Courier, rounds: int) -> list[tuple[int, ..
 
 @pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED, MessageType.CAPSULES])
 @pytest.mark.parametrize("sites", [(2,), ALL], ids=["one", "all"])
-def test_a_lost_message_of_the_set_up_costs_no_round(
-    world: World, kind: MessageType, sites: tuple[int, ...]
-) -> None:
+def test_a_lost_message_of_the_set_up_costs_no_round(world, kind, sites):
     courier = Faulty(world, kind=kind, sites=sites)
     assert survivors(world, courier, 1) == [ALL]
     assert courier.times == (kind is MessageType.CAPSULES and not world.roster.hybrid)
 
 
 @pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED, MessageType.CAPSULES])
-def test_a_server_that_ends_within_the_set_up_makes_it_anew(
-    world: World, kind: MessageType
-) -> None:
+def test_a_server_that_ends_within_the_set_up_makes_it_anew(world, kind):
     """At the last message it has written that it is enrolled, and no site is."""
     if kind is MessageType.CAPSULES and not world.roster.hybrid:
         kind = MessageType.AGREED
@@ -97,9 +91,7 @@ def test_a_server_that_ends_within_the_set_up_makes_it_anew(
     assert survivors(world, Courier(world), 1) == [ALL]
 
 
-def test_a_server_that_ends_after_some_sites_are_enrolled_makes_the_set_up_anew(
-    world: World,
-) -> None:
+def test_a_server_that_ends_after_some_sites_are_enrolled_makes_the_set_up_anew(world):
     """These sites answer the next greeting as enrolled ones, and join once more."""
     last = MessageType.CAPSULES if world.roster.hybrid else MessageType.AGREED
     with pytest.raises(ServerEndedError):
@@ -124,7 +116,7 @@ class EndsAfterTwo(Faulty):
         raise ServerEndedError
 
 
-def test_sites_that_come_late_in_any_order_begin_the_federation(world: World) -> None:
+def test_sites_that_come_late_in_any_order_begin_the_federation(world):
     """Two of four are too few: no set-up begins before a third is there, however long it takes."""
     courier = Faulty(world, late={3: 2, 1: 6, 0: 12})
     assert survivors(world, courier, 1)[0] in [(0, 1, 2, 3), (1, 2, 3)]
@@ -132,7 +124,7 @@ def test_sites_that_come_late_in_any_order_begin_the_federation(world: World) ->
     assert courier.joins <= len(ALL)
 
 
-def test_a_site_that_fails_every_set_up_does_not_hold_up_the_others(world: World) -> None:
+def test_a_site_that_fails_every_set_up_does_not_hold_up_the_others(world):
     courier = Faulty(world, kind=MessageType.MEMBERS, sites=(2,), times=100)
     assert survivors(world, courier, 1) == [(0, 1, 3)]
     assert courier.joins == 3 * len(ALL)
@@ -140,8 +132,8 @@ def test_a_site_that_fails_every_set_up_does_not_hold_up_the_others(world: World
 
 @pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED])
 def test_a_site_that_loses_a_set_up_of_a_later_epoch_is_back_within_two_rounds(
-    data: FederatedData, tmp_path: Path, kind: MessageType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    data, tmp_path, kind, monkeypatch
+):
     """Epochs of six sums: the set-up of the second is lost to site 2."""
     monkeypatch.setattr("secure_fd.flower.roster.Session", partial(Session, epoch=6))
     world = World(data, tmp_path, Terms(METHOD, image_set="digits", rounds=9, deadline=0.5))
@@ -154,7 +146,7 @@ def test_a_site_that_loses_a_set_up_of_a_later_epoch_is_back_within_two_rounds(
     assert seen == [ALL] * 6 + [(0, 1, 3)] * 2 + [ALL]
 
 
-def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world: World) -> None:
+def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world):
     """A set-up in the middle of a run would change the seed of its draws."""
     site = world.sites[0]
     for at in (1, 2):
@@ -170,17 +162,13 @@ def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world: World)
         assert world.files[0].read("seed") == world.files[1].read("seed")
 
 
-def test_mutant_that_makes_no_set_up_anew_loses_a_site(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mutant_that_makes_no_set_up_anew_loses_a_site(world, monkeypatch):
     monkeypatch.setattr("secure_fd.flower.loop._REPAIRS", 0)
     courier = Faulty(world, kind=MessageType.AGREED, sites=(2,))
     assert survivors(world, courier, 2) == [(0, 1, 3)] * 2
 
 
-def test_mutant_whose_sites_refuse_each_set_up_has_none(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mutant_whose_sites_refuse_each_set_up_has_none(world, monkeypatch):
     def refuses(*_: object) -> None:
         raise PeerError("a mutant")
 

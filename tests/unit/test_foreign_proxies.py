@@ -7,7 +7,7 @@ from experiments.foreign_proxies import measure as measured
 from secure_fd.errors import ConfigurationError
 
 
-def test_every_trouble_and_row_is_run() -> None:
+def test_every_trouble_and_row_is_run():
     made = cells(Settings())
     assert len({cell.label for cell in made}) == len(made) == 3 * 4 * 2 * 3
     assert {cell.trouble for cell in made} == set(TROUBLES)
@@ -17,7 +17,7 @@ def test_every_trouble_and_row_is_run() -> None:
     assert caught.value.field == "image_sets"
 
 
-def test_selective_fd_drops_foreign_proxies_which_its_twin_teaches() -> None:
+def test_selective_fd_drops_foreign_proxies_which_its_twin_teaches():
     """Half of the digits' 400 proxies rotated; the digits of two classes in nobody's hands."""
     for trouble, share in (("half rotated", 0.5), ("8 and 9 unheld", 0.8)):
         made = prepare(None, [Cell("digits", trouble, "survey", 0)], print)

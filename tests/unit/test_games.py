@@ -17,7 +17,7 @@ from experiments import games
 from experiments import leakage_rows as small
 from experiments.comparison import GAMES
 from experiments.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
-from experiments.rows import RowSpec, Secure, Terms
+from experiments.rows import RowSpec, Terms
 from secure_fd.data.partition import Split
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -58,15 +58,13 @@ def server(spec: RowSpec) -> AttackResult:
         (RowSpec("heads", "hard", None, "record"), False, 4.0),
     ],
 )
-def test_a_row_is_played_under_its_own_protections(
-    spec: RowSpec, *, masks: bool, epsilon: float | None
-) -> None:
+def test_a_row_is_played_under_its_own_protections(spec, *, masks, epsilon):
     row = games.row_of(TERMS, spec, 0)
     assert (row.masks, row.epsilon) == (masks, epsilon)
 
 
 @pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
-def test_a_row_is_played_under_its_own_sum(secure: Secure) -> None:
+def test_a_row_is_played_under_its_own_sum(secure):
     row = games.row_of(TERMS, RowSpec("selective-fd", "hard", secure), 0)
     records = tuple(own.take(torch.arange(0, 220, 20)) for own in small.digits().clients)
     short = replace(small._SCHEDULE, warmup_steps=2)
@@ -77,7 +75,7 @@ def test_a_row_is_played_under_its_own_sum(secure: Secure) -> None:
     assert all(one.uploads is None for one in run.transcript.distillation)
 
 
-def test_pooled_heads_without_masks_are_played_with_noise_of_each_client() -> None:
+def test_pooled_heads_without_masks_are_played_with_noise_of_each_client():
     row = games.row_of(TERMS, RowSpec("heads", "hard", None, "record"), 0)
     run = small.class_sums(row, small.digits().clients, 0)
     assert isinstance(run.protection, LocalRecordUnit)
@@ -85,7 +83,7 @@ def test_pooled_heads_without_masks_are_played_with_noise_of_each_client() -> No
     assert run.aggregation.name == "plain"
 
 
-def test_a_row_of_votes_is_played_with_its_own_method() -> None:
+def test_a_row_of_votes_is_played_with_its_own_method():
     made = games.row_of(TERMS, RowSpec("selective-fd", "hard", "masks", "label"), 0).method
     assert isinstance(made, SelectiveFD)
     assert (made.labels, made.votes) == ("hard", "counted")
@@ -100,37 +98,37 @@ def test_a_row_of_votes_is_played_with_its_own_method() -> None:
         RowSpec("fedmd", unit="record"),
     ],
 )
-def test_what_no_game_plays_is_said(spec: RowSpec) -> None:
+def test_what_no_game_plays_is_said(spec):
     with pytest.raises(MissingCapabilityError, match="missing a small game"):
         games.row_of(TERMS, spec, 0)
     found = games.played(TERMS, spec, 0, Baselines({}), PLAYED, quick=True)
     assert all(str(why).startswith("not applicable: missing") for why in found.values())
 
 
-def test_masks_take_from_the_server_most_of_what_votes_tell_of_members() -> None:
+def test_masks_take_from_the_server_most_of_what_votes_tell_of_members():
     clear, masked = server(HARD), server(MASKED)
     assert clear.interval[0] > masked.interval[1]  # the twin: the same votes without masks
     assert server(SOFT).figure > clear.figure
 
 
-def test_a_figure_stands_beside_what_an_unprotected_row_tells() -> None:
+def test_a_figure_stands_beside_what_an_unprotected_row_tells():
     found = server(MASKED)
     assert found.name == SERVER
     assert found.details[POSITIVE] == server(SOFT).figure
     assert "6 runs of three clients" in found.caveats[-1]
 
 
-def test_the_parts_of_the_comparison_are_the_rows_without_protection() -> None:
+def test_the_parts_of_the_comparison_are_the_rows_without_protection():
     assert tuple(games.UNPROTECTED) == GAMES
 
 
-def test_a_row_without_protection_is_not_played_twice() -> None:
+def test_a_row_without_protection_is_not_played_twice():
     assert known().of(games.row_of(TERMS, SOFT, 0)) is known().found["votes"]
     assert known().of(games.row_of(TERMS, RowSpec("fedavg"), 0)) is known().found["fedavg"]
     assert known().of(games.row_of(TERMS, HARD, 0)) is None
 
 
-def test_an_outsider_finds_members_of_networks_that_know_records_by_heart() -> None:
+def test_an_outsider_finds_members_of_networks_that_know_records_by_heart():
     found = games._played(small.ALONE, 0, PLAYED, quick=False)
     assert str(found[SERVER]).startswith("not applicable")
     for name in (BY_PROBABILITIES, BY_LABELS):
@@ -144,7 +142,7 @@ def test_an_outsider_finds_members_of_networks_that_know_records_by_heart() -> N
 
 
 @pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def computed(monkeypatch):
     """The attacks that were made, in order."""
     made: list[str] = []
     result = AttackResult("a", "A", 0.5, "AUC", "", (0.4, 0.6), 0.5, "a coin")
@@ -167,19 +165,19 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def no_run(row: small.Row, records: object, seed: int) -> Any:  # noqa: ANN401, ARG001 - a stand-in
+def no_run(row: small.Row, records: object, seed: int) -> Any:  # noqa: ARG001 - a stand-in
     return SimpleNamespace(models=[])
 
 
 @pytest.mark.parametrize("names", [(SERVER,), (BY_PROBABILITIES,), (BY_LABELS, SERVER), PLAYED, ()])
-def test_only_what_was_asked_for_is_computed(computed: list[str], names: tuple[str, ...]) -> None:
+def test_only_what_was_asked_for_is_computed(computed, names):
     row = replace(small.ALONE, make=no_run)
     found = games._played(row, 0, names, quick=False)
     assert sorted(computed) == sorted(found) == sorted(names)
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_game_moves_its_progress_with_every_run(computed: list[str], *, quick: bool) -> None:
+def test_a_game_moves_its_progress_with_every_run(computed, *, quick):
     told: list[int] = []
     row = replace(small.ALONE, make=no_run)
     games._played(row, 0, PLAYED, quick=quick, progress=told.append)

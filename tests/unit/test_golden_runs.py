@@ -101,21 +101,19 @@ def norms(data: FederatedData, name: str, masked: bool, schedule: Schedule | Non
 
 
 @pytest.mark.parametrize(("name", "masked"), list(GOLDEN))
-def test_a_run_ends_where_it_ended(digits: FederatedData, name: str, masked: bool) -> None:
+def test_a_run_ends_where_it_ended(digits, name, masked):
     assert norms(digits, name, masked) == pytest.approx(np.array(GOLDEN[name, masked]), rel=CLOSE)
 
 
 @pytest.mark.parametrize("name", ["Selective-FD hard", "FedAvg", "DS-FL"])
-def test_one_step_more_is_noticed(digits: FederatedData, name: str) -> None:
+def test_one_step_more_is_noticed(digits, name):
     steps = RUNS[name][1]
     longer = replace(steps, local_steps=steps.local_steps + 1)
     found, golden = norms(digits, name, False, longer), np.array(GOLDEN[name, False])
     assert np.abs(found / golden - 1).max() > 5 * CLOSE
 
 
-def test_a_client_that_forgets_what_it_missed_is_noticed(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_forgets_what_it_missed_is_noticed(digits, monkeypatch):
     monkeypatch.setattr(VoteClient, "missed", lambda self, subject, _: self._asked(subject))
     found, golden = norms(digits, "FedMD", False), np.array(GOLDEN["FedMD", False])
     assert np.abs(found / golden - 1).max() > 5 * CLOSE

@@ -9,7 +9,6 @@ import json
 
 import pytest
 
-from secure_fd.federation import AnyMethod
 from tests.goldens import (
     FILE,
     NOISE,
@@ -25,16 +24,14 @@ GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 CASES = list(cases())
 
 
-def test_every_run_has_a_golden_value() -> None:
+def test_every_run_has_a_golden_value():
     assert [name for name, *_ in CASES] == list(GOLDEN)
 
 
 @pytest.mark.parametrize(
     ("name", "method", "sum_name", "seed"), CASES, ids=[name for name, *_ in CASES]
 )
-def test_a_run_gives_its_golden_values(
-    name: str, method: AnyMethod, sum_name: str, seed: int
-) -> None:
+def test_a_run_gives_its_golden_values(name, method, sum_name, seed):
     found, golden = measured(method, sum_name, seed), GOLDEN[name]
     assert found.pop("accuracy") == pytest.approx(golden["accuracy"], abs=0.04)
     assert found.keys() < golden.keys()
@@ -43,7 +40,7 @@ def test_a_run_gives_its_golden_values(
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_an_epsilon_gives_its_golden_noise(name: str) -> None:
+def test_an_epsilon_gives_its_golden_noise(name):
     golden = json.loads(NOISE.read_text(encoding="utf-8"))[name]
     found = noise_of(*PLANS[name])
     assert found.keys() == golden.keys()
@@ -52,7 +49,7 @@ def test_an_epsilon_gives_its_golden_noise(name: str) -> None:
 
 
 @pytest.mark.parametrize("command", json.loads(OPTIONS.read_text(encoding="utf-8")))
-def test_a_command_has_its_golden_options(command: str) -> None:
+def test_a_command_has_its_golden_options(command):
     golden = json.loads(OPTIONS.read_text(encoding="utf-8"))[command]
     assert golden
     assert options_of(command) == golden

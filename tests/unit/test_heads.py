@@ -59,7 +59,7 @@ def run(
         data,
         method=method,
         recipe=Recipe(rounds, schedule),
-        secure=secure,  # type: ignore[arg-type]
+        secure=secure,
         drop=drop,
     )
     made.fit(rounds)
@@ -79,7 +79,7 @@ def pooled(data: FederatedData) -> tuple[ProxyReference, FloatArray, FloatArray]
     return reference, reference.features(records.pixels), np.eye(10)[records.labels.numpy()]
 
 
-def test_one_sum_gives_the_density_ratio_head_of_all_records(digits: FederatedData) -> None:
+def test_one_sum_gives_the_density_ratio_head_of_all_records(digits):
     made = run(digits, PooledHeads(residual_rounds=0, features=SMALL), 1)
     reference, features, labels = pooled(digits)
     means = class_means(features, labels.argmax(axis=1), tuple(range(10)))
@@ -88,7 +88,7 @@ def test_one_sum_gives_the_density_ratio_head_of_all_records(digits: FederatedDa
     assert np.allclose(2 * half(made).head, wanted, atol=2e-3 * np.abs(wanted).max())
 
 
-def test_a_mean_of_means_is_by_records() -> None:
+def test_a_mean_of_means_is_by_records():
     """Twin: every client counted the same."""
     codec = MeanCodec.by_records((30, 90), limit=1.0)
     sent = codec.encode(0, np.array([1.0])) + codec.encode(1, np.array([0.2]))
@@ -100,7 +100,7 @@ def test_a_mean_of_means_is_by_records() -> None:
     assert beyond.tolist() == [0, LEVELS, LEVELS // 2]
 
 
-def test_residual_rounds_come_to_least_squares(digits: FederatedData) -> None:
+def test_residual_rounds_come_to_least_squares(digits):
     """Beside AFL, which solves it; twin: plain steps of the same number are farther off."""
     made = run(digits, PooledHeads(8, features=SMALL), 9)
     _, features, labels = pooled(digits)
@@ -118,7 +118,7 @@ def test_residual_rounds_come_to_least_squares(digits: FederatedData) -> None:
     assert loss(plain) - best > 2 * (loss(ours) - best)
 
 
-def test_a_search_knows_a_solution_in_as_many_steps_as_there_are_dimensions() -> None:
+def test_a_search_knows_a_solution_in_as_many_steps_as_there_are_dimensions():
     """Conjugate gradients end after D directions; the newest one is taken whole."""
     rng = np.random.default_rng(0)
     moment = np.cov(rng.normal(size=(40, 3)).T) + 0.1 * np.eye(3)
@@ -128,14 +128,14 @@ def test_a_search_knows_a_solution_in_as_many_steps_as_there_are_dimensions() ->
         def solve(self, right: FloatArray) -> FloatArray:
             return right
 
-    search = Search(Unit(), np.zeros((1, 3)), (3, 2))  # type: ignore[arg-type]
+    search = Search(Unit(), np.zeros((1, 3)), (3, 2))
     head = np.zeros((3, 2))
     for _ in range(5):
         head = search.step(target - moment @ head, (0, 1))
     assert np.allclose(moment @ head, target, atol=1e-6)
 
 
-def test_plain_steps_do_not_overshoot_where_a_class_is_rare_among_the_proxies() -> None:
+def test_plain_steps_do_not_overshoot_where_a_class_is_rare_among_the_proxies():
     """One feature a class; the second class is half as common at the proxies as in the records.
 
     Least squares answers 1 about it. The first head says 2, and a whole step goes back to 0.
@@ -147,7 +147,7 @@ def test_plain_steps_do_not_overshoot_where_a_class_is_rare_among_the_proxies() 
         def solve(self, right: FloatArray) -> FloatArray:
             return np.linalg.solve(moment, right)
 
-    search = Search(Rare(), proxies, (2, 2), plain=True)  # type: ignore[arg-type]
+    search = Search(Rare(), proxies, (2, 2), plain=True)
     first = search.step(records, (0, 1)).copy()
     wrong = records - records @ first
     whole = first + np.linalg.solve(moment, wrong)
@@ -155,7 +155,7 @@ def test_plain_steps_do_not_overshoot_where_a_class_is_rare_among_the_proxies() 
     assert search.step(wrong, (0, 1))[1, 1] == pytest.approx(1)
 
 
-def test_a_class_whose_client_was_away_comes_in_later(digits: FederatedData) -> None:
+def test_a_class_whose_client_was_away_comes_in_later(digits):
     """Each client holds its own classes: the first sum lacks those of who was away."""
     method = PooledHeads(5, features=SMALL)
     made = simulate(digits, method=method, recipe=Recipe(6, HEADS_ALONE), drop=0.3, seed=1)
@@ -173,11 +173,11 @@ def held(data: FederatedData) -> Images:
     return data.test[torch.nonzero(data.test.labels < 4)[:, 0]]
 
 
-def test_what_a_client_leaves_with(digits: FederatedData) -> None:
+def test_what_a_client_leaves_with(digits):
     taught = replace(HEADS_ALONE, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
     found = {}
     for leave in ("network", "head", "mean"):
-        made = run(digits, PooledHeads(1, leave=leave, features=SMALL), 2, taught)  # type: ignore[arg-type]
+        made = run(digits, PooledHeads(1, leave=leave, features=SMALL), 2, taught)
         found[leave] = np.mean(made.federation.accuracies(held(digits)))
     assert found["head"] > 0.85
     assert 0.2 < found["network"] < found["head"]
@@ -197,7 +197,7 @@ def test_what_a_client_leaves_with(digits: FederatedData) -> None:
     assert np.mean(alone.federation.accuracies(held(digits))) == found["head"]
 
 
-def test_soft_labels_are_sharpened(digits: FederatedData) -> None:
+def test_soft_labels_are_sharpened(digits):
     hard = half(run(digits, PooledHeads(0, features=SMALL), 1)).lesson().targets
     soft = half(run(digits, PooledHeads(0, 3.0, features=SMALL), 1)).lesson().targets
     sharp = half(run(digits, PooledHeads(0, 30.0, features=SMALL), 1)).lesson().targets
@@ -209,7 +209,7 @@ def test_soft_labels_are_sharpened(digits: FederatedData) -> None:
     assert simplex(np.array([[np.nextafter(0, -1), -1.0]])).tolist() == [[0.5, 0.5]]
 
 
-def test_what_is_no_head_is_refused(digits: FederatedData) -> None:
+def test_what_is_no_head_is_refused(digits):
     made = run(digits, PooledHeads(1, features=SMALL), 1)
     client = half(made)
     before = client.head
@@ -227,7 +227,7 @@ def test_what_is_no_head_is_refused(digits: FederatedData) -> None:
     assert client.chosen == "mean"
 
 
-def test_names_are_enough(digits: FederatedData) -> None:
+def test_names_are_enough(digits):
     made = simulate(digits, method="heads")
     assert made.recipe.rounds == 4
     assert made.recipe.schedule.proxy_steps == 200
@@ -236,7 +236,7 @@ def test_names_are_enough(digits: FederatedData) -> None:
             simulate(digits, method=name, unit="label", epsilon=4.0)
 
 
-def test_statistics_in_clear_tell_who_holds_what(digits: FederatedData) -> None:
+def test_statistics_in_clear_tell_who_holds_what(digits):
     """The server reads each client's class off its sums; under masks, and a client, the total."""
     clear, masked = (run(digits, PooledHeads(0), 1, secure=s) for s in (None, "masks"))
     seen, hidden = (one.attack("label-distribution") for one in (clear, masked))
@@ -262,7 +262,7 @@ ONCE = Schedule(
 )
 
 
-def test_heads_teach_no_proxy_that_nobody_knows(digits: FederatedData) -> None:
+def test_heads_teach_no_proxy_that_nobody_knows(digits):
     """Six of ten classes have no holder; the twin, which does not ask, teaches them all."""
     own = np.isin(digits.proxies.labels.numpy(), [c.classes[0] for c in digits.clients])
     asked = run(digits, PooledHeads(1, features=SMALL), 2, ONCE)
@@ -280,13 +280,13 @@ def test_heads_teach_no_proxy_that_nobody_knows(digits: FederatedData) -> None:
     assert twin.transcript.survey is None
 
 
-def test_heads_that_teach_nothing_ask_nothing(digits: FederatedData) -> None:
+def test_heads_that_teach_nothing_ask_nothing(digits):
     made = run(digits, PooledHeads(0, features=SMALL), 1)
     assert made.transcript.survey is None
     assert half(made).known.all()
 
 
-def test_a_client_without_the_first_head_cannot_tell(digits: FederatedData) -> None:
+def test_a_client_without_the_first_head_cannot_tell(digits):
     made = run(digits, PooledHeads(0, features=SMALL), 1)
     found = half(made)
     assert isinstance(found, HeadClient)
@@ -297,7 +297,7 @@ def test_a_client_without_the_first_head_cannot_tell(digits: FederatedData) -> N
     assert found._familiar() is not None
 
 
-def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits: FederatedData) -> None:
+def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits):
     """Sums under masks, all clients silent in round 0: the first head comes from round 1."""
     method = PooledHeads(0, features=SMALL)
     undisturbed = run(digits, method, 1, ONCE, secure="masks")
@@ -323,7 +323,7 @@ def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits: FederatedData
     assert reports[1].kept == other.report().kept < 0.5
 
 
-def test_known_proxies_of_another_number_are_refused(digits: FederatedData) -> None:
+def test_known_proxies_of_another_number_are_refused(digits):
     found = half(run(digits, PooledHeads(0, features=SMALL), 1))
     bits = np.arange(len(digits.proxies)) % 3 == 0
     found.take(KNOWN + np.packbits(bits).tobytes())
@@ -332,7 +332,7 @@ def test_known_proxies_of_another_number_are_refused(digits: FederatedData) -> N
         found.take(KNOWN + np.packbits(bits).tobytes() + b"\0")
 
 
-def test_a_run_says_that_several_sums_without_noise_tell_more(digits: FederatedData) -> None:
+def test_a_run_says_that_several_sums_without_noise_tell_more(digits):
     """Of one sum there is nothing to say, and under noise the claim is of all of them."""
     for residual_rounds in (0, 2):
         method = PooledHeads(residual_rounds, features=SMALL, leave="head")
@@ -347,7 +347,7 @@ def test_a_run_says_that_several_sums_without_noise_tell_more(digits: FederatedD
         epsilon=4.0,
         recipe=Recipe(2, HEADS_ALONE),
     )
-    method = noisy.federation.method  # type: ignore[assignment]
+    method = noisy.federation.method
     noisy.federation.fit(2)
     assert method.caveat
     assert method.caveat not in noisy.guarantee

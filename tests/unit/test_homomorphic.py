@@ -43,7 +43,7 @@ def plain_total(vectors: Mapping[int, WordArray], clients: tuple[int, ...]) -> l
         (7, 50, 2**40 + 1),
     ],
 )
-def test_sums_are_exact(n: int, length: int, bound: int) -> None:
+def test_sums_are_exact(n, length, bound):
     vectors = vectors_of(n, length, bound)
     result = summed(HomomorphicSum(n), 0, vectors, bound)
     everyone = tuple(range(n))
@@ -54,14 +54,14 @@ def test_sums_are_exact(n: int, length: int, bound: int) -> None:
 
 
 @pytest.mark.parametrize("bound", [1, 4095])
-def test_plain_masked_and_encrypted_sums_are_one(bound: int) -> None:
+def test_plain_masked_and_encrypted_sums_are_one(bound):
     vectors = vectors_of(10, 6_600, bound)
     sums: tuple[SecureSum, ...] = (PlainSum(10), MaskedSum(10), HomomorphicSum(10))
     plain, *others = (summed(one, 0, vectors, bound).total for one in sums)
     assert all(np.array_equal(plain, other) for other in others)
 
 
-def test_rounds_follow_one_another_and_none_comes_twice() -> None:
+def test_rounds_follow_one_another_and_none_comes_twice():
     sums: SecureSum = HomomorphicSum(3)
     vectors = vectors_of(3, 9, 5)
     for index, bound, subject in ((4, 5, b""), (5, 9, b"x")):
@@ -72,7 +72,7 @@ def test_rounds_follow_one_another_and_none_comes_twice() -> None:
     assert sums.seed is None
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_sent() -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_sent():
     sums = HomomorphicSum(4)
     with pytest.raises(ConfigurationError, match=r"bound: 18014398509481984 .* below 2\*\*56"):
         summed(sums, 0, vectors_of(4, 3, 1), 2**54)
@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 2, 1025])
-def test_cohorts_that_cannot_be_served_are_refused(n: int) -> None:
+def test_cohorts_that_cannot_be_served_are_refused(n):
     with pytest.raises(ConfigurationError, match=f"n_clients: {n} .* use 3 to 1024"):
         HomomorphicSum(n)
 
@@ -108,9 +108,7 @@ def test_cohorts_that_cannot_be_served_are_refused(n: int) -> None:
         ({1: Stage.CONSISTENCY, 2: Stage.UNMASK}, (0, 1, 2, 3, 4, 5)),
     ],
 )
-def test_the_sum_goes_on_without_clients_that_drop_out(
-    dropouts: dict[int, Stage], survivors: tuple[int, ...]
-) -> None:
+def test_the_sum_goes_on_without_clients_that_drop_out(dropouts, survivors):
     vectors = vectors_of(6, 40, 9)
     result = summed(HomomorphicSum(6), 0, vectors, 9, dropouts=dropouts)
     assert result.survivors == survivors
@@ -125,9 +123,7 @@ def test_the_sum_goes_on_without_clients_that_drop_out(
         ({0: Stage.UNMASK}, "key holder 0 opened no sum"),
     ],
 )
-def test_a_round_with_too_few_clients_is_void_and_the_next_goes_on(
-    dropouts: dict[int, Stage], sentence: str
-) -> None:
+def test_a_round_with_too_few_clients_is_void_and_the_next_goes_on(dropouts, sentence):
     sums, vectors = HomomorphicSum(5), vectors_of(5, 8, 3)
     void = summed(sums, 0, vectors, 3, dropouts=dropouts)
     assert sentence in void.void
@@ -135,7 +131,7 @@ def test_a_round_with_too_few_clients_is_void_and_the_next_goes_on(
     assert summed(sums, 1, without, 3).total.tolist() == plain_total(vectors, (1, 2, 3, 4))
 
 
-def test_traffic_counts_every_byte() -> None:
+def test_traffic_counts_every_byte():
     n, length = 9, 6_600
     found = summed(HomomorphicSum(n), 0, vectors_of(n, length, 1), 1, subject=b"told")
     header, listed, cipher = 48, 2, 81_920
@@ -148,7 +144,7 @@ def test_traffic_counts_every_byte() -> None:
 # Ciphertexts.
 
 
-def test_coefficients_survive_the_wire() -> None:
+def test_coefficients_survive_the_wire():
     limits, shape = np.array(PRIMES, np.uint64)[:, np.newaxis], (3, 2, 2, DEGREE)
     drawn = np.random.default_rng(1).integers(0, np.broadcast_to(limits, shape), dtype=np.uint64)
     drawn[0, :, :, :2] = limits - np.uint64(1)
@@ -157,7 +153,7 @@ def test_coefficients_survive_the_wire() -> None:
     assert np.array_equal(he.decode(data), drawn)
 
 
-def test_parameters_keep_to_the_guidelines_and_leave_noise_for_the_largest_cohort() -> None:
+def test_parameters_keep_to_the_guidelines_and_leave_noise_for_the_largest_cohort():
     """106 bits at degree 4096; adding one ciphertext to itself is the worst a sum can do."""
     assert (DEGREE, sum(he.PRIME_BITS)) == (4096, 106)
     parameters = seal.EncryptionParameters(seal.SCHEME_TYPE.BFV)
@@ -176,7 +172,7 @@ def test_parameters_keep_to_the_guidelines_and_leave_noise_for_the_largest_cohor
     assert decryptor.invariant_noise_budget(total) >= 4
 
 
-def test_a_tenseal_with_other_ciphertexts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenseal_with_other_ciphertexts_is_refused(monkeypatch):
     make = tenseal.context
 
     def other(scheme: object, degree: int, modulus: int, _: object, n_threads: int) -> object:

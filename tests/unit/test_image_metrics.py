@@ -23,7 +23,7 @@ def pictures(seed: int, *shape: int) -> Tensor:
     return torch.nn.functional.avg_pool2d(made, 3, 1, 1) if made.ndim > 2 else made
 
 
-def test_psnr_of_every_pair_is_scikit_images() -> None:
+def test_psnr_of_every_pair_is_scikit_images():
     a, b = pictures(0, 4, 1, 28, 28).double(), pictures(1, 5, 1, 28, 28).double()
     expected = [
         [peak_signal_noise_ratio(y.numpy(), x.numpy(), data_range=1.0) for y in b] for x in a
@@ -31,7 +31,7 @@ def test_psnr_of_every_pair_is_scikit_images() -> None:
     np.testing.assert_allclose(psnr(a, b), expected, atol=1e-10)
 
 
-def test_psnr_of_near_equal_images_is_not_lost_to_rounding() -> None:
+def test_psnr_of_near_equal_images_is_not_lost_to_rounding():
     image = pictures(0, 1, 1, 6, 6).double()
     assert psnr(image, image + 1e-5)[0, 0] == pytest.approx(100.0, abs=1e-3)
     assert psnr(image, image)[0, 0] == CEILING
@@ -39,7 +39,7 @@ def test_psnr_of_near_equal_images_is_not_lost_to_rounding() -> None:
         psnr(image, torch.zeros(1, 1, 5, 5))
 
 
-def test_unequal_references_are_refused() -> None:
+def test_unequal_references_are_refused():
     made, few, more = (torch.rand(n, 1, 6, 6) for n in (1, 2, 3))
     with pytest.raises(LocalError, match="3 private and 2 held-out"):
         closeness(made, more, few)
@@ -47,7 +47,7 @@ def test_unequal_references_are_refused() -> None:
         closeness(made, more[:0], few)
 
 
-def test_delta_of_the_class_mean_is_zero_though_d_is_perfect() -> None:
+def test_delta_of_the_class_mean_is_zero_though_d_is_perfect():
     private, held_out = torch.rand(2, 50, 1, 6, 6, generator=torch.Generator().manual_seed(1))
     blur = Images(private.mean(0, keepdim=True), torch.tensor([0]))
     found = compare(blur, Originals({0: private}, {0: [held_out]}), 0)

@@ -40,7 +40,7 @@ def shared(
     return made.transcript
 
 
-def test_every_rounds_uploads_are_kept_where_they_are_asked_for(digits: FederatedData) -> None:
+def test_every_rounds_uploads_are_kept_where_they_are_asked_for(digits):
     kept = shared(digits, keep=True)
     records = [len(client.train) for client in digits.clients]
     for seen in kept.parameters:
@@ -59,7 +59,7 @@ def test_every_rounds_uploads_are_kept_where_they_are_asked_for(digits: Federate
     assert not np.array_equal(said[0], said[-1])
 
 
-def test_by_default_the_newest_round_alone_is_kept(digits: FederatedData) -> None:
+def test_by_default_the_newest_round_alone_is_kept(digits):
     plain = shared(digits, keep=False)
     assert [seen.uploads is not None for seen in plain.parameters] == [False, False, True]
     assert plain.upload_bytes == 4 * PARAMETERS * len(digits.clients)
@@ -69,33 +69,33 @@ def test_by_default_the_newest_round_alone_is_kept(digits: FederatedData) -> Non
         assert np.array_equal(mine.parameters, other.parameters)
 
 
-def test_masks_leave_nothing_to_keep(digits: FederatedData) -> None:
+def test_masks_leave_nothing_to_keep(digits):
     masked = shared(digits, keep=True, aggregation=MaskedSum(len(digits.clients), public_seed=0))
     assert masked.upload_bytes == 0
     with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
         server_view(masked, public_of(digits)).uploads_by_round(0)
 
 
-def test_a_curious_client_sees_none_of_them(digits: FederatedData) -> None:
+def test_a_curious_client_sees_none_of_them(digits):
     with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
         client_view(shared(digits, keep=True), public_of(digits)).uploads_by_round(0)
 
 
-def test_the_mean_stands_in_for_a_client_that_was_away(digits: FederatedData) -> None:
+def test_the_mean_stands_in_for_a_client_that_was_away(digits):
     kept = shared(digits, keep=True, away=True)
     said = server_view(kept, public_of(digits)).uploads_by_round(0)
     assert np.array_equal(said[1], kept.parameters[1].parameters)
     assert not np.array_equal(said[2], kept.parameters[2].parameters)
 
 
-def test_of_the_rounds_that_are_named_uploads_are_kept_and_of_the_newest() -> None:
+def test_of_the_rounds_that_are_named_uploads_are_kept_and_of_the_newest():
     made, model = Transcript(2, keep_uploads={1}), np.ones(3, dtype=np.float32)
     for index in range(4):
         made.add_parameters(ParameterRound(index, {0: model}, {}, model))
     assert [seen.uploads is not None for seen in made.parameters] == [False, True, False, True]
 
 
-def test_a_round_without_uploads_is_passed_over() -> None:
+def test_a_round_without_uploads_is_passed_over():
     made, model = Transcript(2, keep_uploads=True), np.ones(3, dtype=np.float32)
     made.add_parameters(ParameterRound(0, None, {}, model))
     made.add_parameters(ParameterRound(1, {0: model}, {}, model))

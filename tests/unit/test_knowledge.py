@@ -15,7 +15,6 @@ from secure_fd.knowledge import (
     SOFT_LEVELS,
     Contribution,
     Ensemble,
-    FloatArray,
     KnowledgeCodec,
     Released,
     ensemble_message,
@@ -27,7 +26,7 @@ from secure_fd.knowledge import (
 ROWS = np.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
 
 
-def test_hard_labels_are_counted_exactly() -> None:
+def test_hard_labels_are_counted_exactly():
     codec = KnowledgeCodec(4, HARD_LEVELS)
     votes = [[0, 1, 3], [0, 2, 3], [0, 2, 1]]
     weights = [[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]
@@ -40,7 +39,7 @@ def test_hard_labels_are_counted_exactly() -> None:
     assert sums.count.tolist() == [3, 2, 2]
 
 
-def test_rounding_is_by_largest_remainder() -> None:
+def test_rounding_is_by_largest_remainder():
     """10 units at (.55, .33, .12): floors 5, 3, 1 leave one unit, and .5 is the largest rest."""
     codec = KnowledgeCodec(3, 10)
     assert codec.encode(Released(np.ones(1), np.array([[0.55, 0.33, 0.12]]))).tolist() == [
@@ -53,21 +52,21 @@ def test_rounding_is_by_largest_remainder() -> None:
     assert half.tolist() == [3, 2, 0]
 
 
-def test_an_abstention_is_zeros_whatever_the_network_says() -> None:
+def test_an_abstention_is_zeros_whatever_the_network_says():
     codec = KnowledgeCodec(3, SOFT_LEVELS)
     assert not codec.encode(Released(np.zeros(2), ROWS)).any()
     assert not codec.encode(Released(np.zeros(2), np.zeros((2, 3)))).any()
 
 
 @pytest.mark.parametrize("weight", [-1e-9, 1 + 1e-9, -1.0, 2.0])
-def test_a_weight_outside_its_range_is_refused(weight: float) -> None:
+def test_a_weight_outside_its_range_is_refused(weight):
     Contribution(np.array([0.0, 1.0]), ROWS)
     with pytest.raises(LocalError, match="weight"):
         Contribution(np.array([1.0, weight]), ROWS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_refused(bad: float) -> None:
+def test_values_that_are_not_finite_are_refused(bad):
     with pytest.raises(LocalError, match="not finite"):
         Contribution(np.array([1.0, bad]), ROWS)
     rows = ROWS.copy()
@@ -77,26 +76,26 @@ def test_values_that_are_not_finite_are_refused(bad: float) -> None:
         Contribution(np.array([1.0, 0.0]), rows)
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_shapes_that_do_not_fit_are_refused():
     for weights, rows in ((np.ones(3), ROWS), (np.ones((2, 1)), ROWS), (np.ones(3), ROWS[0])):
         with pytest.raises(LocalError, match="weights"):
             Contribution(weights, rows)
 
 
-def test_no_proxies_are_no_integers() -> None:
+def test_no_proxies_are_no_integers():
     codec = KnowledgeCodec(3, 5)
     encoded = codec.encode(Released(np.zeros(0), np.zeros((0, 3))))
     assert encoded.shape == (0,)
     assert codec.decode(encoded, 1).total.shape == (0, 3)
 
 
-def test_a_contribution_keeps_its_values_out_of_its_repr() -> None:
+def test_a_contribution_keeps_its_values_out_of_its_repr():
     shown = repr(Contribution(np.array([0.0, 0.123]), np.array([[0.5, 0.5], [0.877, 0.123]])))
     assert "0.123" not in shown
     assert "0.877" not in shown
 
 
-def test_codec_settings_are_checked() -> None:
+def test_codec_settings_are_checked():
     with pytest.raises(ConfigurationError, match="n_classes: 1"):
         KnowledgeCodec(1, 1)
     with pytest.raises(ConfigurationError, match="levels: 0"):
@@ -121,9 +120,7 @@ UNITS = np.array([[0, 20, 0], [1, 2, 3], [12, 4, 4]])
         (np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [0.7, 0.2, 0.1]]), 2, 2 * 3 * 4),
     ],
 )
-def test_an_ensemble_reads_back_in_its_shortest_exact_form(
-    rows: FloatArray, form: int, size: int
-) -> None:
+def test_an_ensemble_reads_back_in_its_shortest_exact_form(rows, form, size):
     """Classes, summed integers, or float32; kept proxies alone have rows."""
     sent = replace(ensemble(), predictions=rows)
     message = ensemble_message(sent, CODEC, UNITS.reshape(-1), 2)
@@ -137,7 +134,7 @@ def test_an_ensemble_reads_back_in_its_shortest_exact_form(
     assert not read.predictions[1].any()
 
 
-def test_a_broken_ensemble_is_refused() -> None:
+def test_a_broken_ensemble_is_refused():
     rows = np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [0.7, 0.2, 0.1]])
     floats = replace(ensemble(), predictions=rows)
     message = ensemble_message(floats, CODEC, UNITS.reshape(-1), 2)
@@ -157,14 +154,14 @@ def test_a_broken_ensemble_is_refused() -> None:
     assert read_ensemble(message, indices, CODEC).kept.any()
 
 
-def test_proxies_are_sent_once_as_compressed_bytes() -> None:
+def test_proxies_are_sent_once_as_compressed_bytes():
     pixels = torch.randint(256, (20, 1, 28, 28), generator=torch.Generator().manual_seed(0))
     packed = zlib.compress(pixels.byte().numpy().tobytes(), level=6)
     assert proxy_bytes(pixels.float() / 255) == len(packed) > 20 * 784  # noise does not compress
     assert proxy_bytes(torch.zeros(20, 1, 28, 28)) < 100
 
 
-def test_more_votes_than_contributors_void_the_round() -> None:
+def test_more_votes_than_contributors_void_the_round():
     codec = KnowledgeCodec(3, 5)
     honest, stuffed = np.array([5, 5, 0, 1, 0, 0]), np.array([5, 5, 1, 1, 0, 0])
     assert codec.decode(honest.astype(np.uint64), 2).count.tolist() == [2.0, 0.2]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +32,7 @@ def alone(result: AttackResult, *others: str) -> Measured:
     return made
 
 
-def test_a_stored_figure_keeps_every_field() -> None:
+def test_a_stored_figure_keeps_every_field():
     result = inversion(1.0, 10)
     figure = AttackFigure.of(result)
     for name in {f.name for f in fields(AttackFigure)} - {"roc", "caveats", "pictures"}:
@@ -46,7 +45,7 @@ def test_a_stored_figure_keeps_every_field() -> None:
     assert kept == {"fpr": curve.fpr.tolist(), "tpr": curve.tpr.tolist()}
 
 
-def test_figures_over_seeds_are_means_with_paired_intervals() -> None:
+def test_figures_over_seeds_are_means_with_paired_intervals():
     found = one(leakage(SEEDS), "fedavg", "lira")
     every = [membership(2.0, seed, "lira") for seed in SEEDS]
     figures, controls = [r.figure for r in every], [r.control for r in every]
@@ -59,7 +58,7 @@ def test_figures_over_seeds_are_means_with_paired_intervals() -> None:
     assert one(leakage(SEEDS), "hard", "inversion").verdict == "at the control"
 
 
-def test_one_seed_is_judged_by_its_interval_over_records() -> None:
+def test_one_seed_is_judged_by_its_interval_over_records():
     result = membership(1.0, 10)
     found = alone(result)
     assert found.interval == result.interval
@@ -70,7 +69,7 @@ def test_one_seed_is_judged_by_its_interval_over_records() -> None:
     assert alone(close).verdict == "at the control"  # an interval that just misses it is no proof
 
 
-def test_one_seed_and_a_p_value_must_agree() -> None:
+def test_one_seed_and_a_p_value_must_agree():
     unsure = inversion(2.0, 10)
     unsure = replace(unsure, details={**unsure.details, "delta_p_value": 0.3})
     assert alone(unsure).verdict == "at the control"
@@ -79,7 +78,7 @@ def test_one_seed_and_a_p_value_must_agree() -> None:
     assert alone(raw).verdict == "below the control"
 
 
-def test_false_alarms_over_seeds_are_as_many_as_stated() -> None:
+def test_false_alarms_over_seeds_are_as_many_as_stated():
     rng, alarms, result = np.random.default_rng(3), 0, AttackFigure.of(inversion(0.0, 10))
     for _ in range(300):
         noise = rng.normal(0.5, 0.02, (3, 2))
@@ -117,7 +116,7 @@ def stars(found: Leakage) -> list[Measured]:
     return [one for attack in found.attacks for one in found.measured(attack).values() if one.leaks]
 
 
-def test_a_table_of_nothing_has_a_star_in_at_most_one_of_twenty() -> None:
+def test_a_table_of_nothing_has_a_star_in_at_most_one_of_twenty():
     """P[Bin(100, .05) > 11] < .01; without the correction nearly every table has stars."""
     rng, alarms, without = np.random.default_rng(7), 0, 0
     for _ in range(100):
@@ -128,7 +127,7 @@ def test_a_table_of_nothing_has_a_star_in_at_most_one_of_twenty() -> None:
     assert without > 50
 
 
-def test_a_strong_effect_keeps_its_star_among_many_figures() -> None:
+def test_a_strong_effect_keeps_its_star_among_many_figures():
     rng = np.random.default_rng(1)
     quiet = [null(rng, 40) for _ in range(FIGURES - 3)]
     known = replace(quiet[0], title="known", figure=0.0, interval=(0.0, 0.0), n_members=3)
@@ -142,7 +141,7 @@ def test_a_strong_effect_keeps_its_star_among_many_figures() -> None:
     }
 
 
-def test_an_adjusted_p_value_is_holm_s() -> None:
+def test_an_adjusted_p_value_is_holm_s():
     rng = np.random.default_rng(2)
     p_values = dict(enumerate((rng.random(30) ** 3).tolist()))
     reject, adjusted = step_down(list(p_values.values()))
@@ -168,14 +167,14 @@ def step_down(p_values: list[float]) -> tuple[list[bool], list[float]]:
     return rejected, adjusted
 
 
-def test_one_record_is_told_from_nothing() -> None:
+def test_one_record_is_told_from_nothing():
     alone_there = replace(null(np.random.default_rng(0), 10), figure=9.0, interval=(9.0, 9.0))
     assert alone_there.p_value == 0.0
     assert replace(alone_there, n_members=1).p_value == 1.0
     assert replace(alone_there, control=9.0).p_value == 1.0
 
 
-def test_sentences_are_kept_word_for_word() -> None:
+def test_sentences_are_kept_word_for_word():
     found = leakage(SEEDS)
     assert found.absence("masked", "lira") == MISSING
     assert found.absence("masked", "gone") == "not run"
@@ -186,7 +185,7 @@ def test_sentences_are_kept_word_for_word() -> None:
         Leakage(ROWS, {"dpsgd": ()})
 
 
-def test_seeds_that_lack_a_figure_leave_the_others_and_nothing_is_told_apart() -> None:
+def test_seeds_that_lack_a_figure_leave_the_others_and_nothing_is_told_apart():
     found = alone(membership(3.0, 10), "not applicable: missing an image")
     assert found.verdict == "at the control"
     assert any("other seeds gave no figure" in words for words in found.caveats)
@@ -194,14 +193,14 @@ def test_seeds_that_lack_a_figure_leave_the_others_and_nothing_is_told_apart() -
         Measured(())
 
 
-def test_titles_that_differ_between_rows_lose_their_brackets() -> None:
+def test_titles_that_differ_between_rows_lose_their_brackets():
     found = leakage(SEEDS)
     assert found.attacks["inversion"] == "Model inversion"
     assert found.attacks["lira"] == "Membership by lira"
     assert Leakage(ROWS, {"masked": [(10, {"lira": MISSING})]}).attacks == {"lira": "lira"}
 
 
-def test_further_figures_over_seeds_and_of_one() -> None:
+def test_further_figures_over_seeds_and_of_one():
     name = "tpr_at_0.01_fpr"
     values = [membership(2.0, seed).details[name] for seed in SEEDS]
     several = one(leakage(SEEDS), "fedavg", "lira").detail(name)
@@ -227,7 +226,7 @@ def attacked() -> Result:
     return Result(CELL, {}, 1.5, attacks=figures, pictures=pictures)
 
 
-def test_figures_and_pictures_come_back_as_they_were(tmp_path: Path) -> None:
+def test_figures_and_pictures_come_back_as_they_were(tmp_path):
     store = Store(tmp_path, STUDY)
     store.save(attacked())
     found = store.find(CELL)
@@ -238,7 +237,7 @@ def test_figures_and_pictures_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["none", "half", "other"])
-def test_figures_without_their_pictures_are_refused(tmp_path: Path, harm: str) -> None:
+def test_figures_without_their_pictures_are_refused(tmp_path, harm):
     store = Store(tmp_path, STUDY)
     store.save(attacked())
     archive = store.path(CELL).with_suffix(".npz")
@@ -256,7 +255,7 @@ def test_figures_without_their_pictures_are_refused(tmp_path: Path, harm: str) -
 @pytest.mark.parametrize(
     ("old", "new"), [('"queries"', '"asked"'), ('"roc": null', '"roc": {}'), ("AUC", '", "x')]
 )
-def test_a_damaged_figure_is_refused(tmp_path: Path, old: str, new: str) -> None:
+def test_a_damaged_figure_is_refused(tmp_path, old, new):
     store = Store(tmp_path, STUDY)
     store.save(attacked())
     whole = store.path(CELL).read_text(encoding="utf-8")

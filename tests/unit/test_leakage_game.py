@@ -17,7 +17,6 @@ from attacks.budgets import (
     server_sees,
 )
 from attacks.view import Capability, View
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from tests import small_federation
@@ -58,20 +57,20 @@ def game(seed: int, count: int = 60) -> LeakageGame:
     return LeakageGame.of([some_records(count, seed)], seed=seed)
 
 
-def test_chance_exceeds_the_least_limit_about_as_often_as_stated() -> None:
+def test_chance_exceeds_the_least_limit_about_as_often_as_stated():
     # At 1 % a game, more than 3 of 40 has probability 7e-4; the seeds are fixed.
     found = [game(seed).play(remembering(0.0)).figure for seed in range(GAMES)]
     assert sum(figure > game(0).least for figure in found) <= 3
     assert sum(found) / GAMES == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_network_that_remembers_its_records_is_caught() -> None:
+def test_a_network_that_remembers_its_records_is_caught():
     # One logit of two deviations tells members with an AUC near .76: caught in every game.
     found = [game(seed).play(remembering(2.0)) for seed in range(5)]
     assert all(result.interval[0] > game(0).least for result in found)
 
 
-def test_half_of_each_clients_records_of_each_label_take_part() -> None:
+def test_half_of_each_clients_records_of_each_label_take_part():
     seen: list[Sequence[Labelled]] = []
 
     def factory(records: Sequence[Labelled], seed: int) -> nn.Module:
@@ -88,7 +87,7 @@ def result(figure: float) -> AttackResult:
     return replace(game(0).play(remembering(0.0)), figure=figure)
 
 
-def test_a_budget_is_exceeded_above_its_limit_alone() -> None:
+def test_a_budget_is_exceeded_above_its_limit_alone():
     budget = LeakageBudget("mine", 0.6, 0.05)
     budget.check(result(0.65))
     with pytest.raises(LeakageError, match=r"mine: .*0\.651.*0\.650.*look at"):
@@ -96,18 +95,18 @@ def test_a_budget_is_exceeded_above_its_limit_alone() -> None:
 
 
 @pytest.mark.parametrize("given", [(0.4, 0.0), (1.1, 0.0), (0.6, -0.1), (float("nan"), 0.0)])
-def test_budgets_that_mean_nothing_are_refused(given: tuple[float, float]) -> None:
+def test_budgets_that_mean_nothing_are_refused(given):
     with pytest.raises(ConfigurationError):
         LeakageBudget("mine", *given)
 
 
 @pytest.mark.parametrize("limit", [0.5, 1.01, float("nan")])
-def test_limits_that_chance_exceeds_or_nothing_can_are_refused(limit: float) -> None:
+def test_limits_that_chance_exceeds_or_nothing_can_are_refused(limit):
     with pytest.raises(ConfigurationError, match="members"):
         game(0).check_limit(limit)
 
 
-def test_a_run_that_shows_nothing_is_refused_and_not_passed(digits: FederatedData) -> None:
+def test_a_run_that_shows_nothing_is_refused_and_not_passed(digits):
     def blind(records: Sequence[Labelled], seed: int) -> View:  # noqa: ARG001 - it never runs
         return server_sees(federation(digits), None)
 
@@ -115,40 +114,40 @@ def test_a_run_that_shows_nothing_is_refused_and_not_passed(digits: FederatedDat
         game(0).play(blind)
 
 
-def test_what_is_neither_a_view_nor_a_network_is_refused() -> None:
+def test_what_is_neither_a_view_nor_a_network_is_refused():
     with pytest.raises(ConfigurationError, match="factory"):
-        game(0).play(lambda _records, _seed: 0.5)  # type: ignore[arg-type,return-value]
+        game(0).play(lambda _records, _seed: 0.5)
 
 
 @pytest.mark.parametrize("runs", [4, 7])
-def test_games_too_short_to_learn_from_are_refused(runs: int) -> None:
+def test_games_too_short_to_learn_from_are_refused(runs):
     with pytest.raises(ConfigurationError, match="runs"):
         LeakageGame.of([some_records(8, 0)], runs=runs)
 
 
-def test_an_image_that_is_a_candidate_twice_is_refused() -> None:
+def test_an_image_that_is_a_candidate_twice_is_refused():
     with pytest.raises(LocalError, match="twice"):
         LeakageGame.of([some_records(8, 0), some_records(8, 0)])
 
 
-def test_a_client_without_a_pair_is_refused() -> None:
+def test_a_client_without_a_pair_is_refused():
     with pytest.raises(ConfigurationError, match="client 0"):
         LeakageGame.of([some_records(2, 0).take(torch.tensor([0, 1]))])
 
 
-def test_candidates_and_proxies_of_the_bundled_digits_are_different_images() -> None:
+def test_candidates_and_proxies_of_the_bundled_digits_are_different_images():
     made = bundled_digits(clients=2, candidates=20, proxies=20)
     every = [*made.clients, made.proxies]
     images = {image.numpy().tobytes() for own in every for image in own.images}
     assert len(images) == sum(map(len, every)) == 600
 
 
-def test_more_digits_than_there_are_is_refused() -> None:
+def test_more_digits_than_there_are_is_refused():
     with pytest.raises(ConfigurationError, match="digits"):
         bundled_digits(clients=9)
 
 
-def test_a_servers_view_holds_what_its_federation_let_it_read(digits: FederatedData) -> None:
+def test_a_servers_view_holds_what_its_federation_let_it_read(digits):
     made = federation(digits, FedAvg())
     made.fit(1)
     view = server_sees(made, None)

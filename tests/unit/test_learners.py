@@ -1,6 +1,6 @@
 """All clients in training: each on its own path, at the schedule's rate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -84,7 +84,7 @@ def apart(one: nn.Module, other: nn.Module) -> float:
     return float((flatten(one) - flatten(other)).abs().max())
 
 
-def test_every_client_goes_the_way_of_its_trainer() -> None:
+def test_every_client_goes_the_way_of_its_trainer():
     together, alone = made(), trainers()
     lesson = records(9)
     targets = nn.functional.one_hot(lesson.labels, 10).float()
@@ -98,7 +98,7 @@ def test_every_client_goes_the_way_of_its_trainer() -> None:
     assert apart(together.models[0], together.models[2]) > 1e-3
 
 
-def test_lessons_take_the_place_of_labels() -> None:
+def test_lessons_take_the_place_of_labels():
     plain, taught, turned = made(), made(), made()
     plain.local_steps(2, range(3))
     taught.local_steps(2, range(3), torch.eye(10))
@@ -108,7 +108,7 @@ def test_lessons_take_the_place_of_labels() -> None:
         assert apart(plain.models[k], turned.models[k]) > 1e-4
 
 
-def test_private_records_join_a_distillation_batch() -> None:
+def test_private_records_join_a_distillation_batch():
     trainer = trainers()[0]
     lesson = records(9)
     pixels, targets = trainer.distillation_batch(lesson.pixels, torch.full((40, 10), 0.1))
@@ -120,7 +120,7 @@ def test_private_records_join_a_distillation_batch() -> None:
         assert int(target.argmax()) == int(own.labels[index])
 
 
-def test_taught_labels_are_smoothed_and_private_ones_are_not() -> None:
+def test_taught_labels_are_smoothed_and_private_ones_are_not():
     smooth = replace(STEPS.sgd, smoothing=0.2)
     plain, trainer = (Trainer(networks()[0], records(0), s, 1, CPU) for s in (STEPS.sgd, smooth))
     lesson = records(9)
@@ -132,7 +132,7 @@ def test_taught_labels_are_smoothed_and_private_ones_are_not() -> None:
     assert torch.equal(after[8:], before[8:])
 
 
-def test_a_long_round_takes_its_steps_at_falling_rates() -> None:
+def test_a_long_round_takes_its_steps_at_falling_rates():
     falling = replace(STEPS, anneal_over=2)
     parts = list(falling.rates(1, 60))
     assert [steps for steps, _ in parts] == [20, 20, 20]
@@ -157,7 +157,7 @@ def test_a_long_round_takes_its_steps_at_falling_rates() -> None:
     assert apart(learners.models[0], constant.models[0]) > 1e-3
 
 
-def test_the_warm_up_s_rate_falls_where_it_is_asked_to() -> None:
+def test_the_warm_up_s_rate_falls_where_it_is_asked_to():
     falling = replace(STEPS, warmup_steps=50, anneal_warmup=True)
     rates = [rate for _, rate in falling.warmup_rates]
     assert rates == pytest.approx([0.05 * 0.853553, 0.05 * 0.146447], abs=1e-6)
@@ -172,7 +172,7 @@ def test_the_warm_up_s_rate_falls_where_it_is_asked_to() -> None:
     assert apart(learners.models[0], trainer.model) < 1e-4
 
 
-def test_the_rate_falls_to_zero_along_half_a_cosine() -> None:
+def test_the_rate_falls_to_zero_along_half_a_cosine():
     falling = replace(STEPS, anneal_over=4)
     rates = [falling.rate(r) for r in range(6)]
     assert rates[0] == pytest.approx(0.05 * 0.9619, abs=1e-5)
@@ -202,9 +202,7 @@ def strays(labels: torch.Tensor) -> torch.Tensor:
         (lambda labels: labels, 0.9),
     ],
 )
-def test_the_warm_up_has_momentum_where_clients_hold_some_classes(
-    relabel: Callable[[torch.Tensor], torch.Tensor], momentum: float
-) -> None:
+def test_the_warm_up_has_momentum_where_clients_hold_some_classes(relabel, momentum):
     """With it, a client of one class or two ends with dead units."""
     held = [replace(r, labels=relabel(r.labels)) for r in map(records, range(3))]
     learners = Together(held, STEPS)
@@ -216,7 +214,7 @@ def test_the_warm_up_has_momentum_where_clients_hold_some_classes(
     assert apart(learners.models[0], networks()[0]) > 1e-4
 
 
-def test_the_steps_of_those_who_are_present_are_heard_of() -> None:
+def test_the_steps_of_those_who_are_present_are_heard_of():
     heard: list[int] = []
     train = [records(k) for k in range(3)]
     learners = Together(train, STEPS, heard.append)
@@ -229,12 +227,12 @@ def test_the_steps_of_those_who_are_present_are_heard_of() -> None:
     assert max(heard) <= 25
 
 
-def test_an_augmentation_that_is_unknown_is_refused() -> None:
+def test_an_augmentation_that_is_unknown_is_refused():
     with pytest.raises(ConfigurationError, match="augment"):
         made(replace(STEPS, augment="rotate"))
 
 
-def test_the_warm_up_s_batches_do_not_come_again() -> None:
+def test_the_warm_up_s_batches_do_not_come_again():
     """Local steps after a warm-up are not the warm-up once more."""
     plain = replace(STEPS, sgd=replace(STEPS.sgd, momentum=0.0))
     warmed, again = made(plain), made(plain)

@@ -15,16 +15,14 @@ SERVER = bytes([9]) + bytes(31)
 
 def group_of(members: int, roster: int, **session: int | bool) -> Group:
     listed = Roster({k: (k + 1).to_bytes(32, "little") for k in range(roster)})
-    made = Session(listed, b"", b"", b"", SERVER, **session)  # type: ignore[arg-type]
+    made = Session(listed, b"", b"", b"", SERVER, **session)
     return Group(made, tuple(range(members)), b"", bytes(32))
 
 
 @pytest.mark.parametrize(
     ("members", "roster", "corrupt"), [(3, 3, 1), (4, 4, 1), (10, 10, 3), (100, 100, 33)]
 )
-def test_it_names_the_corrupt_clients_that_a_complete_graph_stands(
-    members: int, roster: int, corrupt: int
-) -> None:
+def test_it_names_the_corrupt_clients_that_a_complete_graph_stands(members, roster, corrupt):
     group = group_of(members, roster)
     assert corrupt == min(2 * group.threshold - members - 1, group.quorum - 2)
     said = masked_guarantee(group, None)
@@ -32,7 +30,7 @@ def test_it_names_the_corrupt_clients_that_a_complete_graph_stands(
     assert "neighbours" not in said
 
 
-def test_it_names_what_corruption_after_the_draw_does_to_a_sparse_graph() -> None:
+def test_it_names_what_corruption_after_the_draw_does_to_a_sparse_graph():
     """A tenth, rounded up as the degree's bounds have it; the attack is a test of its own."""
     group = group_of(301, 301)
     said = masked_guarantee(group, None)
@@ -42,7 +40,7 @@ def test_it_names_what_corruption_after_the_draw_does_to_a_sparse_graph() -> Non
     assert int(named[1]) == 2 * group.threshold - group.degree - 1 < group.degree
 
 
-def test_it_names_key_agreement_epoch_and_public_seed() -> None:
+def test_it_names_key_agreement_epoch_and_public_seed():
     plain = masked_guarantee(group_of(3, 3, epoch=7), 5)
     assert "every 7 rounds" in plain
     assert "public seed 5" in plain
@@ -51,7 +49,7 @@ def test_it_names_key_agreement_epoch_and_public_seed() -> None:
 
 
 @pytest.mark.parametrize("upward", [True, False])
-def test_one_client_moves_a_sum_by_as_much_as_it_says(upward: bool) -> None:
+def test_one_client_moves_a_sum_by_as_much_as_it_says(upward):
     """Against others that all vote least, or most; one step more, and the round is void."""
     for beyond in (0, 1):
         cohort = Cohort(4)

@@ -51,7 +51,7 @@ def public(proxies: int = 6, clients: int = 2) -> Public:
 # The game
 
 
-def test_canaries_have_wrong_labels_and_each_label_equally_often() -> None:
+def test_canaries_have_wrong_labels_and_each_label_equally_often():
     made = pool()
     for k in range(3):
         true, given = records(60, k).labels, made.candidates_of(k).labels
@@ -62,7 +62,7 @@ def test_canaries_have_wrong_labels_and_each_label_equally_often() -> None:
         assert torch.bincount(given[odd], minlength=10).tolist() == [2] * 10
 
 
-def test_every_run_holds_half_of_each_label_and_pairs_are_complements() -> None:
+def test_every_run_holds_half_of_each_label_and_pairs_are_complements():
     game = draw_game(pool(), 8, seed=1)
     assert (game.inside[::2] ^ game.inside[1::2]).all()
     for run in game.runs:
@@ -73,7 +73,7 @@ def test_every_run_holds_half_of_each_label_and_pairs_are_complements() -> None:
     assert not np.array_equal(game.inside[0], game.inside[2])
 
 
-def test_shadows_hold_each_candidate_as_often_whatever_the_target_did() -> None:
+def test_shadows_hold_each_candidate_as_often_whatever_the_target_did():
     game = draw_game(pool(), 8, seed=1)
     for target in game.runs:
         shadows = game.shadows(target)
@@ -81,7 +81,7 @@ def test_shadows_hold_each_candidate_as_often_whatever_the_target_did() -> None:
         assert (game.inside[shadows].sum(axis=0) == 3).all()
 
 
-def test_a_game_that_would_tell_is_refused() -> None:
+def test_a_game_that_would_tell_is_refused():
     made = pool(1, 20, 0)
     with pytest.raises(LocalError, match="in both runs of a pair"):
         Game(made, np.ones((4, 20), dtype=np.bool_))
@@ -106,7 +106,7 @@ def gaussian(runs: int, gain: float, spread: float, seed: int = 0) -> tuple[Floa
     return rng.normal(0, spread, 100) + gain * inside + rng.normal(size=inside.shape), inside
 
 
-def test_shadows_that_cannot_teach_are_refused() -> None:
+def test_shadows_that_cannot_teach_are_refused():
     phi, inside = gaussian(4, 1.0, 1.0)
     with pytest.raises(LocalError, match="in all of them or in none"):
         Shadows(phi[:1], inside[:1])
@@ -121,7 +121,7 @@ def test_shadows_that_cannot_teach_are_refused() -> None:
 # RMIA
 
 
-def test_rmia_asks_once_about_each_candidate_and_proxy() -> None:
+def test_rmia_asks_once_about_each_candidate_and_proxy():
     own, shared = records(20), public(6)
 
     def answer(images: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def transcript(masked: bool) -> Transcript:
     return made
 
 
-def test_votes_are_the_most_telling_ones_in_view() -> None:
+def test_votes_are_the_most_telling_ones_in_view():
     clear = mean_votes(server_view(transcript(masked=False), public()), 1)
     assert clear[:3, 2].tolist() == [1.0, 0.5, 0.0]  # away in the second round
     assert clear[:, :2].sum() == 0
@@ -187,7 +187,7 @@ def some() -> tuple[FloatArray, BoolArray]:
     return rng.normal(size=150) * 0.3 + inside + rng.normal(size=inside.shape), inside
 
 
-def test_rates_are_resolved_by_candidates_and_not_by_their_repeats() -> None:
+def test_rates_are_resolved_by_candidates_and_not_by_their_repeats():
     scores, inside = some()
     made = report(scores[:, :99], inside[:, :99])
     assert "tpr_at_0.01_fpr" not in made.details
@@ -195,7 +195,7 @@ def test_rates_are_resolved_by_candidates_and_not_by_their_repeats() -> None:
     assert "tpr_at_0.01_fpr" in report(scores, inside).details
 
 
-def test_an_oracle_attack_scores_one_and_a_constant_a_half() -> None:
+def test_an_oracle_attack_scores_one_and_a_constant_a_half():
     inside = inclusion(4, 200, 0)
     known = report(np.where(inside, 1.0, -1.0), inside)
     assert (known.figure, known.details["advantage"]) == (1.0, 1.0)
@@ -205,7 +205,7 @@ def test_an_oracle_attack_scores_one_and_a_constant_a_half() -> None:
     assert blind.details["advantage"] == 0.0
 
 
-def test_null_attacks_cry_wolf_no_more_often_than_they_say() -> None:
+def test_null_attacks_cry_wolf_no_more_often_than_they_say():
     """60 null tables: a p-value below .05, or an interval that misses 1/2, three times on average.
 
     More than nine of either has a chance of .001 (binomial, 60, .05). Scores of a candidate share
@@ -223,7 +223,7 @@ def test_null_attacks_cry_wolf_no_more_often_than_they_say() -> None:
     assert missed <= 9
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_refused():
     inside = inclusion(4, 10, 0)
     with pytest.raises(LocalError, match="R even"):
         report(np.zeros((3, 10)), inside[:3])

@@ -18,7 +18,7 @@ from secure_fd.knowledge import (
     Sums,
     contributors,
 )
-from secure_fd.methods.base import CountedVotes, Labels, WeighedVotes
+from secure_fd.methods.base import CountedVotes, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -52,7 +52,7 @@ CPU = torch.device("cpu")
 # Who answers, and what teaches.
 
 
-def test_a_selective_client_abstains_outside_its_distribution(digits: FederatedData) -> None:
+def test_a_selective_client_abstains_outside_its_distribution(digits):
     client, proxies = digits.clients[1], digits.proxies
     found = verdict(digits, 1)
     counted = SelectiveFD("hard", votes="counted").opinion(client, proxies.pixels)
@@ -65,7 +65,7 @@ def test_a_selective_client_abstains_outside_its_distribution(digits: FederatedD
 
 
 @pytest.mark.parametrize("labels", ["soft", "hard"])
-def test_a_client_names_its_own_classes_only(digits: FederatedData, labels: Labels) -> None:
+def test_a_client_names_its_own_classes_only(digits, labels):
     """The network is sure of class 7, which client 1 does not hold."""
     pixels = digits.proxies.pixels
     sure = np.tile(np.eye(10)[7], (len(pixels), 1))
@@ -83,7 +83,7 @@ def test_a_client_names_its_own_classes_only(digits: FederatedData, labels: Labe
     assert np.array_equal(loose.predictions, sure)
 
 
-def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs() -> None:
+def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs():
     opinion = CountedVotes(np.ones(3), np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=np.bool_))
     softmax = np.array([[0.2, 0.3, 0.5]])
     soft = [opinion.contribution(np.array([i]), softmax, "soft").predictions[0] for i in range(3)]
@@ -94,7 +94,7 @@ def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs() -> None:
     assert hard.tolist() == [[0.0, 1.0, 0.0]]
 
 
-def test_a_weighed_vote_is_the_product_of_selector_and_network() -> None:
+def test_a_weighed_vote_is_the_product_of_selector_and_network():
     votes = WeighedVotes(np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0]]), np.arange(3) < 2)
     softmax = np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])
     soft = votes.contribution(np.arange(2), softmax, "soft", trust=1.0)
@@ -114,7 +114,7 @@ def test_a_weighed_vote_is_the_product_of_selector_and_network() -> None:
     assert sharp.weights[0] == pytest.approx(0.24**2 + 0.02**2)
 
 
-def test_a_network_may_name_classes_alone() -> None:
+def test_a_network_may_name_classes_alone():
     """The selector's two posteriors, .6 and .3, then only say that .9 of the proxy is its own."""
     ratios, thresholds = np.ones((2, 2)), np.zeros(2)
     found = Selection((0, 1), ratios, thresholds, posterior=np.array([[0.6, 0.3], [0.9, 0.8]]))
@@ -144,7 +144,7 @@ def test_a_network_may_name_classes_alone() -> None:
     assert named == [1, 0]
 
 
-def test_trust_is_what_the_network_knew_before_it_was_taught() -> None:
+def test_trust_is_what_the_network_knew_before_it_was_taught():
     trust, silent = Trust(), Trust()
     assert trust.value == 0.0
     count = Trust.LEAST
@@ -160,7 +160,7 @@ def test_trust_is_what_the_network_knew_before_it_was_taught() -> None:
     assert trust.value == pytest.approx(1 - 5 / count)  # an answer is compared once
 
 
-def test_a_server_that_keeps_few_lessons_reads_no_trust() -> None:
+def test_a_server_that_keeps_few_lessons_reads_no_trust():
     """One kept proxy would tell what the network says about it."""
     trust, count = Trust(), Trust.LEAST
     said = np.eye(3)[np.zeros(count, dtype=int)]
@@ -173,7 +173,7 @@ def test_a_server_that_keeps_few_lessons_reads_no_trust() -> None:
     assert trust.value == 1.0
 
 
-def test_one_client_that_gives_nearly_all_of_a_count_is_alone() -> None:
+def test_one_client_that_gives_nearly_all_of_a_count_is_alone():
     units = [np.array([9, 0, 8, 0, 0, 0]), np.array([0, 1, 2, 0, 0, 0]), np.zeros(6, dtype=int)]
     assert contributors(units, 2) == (1, 2)  # 9 of 10; 8 of 10; nobody
     assert contributors([], 2) == (0, 0)
@@ -185,7 +185,7 @@ SUMS = Sums(
 )
 
 
-def test_the_server_keeps_what_is_precise() -> None:
+def test_the_server_keeps_what_is_precise():
     """2 (1 - max h) is 0, 1, 1, (nobody), 1.25; the third ties, so it names no label."""
     where = np.array([5, 7, 8, 9, 11])
     strict = SelectiveFD("soft", server_threshold=0.5).ensemble(where, SUMS)
@@ -198,16 +198,14 @@ def test_the_server_keeps_what_is_precise() -> None:
     assert SelectiveFD("soft", server_threshold=2.0).ensemble(where, SUMS).kept.sum() == 2
 
 
-def test_fedmd_keeps_whatever_was_answered() -> None:
+def test_fedmd_keeps_whatever_was_answered():
     made = FedMD().ensemble(np.arange(5), SUMS)
     assert made.kept.tolist() == [True, True, True, False, True]
     assert made.predictions[2].tolist() == [0.5, 0.5, 0.0]
     assert np.isfinite(made.predictions).all()
 
 
-def test_an_abstention_weighs_nothing_and_one_voice_is_counted_as_one(
-    digits: FederatedData,
-) -> None:
+def test_an_abstention_weighs_nothing_and_one_voice_is_counted_as_one(digits):
     """Of 200 proxies all answer the first 20, client 0 alone the next 30, nobody the rest."""
     answered = np.zeros((4, 200))
     answered[:, :20] = 1
@@ -224,7 +222,7 @@ def test_an_abstention_weighs_nothing_and_one_voice_is_counted_as_one(
         assert words.reshape(200, 10).sum(axis=1).tolist() == answered[client].tolist()
 
 
-def test_where_nobody_answers_nothing_is_taught(digits: FederatedData) -> None:
+def test_where_nobody_answers_nothing_is_taught(digits):
     silent = Scripted(iter([CountedVotes(np.zeros(200)) for _ in range(4)]))
     made = federation(digits, silent)
     report = next(made.rounds(1))
@@ -232,9 +230,7 @@ def test_where_nobody_answers_nothing_is_taught(digits: FederatedData) -> None:
 
 
 @pytest.mark.parametrize("remember", [True, False])
-def test_what_clients_learn_from(
-    digits: FederatedData, remember: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_clients_learn_from(digits, remember, monkeypatch):
     """Every proxy that was taught so far, by its newest ensemble; else the newest round alone."""
     lessons: list[tuple[torch.Tensor, torch.Tensor]] = []
     monkeypatch.setattr(
@@ -261,9 +257,7 @@ def test_what_clients_learn_from(
 # FedAvg's average.
 
 
-def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(digits, monkeypatch):
     """Without a step of training the average of different networks is known in advance."""
     sizes = (5, 20, 9, 7)
     data = [first(digits.clients[0], size) for size in sizes]
@@ -285,7 +279,7 @@ def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(
     assert np.abs(start - wanted).max() > 1e-3
 
 
-def test_fedavg_s_clients_start_from_the_global_model(digits: FederatedData) -> None:
+def test_fedavg_s_clients_start_from_the_global_model(digits):
     """Networks of different initial weights: only the first client's start the run."""
     made = fedavg(digits, learning_rate=0.0)
     start = flatten(networks(4)[0]).numpy()
@@ -294,7 +288,7 @@ def test_fedavg_s_clients_start_from_the_global_model(digits: FederatedData) -> 
         assert np.abs(seen.parameters - start).max() < 1e-6
 
 
-def test_fedavg_refuses_what_cannot_be_averaged(digits: FederatedData) -> None:
+def test_fedavg_refuses_what_cannot_be_averaged(digits):
     mixed = [*networks(3), nn.Sequential(nn.Flatten(), nn.Linear(784, 12))]
     data = list(digits.clients)
     with pytest.raises(ConfigurationError, match="models"):
@@ -305,7 +299,7 @@ def test_fedavg_refuses_what_cannot_be_averaged(digits: FederatedData) -> None:
         Federation(participants(digits), None, FedAvg(), aggregation=PlainSum(3))
 
 
-def test_a_client_that_diverges_shares_what_it_was_sent(digits: FederatedData) -> None:
+def test_a_client_that_diverges_shares_what_it_was_sent(digits):
     made = Federation(participants(digits), None, FedAvg(SGD(learning_rate=1e30), 11), device=CPU)
     start = flatten(made.models[0]).numpy().copy()
     list(made.rounds(2))
@@ -318,9 +312,7 @@ def test_a_client_that_diverges_shares_what_it_was_sent(digits: FederatedData) -
     assert [getattr(client.half, "diverged", None) for client in well.clients] == [0] * 4
 
 
-def test_momentum_begins_anew_after_averaging(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
     """Two rounds of one step each with momentum are those of plain steps; the twin's are not."""
 
     def ends(momentum: float) -> FloatArray:
@@ -346,7 +338,7 @@ def test_momentum_begins_anew_after_averaging(
 # What a federation refuses, and what it must not disturb.
 
 
-def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
+def test_a_federation_says_what_is_wrong(digits):
     clients = participants(digits)
     pixels = digits.proxies.pixels
     with pytest.raises(ConfigurationError, match="participants: 1 is not allowed"):
@@ -361,7 +353,7 @@ def test_a_federation_says_what_is_wrong(digits: FederatedData) -> None:
     with pytest.raises(ConfigurationError, match="proxies: None is not allowed"):
         Federation(clients, None, FedMD(), schedule=BRIEF)
     with pytest.raises(ConfigurationError, match="method: 'int' is not allowed"):
-        Federation(clients, pixels, 3, schedule=BRIEF)  # type: ignore[arg-type]
+        Federation(clients, pixels, 3, schedule=BRIEF)
 
 
 def fedavg(

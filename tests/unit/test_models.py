@@ -55,33 +55,33 @@ every_name = pytest.mark.parametrize("name", COUNTS)
 PIXELS = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
-def test_every_architecture_is_counted() -> None:
+def test_every_architecture_is_counted():
     on_images = {name for name in _REGISTRY if not name.startswith("resnet")}
     assert on_images == {*COUNTS, *CHEST, *HEADS, *PATCHES}
 
 
 @every_name
-def test_an_images_logits_do_not_depend_on_its_neighbours(name: str) -> None:
+def test_an_images_logits_do_not_depend_on_its_neighbours(name):
     model = build(name, 2, 0)
     assert not isinstance(list(model.children())[-1], nn.Softmax | nn.ReLU)
     assert torch.allclose(model(PIXELS[:1]), model(PIXELS)[:1], atol=1e-5)
 
 
 @every_name
-def test_the_seed_decides_the_weights_and_nothing_else_does(name: str) -> None:
+def test_the_seed_decides_the_weights_and_nothing_else_does(name):
     first = flatten(build(name, 10, 1))
     torch.rand(7)
     assert torch.equal(first, flatten(build(name, 10, 1)))
     assert not torch.equal(first, flatten(build(name, 10, 2)))
 
 
-def test_building_leaves_the_global_generator_alone() -> None:
+def test_building_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
     build(SHARED, 10, 5)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_clients_follow_table_3_in_its_order() -> None:
+def test_clients_follow_table_3_in_its_order():
     assert [heterogeneous(k) for k in range(10)] == [
         *["cnn-5-5-50"] * 2,
         *["cnn-3-3-128"] * 2,
@@ -101,9 +101,7 @@ def test_clients_follow_table_3_in_its_order() -> None:
         *((name, count, (60, 1, 1), 10) for name, count in PATCHES.items()),
     ],
 )
-def test_parameters_are_as_many_as_by_hand_and_logits_are_finite(
-    name: str, count: int, shape: tuple[int, ...], classes: int
-) -> None:
+def test_parameters_are_as_many_as_by_hand_and_logits_are_finite(name, count, shape, classes):
     model = build(name, classes, 0)
     assert len(flatten(model)) == count
     pixels = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
@@ -114,7 +112,7 @@ def test_parameters_are_as_many_as_by_hand_and_logits_are_finite(
 
 
 @pytest.mark.parametrize("name", RESNETS)
-def test_a_resnet_has_the_head_in_place_of_its_last_layer_and_learns(name: str) -> None:
+def test_a_resnet_has_the_head_in_place_of_its_last_layer_and_learns(name):
     model = build(name, 10, 0)
     before = flatten(model)
     assert len(before) == RESNETS[name]
@@ -123,7 +121,7 @@ def test_a_resnet_has_the_head_in_place_of_its_last_layer_and_learns(name: str) 
     logits = model(images)
     assert logits.shape == (2, 10)
     loss = nn.functional.cross_entropy(logits, torch.tensor([3, 7]))
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     optimiser.step()
     moved = flatten(model) - before
     assert torch.isfinite(moved).all()
@@ -131,7 +129,7 @@ def test_a_resnet_has_the_head_in_place_of_its_last_layer_and_learns(name: str) 
     assert all(bool(part.any()) for part in torch.split(moved, sizes)), "a layer did not learn"
 
 
-def test_weights_that_cannot_be_downloaded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_cannot_be_downloaded_are_told(monkeypatch):
     asked = []
 
     def get_model(name: str, weights: str | None) -> nn.Module:
@@ -145,7 +143,7 @@ def test_weights_that_cannot_be_downloaded_are_told(monkeypatch: pytest.MonkeyPa
     assert asked == [("resnet34", "IMAGENET1K_V1")]
 
 
-def test_every_image_set_has_its_architectures_in_the_tables_order() -> None:
+def test_every_image_set_has_its_architectures_in_the_tables_order():
     assert {name for s in IMAGE_SETS for name in architectures(s)} <= set(_REGISTRY)
     assert architectures("mnist") == tuple(heterogeneous(k) for k in range(10))
     assert architectures("chest_xray") == tuple(CHEST)
@@ -159,19 +157,19 @@ def test_every_image_set_has_its_architectures_in_the_tables_order() -> None:
         architectures("svhn")
 
 
-def test_an_unknown_architecture_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_architecture_is_refused_with_the_known_ones():
     with pytest.raises(ConfigurationError, match=r"model: 'resnet'.*mlp-1024-1024"):
         build("resnet", 10, 0)
 
 
-def test_pixels_are_standardised_inside_the_model() -> None:
+def test_pixels_are_standardised_inside_the_model():
     """Black is -0.1307 / 0.3081 = -0.4242 and white 0.8693 / 0.3081 = 2.8215."""
     found = Standardise()(torch.tensor([0.0, 0.1307, 1.0]))
     assert torch.allclose(found, torch.tensor([-0.4242, 0.0, 2.8215]), atol=1e-4)
 
 
 @every_name
-def test_flatten_and_load_flat_are_inverse(name: str) -> None:
+def test_flatten_and_load_flat_are_inverse(name):
     source, target = build(name, 10, 1), build(name, 10, 2)
     load_flat(target, flatten(source))
     for mine, theirs in zip(source.parameters(), target.parameters(), strict=True):
@@ -179,7 +177,7 @@ def test_flatten_and_load_flat_are_inverse(name: str) -> None:
     assert torch.equal(source(PIXELS), target(PIXELS))
 
 
-def test_a_loaded_vector_is_copied() -> None:
+def test_a_loaded_vector_is_copied():
     """One client's training must not move the global model that the next client starts from."""
     vector = torch.zeros(COUNTS[SHARED])
     first, second = build(SHARED, 10, 1), build(SHARED, 10, 2)
@@ -193,7 +191,7 @@ def test_a_loaded_vector_is_copied() -> None:
     assert torch.equal(flatten(first), torch.ones_like(vector))
 
 
-def test_flatten_is_a_copy_without_a_graph() -> None:
+def test_flatten_is_a_copy_without_a_graph():
     model = build(SHARED, 10, 0)
     vector = flatten(model)
     before = vector.clone()
@@ -203,6 +201,6 @@ def test_flatten_is_a_copy_without_a_graph() -> None:
 
 
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_vector_of_another_length_is_refused(change: int) -> None:
+def test_a_vector_of_another_length_is_refused(change):
     with pytest.raises(LocalError, match="21840 parameters"):
         load_flat(build(SHARED, 10, 0), torch.zeros(COUNTS[SHARED] + change))

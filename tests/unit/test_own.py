@@ -3,8 +3,6 @@
 import sys
 from pathlib import Path
 
-import pytest
-
 from attacks import on_run
 from attacks.base import AttackResult
 from experiments import runs
@@ -22,7 +20,7 @@ def silent(_: int) -> None:
     """No progress is shown."""
 
 
-def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each() -> None:
+def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each():
     made = plan(
         Settings(
             dataset="digits",
@@ -49,16 +47,14 @@ def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each() -> None:
     assert isinstance(found[ATTACK], AttackResult)
 
 
-def test_a_method_is_one_file() -> None:
+def test_a_method_is_one_file():
     """No module of the project names the example."""
     for package in ("secure_fd", "attacks", "experiments"):
         for path in (ROOT / package).rglob("*.py"):
             assert "own_method" not in path.read_text(encoding="utf-8")
 
 
-def test_the_command_lists_its_parts_and_runs_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_its_parts_and_runs_them(monkeypatch, capsys):
     for arguments, status in ((["--help"], 0), ([], 0), (["compar"], 2)):
         monkeypatch.setattr(sys, "argv", ["secure-fd", *arguments])
         assert cli.main() == status
@@ -69,5 +65,5 @@ def test_the_command_lists_its_parts_and_runs_them(
     assert capsys.readouterr().err.startswith("error: --clients: 1 is not allowed")
 
 
-def test_the_console_script_is_this_command() -> None:
+def test_the_console_script_is_this_command():
     assert 'secure-fd = "secure_fd.cli:main"' in (ROOT / "pyproject.toml").read_text()

@@ -34,7 +34,7 @@ def fill(folder: Path, mode: str, seed: int, count: int = EACH) -> None:
 
 
 @pytest.fixture(scope="module")
-def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hospitals(tmp_path_factory):
     """Three clients; one of them lacks a class, another is grey."""
     root = tmp_path_factory.mktemp("data") / "hospitals"
     for seed, (client, kind) in enumerate(
@@ -54,7 +54,7 @@ def settings(*arguments: str) -> Settings:
     return tyro.cli(Settings, args=list(arguments))
 
 
-def test_a_folder_a_client_becomes_a_federation(hospitals: Path) -> None:
+def test_a_folder_a_client_becomes_a_federation(hospitals):
     data = federation_in(hospitals, None, Split("own"), 3, 16, seed=1)
     assert [client.classes for client in data.clients] == [(0, 1), (0,), (0, 1)]
     assert data.proxies.pixels.shape[1:] == (3, 16, 16)
@@ -66,7 +66,7 @@ def test_a_folder_a_client_becomes_a_federation(hospitals: Path) -> None:
     assert not torch.equal(other.proxies.pixels, data.proxies.pixels)
 
 
-def test_a_folder_a_class_is_divided(tmp_path: Path) -> None:
+def test_a_folder_a_class_is_divided(tmp_path):
     for seed in range(3):
         fill(tmp_path / f"class {seed}", "L", seed)
     data = federation_in(tmp_path, None, parse_split("strong"), 3, 16, seed=0)
@@ -74,7 +74,7 @@ def test_a_folder_a_class_is_divided(tmp_path: Path) -> None:
     assert data.proxies.pixels.shape[1:] == (1, 16, 16)
 
 
-def test_proxies_come_from_a_folder_and_are_no_record(hospitals: Path, tmp_path: Path) -> None:
+def test_proxies_come_from_a_folder_and_are_no_record(hospitals, tmp_path):
     fill(tmp_path / "public", "RGB", 99, count=12)
     private = hospitals / "a" / "ill" / "0.png"
     (tmp_path / "public" / "copy.png").write_bytes(private.read_bytes())
@@ -93,14 +93,14 @@ def test_proxies_come_from_a_folder_and_are_no_record(hospitals: Path, tmp_path:
         ({"a/ill": EACH, "b/ill": 3}, "it needs 20 images or more"),
     ],
 )
-def test_too_little_is_refused(tmp_path: Path, made: dict[str, int], said: str) -> None:
+def test_too_little_is_refused(tmp_path, made, said):
     for seed, (name, count) in enumerate(made.items()):
         fill(tmp_path / name, "L", seed, count)
     with pytest.raises(ConfigurationError, match=f"^images: .*{said}"):
         federation_in(tmp_path, None, parse_split("iid"), 2, 16, seed=0)
 
 
-def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_image_is_named(tmp_path):
     fill(tmp_path / "ill", "L", 0)
     (tmp_path / "ill" / "zero.png").write_bytes(b"no image")
     with pytest.raises(ConfigurationError, match=r"zero\.png.*it is no image"):
@@ -119,13 +119,13 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path) -> None:
         (["--images", "no such folder"], "images"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(arguments: list[str], field: str) -> None:
+def test_options_that_do_not_fit_are_refused(arguments, field):
     with pytest.raises(ConfigurationError) as caught:
         plan(settings(*arguments), None)
     assert caught.value.field == field
 
 
-def test_cells_name_the_data_and_no_folder(hospitals: Path) -> None:
+def test_cells_name_the_data_and_no_folder(hospitals):
     made = cells(settings("--images", str(hospitals), "--image-size", "16"))
     assert {cell.terms.clients for cell in made} == {3}
     content = encode(made[0], "cell")
@@ -137,12 +137,12 @@ def test_cells_name_the_data_and_no_folder(hospitals: Path) -> None:
     assert smaller[0] != made[0]
 
 
-def test_a_split_of_what_is_divided_is_refused(hospitals: Path) -> None:
+def test_a_split_of_what_is_divided_is_refused(hospitals):
     with pytest.raises(ConfigurationError, match="the data is divided already"):
         plan(settings("--images", str(hospitals), "--split", "iid"), None)
 
 
-def test_a_row_runs_on_colour_images(hospitals: Path) -> None:
+def test_a_row_runs_on_colour_images(hospitals):
     given = ["--images", str(hospitals), "--image-size", "16", "--rounds", "1", "--quick"]
     made = plan(settings(*given), None)
     row = run_row(made.terms, RowSpec("fedavg"), 20, None, lambda _: None)
@@ -151,9 +151,7 @@ def test_a_row_runs_on_colour_images(hospitals: Path) -> None:
     assert names == ["cnn-5-5-50@3x16x16"] * 3
 
 
-def test_a_federation_of_one_s_own(
-    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_federation_of_one_s_own(hospitals, tmp_path, monkeypatch):
     (tmp_path / "my_images.py").write_text(
         "from pathlib import Path\nfrom secure_fd.data.folders import federation_in\n"
         "from secure_fd.data.partition import Split\n\ndef make(seed):\n"
@@ -168,20 +166,20 @@ def test_a_federation_of_one_s_own(
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (3, 32, 16)])
-def test_shapes_that_no_network_takes_are_refused(shape: tuple[int, int, int]) -> None:
+def test_shapes_that_no_network_takes_are_refused(shape):
     name = f"mlp-1024-1024@{'x'.join(map(str, shape))}"
     with pytest.raises(ConfigurationError, match="use square images of 16 pixels"):
         models.build(name, 3, 0)
 
 
-def test_every_architecture_takes_the_shape_of_the_data() -> None:
+def test_every_architecture_takes_the_shape_of_the_data():
     for shape in ((1, 16, 16), (3, 40, 40), (12, 1, 1)):
         name = f"own-{'x'.join(map(str, shape))}-4-10"
         for architecture in models.architectures(name):
             assert models.build(architecture, 4, 0)(torch.zeros(2, *shape)).shape == (2, 4)
 
 
-def test_a_row_without_its_folder_says_so(hospitals: Path) -> None:
+def test_a_row_without_its_folder_says_so(hospitals):
     made = plan(settings("--images", str(hospitals), "--image-size", "16"), None)
     assert made.terms.own is not None
     # Another digest: equal data is remembered, wherever it came from.

@@ -7,7 +7,6 @@ import torch
 
 from examples.own_trainer import AdamWTrainer
 from secure_fd import Recipe, Schedule, Steps, federate, load, parse_split, simulate
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.fedavg import flatten
 from secure_fd.training import Alone
@@ -17,7 +16,7 @@ RECIPE = Recipe(2, STEPS)
 
 
 @pytest.fixture(scope="module")
-def digits() -> FederatedData:
+def digits():
     return federate(load("digits"), parse_split("weak"), 3, seed=0)
 
 
@@ -34,9 +33,7 @@ class Counting(Alone):
 
 
 @pytest.mark.parametrize("method", ["selective-fd", "fedavg"])
-def test_the_example_s_steps_are_the_ones_that_are_taken(
-    digits: FederatedData, method: str
-) -> None:
+def test_the_example_s_steps_are_the_ones_that_are_taken(digits, method):
     trainers = (AdamWTrainer(), AdamWTrainer(), None)
     runs = [simulate(digits, method=method, recipe=RECIPE, trainer=each) for each in trainers]
     for run in runs:
@@ -46,9 +43,7 @@ def test_the_example_s_steps_are_the_ones_that_are_taken(
     assert not torch.equal(first, third)
 
 
-def test_batches_of_private_records_have_labels_and_of_proxies_predictions(
-    digits: FederatedData,
-) -> None:
+def test_batches_of_private_records_have_labels_and_of_proxies_predictions(digits):
     trainer = Counting()
     simulate(digits, recipe=RECIPE, trainer=trainer).fit(1)
     private = [shape for alone, shape in trainer.batches if alone]
@@ -57,7 +52,7 @@ def test_batches_of_private_records_have_labels_and_of_proxies_predictions(
     assert {shape[1] for shape in distilled} == {digits.n_classes}
 
 
-def test_steps_under_dp_sgd_give_no_batches(digits: FederatedData) -> None:
+def test_steps_under_dp_sgd_give_no_batches(digits):
     made = simulate(
         digits, method="fedavg", unit="record", epsilon=4.0, recipe=RECIPE, trainer=AdamWTrainer()
     )
@@ -65,7 +60,7 @@ def test_steps_under_dp_sgd_give_no_batches(digits: FederatedData) -> None:
         made.fit(1)
 
 
-def test_a_trainer_has_to_be_callable(digits: FederatedData) -> None:
+def test_a_trainer_has_to_be_callable(digits):
     with pytest.raises(ConfigurationError) as refused:
-        simulate(digits, recipe=RECIPE, trainer="adam")  # type: ignore[arg-type]
+        simulate(digits, recipe=RECIPE, trainer="adam")
     assert refused.value.field == "trainer"

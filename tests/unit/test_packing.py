@@ -25,29 +25,29 @@ def words_of(*numbers: int) -> WordArray:
         (5, (2**64 - 1) // 5, 64, 1),
     ],
 )
-def test_lanes_follow_the_largest_sum(n: int, bound: int, bits: int, lanes: int) -> None:
+def test_lanes_follow_the_largest_sum(n, bound, bits, lanes):
     layout = LaneLayout(n, bound)
     assert (layout.bits, layout.lanes) == (bits, lanes)
 
 
-def test_hard_labels_of_ten_clients_cost_half_a_byte_a_class() -> None:
+def test_hard_labels_of_ten_clients_cost_half_a_byte_a_class():
     assert LaneLayout(10, 1).pack(np.ones(512 * 10, np.uint64)).nbytes == 2560
 
 
-def test_value_i_sits_in_word_i_mod_w_lane_i_div_w() -> None:
+def test_value_i_sits_in_word_i_mod_w_lane_i_div_w():
     layout = LaneLayout(10, 4095)
     packed = layout.pack(words_of(1, 2, 3, 4, 5))
     assert packed.tolist() == [1 | 3 << 16 | 5 << 32, 2 | 4 << 16]
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 100])
-def test_pack_then_unpack_gives_the_values(length: int) -> None:
+def test_pack_then_unpack_gives_the_values(length):
     layout = LaneLayout(10, 7)
     values = np.random.default_rng(length).integers(0, 8, length, dtype=np.uint64)
     assert layout.unpack(layout.pack(values), length).tolist() == values.tolist()
 
 
-def test_full_lanes_of_all_clients_do_not_carry() -> None:
+def test_full_lanes_of_all_clients_do_not_carry():
     for n in range(1, 20):
         layout = LaneLayout(n, 5)
         one = layout.pack(np.full(layout.lanes * 2, 5, np.uint64))
@@ -55,7 +55,7 @@ def test_full_lanes_of_all_clients_do_not_carry() -> None:
         assert set(layout.unpack(summed, layout.lanes * 2).tolist()) == {5 * n}
 
 
-def test_a_value_above_the_bound_is_refused_and_not_named() -> None:
+def test_a_value_above_the_bound_is_refused_and_not_named():
     layout = LaneLayout(10, 4095)
     layout.pack(words_of(4095))
     with pytest.raises(LocalError, match="exceeds the agreed bound of 4095") as caught:
@@ -66,12 +66,12 @@ def test_a_value_above_the_bound_is_refused_and_not_named() -> None:
 @pytest.mark.parametrize(
     "values", [np.zeros((2, 2), np.uint64), np.zeros(4, np.int64), np.zeros(4)]
 )
-def test_only_flat_uint64_is_packed(values: WordArray) -> None:
+def test_only_flat_uint64_is_packed(values):
     with pytest.raises(LocalError, match=r"uint64 \[m\]"):
         LaneLayout(3, 1).pack(values)
 
 
-def test_a_lane_above_clients_times_bound_voids_the_sum() -> None:
+def test_a_lane_above_clients_times_bound_voids_the_sum():
     layout = LaneLayout(10, 1)
     assert layout.unpack(words_of(10), 1).tolist() == [10]
     with pytest.raises(PeerError, match="exceeds 10"):
@@ -80,7 +80,7 @@ def test_a_lane_above_clients_times_bound_voids_the_sum() -> None:
         layout.unpack(words_of(11 << 60), 1)
 
 
-def test_fewer_survivors_lower_what_a_lane_may_hold() -> None:
+def test_fewer_survivors_lower_what_a_lane_may_hold():
     layout = LaneLayout(10, 3)
     for limit in (30, 21, 3, 0):
         assert layout.unpack(words_of(limit), 1, limit).tolist() == [limit]
@@ -88,7 +88,7 @@ def test_fewer_survivors_lower_what_a_lane_may_hold() -> None:
             layout.unpack(words_of(limit + 1), 1, limit)
 
 
-def test_bits_outside_the_lanes_in_use_void_the_sum() -> None:
+def test_bits_outside_the_lanes_in_use_void_the_sum():
     with pytest.raises(PeerError, match="outside"):
         LaneLayout(10, 1).unpack(words_of(1 << 4), 1)
     with pytest.raises(PeerError, match="outside"):
@@ -96,13 +96,13 @@ def test_bits_outside_the_lanes_in_use_void_the_sum() -> None:
 
 
 @pytest.mark.parametrize("words", [words_of(), words_of(0, 0), np.zeros((1, 1), np.uint64)])
-def test_the_wrong_number_of_words_is_refused(words: WordArray) -> None:
+def test_the_wrong_number_of_words_is_refused(words):
     with pytest.raises(PeerError, match="has 1 words"):
         LaneLayout(10, 1).unpack(words, 16)
 
 
 @pytest.mark.parametrize(("n", "bound"), [(0, 1), (3, 0), (3, -1), (2, 2**63), (10, 2**62)])
-def test_layouts_that_cannot_hold_the_sum_are_refused(n: int, bound: int) -> None:
+def test_layouts_that_cannot_hold_the_sum_are_refused(n, bound):
     with pytest.raises(ConfigurationError):
         LaneLayout(n, bound)
 
@@ -127,14 +127,14 @@ def signed(*numbers: int) -> IntArray:
         (1, 1, 2**62 - 1, 63, 1),
     ],
 )
-def test_lanes_have_twice_the_room(n: int, bound: int, room: int, bits: int, lanes: int) -> None:
+def test_lanes_have_twice_the_room(n, bound, room, bits, lanes):
     layout = LaneLayout(n, bound, room)
     assert (layout.bits, layout.lanes, layout.limit) == (bits, lanes, n * bound)
 
 
 @pytest.mark.parametrize("room", [1, 7, 1000])
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 100])
-def test_signed_values_come_back(length: int, room: int) -> None:
+def test_signed_values_come_back(length, room):
     layout = LaneLayout(10, 7, room)
     rng = np.random.default_rng(length)
     values = rng.integers(-room, 7 + room, length, endpoint=True)
@@ -143,7 +143,7 @@ def test_signed_values_come_back(length: int, room: int) -> None:
     assert found.tolist() == values.tolist()
 
 
-def test_every_total_of_a_small_layout_comes_back_beside_every_other() -> None:
+def test_every_total_of_a_small_layout_comes_back_beside_every_other():
     """Three clients of bound 1 and room 2 reach -2 to 5; all pairs, in neighbouring lanes."""
     layout = LaneLayout(3, 1, 2)
     reach = range(-2, 6)
@@ -161,7 +161,7 @@ def sign_extended(layout: LaneLayout, words: WordArray, length: int) -> list[int
     return [lane - size if lane >= size // 2 else lane for lane in lanes]
 
 
-def test_twin_without_the_offset_takes_borrows_for_values() -> None:
+def test_twin_without_the_offset_takes_borrows_for_values():
     layout = LaneLayout(3, 1, 2)
     fine, borrowing = signed(1, 0, 1, 2), signed(-1, 0, 1, 2)
     for values, right in ((fine, True), (borrowing, False)):
@@ -173,7 +173,7 @@ def test_twin_without_the_offset_takes_borrows_for_values() -> None:
 
 
 @pytest.mark.parametrize(("value", "says"), [(9, "exceeds"), (100, "exceeds"), (-6, "below zero")])
-def test_a_value_beyond_the_room_is_refused_and_not_named(value: int, says: str) -> None:
+def test_a_value_beyond_the_room_is_refused_and_not_named(value, says):
     layout = LaneLayout(10, 3, 5)
     layout.pack(signed(-5, 8))
     with pytest.raises(LocalError, match=f"{says}.* room of 5") as caught:
@@ -182,13 +182,13 @@ def test_a_value_beyond_the_room_is_refused_and_not_named(value: int, says: str)
 
 
 @pytest.mark.parametrize("values", [np.zeros((2, 2), np.int64), np.zeros(4, np.uint64)])
-def test_only_flat_int64_is_packed_where_there_is_room(values: WordArray) -> None:
+def test_only_flat_int64_is_packed_where_there_is_room(values):
     with pytest.raises(LocalError, match=r"int64 \[m\]"):
         LaneLayout(3, 1, 1).pack(values)
 
 
 @pytest.mark.parametrize(("total", "survivors"), [(-6, 3), (15, 3), (12, 2), (9, 1)])
-def test_a_total_beyond_survivors_and_room_voids_the_sum(total: int, survivors: int) -> None:
+def test_a_total_beyond_survivors_and_room_voids_the_sum(total, survivors):
     layout, limit = LaneLayout(3, 3, 5), 3 * survivors
     for edge in (-5, limit + 5):
         assert layout.unpack(words_of(edge % 2**64), 1, limit).tolist() == [edge]
@@ -196,7 +196,7 @@ def test_a_total_beyond_survivors_and_room_voids_the_sum(total: int, survivors: 
         layout.unpack(words_of(total % 2**64), 1, limit)
 
 
-def test_noise_beyond_the_room_costs_its_neighbour_one_and_no_more() -> None:
+def test_noise_beyond_the_room_costs_its_neighbour_one_and_no_more():
     """What docs/protocol.md says of the sums that a chosen room does not hold."""
     layout = LaneLayout(3, 1, 2)
     totals = [6, 0, -2, 5]  # six is one above what the lane holds
@@ -207,6 +207,6 @@ def test_noise_beyond_the_room_costs_its_neighbour_one_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("n", "bound", "room"), [(3, 1, -1), (1, 1, 2**62), (2, 2**61, 2**61), (4, 2**61, 1)]
 )
-def test_rooms_that_no_lane_holds_are_refused(n: int, bound: int, room: int) -> None:
+def test_rooms_that_no_lane_holds_are_refused(n, bound, room):
     with pytest.raises(ConfigurationError, match="room"):
         LaneLayout(n, bound, room)

@@ -7,14 +7,14 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.fedavg import ParameterCodec
 
 
-def test_the_mean_is_weighted_by_records() -> None:
+def test_the_mean_is_weighted_by_records():
     """Shares 1 and 1/2 weigh 2 : 1, so 3 and 0 average to 2; all are whole steps, so exactly."""
     codec = ParameterCodec((1.0, 0.5))
     both = [codec.encode(k, np.full(4, v, dtype=np.float32)) for k, v in enumerate((3.0, 0.0))]
     assert codec.decode(both[0] + both[1], (0, 1)).tolist() == [2.0] * 4
 
 
-def test_only_survivors_weigh_in_the_mean() -> None:
+def test_only_survivors_weigh_in_the_mean():
     codec = ParameterCodec((1.0, 0.5, 0.25))
     sent = [codec.encode(k, np.full(4, v, dtype=np.float32)) for k, v in enumerate((3.0, 0.0, 6.0))]
     assert codec.decode(sent[0] + sent[2], (0, 2)).tolist() == pytest.approx([3.6] * 4)
@@ -23,7 +23,7 @@ def test_only_survivors_weigh_in_the_mean() -> None:
     assert np.abs(forgetful - 3.6).min() > 1
 
 
-def test_zero_is_the_middle_and_the_limits_are_the_ends() -> None:
+def test_zero_is_the_middle_and_the_limits_are_the_ends():
     codec, step = ParameterCodec((1.0,)), 2.0**-22
     values = np.array([-16.0, 0.0, 16.0, 0.48 * step, 0.56 * step], dtype=np.float32)
     middle = 1 << 26
@@ -31,7 +31,7 @@ def test_zero_is_the_middle_and_the_limits_are_the_ends() -> None:
     assert codec.bound == 2 * middle
 
 
-def test_one_upload_is_read_back_exactly_where_it_is_whole_steps() -> None:
+def test_one_upload_is_read_back_exactly_where_it_is_whole_steps():
     codec = ParameterCodec((0.5, 0.25))
     values = np.array([-1.5, 0.0, 2**-10, 7.25], dtype=np.float32)
     for client in range(2):
@@ -39,7 +39,7 @@ def test_one_upload_is_read_back_exactly_where_it_is_whole_steps() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 16.001, -1e30])
-def test_diverged_parameters_are_refused(bad: float) -> None:
+def test_diverged_parameters_are_refused(bad):
     codec = ParameterCodec((1.0,))
     codec.encode(0, np.array([0.0, 16.0, -16.0], dtype=np.float32))
     with pytest.raises(LocalError, match="diverged"):
@@ -47,6 +47,6 @@ def test_diverged_parameters_are_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize("shares", [(), (0.0, 1.0), (1.0, 1.1), (-0.5,), (float("nan"),)])
-def test_shares_that_are_none_are_refused(shares: tuple[float, ...]) -> None:
+def test_shares_that_are_none_are_refused(shares):
     with pytest.raises(ConfigurationError, match="shares"):
         ParameterCodec(shares)

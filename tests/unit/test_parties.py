@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def listener() -> Listener:
 # What a client refuses.
 
 
-def test_broadcasts_are_read_in_order_and_bound_by_one_hash() -> None:
+def test_broadcasts_are_read_in_order_and_bound_by_one_hash():
     server, one, other = Teller(SESSION, KEY), listener(), listener()
     first, second = (server.write(Kind.TELL, 0, body) for body in (b"a", b"b"))
     assert [one.read(data)[2] for data in (first, second)] == [b"a", b"b"]
@@ -76,12 +75,12 @@ def test_broadcasts_are_read_in_order_and_bound_by_one_hash() -> None:
         frame(Kind.INPUT, Place(SESSION, 0), SERVER, b"\0\0\0\0"),
     ],
 )
-def test_a_message_of_another_place_or_form_is_refused(data: bytes) -> None:
+def test_a_message_of_another_place_or_form_is_refused(data):
     with pytest.raises(PeerError):
         listener().read(data)
 
 
-def test_a_message_is_limited_in_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_limited_in_length(monkeypatch):
     monkeypatch.setattr("secure_fd.exchange.LIMIT", 60)
     with pytest.raises(PeerError, match=r"use .* to 60"):
         read_header(frame(Kind.TELL, Place(SESSION, 0), SERVER, bytes(40)), SESSION, SERVER)
@@ -118,7 +117,7 @@ class Asking:
         """Nothing to take back."""
 
 
-def test_an_answer_that_nobody_asked_for_is_refused() -> None:
+def test_an_answer_that_nobody_asked_for_is_refused():
     client = Client(0, SESSION, KEY.public, Quiet(), PlainSum(2).client(0))
     client.start()
     with pytest.raises(PeerError, match="nothing was asked"):
@@ -128,7 +127,7 @@ def test_an_answer_that_nobody_asked_for_is_refused() -> None:
 # The set-up and rounds of masked parties over bytes alone.
 
 
-def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them() -> None:
+def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them():
     """Every client has its identity and the pinned roster; no object is shared."""
     keys = {k: IdentityKey.generate(os.urandom) for k in range(4)}
     roster = Roster({k: key.public.raw for k, key in keys.items()})
@@ -160,13 +159,11 @@ def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them() -> 
     assert server.last is not None
     assert server.last.survivors == (0, 1, 2, 3)
     assert not server.last.total.any()
-    assert all(client.half.heard == b"\x04" for client in clients.values())  # type: ignore[attr-defined]
+    assert all(client.half.heard == b"\x04" for client in clients.values())
 
 
 @pytest.mark.parametrize("kind", [PlainSum, MaskedSum, HomomorphicSum, Prio3Sum])
-def test_every_sum_carries_every_kind_of_method(
-    digits: FederatedData, kind: type[PlainSum | MaskedSum | HomomorphicSum | Prio3Sum]
-) -> None:
+def test_every_sum_carries_every_kind_of_method(digits, kind):
     clear = run(federation(digits), rounds=2)
     made = run(federation(digits, aggregation=kind(4)), rounds=2)
     assert [r.survivors for r in made.transcript.distillation] == [(0, 1, 2, 3)] * 2
@@ -174,9 +171,7 @@ def test_every_sum_carries_every_kind_of_method(
         assert np.array_equal(parameters(made), parameters(clear))
 
 
-def test_a_client_with_another_history_is_left_out_of_the_sum_and_named(
-    digits: FederatedData,
-) -> None:
+def test_a_client_with_another_history_is_left_out_of_the_sum_and_named(digits):
     """What is signed is the running hash, so it refuses the next broadcast; the others sum."""
     made = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), rounds=1)
     made.clients[1]._told.digest = bytes(32)
@@ -193,7 +188,7 @@ def test_a_client_with_another_history_is_left_out_of_the_sum_and_named(
 # One's own method, data and names.
 
 
-def test_a_method_of_one_s_own_is_one_file(digits: FederatedData) -> None:
+def test_a_method_of_one_s_own_is_one_file(digits):
     kind = load_method("examples.own_method:Majority")
     assert kind is Majority
     every, none = (run(federation(digits, kind(share=share))) for share in (0.0, 1.0))
@@ -211,23 +206,23 @@ def test_a_method_of_one_s_own_is_one_file(digits: FederatedData) -> None:
         ("pathlib:Path", "client and server"),
     ],
 )
-def test_a_name_of_no_method_is_told_in_one_sentence(name: str, why: str) -> None:
+def test_a_name_of_no_method_is_told_in_one_sentence(name, why):
     with pytest.raises(ConfigurationError, match=why):
         load_method(name)
 
 
-def test_the_table_of_names_knows_which_methods_share_parameters() -> None:
+def test_the_table_of_names_knows_which_methods_share_parameters():
     for name, known in METHODS.items():
         assert hasattr(load_method(name), "trained_privately") == known.averages, name
 
 
-def test_dp_sgd_is_planned_for_the_steps_that_a_method_takes() -> None:
+def test_dp_sgd_is_planned_for_the_steps_that_a_method_takes():
     """Three local steps of its own, not the schedule's eleven."""
     made = FedAvg(local_steps=3).trained_privately(4.0, 1e-5, 10, Schedule())
     assert made == FedAvg(PrivateSGD(4.0, 1e-5, 30), local_steps=3)
 
 
-def test_logits_are_refused_and_not_clipped() -> None:
+def test_logits_are_refused_and_not_clipped():
     with pytest.raises(LocalError, match="not logits"):
         Contribution(np.ones(2), np.array([[2.0, -1.0], [0.5, 0.5]]))
     with pytest.raises(LocalError, match="not logits"):
@@ -235,7 +230,7 @@ def test_logits_are_refused_and_not_clipped() -> None:
     assert Contribution(np.zeros(1), np.array([[0.0, 0.0]])).weights.sum() == 0  # it abstains
 
 
-def test_images_of_any_size_and_colour_make_clients(tmp_path: Path) -> None:
+def test_images_of_any_size_and_colour_make_clients(tmp_path):
     from PIL import Image
 
     chance = np.random.default_rng(0)
@@ -271,7 +266,7 @@ def test_images_of_any_size_and_colour_make_clients(tmp_path: Path) -> None:
 # Recipes, and a run in five lines.
 
 
-def test_recipes_follow_what_clients_hold_and_not_a_name() -> None:
+def test_recipes_follow_what_clients_hold_and_not_a_name():
     one, all_of_them = ours(10, 6000, 1.0, image_set="mnist"), ours(10, 6000, 9.9)
     assert (one.rounds, one.schedule.sgd.own_batch, one.schedule.warmup_steps) == (50, 13, 0)
     assert (all_of_them.rounds, all_of_them.schedule.proxies_per_round) == (1, 6000)
@@ -299,9 +294,7 @@ def client_of(counts: Sequence[int]) -> ClientData:
         ([(30, 30, *[0] * 8), (*[0] * 8, 30, 30)], False),
     ],
 )
-def test_sites_with_every_class_warm_up_whatever_their_shares(
-    sites: Sequence[Sequence[int]], whole: bool
-) -> None:
+def test_sites_with_every_class_warm_up_whatever_their_shares(sites, whole):
     """Classes in useful number count, not even shares: 75 to 25 is every class of two."""
     clients = tuple(map(client_of, sites))
     n_classes, proxies = (
@@ -320,7 +313,7 @@ def test_sites_with_every_class_warm_up_whatever_their_shares(
         assert (recipe.schedule.warmup_steps > 0) == whole
 
 
-def test_selective_fd_takes_our_recipe_where_nothing_is_said(digits: FederatedData) -> None:
+def test_selective_fd_takes_our_recipe_where_nothing_is_said(digits):
     made = Federation(participants(digits), digits.proxies.pixels, SelectiveFD(), device=CPU)
     assert made.recipe == ours(10, 200, 1.0)
     plain = Federation(
@@ -329,7 +322,7 @@ def test_selective_fd_takes_our_recipe_where_nothing_is_said(digits: FederatedDa
     assert plain.recipe.schedule.sgd.momentum == 0.0
 
 
-def test_five_lines_run_and_say_what_they_promise(digits: FederatedData) -> None:
+def test_five_lines_run_and_say_what_they_promise(digits):
     brief = Recipe(2, BRIEF)
     made = simulate(digits, method="fedavg", secure="masks", recipe=brief)
     reports = made.fit()
@@ -341,10 +334,10 @@ def test_five_lines_run_and_say_what_they_promise(digits: FederatedData) -> None
     assert "epsilon 2" in private.guarantee
     for wrong in ({"secure": "walls"}, {"recipe": "theirs"}, {"unit": "client", "epsilon": 1.0}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-            simulate(digits, **wrong)  # type: ignore[arg-type]
+            simulate(digits, **wrong)
 
 
-def test_a_run_is_attacked_by_name(digits: FederatedData) -> None:
+def test_a_run_is_attacked_by_name(digits):
     """In clear every client's labels are read; the twin's masks leave the guess of the totals."""
     brief = Recipe(2, BRIEF)
     clear, masked = (simulate(digits, secure=kind, recipe=brief) for kind in (None, "masks"))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.linear_model import RidgeClassifier
 
-from secure_fd.data.federated import FederatedData, federate, seen_through
+from secure_fd.data.federated import federate, seen_through
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.patches import SPREAD, PatchMap, PatchSettings
@@ -15,7 +15,7 @@ from secure_fd.errors import ConfigurationError
 SMALL = PatchSettings(rank=20, filters=24, patches=3000, rounds=3)
 
 
-def test_features_tell_digits_apart(digits: FederatedData) -> None:
+def test_features_tell_digits_apart(digits):
     made = seen_through(digits, PatchMap.fit(digits.proxies.pixels, SMALL))
     flat = [part.pixels.flatten(1).numpy() for part in (made.proxies, made.test)]
     assert flat[0].min() >= 0
@@ -31,7 +31,7 @@ def test_features_tell_digits_apart(digits: FederatedData) -> None:
     assert made.proxy_message_bytes < digits.proxies.pixels.numel()
 
 
-def test_a_set_of_patches_is_the_set_of_images_through_its_map() -> None:
+def test_a_set_of_patches_is_the_set_of_images_through_its_map():
     seen, images = (
         federate(load(name), parse_split("strong"), 10, seed=0)
         for name in ("mnist5k_patches", "mnist5k")
@@ -44,7 +44,7 @@ def test_a_set_of_patches_is_the_set_of_images_through_its_map() -> None:
     assert float(seen.proxies.pixels.std(dim=0).mean()) == pytest.approx(SPREAD, rel=0.01)
 
 
-def test_private_images_do_not_move_the_map(digits: FederatedData) -> None:
+def test_private_images_do_not_move_the_map(digits):
     public = digits.proxies.pixels
     one, other = (PatchMap.fit(public, SMALL) for _ in range(2))
     assert torch.equal(one(public[:5]), other(public[:5]))
@@ -53,7 +53,7 @@ def test_private_images_do_not_move_the_map(digits: FederatedData) -> None:
     assert not torch.equal(one(public[:5]), PatchMap.fit(changed, SMALL)(public[:5]))
 
 
-def test_sizes_that_do_not_fit_are_refused() -> None:
+def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ConfigurationError, match="rank"):
         PatchSettings(rank=99, filters=2, pool=2)
     with pytest.raises(ConfigurationError, match="patches"):

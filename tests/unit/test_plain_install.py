@@ -72,7 +72,7 @@ def plain(code: str) -> str:
     return printed("-c", BLOCKED + textwrap.dedent(code), timeout=240)
 
 
-def test_a_private_masked_run_needs_no_extra() -> None:
+def test_a_private_masked_run_needs_no_extra():
     said = plain(
         """
         import torch
@@ -107,7 +107,7 @@ def test_a_private_masked_run_needs_no_extra() -> None:
     assert (within, clients) == ("True", "3")
 
 
-def test_what_the_readme_and_the_comparison_need_is_installed() -> None:
+def test_what_the_readme_and_the_comparison_need_is_installed():
     assert {"tenseal", "pytest"} <= set(EVERY)
     shown = plain(
         """
@@ -149,32 +149,32 @@ def asked_for(calls: Sequence[str]) -> list[str]:
     ).splitlines()
 
 
-def test_what_an_extra_brings_is_asked_for_by_name() -> None:
+def test_what_an_extra_brings_is_asked_for_by_name():
     assert asked_for([call for call, _, _ in MISSING]) == [
         f"{library} is not installed: python -m pip install {wanted}"
         for _, library, wanted in MISSING
     ]
 
 
-def test_a_library_that_a_plain_install_brings_is_asked_for_without_an_extra() -> None:
+def test_a_library_that_a_plain_install_brings_is_asked_for_without_an_extra():
     with pytest.raises(MissingCapabilityError, match=r"pip install secure-fd$"), extra():
         import no_such_library  # noqa: F401
 
 
-def test_a_module_of_our_own_that_is_missing_is_no_missing_extra() -> None:
+def test_a_module_of_our_own_that_is_missing_is_no_missing_extra():
     with pytest.raises(ModuleNotFoundError), extra("he"):
-        import secure_fd.no_such_module  # type: ignore[import-not-found] # noqa: F401
+        import secure_fd.no_such_module  # noqa: F401
     with pytest.raises(MissingCapabilityError), extra("he"):
-        import no_such_library  # type: ignore[import-not-found] # noqa: F401
+        import no_such_library  # noqa: F401
 
 
-def test_tests_install_every_extra() -> None:
+def test_tests_install_every_extra():
     extras = PROJECT["optional-dependencies"]
     assert extras["all"] == [f"secure-fd[{','.join(MODULES)}]"]
     assert "secure-fd[all]" in extras["test"]
 
 
-def test_torch_has_no_upper_bound_and_tested_versions_stand_in_the_constraints() -> None:
+def test_torch_has_no_upper_bound_and_tested_versions_stand_in_the_constraints():
     needed = {Requirement(line).name: Requirement(line) for line in PROJECT["dependencies"]}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     tested = [Requirement(line) for line in lines if not line.startswith("#")]

@@ -65,7 +65,7 @@ def unit_for(
         n_classes=data.n_classes,
         sums=sums,
         features=SMALL,
-        **chosen,  # type: ignore[arg-type]
+        **chosen,
     )
 
 
@@ -79,7 +79,7 @@ def federation(
     return Federation(
         participants_of(fresh_networks(data, 0), data.clients),
         data.proxies.pixels,
-        PooledHeads(residual_rounds, features=features, **BARE),  # type: ignore[arg-type]
+        PooledHeads(residual_rounds, features=features, **BARE),
         aggregation=MaskedSum(len(data.clients), public_seed=0),
         protection=unit,
         schedule=ALONE,
@@ -98,7 +98,7 @@ def head_of(run: Federation) -> FloatArray:
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 40), st.sampled_from([0.3, 1.0, 50.0]))
 @settings(max_examples=40, deadline=None)
-def test_no_record_moves_a_sum_by_more_than_its_units(seed: int, size: int, spread: float) -> None:
+def test_no_record_moves_a_sum_by_more_than_its_units(seed, size, spread):
     """Whatever its features and however wrong a head is about it, alone or among others."""
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((5, size))
@@ -112,7 +112,7 @@ def test_no_record_moves_a_sum_by_more_than_its_units(seed: int, size: int, spre
         assert int(((every - without) ** 2).sum()) <= UNITS**2
 
 
-def test_the_largest_record_moves_a_sum_by_nearly_all_its_units() -> None:
+def test_the_largest_record_moves_a_sum_by_nearly_all_its_units():
     """Else noise would be wasted: rounding 4,000 features takes 1.5 %, two nothing."""
     for size, least in ((2, 0.999), (4000, 0.98)):
         features = np.full((1, size), size**-0.5)
@@ -120,7 +120,7 @@ def test_the_largest_record_moves_a_sum_by_nearly_all_its_units() -> None:
         assert least * UNITS <= math.sqrt(float((moved.astype(float) ** 2).sum())) <= UNITS
 
 
-def test_sums_are_those_of_an_exact_loop() -> None:
+def test_sums_are_those_of_an_exact_loop():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((30, 8))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
@@ -140,7 +140,7 @@ def test_sums_are_those_of_an_exact_loop() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e9])
-def test_values_that_no_noise_covers_are_refused(bad: float) -> None:
+def test_values_that_no_noise_covers_are_refused(bad):
     with pytest.raises(LocalError, match="not finite, or far too large"):
         feature_units(np.array([[bad, 0.0]]))
     with pytest.raises(LocalError, match="not finite, or far too large"):
@@ -152,7 +152,7 @@ def test_values_that_no_noise_covers_are_refused(bad: float) -> None:
     assert UNITS == FEATURE_UNITS * RESIDUAL_UNITS
 
 
-def test_a_codec_gives_back_the_mean_over_records() -> None:
+def test_a_codec_gives_back_the_mean_over_records():
     rng = np.random.default_rng(1)
     records, size = (7, 4), 50
     codec, total, means = UnitCodec(records, size), np.zeros(size * 2, dtype=np.int64), []
@@ -175,7 +175,7 @@ def test_a_codec_gives_back_the_mean_over_records() -> None:
 
 @pytest.mark.parametrize("budget", [0.1, 1.0, 4.0, 20.0])
 @pytest.mark.parametrize("sums", [1, 2])
-def test_epsilon_is_that_of_a_gaussian_or_a_little_more(budget: float, sums: int) -> None:
+def test_epsilon_is_that_of_a_gaussian_or_a_little_more(budget, sums):
     """Against the exact curve (Balle and Wang, 2018), computed here: at most 9 % in noise lost."""
     plan = replace(PLAN, sums=sums)
     noise = calibrate(budget, DELTA, plan)
@@ -189,7 +189,7 @@ def test_epsilon_is_that_of_a_gaussian_or_a_little_more(budget: float, sums: int
     assert delta_of(0.75 * budget) > DELTA  # power: a quarter less would be a false claim
 
 
-def test_shares_of_all_ten_are_too_little_where_three_tell_theirs() -> None:
+def test_shares_of_all_ten_are_too_little_where_three_tell_theirs():
     """The twin: a plan that counts on everybody, of which only seven keep their shares."""
     naive = PooledPlan(clients=10, honest=10, entries=2000)
     planned = naive.with_noise(calibrate(4.0, DELTA, naive))
@@ -200,18 +200,18 @@ def test_shares_of_all_ten_are_too_little_where_three_tell_theirs() -> None:
     assert epsilon(careful.with_honest(10), DELTA) < 3.4
 
 
-def test_a_plan_with_more_honest_clients_than_clients_is_refused() -> None:
+def test_a_plan_with_more_honest_clients_than_clients_is_refused():
     with pytest.raises(ConfigurationError, match="honest"):
         PooledPlan(clients=3, honest=4, entries=10)
 
 
-def test_rules_read_the_noise_alone() -> None:
+def test_rules_read_the_noise_alone():
     ranks = [rank_for(noise) for noise in (1e-5, 1e-4, 1e-3, 1e-2, 1.0)]
     assert ranks == sorted(ranks, reverse=True)
     assert level_for(2e-3) == pytest.approx(5e-3)
 
 
-def test_the_solver_under_noise_is_the_closed_form(digits: FederatedData) -> None:
+def test_the_solver_under_noise_is_the_closed_form(digits):
     reference, _ = shared_reference(Same(digits.proxies.pixels), SMALL)
     moment, level = reference.second_moment, 0.01
     right = np.random.default_rng(0).standard_normal((len(moment), 2))
@@ -219,9 +219,7 @@ def test_the_solver_under_noise_is_the_closed_form(digits: FederatedData) -> Non
     assert np.allclose(reference.under_noise(level).solve(right), expected)
 
 
-def test_features_are_the_leading_ones_that_the_noise_leaves_room_for(
-    digits: FederatedData,
-) -> None:
+def test_features_are_the_leading_ones_that_the_noise_leaves_room_for(digits):
     pixels = digits.proxies.pixels
     every = ProxyReference.fit(pixels, SMALL).public(pixels)
     few = ProxyReference.fit(pixels, replace(SMALL, most_rank=6)).public(pixels)
@@ -233,16 +231,16 @@ def test_features_are_the_leading_ones_that_the_noise_leaves_room_for(
 # In a federation.
 
 
-def test_without_noise_the_head_is_the_one_of_plain_sums(digits: FederatedData) -> None:
+def test_without_noise_the_head_is_the_one_of_plain_sums(digits):
     quiet, plain = federation(digits, unit_for(digits, math.inf)), federation(digits, None)
     for run in (quiet, plain):
         run.fit(1)
     assert quiet.guarantee() is None
-    answers = [run.clients[0].half.public.scores(head_of(run)) for run in (quiet, plain)]  # type: ignore[attr-defined]
+    answers = [run.clients[0].half.public.scores(head_of(run)) for run in (quiet, plain)]
     assert (answers[0].argmax(axis=1) == answers[1].argmax(axis=1)).mean() > 0.97
 
 
-def test_a_sum_carries_the_noise_of_every_client(digits: FederatedData) -> None:
+def test_a_sum_carries_the_noise_of_every_client(digits):
     """Chi-square on 2,000 entries: false alarms at 1e-6; half the variance is caught."""
     totals = []
     for budget in (4.0, math.inf):
@@ -266,7 +264,7 @@ def replace_rules(unit: PooledRecordUnit) -> PooledRecordUnit:
     return unit
 
 
-def test_the_guarantee_names_unit_neighbours_and_who_must_be_honest(digits: FederatedData) -> None:
+def test_the_guarantee_names_unit_neighbours_and_who_must_be_honest(digits):
     run = federation(digits, unit_for(digits))
     run.fit(1)
     claim = run.guarantee()
@@ -280,7 +278,7 @@ def test_the_guarantee_names_unit_neighbours_and_who_must_be_honest(digits: Fede
     assert "replace-one" in text
 
 
-def test_seeded_noise_has_no_epsilon(digits: FederatedData) -> None:
+def test_seeded_noise_has_no_epsilon(digits):
     run = federation(digits, unit_for(digits, seed=1))
     run.fit(1)
     claim = run.guarantee()
@@ -288,7 +286,7 @@ def test_seeded_noise_has_no_epsilon(digits: FederatedData) -> None:
     assert not claim.holds
 
 
-def test_no_more_sums_than_planned(digits: FederatedData) -> None:
+def test_no_more_sums_than_planned(digits):
     unit = unit_for(digits, sums=2)
     run = federation(digits, unit, residual_rounds=1)
     run.fit(2)
@@ -302,7 +300,7 @@ def test_no_more_sums_than_planned(digits: FederatedData) -> None:
         part.release([], (200, 10))
 
 
-def test_a_sum_with_too_few_shares_is_not_opened(digits: FederatedData) -> None:
+def test_a_sum_with_too_few_shares_is_not_opened(digits):
     """Three of four must be there: two of them carry too little noise."""
     gone = {0: {0: Stage.INPUT, 1: Stage.INPUT}}
     run = federation(digits, unit_for(digits), absent=gone)
@@ -311,7 +309,7 @@ def test_a_sum_with_too_few_shares_is_not_opened(digits: FederatedData) -> None:
     assert not head_of(run).any()
 
 
-def test_what_reads_records_beside_the_sums_is_refused(digits: FederatedData) -> None:
+def test_what_reads_records_beside_the_sums_is_refused(digits):
     method = PooledHeads(0, features=SMALL, leave="validated")
     with pytest.raises(ConfigurationError, match="reads records beside the noisy sums"):
         Federation(
@@ -327,9 +325,7 @@ def test_what_reads_records_beside_the_sums_is_refused(digits: FederatedData) ->
 
 
 @pytest.mark.parametrize("none_of_mine", [True, False])
-def test_foreign_proxies_are_told_by_what_was_released(
-    digits: FederatedData, none_of_mine: bool
-) -> None:
+def test_foreign_proxies_are_told_by_what_was_released(digits, none_of_mine):
     """Half of the proxies are noise; the twin, which asks nothing of the ratios, teaches them.
 
     Without noise on the sums, of which so few records leave nothing: what it takes from them.
@@ -357,7 +353,7 @@ def test_foreign_proxies_are_told_by_what_was_released(
         assert half.known.all()
 
 
-def test_sums_in_clear_and_other_fleets_are_refused(digits: FederatedData) -> None:
+def test_sums_in_clear_and_other_fleets_are_refused(digits):
     with pytest.raises(ConfigurationError, match=r"hides in the sum only: use masks"):
         unit_for(digits).check_sum(PlainSum(4))
     with pytest.raises(ConfigurationError, match=r"the sum has 10"):
@@ -365,9 +361,7 @@ def test_sums_in_clear_and_other_fleets_are_refused(digits: FederatedData) -> No
     unit_for(digits, math.inf).check_sum(PlainSum(4))
 
 
-def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(
-    digits: FederatedData,
-) -> None:
+def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(digits):
     """One client of four: a sum whose guarantee names two would count on noise that they tell."""
     sums = StandInForMasks(4)
     unit_for(digits).check_sum(sums)
@@ -379,16 +373,14 @@ def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(
 
 
 @pytest.mark.parametrize("kind", [LocalRecordUnit, PooledRecordUnit])
-def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(
-    kind: type[PooledRecordUnit],
-) -> None:
+def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(kind):
     """Epsilon .01 at delta 1e-8, of three clients; at .02 the noise is drawn."""
     ledger = BudgetLedger.simulation()
 
     def made(epsilon: float) -> PooledGuard:
         features = ReferenceSettings(ranks=(5,), n_features=10)
         known = {"records": (30,) * 3, "n_proxies": 40, "n_classes": 2, "features": features}
-        return kind(epsilon, 1e-8, ledgers={0: ledger}, **known).client(0)  # type: ignore[arg-type]
+        return kind(epsilon, 1e-8, ledgers={0: ledger}, **known).client(0)
 
     with pytest.raises(ConfigurationError) as refused:
         made(0.01)
@@ -397,7 +389,7 @@ def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(
     assert made(0.02).release([(np.eye(30, 10), np.eye(30, 2))], (10, 2)).any()
 
 
-def test_shares_are_for_sums_of_the_planned_form() -> None:
+def test_shares_are_for_sums_of_the_planned_form():
     shares = PooledShares(replace(PLAN, entries=4, noise=1.0))
     with pytest.raises(LocalError, match="a sum has 5 entries; use 4"):
         shares.perturb(Bounded(np.zeros(5, dtype=np.int64), UNITS))
@@ -434,7 +426,7 @@ def local_run(data: FederatedData, unit: PooledRecordUnit) -> Federation:
     return run
 
 
-def test_a_local_release_is_private_in_clear(digits: FederatedData) -> None:
+def test_a_local_release_is_private_in_clear(digits):
     """Of each upload that the server reads; the twin keeps a share of a pooled noise alone."""
     unit = PooledRecordUnit(
         4.0,
@@ -459,7 +451,7 @@ def test_a_local_release_is_private_in_clear(digits: FederatedData) -> None:
     assert epsilon(alone, DELTA) > 5.5
 
 
-def test_uploads_are_in_range_whatever_the_noise(digits: FederatedData) -> None:
+def test_uploads_are_in_range_whatever_the_noise(digits):
     """At epsilon .1 noise is many times what so few records can add; nothing is cut off."""
     unit = local_unit(digits, 0.1)
     run = local_run(digits, unit)
@@ -472,7 +464,7 @@ def test_uploads_are_in_range_whatever_the_noise(digits: FederatedData) -> None:
 
 
 @pytest.mark.parametrize(("deviation", "kept"), [(10.0, [0]), (1.0, [0, 1])])
-def test_classes_within_their_noise_are_left_out(deviation: float, kept: list[int]) -> None:
+def test_classes_within_their_noise_are_left_out(deviation, kept):
     """Of 200 records of one class and 20 of another, noise of 12 records hides the second."""
     rng = np.random.default_rng(0)
     common = np.full(400, 0.04)  # norm .8
@@ -483,13 +475,13 @@ def test_classes_within_their_noise_are_left_out(deviation: float, kept: list[in
     assert np.array_equal(sums[:, kept], noisy[:, kept])
 
 
-def test_nothing_is_left_out_where_most_of_the_records_would_be() -> None:
+def test_nothing_is_left_out_where_most_of_the_records_would_be():
     common = np.full(400, 0.04)
     clean = np.rint(np.outer(common, np.full(10, 30.0)) * UNITS).astype(np.int64).ravel()
     assert audible(clean, UNITS * common, 300, 10, 20.0 * UNITS) is clean
 
 
-def test_a_client_in_clear_is_simulated_with_its_own_noise() -> None:
+def test_a_client_in_clear_is_simulated_with_its_own_noise():
     run = simulate(
         "digits", split="iid", clients=4, unit="record", epsilon=4.0, recipe=Recipe(1, ALONE)
     )

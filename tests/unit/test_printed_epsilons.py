@@ -96,7 +96,7 @@ def at_least(printed: Sequence[float], exact: Sequence[float], slack: float) -> 
 # Nearly exact: noise within a hundredth of what the Gaussian's curve asks.
 
 
-def test_the_local_record_unit(claimed: float) -> None:
+def test_the_local_record_unit(claimed):
     plan = PooledPlan(clients=10, honest=1, entries=1000)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
     made = pooled_guarantee(plan, DELTA, (300,) * 10, spent(plan.event()))
@@ -107,7 +107,7 @@ def test_the_local_record_unit(claimed: float) -> None:
 
 
 @pytest.mark.parametrize("sums", [1, 2])
-def test_the_pooled_record_unit(claimed: float, sums: int) -> None:
+def test_the_pooled_record_unit(claimed, sums):
     """Noise within a hundredth of the exact curve's, though it is a sum of discrete shares."""
     plan = PooledPlan(clients=10, honest=7, entries=10_000, sums=sums)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
@@ -120,9 +120,7 @@ def test_the_pooled_record_unit(claimed: float, sums: int) -> None:
 
 
 @pytest.mark.parametrize("clients", [3, 4, 5, 10, 33, 301, 1000])
-def test_the_smallest_pooled_sum_with_all_corrupt_clients_that_the_masks_name(
-    claimed: float, clients: int
-) -> None:
+def test_the_smallest_pooled_sum_with_all_corrupt_clients_that_the_masks_name(claimed, clients):
     """As many inputs as a sum must have, less the corrupt clients of the sum's own guarantee."""
     group = group_of(clients, clients)
     (named,) = re.findall(r"together with up to (\d+) of", masked_guarantee(group, None))
@@ -175,7 +173,7 @@ def moved_by(plan: ClientPlan, units: int, grid: float) -> PrivacyLossDistributi
     return from_two_probability_mass_functions(still, moved, value_discretization_interval=grid)
 
 
-def test_the_client_unit_is_enumerated(claimed: float) -> None:
+def test_the_client_unit_is_enumerated(claimed):
     """One vote a proxy and round; a client that votes otherwise moves two entries for each."""
     plan = FLEET.with_noise(calibrate(claimed, DELTA, FLEET))
     made = client_guarantee(plan, DELTA, spent(plan.round_event()))
@@ -192,7 +190,7 @@ def test_the_client_unit_is_enumerated(claimed: float) -> None:
     at_least(in_caveats(made), [composed(made, PrivacyUnit.RECORD)], slack=0.0)
 
 
-def test_dp_sgd(claimed: float) -> None:
+def test_dp_sgd(claimed):
     """Within a hundredth in noise of what Opacus' numerical composition asks at the least."""
     plan = TrainingPlan(n_records=300, batch=30, steps=100)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
@@ -206,7 +204,7 @@ def test_dp_sgd(claimed: float) -> None:
     assert bounds(0.99 * plan.noise)[0] > claimed
 
 
-def test_the_label_unit(claimed: float) -> None:
+def test_the_label_unit(claimed):
     """One answer is its own odds; many are enumerated, and the printed sum is no smaller."""
     mechanism = RandomizedResponse(claimed, 11)
     made = label_guarantee(mechanism, releases=50, delta=DELTA)

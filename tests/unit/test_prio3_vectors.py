@@ -143,7 +143,7 @@ NAMES: Final = sorted(path.stem for path in VECTORS.glob("Prio3*.json"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_operation_of_a_vector_gives_its_bytes_or_fails_as_it_says(name: str) -> None:
+def test_every_operation_of_a_vector_gives_its_bytes_or_fails_as_it_says(name):
     vector = json.loads((VECTORS / f"{name}.json").read_text())
     replay = Replay(prio3_of(name, vector), vector)
     for operation in vector["operations"]:
@@ -154,7 +154,7 @@ def test_every_operation_of_a_vector_gives_its_bytes_or_fails_as_it_says(name: s
                 replay.run(operation)
 
 
-def test_all_shared_types_have_vectors_and_some_that_must_fail() -> None:
+def test_all_shared_types_have_vectors_and_some_that_must_fail():
     kinds = {name.split("_")[0] for name in NAMES}
     assert kinds == {"Prio3Count", "Prio3Sum", "Prio3SumVecWithMultiproof", "Prio3HigherDegree"}
     assert sum("_bad_" in name for name in NAMES) == 4
@@ -190,13 +190,13 @@ def votes_vector(form: tuple[int, int, int, int]) -> Vector:
     }
 
 
-def test_our_own_type_gives_the_vectors_on_file() -> None:
+def test_our_own_type_gives_the_vectors_on_file():
     """docs/validated_votes.md specifies it; write the file anew only where that changes."""
     on_file = json.loads((VECTORS.parent / "prio3_votes.json").read_text())
     assert [votes_vector(form) for form in FORMS] == on_file
 
 
-def test_the_xof_gives_the_draft_s_seed() -> None:
+def test_the_xof_gives_the_draft_s_seed():
     vector = json.loads((VECTORS / "XofTurboShake128.json").read_text())
     seed, tag, binder = hexes((vector["seed"], vector["dst"], vector["binder"]))
     assert derive_seed(seed, tag, binder).hex() == vector["derived_seed"]

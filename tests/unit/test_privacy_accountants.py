@@ -1,7 +1,6 @@
 """Each accountant against exact curves, an independent library, and twins with a wrong constant."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -65,7 +64,7 @@ def bound(part: Primitive, order: float) -> float:
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.5, 1.0, 3.0, 20.0])
-def test_the_analytic_gaussian_is_the_integral_of_the_densities(mu: float) -> None:
+def test_the_analytic_gaussian_is_the_integral_of_the_densities(mu):
     """Excess probability mass by numeric integration; five per cent less sensitivity is caught."""
     claimed = AnalyticGaussian().epsilon(Gaussian(1 / mu), DELTA)
 
@@ -78,7 +77,7 @@ def test_the_analytic_gaussian_is_the_integral_of_the_densities(mu: float) -> No
     assert excess_mass(1.05 * mu) > 1.05 * DELTA
 
 
-def test_gaussians_compose_by_the_sum_of_squares() -> None:
+def test_gaussians_compose_by_the_sum_of_squares():
     several = Composed((Repeated(Gaussian(4.0), 7), Gaussian(2.0)))
     one = Gaussian(1 / math.sqrt(7 / 16 + 1 / 4))
     for accountant in (AnalyticGaussian(), ZeroConcentrated()):
@@ -89,9 +88,7 @@ def test_gaussians_compose_by_the_sum_of_squares() -> None:
     ("epsilon", "multiplier", "replaced"),
     [(1, 4.0451, 2.139), (2, 2.1491, 4.354), (4, 1.1576, 8.983), (8, 0.6377, 18.847)],
 )
-def test_known_values_of_the_discrete_gaussian(
-    epsilon: float, multiplier: float, replaced: float
-) -> None:
+def test_known_values_of_the_discrete_gaussian(epsilon, multiplier, replaced):
     spent = ZeroConcentrated().epsilon(DiscreteGaussian(multiplier), DELTA)
     assert spent == pytest.approx(epsilon, rel=2e-4)
     twice = ZeroConcentrated().epsilon(DiscreteGaussian(multiplier / 2), DELTA)
@@ -100,9 +97,7 @@ def test_known_values_of_the_discrete_gaussian(
 
 @pytest.mark.parametrize("order", [1.01, 2.0, 9.0])
 @pytest.mark.parametrize("sigma", [1.0, 2.0, 7.0])
-def test_a_discrete_gaussian_diverges_no_faster_than_a_continuous_one(
-    sigma: float, order: float
-) -> None:
+def test_a_discrete_gaussian_diverges_no_faster_than_a_continuous_one(sigma, order):
     for shift in (1, 3):
         exact = exact_divergence(gaussian_weights(sigma), shift, order)
         claimed = bound(DiscreteGaussian(sigma / shift), order)
@@ -111,9 +106,7 @@ def test_a_discrete_gaussian_diverges_no_faster_than_a_continuous_one(
 
 @pytest.mark.parametrize("shares", [2, 3, 5])
 @pytest.mark.parametrize("sigma", [0.5, 0.6, 1.0, 2.0])
-def test_sums_of_discrete_gaussians_are_charged_for_not_being_one(
-    sigma: float, shares: int
-) -> None:
+def test_sums_of_discrete_gaussians_are_charged_for_not_being_one(sigma, shares):
     for shift in (1, 2):
         claimed = DistributedGaussian(sigma**2, shares, shift, 1)
         for order in (1.0001, 1.5, 5.0):
@@ -121,7 +114,7 @@ def test_sums_of_discrete_gaussians_are_charged_for_not_being_one(
             assert exact <= bound(claimed, order) * (1 + 1e-6)
 
 
-def test_the_charge_is_needed_and_vanishes_where_shares_are_wide() -> None:
+def test_the_charge_is_needed_and_vanishes_where_shares_are_wide():
     """The twin that takes a sum of narrow discrete Gaussians for one is below the truth."""
     exact = exact_divergence(gaussian_weights(0.5, 5), 1, 1.5)
     assert exact > 1.05 * 1.5 * 1 / (2 * 5 * 0.25)
@@ -136,7 +129,7 @@ def test_the_charge_is_needed_and_vanishes_where_shares_are_wide() -> None:
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("order", [2.0, 3.0, 8.0, 20.0])
-def test_sampled_gaussians_diverge_as_the_exact_mixture(rate: float, order: float) -> None:
+def test_sampled_gaussians_diverge_as_the_exact_mixture(rate, order):
     """Integer noise of deviation 1 or more has the continuous moments; half the rate has not."""
     for sigma in (1.0, 4.0):
         exact = exact_divergence(gaussian_weights(sigma), 1, order, rate)
@@ -145,7 +138,7 @@ def test_sampled_gaussians_diverge_as_the_exact_mixture(rate: float, order: floa
 
 
 @pytest.mark.parametrize("symbols", [2, 5, 11])
-def test_the_curve_of_answers_is_the_sum_over_all_symbols(symbols: int) -> None:
+def test_the_curve_of_answers_is_the_sum_over_all_symbols(symbols):
     for epsilon in (0.01, 1.0, 4.0):
         weigh = [np.exp(epsilon * (np.arange(symbols) == truth)) for truth in (0, 1)]
         p, q = (w / w.sum() for w in weigh)
@@ -179,18 +172,18 @@ def exact_answers(answer: Response, releases: int, delta: float) -> float:
         *((Response(0.5, 2), 100), (Response(0.1, 11), 300)),
     ],
 )
-def test_composed_answers_bound_the_exact_curve(answer: Response, releases: int) -> None:
+def test_composed_answers_bound_the_exact_curve(answer, releases):
     exact = exact_answers(answer, releases, DELTA)
     assert exact <= Renyi().epsilon(Repeated(answer, releases), DELTA) <= 1.2 * exact
 
 
-def test_six_thousand_answers_at_four() -> None:
+def test_six_thousand_answers_at_four():
     assert Renyi().epsilon(Repeated(Response(4.0, 11), 6000), DELTA) == pytest.approx(20_511, abs=1)
     assert Renyi().epsilon(Repeated(Response(0.001, 11), 3), 1e-12) <= 0.003
 
 
 @pytest.mark.parametrize("spent", [1e-5, 0.01, 1.0, 100.0])
-def test_no_order_beats_the_one_that_is_chosen(spent: float) -> None:
+def test_no_order_beats_the_one_that_is_chosen(spent):
     orders = 1 + np.logspace(-4, 4, 2000)
     slack = (-math.log(DELTA) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
     assert zcdp_epsilon(spent, DELTA) <= max(0.0, float((orders * spent + slack).min()))
@@ -200,9 +193,7 @@ PLANNED = [(0.72, 64 / 5400, 500), (1.0, 0.01, 500), (4.0, 64 / 300, 330), (30.0
 
 
 @pytest.mark.parametrize(("noise", "rate", "steps"), PLANNED)
-def test_dp_sgd_is_bounded_by_an_independent_accountant(
-    noise: float, rate: float, steps: int
-) -> None:
+def test_dp_sgd_is_bounded_by_an_independent_accountant(noise, rate, steps):
     """Opacus' numerical composition (Gopi et al., 2021) knows the truth to a thousandth.
 
     A coarser grid costs more and is no less sound; a twin with a twentieth more noise is caught.
@@ -216,7 +207,7 @@ def test_dp_sgd_is_bounded_by_an_independent_accountant(
     assert wrong < 0.99 * lower
 
 
-def test_sampled_steps_of_two_kinds_cost_more_than_either_and_less_than_both() -> None:
+def test_sampled_steps_of_two_kinds_cost_more_than_either_and_less_than_both():
     kinds = [Repeated(SampledGaussian(2.0, 0.1), 100), Repeated(SampledGaussian(1.0, 0.01), 200)]
     alone = [PrivacyLoss().epsilon(kind, DELTA) for kind in kinds]
     assert max(alone) < PrivacyLoss().epsilon(Composed(tuple(kinds)), DELTA) < sum(alone)
@@ -224,7 +215,7 @@ def test_sampled_steps_of_two_kinds_cost_more_than_either_and_less_than_both() -
 
 
 @pytest.mark.parametrize(("noise", "rate"), [(0.72, 64 / 5400), (2.0, 0.3), (1.0, 1.0)])
-def test_the_sampled_gaussians_curve_is_the_published_one(noise: float, rate: float) -> None:
+def test_the_sampled_gaussians_curve_is_the_published_one(noise, rate):
     rdp = pytest.importorskip("dp_accounting.rdp")
     dp = pytest.importorskip("dp_accounting")
     orders = [2.0, 3.0, 17.0, 64.0]
@@ -234,13 +225,13 @@ def test_the_sampled_gaussians_curve_is_the_published_one(noise: float, rate: fl
     assert ours == pytest.approx(theirs._rdp, rel=1e-9)
 
 
-def test_known_value_of_dp_sgd() -> None:
+def test_known_value_of_dp_sgd():
     steps = Repeated(SampledGaussian(0.72, 64 / 5400), 500)
     assert accountant_for(steps).epsilon(steps, DELTA) == pytest.approx(3.82, abs=0.015)
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.07, 0.1, 0.3, 1000.0])
-def test_dp_sgd_is_priced_at_the_extremes(noise: float) -> None:
+def test_dp_sgd_is_priced_at_the_extremes(noise):
     """Where exponentials overflow, and where the grid is coarser than the answer."""
     steps = Repeated(SampledGaussian(noise, 0.5), 30)
     spent = PrivacyLoss().epsilon(steps, DELTA)
@@ -251,7 +242,7 @@ def test_dp_sgd_is_priced_at_the_extremes(noise: float) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda z: z, lambda z: z * 0.9])
-def test_a_sampling_rate_of_one_is_no_sampling(change: Callable[[float], float]) -> None:
+def test_a_sampling_rate_of_one_is_no_sampling(change):
     """By numerical composition too; a tenth less noise is seen."""
     noise = 5.0
     exact = AnalyticGaussian().epsilon(Repeated(Gaussian(noise), 20), DELTA)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +35,7 @@ def said(found: Mapping[Cell, Finding]) -> Verdicts:
     return verdicts(results_of(found))
 
 
-def test_what_was_asked_for_is_planned() -> None:
+def test_what_was_asked_for_is_planned():
     todo = cells(Settings(unit="label", kind="mechanism", seeds=2, noise="0.5,0", self_test=True))
     assert sum(one == cell("label", seed) for one in todo for seed in range(2)) == 2
     assert sorted(one.noise for one in todo if one.noise < 1) == [0.0, 0.5]
@@ -45,12 +44,12 @@ def test_what_was_asked_for_is_planned() -> None:
     assert len({one.stream for one in seeded}) == len(seeded)
 
 
-def test_every_unit_is_audited_in_every_kind() -> None:
+def test_every_unit_is_audited_in_every_kind():
     seen = {(audit.unit, audit.kind) for audit in AUDITS.values()}
     assert seen == {(unit, kind) for unit in PrivacyUnit for kind in Kind}
 
 
-def test_a_seed_makes_a_cell_repeatable() -> None:
+def test_a_seed_makes_a_cell_repeatable():
     one = replace(cell("label"), size=0.05, stream=5 << 32)
     first, second = (finding_of(measure(None, one, None, lambda _: None)) for _ in range(2))
     other = finding_of(measure(None, replace(one, noise=0.5), None, lambda _: None))
@@ -58,7 +57,7 @@ def test_a_seed_makes_a_cell_repeatable() -> None:
     assert other != first
 
 
-def test_a_finding_survives_as_a_result() -> None:
+def test_a_finding_survives_as_a_result():
     made = replace(finding(3.0, ceiling=float("inf")), also=(("no shape assumed", 1.5),))
     assert finding_of(result_of(cell("dp-sgd"), made, 1.0)) == made
 
@@ -69,7 +68,7 @@ def finding(bound: float, ceiling: float = 9.0, miss: float = 1e-5) -> Finding:
     )  # fmt: skip
 
 
-def test_the_worst_seed_decides_and_twins_say_what_is_found() -> None:
+def test_the_worst_seed_decides_and_twins_say_what_is_found():
     found = {
         cell("dp-sgd", 0): finding(3.0),
         cell("dp-sgd", 1): finding(4.5),
@@ -84,7 +83,7 @@ def test_the_worst_seed_decides_and_twins_say_what_is_found() -> None:
     assert len(made.failures) == 1
 
 
-def test_what_is_known_beforehand_is_what_is_found() -> None:
+def test_what_is_known_beforehand_is_what_is_found():
     known = replace(finding(3.0), finds="noise x0.97")
     (row,) = said({cell("dp-sgd"): known, cell("dp-sgd", noise=0.5): finding(5.0)}).rows
     assert row.finds == "noise x0.97"
@@ -92,7 +91,7 @@ def test_what_is_known_beforehand_is_what_is_found() -> None:
     assert row.finds == "-"
 
 
-def test_a_mutation_that_passes_is_a_failure() -> None:
+def test_a_mutation_that_passes_is_a_failure():
     name = MUTATIONS[0].name
     caught, missed, blind = (
         said({cell("dp-sgd", mutation=name): made})
@@ -102,7 +101,7 @@ def test_a_mutation_that_passes_is_a_failure() -> None:
     assert len(missed.failures) == len(blind.failures) == 1
 
 
-def test_one_seed_that_cannot_tell_decides_unless_another_refutes() -> None:
+def test_one_seed_that_cannot_tell_decides_unless_another_refutes():
     blind, holds, refuted = finding(1.0, ceiling=4.0), finding(3.9), finding(4.1)
     for found, verdict in (
         ((holds, blind), Verdict.CANNOT_TELL),
@@ -114,7 +113,7 @@ def test_one_seed_that_cannot_tell_decides_unless_another_refutes() -> None:
         assert row.verdict is verdict
 
 
-def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure() -> None:
+def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure():
     results = results_of({cell("dp-sgd"): finding(1.0, 4.0), cell("label"): finding(3.9)})
     assert verdicts(results).failures == []
     assert STUDY.status(results) == 0
@@ -123,13 +122,13 @@ def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure() -> None:
     assert [row.verdict for row in verdicts(results).rows] == ["cannot tell", "holds"]
 
 
-def test_looser_rows_are_counted_apart() -> None:
+def test_looser_rows_are_counted_apart():
     found = {cell("dp-sgd", 0): finding(1.0), cell("label", 0): finding(1.0, miss=0.01)}
     made = said(found)
     assert (made.wrong(made.miss), made.wrong()) == pytest.approx((1e-5, 0.01001))
 
 
-def test_a_run_saves_what_it_shows(tmp_path: Path) -> None:
+def test_a_run_saves_what_it_shows(tmp_path):
     chosen = Settings(unit="label", kind="mechanism", noise="", quick=True, insecure_seed=1)
     made = [measure(None, one, None, lambda _: None) for one in cells(chosen)]
     write_results(gathered(STUDY, made, chosen), tmp_path / "audit.json")

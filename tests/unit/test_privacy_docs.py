@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Event
@@ -23,7 +21,7 @@ def cost(event: Event) -> float:
     return accountant_for(event).epsilon(event, 1e-5)
 
 
-def test_the_table_of_noise_multipliers() -> None:
+def test_the_table_of_noise_multipliers():
     rows = re.findall(r"^\| ([\d.]+) \| (\d+) \| ([\d.]+) \|$", PAGE, flags=re.MULTILINE)
     assert len(rows) == 4
     for z, claimed, replaced in rows:
@@ -32,7 +30,7 @@ def test_the_table_of_noise_multipliers() -> None:
         assert figure(cost(plan.replaced())) == replaced
 
 
-def test_the_costs_at_larger_units() -> None:
+def test_the_costs_at_larger_units():
     answer, all_answers = LabelPlan(11), LabelPlan(11, releases=6000)
     noise = calibrate(4.0, 1e-5, answer)
     assert f"| 6,000 | {figure(epsilon(all_answers.with_noise(noise), 1e-5))} |" in PAGE
@@ -42,7 +40,7 @@ def test_the_costs_at_larger_units() -> None:
     assert f"on paper ε would be {on_paper:.1f} million" in " ".join(PAGE.split())
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_runs(capsys):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     exec(compile(example, "docs/privacy.md", "exec"), {})  # noqa: S102 - our own page
     shown = capsys.readouterr().out

@@ -11,7 +11,6 @@ from secure_fd.errors import ConfigurationError, UnsupportedEventError
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.accountants import (
     ACCOUNTANTS,
-    Accountant,
     AnalyticGaussian,
     IntegerRenyi,
     NearlyGaussian,
@@ -60,13 +59,13 @@ KNOWN: list[tuple[Event, list[type]]] = [
 ]
 
 
-def test_nesting_is_undone_and_equal_releases_are_counted_together() -> None:
+def test_nesting_is_undone_and_equal_releases_are_counted_together():
     inner = Composed((Gaussian(1.0), Repeated(Response(1.0, 3), 4), Gaussian(1.0)))
     event = Composed((Repeated(inner, 3), Response(1.0, 3), Repeated(Gaussian(9.0), 0)))
     assert primitives(event) == {Gaussian(1.0): 6, Response(1.0, 3): 13}
 
 
-def test_events_are_values() -> None:
+def test_events_are_values():
     event = Repeated(MIXED, 3)
     assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own bytes
     assert hash(event) == hash(Repeated(MIXED, 3))
@@ -74,9 +73,7 @@ def test_events_are_values() -> None:
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize(("event", "known"), KNOWN)
-def test_each_accountant_prices_what_it_knows_and_refuses_the_rest(
-    accountant: Accountant, event: Event, known: list[type]
-) -> None:
+def test_each_accountant_prices_what_it_knows_and_refuses_the_rest(accountant, event, known):
     if type(accountant) in [*known, IntegerRenyi]:
         assert accountant.supports(event)
         assert 0 < accountant.epsilon(event, DELTA) < math.inf
@@ -87,7 +84,7 @@ def test_each_accountant_prices_what_it_knows_and_refuses_the_rest(
 
 
 @pytest.mark.parametrize(("event", "known"), KNOWN)
-def test_the_tightest_accountant_is_taken(event: Event, known: list[type]) -> None:
+def test_the_tightest_accountant_is_taken(event, known):
     taken = accountant_for(event)
     assert type(taken) is [*known, IntegerRenyi][0]
     if type(taken) is SingleAnswer:
@@ -99,7 +96,7 @@ def test_the_tightest_accountant_is_taken(event: Event, known: list[type]) -> No
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=lambda a: type(a).__name__)
-def test_nothing_released_costs_nothing(accountant: Accountant) -> None:
+def test_nothing_released_costs_nothing(accountant):
     for nothing in (Composed(()), Repeated(Gaussian(1.0), 0)):
         assert accountant.epsilon(nothing, DELTA) == 0
 
@@ -114,7 +111,7 @@ def test_nothing_released_costs_nothing(accountant: Accountant) -> None:
         DistributedGaussian(0.0, 5, 1.0, 1),
     ],
 )
-def test_no_noise_is_no_privacy(event: Event) -> None:
+def test_no_noise_is_no_privacy(event):
     for spoilt in (event, Repeated(event, 3), Composed((event, Gaussian(100.0)))):
         for accountant in ACCOUNTANTS:
             if accountant.supports(spoilt):
@@ -122,7 +119,7 @@ def test_no_noise_is_no_privacy(event: Event) -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
-def test_only_a_single_answer_has_no_delta(delta: float) -> None:
+def test_only_a_single_answer_has_no_delta(delta):
     assert SingleAnswer().epsilon(Response(2.0, 11), delta) == 2.0
     for accountant in ACCOUNTANTS[1:]:
         known = (event for event in (Gaussian(2.0), WIDE) if accountant.supports(event))
@@ -131,7 +128,7 @@ def test_only_a_single_answer_has_no_delta(delta: float) -> None:
             accountant.epsilon(event, delta)
 
 
-def test_a_delta_beyond_floating_point_is_refused_for_dp_sgd() -> None:
+def test_a_delta_beyond_floating_point_is_refused_for_dp_sgd():
     with pytest.raises(ConfigurationError, match=r"^delta: 1e-12.*1e-11 or more"):
         PrivacyLoss().epsilon(Repeated(SampledGaussian(1.0, 0.1), 20), 1e-12)
 
@@ -154,14 +151,14 @@ def test_a_delta_beyond_floating_point_is_refused_for_dp_sgd() -> None:
         ("times", lambda: Repeated(Gaussian(1.0), -1)),
     ],
 )
-def test_impossible_events_are_refused(field: str, make: type) -> None:
+def test_impossible_events_are_refused(field, make):
     with pytest.raises(ConfigurationError, match=f"^{field}: ") as caught:
         make()
     assert caught.value.field == field
 
 
 @pytest.mark.parametrize("deviation", [2.0, 3.0, 10.0])
-def test_a_discrete_gaussian_is_nearly_a_rounded_one(deviation: float) -> None:
+def test_a_discrete_gaussian_is_nearly_a_rounded_one(deviation):
     """What `NearlyGaussian` rests on, value by value; the twin of equal variance is no bound."""
     reach = np.arange(-round(7 * deviation), round(7 * deviation) + 1)
     discrete = -(reach**2) / (2 * deviation**2)
@@ -185,9 +182,7 @@ def test_a_discrete_gaussian_is_nearly_a_rounded_one(deviation: float) -> None:
 
 @pytest.mark.parametrize("deviation", [2.0, 5.0, 20.0])
 @pytest.mark.parametrize("distance", [(1,), (7,), (3, 4), (1, 1)])
-def test_a_discrete_gaussian_is_within_its_bound_of_the_exact_curve(
-    deviation: float, distance: tuple[int, ...]
-) -> None:
+def test_a_discrete_gaussian_is_within_its_bound_of_the_exact_curve(deviation, distance):
     """Its delta by enumeration, at what is claimed for that delta; a claim is not far above it.
 
     The twin, a Gaussian's curve at the same deviation, is exceeded somewhere: the bound is needed.
@@ -218,7 +213,7 @@ def test_a_discrete_gaussian_is_within_its_bound_of_the_exact_curve(
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_shares_in_wide_units_cost_what_one_gaussian_does(times: int) -> None:
+def test_shares_in_wide_units_cost_what_one_gaussian_does(times):
     event, like = Repeated(WIDE, times), Gaussian(math.sqrt(7e10 / times) / 2.6e5)
     found = NearlyGaussian().epsilon(event, DELTA)
     exact = AnalyticGaussian().epsilon(like, DELTA)

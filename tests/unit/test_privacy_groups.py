@@ -28,7 +28,7 @@ def record(claimed: float = 4.0) -> Guarantee:
     return pooled_guarantee(plan, DELTA, (300,) * 10, spent)
 
 
-def test_records_of_one_person_move_a_sum_together() -> None:
+def test_records_of_one_person_move_a_sum_together():
     """By the exact curve of a Gaussian, of which discrete noise is within .3 %."""
     claim, noise = record(), calibrate(4.0, DELTA, SUMS)
     for size, found in claim.groups:
@@ -38,13 +38,13 @@ def test_records_of_one_person_move_a_sum_together() -> None:
     assert claim.of(1) == claim.epsilon
 
 
-def test_a_number_of_images_that_no_claim_states_is_refused() -> None:
+def test_a_number_of_images_that_no_claim_states_is_refused():
     with pytest.raises(ConfigurationError, match="images_per_person: 11 is not allowed; use one"):
         record().of(11)
     assert math.isinf(record().voided_by(("why",)).of(11))
 
 
-def test_the_general_bound_holds_where_the_exact_price_is_known() -> None:
+def test_the_general_bound_holds_where_the_exact_price_is_known():
     """Nearly whole batches cost nearly what whole ones do; the bound is above, for every size."""
     whole, sampled = (TrainingPlan(1000, batch, 20, noise=12.0) for batch in (1000, 999))
     exact, bound = (dict(group_epsilons(plan, DELTA)) for plan in (whole, sampled))
@@ -53,7 +53,7 @@ def test_the_general_bound_holds_where_the_exact_price_is_known() -> None:
     assert bound[2] < 3 * exact[2]
 
 
-def test_dp_sgd_states_a_person_and_refuses_a_delta_beyond_its_noise() -> None:
+def test_dp_sgd_states_a_person_and_refuses_a_delta_beyond_its_noise():
     plan = TrainingPlan(300, 64, 30)
     plan = plan.with_noise(calibrate(4.0, DELTA, plan))
     claim = dp_sgd_guarantee(plan, epsilon=4.0, delta=DELTA, poisson=True)
@@ -64,9 +64,7 @@ def test_dp_sgd_states_a_person_and_refuses_a_delta_beyond_its_noise() -> None:
     assert "tail ends" in void.sentence()
 
 
-def test_the_tail_goes_on_where_a_step_of_53_bits_would_end_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_tail_goes_on_where_a_step_of_53_bits_would_end_it(monkeypatch):
     """The lowest step is divided once more; the twin without that ends at 8.65."""
     drawn = [np.array([2.0**-54]), np.array([2.0**-54]), np.array([2.0**-54])]
     monkeypatch.setattr(FloatGaussian, "uniform", lambda _, count: drawn.pop(0)[:count])

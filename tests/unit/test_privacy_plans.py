@@ -1,7 +1,6 @@
 """Plans: the unit in the type, the event that each makes, and the noise that each needs."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 
@@ -36,9 +35,7 @@ def cost(event: Event) -> float:
 
 
 @pytest.mark.parametrize(("plan", "unit", "neighbours"), UNITS)
-def test_a_plan_names_its_unit_and_its_neighbours(
-    plan: Plan, unit: PrivacyUnit, neighbours: str
-) -> None:
+def test_a_plan_names_its_unit_and_its_neighbours(plan, unit, neighbours):
     assert plan.unit is unit
     assert plan.neighbours.startswith(neighbours)
     assert plan.sensitivity.value > 0
@@ -47,9 +44,7 @@ def test_a_plan_names_its_unit_and_its_neighbours(
 
 
 @pytest.mark.parametrize(("plan", "unit", "neighbours"), UNITS)
-def test_no_noise_is_an_infinite_epsilon_and_the_other_way_round(
-    plan: Plan, unit: PrivacyUnit, neighbours: str
-) -> None:
+def test_no_noise_is_an_infinite_epsilon_and_the_other_way_round(plan, unit, neighbours):
     assert plan.noise == 0
     assert epsilon(plan, DELTA) == math.inf
     assert calibrate(math.inf, DELTA, plan) == 0
@@ -57,16 +52,16 @@ def test_no_noise_is_an_infinite_epsilon_and_the_other_way_round(
     assert (plan.unit, plan.neighbours[: len(neighbours)]) == (unit, neighbours)
 
 
-def test_noise_is_never_passed_by_position() -> None:
+def test_noise_is_never_passed_by_position():
     with pytest.raises(TypeError):
-        PooledPlan(1, 1, 10_000, 1, 0, 1.0)  # type: ignore[call-arg, misc]
+        PooledPlan(1, 1, 10_000, 1, 0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("claimed", "noise", "replaced"),
     [(1, 3.731, 2.155), (2, 1.994, 4.393), (4, 1.081, 9.085), (8, 0.600, 19.121)],
 )
-def test_the_local_record_unit(claimed: float, noise: float, replaced: float) -> None:
+def test_the_local_record_unit(claimed, noise, replaced):
     plan = SUMS.with_noise(calibrate(claimed, DELTA, SUMS))
     assert plan.noise == pytest.approx(noise, abs=5e-4)
     assert cost(plan.replaced()) == pytest.approx(replaced, abs=5e-4)
@@ -75,7 +70,7 @@ def test_the_local_record_unit(claimed: float, noise: float, replaced: float) ->
 
 @pytest.mark.parametrize("claimed", [0.1, 1.0, 4.0, 20.0])
 @pytest.mark.parametrize("alphabet_size", [2, 11])
-def test_the_label_unit_is_randomised_response(claimed: float, alphabet_size: int) -> None:
+def test_the_label_unit_is_randomised_response(claimed, alphabet_size):
     """The plan's noise is how often the sampler lies: the two must not drift apart."""
     sampler = RandomizedResponse(claimed, alphabet_size)
     noise = calibrate(claimed, DELTA, LabelPlan(alphabet_size))
@@ -84,7 +79,7 @@ def test_the_label_unit_is_randomised_response(claimed: float, alphabet_size: in
     assert epsilon(plan, 0.0) == pytest.approx(math.log(sampler.p / sampler.q))
 
 
-def test_many_answers_are_priced_for_the_client() -> None:
+def test_many_answers_are_priced_for_the_client():
     one = LabelPlan(11)
     noise = calibrate(4.0, DELTA, one)
     assert epsilon(LabelPlan(11, releases=6000, noise=noise), DELTA) == pytest.approx(20_511, abs=1)
@@ -95,7 +90,7 @@ def test_many_answers_are_priced_for_the_client() -> None:
     assert epsilon(LabelPlan(11, releases=0, noise=noise), DELTA) == 0
 
 
-def test_training_is_sampled_unless_a_batch_is_everything() -> None:
+def test_training_is_sampled_unless_a_batch_is_everything():
     assert TrainingPlan(5400, 64, 7, noise=2.0).event() == Repeated(
         SampledGaussian(2.0, 64 / 5400), 7
     )
@@ -104,13 +99,13 @@ def test_training_is_sampled_unless_a_batch_is_everything() -> None:
 
 
 @pytest.mark.parametrize(("n_records", "steps"), [(300, 330), (5400, 1100), (5400, 500)])
-def test_training_is_calibrated_to_within_one_per_cent(n_records: int, steps: int) -> None:
+def test_training_is_calibrated_to_within_one_per_cent(n_records, steps):
     plan = TrainingPlan(n_records, 64, steps)
     spent = epsilon(plan.with_noise(calibrate(4.0, DELTA, plan)), DELTA)
     assert 3.96 < spent <= 4.0
 
 
-def test_the_fleets_event_has_the_honest_shares_and_the_right_sensitivity() -> None:
+def test_the_fleets_event_has_the_honest_shares_and_the_right_sensitivity():
     plan = FLEET.with_noise(3.0)
     assert (plan.survivors, plan.honest, plan.scale) == (900, 850, 1)
     assert plan.share_variance == pytest.approx(9.0 * 512 / 850)
@@ -131,7 +126,7 @@ def priced(event: Event) -> tuple[DistributedGaussian, int]:
 
 
 @pytest.mark.parametrize("noise", [0.3, 0.5, 0.7, 1.0, 4.0])
-def test_units_are_priced_as_if_as_coarse_as_they_may_be(noise: float) -> None:
+def test_units_are_priced_as_if_as_coarse_as_they_may_be(noise):
     """Of the same noise in votes, and never finer than those that a client counts in."""
     plan = ClientPlan(1000, 512, 1, 10, noise=noise)
     one, _ = priced(plan.event())
@@ -147,7 +142,7 @@ def test_units_are_priced_as_if_as_coarse_as_they_may_be(noise: float) -> None:
 
 
 @pytest.mark.parametrize("noise", [0.3, 1.0, 1.158, 4.0, 30.0])
-def test_each_share_is_wide_enough_for_its_sum(noise: float) -> None:
+def test_each_share_is_wide_enough_for_its_sum(noise):
     for clients, proxies in ((10, 1), (1000, 512), (10_000, 512)):
         plan = ClientPlan(clients, proxies, 1, 10, noise=noise)
         assert plan.share_variance >= 4 * (1 - 1e-12)
@@ -155,7 +150,7 @@ def test_each_share_is_wide_enough_for_its_sum(noise: float) -> None:
         assert plan.scale == 1 or coarser < 4
 
 
-def test_noise_that_counts_on_clients_that_are_gone_does_not_keep_its_epsilon() -> None:
+def test_noise_that_counts_on_clients_that_are_gone_does_not_keep_its_epsilon():
     """Ten clients whose shares make up the noise together, and seven that send theirs."""
     naive = ClientPlan(clients=10, proxies=512, rounds=1, classes=10)
     naive = naive.with_noise(calibrate(4.0, DELTA, naive))
@@ -169,7 +164,7 @@ def test_noise_that_counts_on_clients_that_are_gone_does_not_keep_its_epsilon() 
     )
 
 
-def test_a_client_that_votes_otherwise_costs_more() -> None:
+def test_a_client_that_votes_otherwise_costs_more():
     plan = ClientPlan(1000, 512, 10, 10)
     plan = plan.with_noise(calibrate(4.0, DELTA, plan))
     gaussian = cost(Repeated(Gaussian(plan.noise / math.sqrt(2)), 10))
@@ -185,14 +180,12 @@ def test_a_client_that_votes_otherwise_costs_more() -> None:
     ],
 )
 @pytest.mark.parametrize("plan", [SUMS, TrainingPlan(300, 64, 30), FLEET])
-def test_impossible_budgets_are_refused(
-    claimed: float, delta: float, field: str, plan: Plan
-) -> None:
+def test_impossible_budgets_are_refused(claimed, delta, field, plan):
     with pytest.raises(ConfigurationError, match=f"^{field}: "):
         calibrate(claimed, delta, plan)
 
 
-def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
+def test_an_epsilon_that_no_noise_reaches_is_refused():
     """Integer orders end at 2,048, and their conversion with them."""
     with pytest.raises(ConfigurationError, match=r"^epsilon: 0\.0001.*larger"):
         calibrate(1e-4, DELTA, TrainingPlan(5400, 64, 100))
@@ -217,7 +210,7 @@ def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
         ("corrupt", lambda: ClientPlan(5, 1, 1, 1, absent=2, corrupt=3)),
     ],
 )
-def test_impossible_plans_are_refused(field: str, make: Callable[[], Plan]) -> None:
+def test_impossible_plans_are_refused(field, make):
     with pytest.raises(ConfigurationError, match=f"^{field}: ") as caught:
         make()
     assert caught.value.field == field

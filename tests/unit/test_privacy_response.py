@@ -67,9 +67,7 @@ def e_to(epsilon: float) -> Fraction:
     spare=st.integers(0, 3),
     declared=st.sets(st.integers(0, 5), min_size=1),
 )
-def test_no_answer_is_ever_more_telling_than_epsilon(
-    epsilon: float, spare: int, declared: set[int]
-) -> None:
+def test_no_answer_is_ever_more_telling_than_epsilon(epsilon, spare, declared):
     """Exact rational arithmetic over all words: no tolerance."""
     alphabet = Alphabet(6, tuple(sorted(declared)))
     mechanism = RandomizedResponse(epsilon, alphabet.size + spare)
@@ -92,7 +90,7 @@ def generous(mechanism: RandomizedResponse) -> RandomizedResponse:
 
 
 @pytest.mark.parametrize("size", [11, 4])
-def test_two_words_less_of_2_to_the_64_are_caught(size: int) -> None:
+def test_two_words_less_of_2_to_the_64_are_caught(size):
     mechanism, alphabet = RandomizedResponse(1.0, size), Alphabet.full(size - 1)
 
     def keeps(made: RandomizedResponse) -> bool:
@@ -104,7 +102,7 @@ def test_two_words_less_of_2_to_the_64_are_caught(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [11, 5, 2])
-def test_p_and_q_are_the_chances_of_the_words(size: int) -> None:
+def test_p_and_q_are_the_chances_of_the_words(size):
     """Within the rounding of one division, for every class and every truth."""
     mechanism = RandomizedResponse(0.7, size)
     for truth in range(size):
@@ -114,14 +112,14 @@ def test_p_and_q_are_the_chances_of_the_words(size: int) -> None:
             assert float(chance) == (mechanism.p if c == truth else mechanism.q)
 
 
-def test_probabilities_are_the_textbook_ones() -> None:
+def test_probabilities_are_the_textbook_ones():
     mechanism = RandomizedResponse(4.0, 11)
     assert mechanism.p == pytest.approx(math.exp(4) / (math.exp(4) + 10), rel=1e-15)
     assert mechanism.q == pytest.approx(1 / (math.exp(4) + 10), rel=1e-15)
 
 
 @pytest.mark.parametrize("size", [11, 7])
-def test_the_accountant_s_curve_is_that_of_the_words(size: int) -> None:
+def test_the_accountant_s_curve_is_that_of_the_words(size):
     """The Renyi divergence of exact worlds; that of another alphabet is not it."""
     mechanism, alphabet = RandomizedResponse(1.0, size), Alphabet.full(size - 1)
     one, other = (exact_distribution(mechanism, truth, alphabet) for truth in (2, size - 1))
@@ -134,7 +132,7 @@ def test_the_accountant_s_curve_is_that_of_the_words(size: int) -> None:
     assert abs(wrong[1] / exact[1] - 1) > 0.1
 
 
-def test_an_answer_of_one_symbol_is_randomised_response_word_by_word() -> None:
+def test_an_answer_of_one_symbol_is_randomised_response_word_by_word():
     """Known answers: 3 of 11 at epsilon 4, by the rule u // Q, whoever wrote the sampler."""
     q = math.floor(WORD / (math.exp(4) + 10)) // 10**6 * 10**6  # double precision, rounded down
     words_ = [0, q // 2, q + 10**9, 3 * q - 10**9, 3 * q + 10**9, 9 * q + 10**9, WORD - 1]
@@ -142,12 +140,12 @@ def test_an_answer_of_one_symbol_is_randomised_response_word_by_word() -> None:
     assert answers.tolist() == [0, 0, 1, 2, 4, 10, 3]
 
 
-def test_a_very_large_epsilon_still_leaves_one_word_of_doubt() -> None:
+def test_a_very_large_epsilon_still_leaves_one_word_of_doubt():
     for epsilon in (50.0, 1e9):
         assert RandomizedResponse(epsilon, 11).q == 2.0**-64
 
 
-def test_a_smaller_alphabet_keeps_the_common_p_and_q() -> None:
+def test_a_smaller_alphabet_keeps_the_common_p_and_q():
     small, large = Alphabet(10, (3,)), Alphabet(10, (0, 3, 7))
     mechanism = RandomizedResponse(2.0, large.size)
     for alphabet in (small, large):
@@ -158,7 +156,7 @@ def test_a_smaller_alphabet_keeps_the_common_p_and_q() -> None:
     assert outside == exact_distribution(mechanism, small.abstain, small)
 
 
-def test_infinite_epsilon_is_the_identity_and_draws_nothing() -> None:
+def test_infinite_epsilon_is_the_identity_and_draws_nothing():
     symbols, sums = np.arange(11), np.linspace(0, 3, 10)[None, :]
     mechanism = RandomizedResponse(math.inf, 11)
     assert (mechanism.respond(symbols, forbidden) == symbols).all()
@@ -169,7 +167,7 @@ def test_infinite_epsilon_is_the_identity_and_draws_nothing() -> None:
     assert mechanism.debias(sums, 3).tobytes() == sums.tobytes()
 
 
-def test_debias_inverts_the_expected_sums() -> None:
+def test_debias_inverts_the_expected_sums():
     mechanism = RandomizedResponse(1.5, 5)
     clients = 9
     true = np.array([[2.0, 3.0, 0.0, 1.0], [0.0, 0.0, 0.0, 9.0]])
@@ -182,7 +180,7 @@ def test_debias_inverts_the_expected_sums() -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
-def test_a_hard_label_is_never_left_to_chance(classes: list[int]) -> None:
+def test_a_hard_label_is_never_left_to_chance(classes):
     symbols = sample_symbols(np.ones(len(classes)), one_hot(classes, 5), os.urandom)
     assert symbols.tolist() == classes
     for word in (0, WORD - 1):
@@ -192,7 +190,7 @@ def test_a_hard_label_is_never_left_to_chance(classes: list[int]) -> None:
         assert (sample_symbols(np.zeros(len(classes)), rows, again) == 5).all()
 
 
-def test_float32_softmax_rows_of_weight_one_never_abstain() -> None:
+def test_float32_softmax_rows_of_weight_one_never_abstain():
     rows = np.random.default_rng(0).dirichlet(np.ones(10), 200).astype(np.float32)
     symbols = sample_symbols(np.ones(200), rows.astype(np.float64), fixed(*[WORD - 1] * 200))
     assert (symbols == 9).all()
@@ -203,12 +201,12 @@ def test_float32_softmax_rows_of_weight_one_never_abstain() -> None:
     [(1.1, [0.5, 0.5]), (-0.1, [1.0, 0.0]), (1.0, [0.5, 0.4]), (1.0, [1.5, -0.5]),
      (math.nan, [1.0, 0.0]), (1.0, [math.nan, 1.0])],
 )  # fmt: skip
-def test_what_is_no_probability_is_refused(weight: float, row: list[float]) -> None:
+def test_what_is_no_probability_is_refused(weight, row):
     with pytest.raises(LocalError, match="outside"):
         sample_symbols(np.array([weight]), np.array([row]), os.urandom)
 
 
-def test_bad_settings_and_symbols_are_refused() -> None:
+def test_bad_settings_and_symbols_are_refused():
     for epsilon, size in [(0.0, 11), (-1.0, 11), (math.nan, 11), (1e-19, 11), (1.0, 1)]:
         with pytest.raises(ConfigurationError):
             RandomizedResponse(epsilon, size)

@@ -47,14 +47,14 @@ def low_word(value: int) -> Random:
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.4, 3.0, 15.99])
-def test_one_table_is_the_distribution_of_a_small_sigma(sigma: float) -> None:
+def test_one_table_is_the_distribution_of_a_small_sigma(sigma):
     x = np.arange(-_reach(sigma), _reach(sigma) + 1)
     ideal = np.exp(-(x**2) / (2 * sigma**2))
     np.testing.assert_allclose(law_of(_whole(sigma)), ideal / ideal.sum(), rtol=1e-10, atol=1e-35)
 
 
 @pytest.mark.parametrize("sigma", [16.0, 20.3, 300.0])
-def test_table_times_acceptance_is_the_distribution(sigma: float) -> None:
+def test_table_times_acceptance_is_the_distribution(sigma):
     """The law that the two steps give, worked out without sampling, against the definition."""
     proposal = _proposal(sigma)
     k = 1 << proposal.shift
@@ -79,9 +79,7 @@ def given(*values: int) -> Random:
     ("fine", "bucket"), [(0, 0), (1, 0), (3, 5), (31, 1), (31, 40), (0, 7), (17, 60)]
 )
 @pytest.mark.parametrize("negative", [False, True])
-def test_a_proposal_is_accepted_with_what_its_exponent_lacks(
-    fine: int, bucket: int, negative: bool
-) -> None:
+def test_a_proposal_is_accepted_with_what_its_exponent_lacks(fine, bucket, negative):
     """Chosen words for the three draws, with the last next to exp(-(x^2 - (kQ)^2) / 2 sigma^2)."""
     sigma, k = 300.0, 32
     proposal, x = _proposal(sigma), k * bucket + fine
@@ -99,7 +97,7 @@ def test_a_proposal_is_accepted_with_what_its_exponent_lacks(
 
 
 @pytest.mark.parametrize("sigma", [16.0, 17.1, 1000.0, 2.0**19, MAX_SIGMA])
-def test_the_table_stays_small_and_reaches_the_tail(sigma: float) -> None:
+def test_the_table_stays_small_and_reaches_the_tail(sigma):
     proposal = _proposal(sigma)
     edges = edges_of(proposal.table)
     assert len(edges) <= 227
@@ -110,7 +108,7 @@ def test_the_table_stays_small_and_reaches_the_tail(sigma: float) -> None:
 @pytest.mark.parametrize(
     "table", [_whole(3.0), _whole(15.99), _proposal(20.0).table, _proposal(2.0**26).table]
 )
-def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest(table: Table) -> None:
+def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest(table):
     """At every threshold: the number itself has reached it, the one below has not."""
     edges = edges_of(table)
     for threshold in edges[1:-1][:: 1 + len(edges) // 400]:
@@ -120,7 +118,7 @@ def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest(table: Table) -> None
             assert table.look_up(upper, low_word(low)) == [reached]
 
 
-def test_thresholds_that_share_their_first_64_bits_are_told_apart() -> None:
+def test_thresholds_that_share_their_first_64_bits_are_told_apart():
     """Three entries of 2^-127 each after 0.3; only the lower halves of the thresholds differ."""
     tiny = Decimal(2) ** -127
     table = Table.of([Decimal("0.3"), tiny, tiny, tiny, Decimal("0.7") - 3 * tiny])
@@ -130,7 +128,7 @@ def test_thresholds_that_share_their_first_64_bits_are_told_apart() -> None:
     assert reached == [0, 1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_a_uniform_next_to_the_exponential_is_settled_exactly() -> None:
+def test_a_uniform_next_to_the_exponential_is_settled_exactly():
     proposal = _proposal(500.0)
     for exponent in (1, 17, 4321, 99_999):
         exact = _scaled_exp(Decimal(-exponent), proposal.twice_variance)
@@ -141,7 +139,7 @@ def test_a_uniform_next_to_the_exponential_is_settled_exactly() -> None:
         assert _below_exp(leading, exponents, proposal, low_word(low - 1))[0]
 
 
-def test_what_a_float_cannot_tell_apart_is_settled_exactly() -> None:
+def test_what_a_float_cannot_tell_apart_is_settled_exactly():
     """Words 300 / 2^64 from the threshold: floats there are 2^-53 apart, and would guess."""
     proposal, exponents = _proposal(500.0), np.arange(1, 400_000, 2000)
     exact = [_scaled_exp(-Decimal(int(e)), proposal.twice_variance) >> 64 for e in exponents]
@@ -150,7 +148,7 @@ def test_what_a_float_cannot_tell_apart_is_settled_exactly() -> None:
         assert (_below_exp(leading, exponents, proposal, low_word(0)) == below).all()
 
 
-def test_the_fast_comparison_agrees_with_the_exact_one() -> None:
+def test_the_fast_comparison_agrees_with_the_exact_one():
     proposal, random = _proposal(2.0**19), SeededRandom(3)
     leading = words(random, 2000)
     exponents = (words(random, 2000) >> np.uint64(23)).astype(np.int64)
@@ -160,12 +158,12 @@ def test_the_fast_comparison_agrees_with_the_exact_one() -> None:
     assert 100 < fast.sum() < 1900
 
 
-def test_certain_acceptance_is_certain() -> None:
+def test_certain_acceptance_is_certain():
     top, none = np.array([2**64 - 1], dtype=np.uint64), np.array([0])
     assert _below_exp(top, none, _proposal(30.0), low_word(2**64 - 1))[0]
 
 
-def test_no_noise_and_no_samples_draw_nothing() -> None:
+def test_no_noise_and_no_samples_draw_nothing():
     def forbidden(count: int) -> bytes:
         raise AssertionError(f"{count} bytes drawn")
 
@@ -175,7 +173,7 @@ def test_no_noise_and_no_samples_draw_nothing() -> None:
 
 
 @pytest.mark.parametrize("parameter", [7.0, 1e5])
-def test_the_bytes_decide_everything(parameter: float) -> None:
+def test_the_bytes_decide_everything(parameter):
     one, other = (discrete_gaussian(parameter, 1000, SeededRandom(4)) for _ in range(2))
     assert (one == other).all()
     assert (one != discrete_gaussian(parameter, 1000, SeededRandom(5))).any()
@@ -183,17 +181,17 @@ def test_the_bytes_decide_everything(parameter: float) -> None:
 
 
 @pytest.mark.parametrize("tiny", [5e-324, 1e-160, 1e-9])
-def test_noise_far_below_one_unit_is_none(tiny: float) -> None:
+def test_noise_far_below_one_unit_is_none(tiny):
     assert not discrete_gaussian(tiny, 1000, SeededRandom(6)).any()
 
 
 @pytest.mark.parametrize("parameter", [-1.0, math.nan, math.inf, MAX_SIGMA * 1.01])
-def test_impossible_parameters_are_refused(parameter: float) -> None:
+def test_impossible_parameters_are_refused(parameter):
     with pytest.raises(ConfigurationError, match="sigma"):
         discrete_gaussian(parameter, 1, SeededRandom(0))
 
 
-def test_the_stated_distance_covers_thresholds_and_tail() -> None:
+def test_the_stated_distance_covers_thresholds_and_tail():
     """n 2^-129 for the largest table that is drawn from, and its tail."""
     entries = len(_whole(15.999).leading) + 1
     assert Fraction(entries, 2**129) + Fraction(1, 2**139) < Fraction(TOTAL_VARIATION)

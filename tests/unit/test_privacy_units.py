@@ -38,7 +38,7 @@ def dp_sgd(*, poisson: bool) -> Guarantee:
     return dp_sgd_guarantee(plan, epsilon=3.83, delta=DELTA, poisson=poisson)
 
 
-def test_the_label_unit_says_what_it_adds_up_to() -> None:
+def test_the_label_unit_says_what_it_adds_up_to():
     sentence = label().sentence()
     assert "label unit has epsilon 4 at delta 0" in sentence
     assert "record level this is epsilon 20,511" in sentence
@@ -46,7 +46,7 @@ def test_the_label_unit_says_what_it_adds_up_to() -> None:
     assert "deniability of a single answer and nothing more" in sentence
 
 
-def test_the_record_unit_prints_replace_one_and_the_client_level() -> None:
+def test_the_record_unit_prints_replace_one_and_the_client_level():
     sentence = record().sentence()
     assert "record unit has epsilon 4 at delta 1e-05" in sentence
     assert "for replace-one neighbours the same noise is epsilon 9.09" in sentence
@@ -54,7 +54,7 @@ def test_the_record_unit_prints_replace_one_and_the_client_level() -> None:
     assert "the numbers of records" in sentence
 
 
-def test_floating_point_noise_is_called_what_it_is() -> None:
+def test_floating_point_noise_is_called_what_it_is():
     sentence = dp_sgd(poisson=True).sentence()
     assert "epsilon 3.83" in sentence
     assert "floating-point Gaussian" in sentence
@@ -70,9 +70,7 @@ def test_floating_point_noise_is_called_what_it_is() -> None:
         (label().voided_by(["a pair was released twice"]), ("epsilon 4", "20,511")),
     ],
 )
-def test_no_epsilon_of_a_claim_whose_assumptions_failed_is_ever_printed(
-    claim: Guarantee, figures: tuple[str, ...]
-) -> None:
+def test_no_epsilon_of_a_claim_whose_assumptions_failed_is_ever_printed(claim, figures):
     shown = claim.sentence() + repr(claim) + json.dumps(claim.to_json())
     assert claim.sentence().startswith("No differential privacy")
     assert claim.unmet[0] in claim.sentence()
@@ -81,18 +79,18 @@ def test_no_epsilon_of_a_claim_whose_assumptions_failed_is_ever_printed(
     assert not [f for f in figures if f in shown]
 
 
-def test_a_claim_is_kept_where_nothing_speaks_against_it() -> None:
+def test_a_claim_is_kept_where_nothing_speaks_against_it():
     assert record().voided_by(()) == record()
     with pytest.raises(LocalError, match="unmet"):
         Guarantee(PrivacyUnit.RECORD, "x", 1.0, 0.0, (), (), (), "s", "a", unmet=("why",))
 
 
-def test_an_epsilon_that_was_not_accounted_for_is_refused() -> None:
+def test_an_epsilon_that_was_not_accounted_for_is_refused():
     with pytest.raises(LocalError, match="no release was accounted for"):
         Guarantee(PrivacyUnit.RECORD, "x", 1.0, 0.0, (), (), (), "s", "a")
 
 
-def test_the_sentence_says_what_the_budget_was_spent_on() -> None:
+def test_the_sentence_says_what_the_budget_was_spent_on():
     assert "spent on noisy class sums (once, epsilon 4 alone)" in record().sentence()
     assert "answers, each about another proxy (6,000 times, epsilon 4 alone)" in label().sentence()
     assert record().to_json()["parts"] == [
@@ -100,13 +98,13 @@ def test_the_sentence_says_what_the_budget_was_spent_on() -> None:
     ]
 
 
-def test_no_noise_is_no_privacy() -> None:
+def test_no_noise_is_no_privacy():
     for claim in (record(math.inf), label(math.inf)):
         assert claim.sentence().endswith("no noise is added.")
         assert claim.to_json()["holds"] is False
 
 
-def test_json_is_plain_and_complete() -> None:
+def test_json_is_plain_and_complete():
     plain = json.loads(json.dumps(label().to_json(), allow_nan=False))
     assert plain["unit"] == "label"
     assert plain["epsilon"] == 4
@@ -119,23 +117,23 @@ def test_json_is_plain_and_complete() -> None:
     [(3.999999999999, "4"), (4.0000000001, "4"), (3.8301, "3.84"), (0.026, "0.03"),
      (20510.567, "20,511"), (100.0, "100"), (math.inf, "infinite")],
 )  # fmt: skip
-def test_a_printed_epsilon_is_never_below_the_true_one(epsilon: float, shown: str) -> None:
+def test_a_printed_epsilon_is_never_below_the_true_one(epsilon, shown):
     assert figure(epsilon) == shown
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.0), (math.nan, 0.0), (1.0, 1.0)])
-def test_impossible_claims_are_refused(epsilon: float, delta: float) -> None:
+def test_impossible_claims_are_refused(epsilon, delta):
     with pytest.raises(ConfigurationError):
         Guarantee(PrivacyUnit.LABEL, "x", epsilon, delta, (), (), (), "s", "a")
 
 
-def test_a_delta_that_allows_publishing_a_record_is_refused() -> None:
+def test_a_delta_that_allows_publishing_a_record_is_refused():
     plan = PooledPlan(clients=10, honest=1, entries=1, noise=1.0)
     with pytest.raises(ConfigurationError, match="one over the number of records"):
         pooled_guarantee(plan, 1e-3, (1000,) * 10, Odometer())
 
 
-def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon() -> None:
+def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon():
     """At epsilon 55 and 20,000 draws of 2^-110 the slack is 1.2e-5, above a hundredth of delta."""
 
     def claim(epsilon: float) -> Guarantee:

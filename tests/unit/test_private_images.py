@@ -76,7 +76,7 @@ def pattern() -> Plane:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def folders(tmp_path_factory):
     """Private images of three clients, about 30 dB from the pattern; public ones without it."""
     root, rng = tmp_path_factory.mktemp("own"), np.random.default_rng(0)
     private, public = root / "clinics", root / "public"
@@ -101,12 +101,7 @@ Run = Callable[..., Path]
 
 
 @pytest.fixture
-def run(
-    folders: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
+def run(folders, tmp_path, monkeypatch, capsys):
     """The whole comparison without worker processes; what it prints goes to files too."""
     monkeypatch.setattr(priors, "QUICK_PRIOR", priors.PriorSettings(4, 2, steps=2, batch=4))
     monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
@@ -252,7 +247,7 @@ def leaks(folder: Path) -> tuple[dict[str, float], Counter[str]]:
     return found, counts
 
 
-def test_no_file_of_a_run_on_own_images_shows_one(run: Run) -> None:
+def test_no_file_of_a_run_on_own_images_shows_one(run):
     out = run()
     found, counts = leaks(out)
     assert found == {}
@@ -265,7 +260,7 @@ def test_no_file_of_a_run_on_own_images_shows_one(run: Run) -> None:
     assert NOT_SHOWN in (out / "report.html").read_text()
 
 
-def test_the_search_finds_private_images_where_the_user_asks_for_them(run: Run) -> None:
+def test_the_search_finds_private_images_where_the_user_asks_for_them(run):
     out = run("--show-private")
     found, _ = leaks(out)
     kinds = {place.partition(": ")[2] for place in found}
@@ -276,7 +271,7 @@ def test_the_search_finds_private_images_where_the_user_asks_for_them(run: Run) 
 
 
 @pytest.mark.parametrize("size", [8, 12, 21, 26, 40, 64])
-def test_the_search_finds_a_scaled_picture_in_a_larger_one(size: int) -> None:
+def test_the_search_finds_a_scaled_picture_in_a_larger_one(size):
     rng = np.random.default_rng(size)
     canvas = rng.random((90, 110))
     assert shown(canvas) < _ENOUGH
@@ -284,7 +279,7 @@ def test_the_search_finds_a_scaled_picture_in_a_larger_one(size: int) -> None:
     assert shown(canvas) >= _ENOUGH
 
 
-def test_show_private_needs_own_images() -> None:
+def test_show_private_needs_own_images():
     with pytest.raises(ConfigurationError) as caught:
         STUDY.cells(Settings(show_private=True))
     assert caught.value.field == "show_private"

@@ -35,7 +35,6 @@ from experiments.rival_heads import (
     shares,
     softmax,
 )
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, one_hot
 from secure_fd.models import flatten
@@ -73,9 +72,7 @@ def without(of: Records, k: int) -> Records:
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1.0, 1000.0]), st.sampled_from([1.0, 1e3]))
 @settings(max_examples=25, deadline=None)
-def test_no_record_moves_a_sum_by_more_than_its_noise_counts_on(
-    seed: int, steep: float, far: float
-) -> None:
+def test_no_record_moves_a_sum_by_more_than_its_noise_counts_on(seed, steep, far):
     """Whatever its image, its label, and the head that it is asked about."""
     rng = np.random.default_rng(seed)
     seen = public(seed % 7)
@@ -89,7 +86,7 @@ def test_no_record_moves_a_sum_by_more_than_its_noise_counts_on(
         assert math.sqrt(float((moved.astype(float) ** 2).sum())) <= UNITS
 
 
-def test_the_bound_is_nearly_met() -> None:
+def test_the_bound_is_nearly_met():
     """Else noise would be wasted: a long row of even entries, and a head that is sure and wrong."""
     row = np.full((1, 64), FEATURE_UNITS // 8, dtype=np.int16)
     head = np.zeros((64, 3))
@@ -98,7 +95,7 @@ def test_the_bound_is_nearly_met() -> None:
     assert 0.99 * UNITS <= math.sqrt(float((moved.astype(float) ** 2).sum())) <= UNITS
 
 
-def test_the_public_map_is_centred_and_its_rate_never_overshoots() -> None:
+def test_the_public_map_is_centred_and_its_rate_never_overshoots():
     inputs = np.random.default_rng(0).standard_normal((200, 4))
     seen = CentredFeatures.fit(inputs, 60)
     features = seen.units(inputs) / FEATURE_UNITS
@@ -111,7 +108,7 @@ def test_the_public_map_is_centred_and_its_rate_never_overshoots() -> None:
 # What a plan costs, by an accountant of another make.
 
 
-def other_epsilon(*events: Any) -> float:  # noqa: ANN401 - the other library's
+def other_epsilon(*events: Any) -> float:
     pytest.importorskip("dp_accounting")
     from dp_accounting import pld
 
@@ -122,7 +119,7 @@ def other_epsilon(*events: Any) -> float:  # noqa: ANN401 - the other library's
 
 
 @pytest.mark.parametrize("budget", [float(epsilon) for epsilon in EPSILONS])
-def test_every_plan_costs_what_it_claims(budget: float) -> None:
+def test_every_plan_costs_what_it_claims(budget):
     """dp_accounting's privacy loss distribution bounds the same noise from above, on its grid."""
     dp = pytest.importorskip("dp_accounting")
     shared, alone = Budget(budget, DELTA, 10, 7), Budget(budget, DELTA)
@@ -136,7 +133,7 @@ def test_every_plan_costs_what_it_claims(budget: float) -> None:
     assert theirs == pytest.approx(budget, rel=0.01, abs=0.004)  # within .2 %
 
 
-def test_all_clients_add_their_share() -> None:
+def test_all_clients_add_their_share():
     """10 / 7 of the variance that is needed. False alarms: 1e-6; seven shares are always caught."""
     plan, size = Budget(4.0, DELTA, 10, 7).sums(3000, 2), 3000
     low, high = chi2.ppf([5e-7, 1 - 5e-7], size)
@@ -150,7 +147,7 @@ def test_all_clients_add_their_share() -> None:
     assert not low <= spread(7) <= high
 
 
-def test_noise_reaches_the_head_in_the_planned_measure() -> None:
+def test_noise_reaches_the_head_in_the_planned_measure():
     """One step from zero moves the head by its noise, whose deviation the plan says: 1e-6."""
     rate, seen = records()
     for budget, factor in ((Budget(1.0, DELTA, 10, 7), math.sqrt(10 / 7)), (Budget(1.0, DELTA), 1)):
@@ -177,7 +174,7 @@ def accelerated(features: FloatArray, labels: FloatArray, rate: float, steps: in
     return newest
 
 
-def test_full_batches_without_noise_are_gradient_descent() -> None:
+def test_full_batches_without_noise_are_gradient_descent():
     """But for the rounding of residuals to 1/256, which adds up over many steps."""
     rate, seen = records()
     for steps, apart in ((5, 0.005), (40, 0.05)):
@@ -191,7 +188,7 @@ def test_full_batches_without_noise_are_gradient_descent() -> None:
         assert np.array_equal(solved.head, found)
 
 
-def test_batches_without_noise_are_gradient_descent() -> None:
+def test_batches_without_noise_are_gradient_descent():
     """With all records in a batch, and on Poisson batches nearly so."""
     rate, seen = records()
     whole = sampled(seen, NONE, rate, 0.1, steps=5, share=1.0, random=SeededRandom(1))
@@ -201,13 +198,13 @@ def test_batches_without_noise_are_gradient_descent() -> None:
     assert seen.accuracy(some.head) > 0.9
 
 
-def test_shared_steps_without_noise_are_gradient_descent() -> None:
+def test_shared_steps_without_noise_are_gradient_descent():
     data, made, plain = toy(), network(), network()
     shared_steps(made, data, NONE, 3, 1.0, 0.1, clip=1e6, random=SeededRandom(1))
     optimiser = torch.optim.SGD(plain.parameters(), lr=2.0)
     for _ in range(3):
         optimiser.zero_grad()
-        functional.cross_entropy(plain(data.pixels), data.labels).backward()  # type: ignore[no-untyped-call]
+        functional.cross_entropy(plain(data.pixels), data.labels).backward()
         optimiser.step()
     assert torch.allclose(flatten(made), flatten(plain), atol=1e-4)
 
@@ -219,7 +216,7 @@ def no_progress(_: int) -> None:
     pass
 
 
-def test_cells_are_those_that_are_asked_for() -> None:
+def test_cells_are_those_that_are_asked_for():
     made = cells(Settings())
     assert len(set(made)) == len(made) == 2 * 3 * len(EPSILONS) * len(ROWS)
     assert {cell.seed for cell in made} == {20, 21, 22}
@@ -229,7 +226,7 @@ def test_cells_are_those_that_are_asked_for() -> None:
         cells(Settings(rows="gdd"))
 
 
-def test_the_study_runs_on_digits(digits: FederatedData) -> None:
+def test_the_study_runs_on_digits(digits):
     """Each kind of row at epsilon 4 but the network, whose steps are tested above."""
     asked = {cell.row: cell for cell in cells(Settings(quick=True))}
     made = prepare(None, [asked["gd"]], no_progress)

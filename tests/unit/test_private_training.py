@@ -29,7 +29,7 @@ given_noise = pytest.mark.usefixtures("uncalibrated")
 
 
 @pytest.fixture
-def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncalibrated(monkeypatch):
     monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
 
 
@@ -52,7 +52,7 @@ def noiseless(made: PrivateTrainer) -> PrivateTrainer:
 
 
 @pytest.mark.parametrize(("epsilon", "steps", "rate"), [(4.0, 50, 0.128), (1.0, 20, 0.2)])
-def test_the_noise_keeps_the_promised_epsilon(epsilon: float, steps: int, rate: float) -> None:
+def test_the_noise_keeps_the_promised_epsilon(epsilon, steps, rate):
     """By an accountant that takes the steps one by one; a tenth less noise must break it."""
     plan = TrainingPlan(1000, round(1000 * rate), steps)
     found = calibrate(epsilon, 1e-5, plan)
@@ -68,7 +68,7 @@ def test_the_noise_keeps_the_promised_epsilon(epsilon: float, steps: int, rate: 
 
 
 @pytest.mark.parametrize(("epsilon", "steps"), [(4.0, 10), (1.0, 30), (0.5, 1)])
-def test_the_noise_is_right_where_the_truth_is_known(epsilon: float, steps: int) -> None:
+def test_the_noise_is_right_where_the_truth_is_known(epsilon, steps):
     """At a sampling rate of one, T steps are one Gaussian mechanism of sensitivity sqrt(T) / z.
 
     Its delta is exact (Balle and Wang, 2018, theorem 8), independent of libraries:
@@ -85,7 +85,7 @@ def test_the_noise_is_right_where_the_truth_is_known(epsilon: float, steps: int)
     assert delta(0.9 * found) > 1e-5
 
 
-def test_the_guarantee_is_that_of_the_calibration() -> None:
+def test_the_guarantee_is_that_of_the_calibration():
     made = private()
     claim = made.guarantee()
     assert claim.holds
@@ -97,7 +97,7 @@ def test_the_guarantee_is_that_of_the_calibration() -> None:
 
 
 @given_noise
-def test_steps_beyond_the_calibrated_ones_void_the_guarantee() -> None:
+def test_steps_beyond_the_calibrated_ones_void_the_guarantee():
     made = private(steps=3)
     made.local_steps(3)
     assert made.guarantee().holds
@@ -109,7 +109,7 @@ def test_steps_beyond_the_calibrated_ones_void_the_guarantee() -> None:
 
 
 @given_noise
-def test_batches_and_noise_differ_between_runs() -> None:
+def test_batches_and_noise_differ_between_runs():
     """Batches that a seed repeats would undo the amplification that the accountant grants."""
     first: list[list[bytes]] = []
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_batches_and_noise_differ_between_runs() -> None:
 
 
 @given_noise
-def test_keys_that_agree_in_32_bits_give_other_noise() -> None:
+def test_keys_that_agree_in_32_bits_give_other_noise():
     """torch keeps 32 bits of a seed, which can be searched; every bit of this key must count."""
     keys = (bytes(28) + bytes([1, 2, 3, 4]), bytes([1]) + bytes(27) + bytes([1, 2, 3, 4]))
     drawn = [FloatGaussian(lambda size, key=key: key[:size]).normal(100) for key in keys]
@@ -137,7 +137,7 @@ def test_keys_that_agree_in_32_bits_give_other_noise() -> None:
 
 
 @given_noise
-def test_a_seeded_key_voids_the_guarantee() -> None:
+def test_a_seeded_key_voids_the_guarantee():
     made = private(random=SeededRandom(1))
     made.local_steps(1)
     assert not made.guarantee().holds
@@ -156,7 +156,7 @@ def updates(made: PrivateTrainer, count: int) -> Tensor:
 
 
 @given_noise
-def test_noise_has_the_calibrated_size() -> None:
+def test_noise_has_the_calibrated_size():
     """On records that give no gradient an update is noise: lr z clip / batch an entry.
 
     154 parameters, 60 steps: 9,240 draws estimate the deviation to 0.74 %, and five times that
@@ -175,7 +175,7 @@ def test_noise_has_the_calibrated_size() -> None:
 
 
 @given_noise
-def test_an_empty_batch_is_a_step_of_noise() -> None:
+def test_an_empty_batch_is_a_step_of_noise():
     """With one record and a rate of 1/100 nearly all batches are empty."""
     made = private(data=toy(100), batch=1)
     drawn = updates(made, 30)
@@ -188,7 +188,7 @@ def test_an_empty_batch_is_a_step_of_noise() -> None:
 
 
 @given_noise
-def test_batches_are_poisson_samples() -> None:
+def test_batches_are_poisson_samples():
     """Sizes of 200 batches at rate 0.16 of 100: mean 16, variance 13.4; shuffling has none."""
     made, sizes = noiseless(private(steps=200)), []
     made._gradient._wrapped.register_forward_pre_hook(
@@ -202,7 +202,7 @@ def test_batches_are_poisson_samples() -> None:
 
 @given_noise
 @pytest.mark.parametrize("size", [1e3, 1e6])
-def test_an_absurd_record_moves_an_update_by_at_most_its_clip(size: float) -> None:
+def test_an_absurd_record_moves_an_update_by_at_most_its_clip(size):
     """Adding a record moves the noiseless sum of gradients by at most clip, the update by lr/16."""
     base = toy(20)
     absurd = Images(size * torch.ones(1, 1, 4, 4), torch.tensor([1]))
@@ -225,7 +225,7 @@ def test_an_absurd_record_moves_an_update_by_at_most_its_clip(size: float) -> No
 
 
 @given_noise
-def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_overflows_moves_nothing(monkeypatch):
     """A server that chooses the weights could make one record's gradient NaN, and so the model."""
     base = toy(20)
     dark = torch.zeros(20, 1, 4, 4)
@@ -237,7 +237,7 @@ def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) 
         made = noiseless(private(data=held))
         made.budget.rate = 1.0
         with torch.no_grad():
-            made.model[1].weight[:, :4] = 3e38  # type: ignore[index]
+            made.model[1].weight[:, :4] = 3e38
         made.local_steps(1)
         return flatten(made.model)
 
@@ -257,27 +257,27 @@ def test_a_record_that_overflows_moves_nothing(monkeypatch: pytest.MonkeyPatch) 
         nn.InstanceNorm1d(16, track_running_stats=True),
     ],
 )
-def test_layers_that_mix_records_are_refused(layer: nn.Module) -> None:
+def test_layers_that_mix_records_are_refused(layer):
     mixing = nn.Sequential(nn.Flatten(), layer, nn.Linear(16, 2))
     with pytest.raises(ConfigurationError, match=r"Norm1d 1. is not allowed; use layers"):
         PrivateTrainer(mixing, toy(), PrivateBudget(SETTINGS, len(toy())), CPU)
 
 
 @given_noise
-def test_training_leaves_the_global_generator_alone() -> None:
+def test_training_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
     private().local_steps(3)
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_private_training_learns_at_epsilon_4() -> None:
+def test_private_training_learns_at_epsilon_4():
     made = private(data=toy(1000), batch=100, learning_rate=1.0)
     made.local_steps(30)
     assert accuracy(made.model, toy(seed=1)) > 0.9
 
 
 @given_noise
-def test_the_papers_convolutional_network_trains_privately() -> None:
+def test_the_papers_convolutional_network_trains_privately():
     generator = torch.Generator().manual_seed(0)
     data = Images(torch.rand(8, 1, 28, 28, generator=generator), torch.arange(8))
     budget = PrivateBudget(PrivateSGD(8.0, 1e-5, 6), len(data))
@@ -296,12 +296,12 @@ def test_the_papers_convolutional_network_trains_privately() -> None:
         *(("clip", 0.0), ("clip", math.inf), ("learning_rate", -0.1)),
     ],
 )
-def test_private_settings_are_checked(field: str, value: float) -> None:
+def test_private_settings_are_checked(field, value):
     with pytest.raises(ConfigurationError, match=f"^{field}: ") as caught:
         PrivateSGD(**{**_fields(SETTINGS), field: value})
     assert caught.value.field == field
 
 
-def test_an_epsilon_below_the_accountants_reach_is_refused() -> None:
+def test_an_epsilon_below_the_accountants_reach_is_refused():
     with pytest.raises(ConfigurationError, match=r"epsilon: 0\.001"):
         private(epsilon=0.001)

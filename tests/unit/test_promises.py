@@ -19,7 +19,7 @@ def label() -> Guarantee:
     return label_guarantee(mechanism, releases=1000, delta=1e-5)
 
 
-def test_a_claim_becomes_a_line_that_says_the_same() -> None:
+def test_a_claim_becomes_a_line_that_says_the_same():
     claims = {"pooled": pooled(), "label": label()}
     plain = {name: claim.to_json() for name, claim in claims.items()}
     table = privacy([*plain.items(), ("FedAvg", None)], images_per_person=3)
@@ -36,7 +36,7 @@ def test_a_claim_becomes_a_line_that_says_the_same() -> None:
     assert promised(plain["label"]) == ", ε 4 per label (3,552 per record)"
 
 
-def test_a_void_claim_shows_no_epsilon_and_says_why() -> None:
+def test_a_void_claim_shows_no_epsilon_and_says_why():
     void = pooled().voided_by(("the noise was seeded",)).to_json()
     table = privacy([("pooled", void)], images_per_person=3)
     assert table is not None
@@ -46,7 +46,7 @@ def test_a_void_claim_shows_no_epsilon_and_says_why() -> None:
     assert privacy([("FedAvg", None)], 3) is None
 
 
-def test_rows_below_clients_that_learn_alone_are_named() -> None:
+def test_rows_below_clients_that_learn_alone_are_named():
     levels = {"Independent": 0.6, "worse": 0.59, "better": 0.7}
     assert below(levels, "Independent") == {"worse"}
     assert below(levels, "") == set()

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from secure_fd.aggregation.base import Stage
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import Contribution, IntArray
-from secure_fd.methods.base import Labels, WeighedVotes
+from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -43,7 +42,7 @@ def uploads(made: Federation) -> list[IntArray]:
 
 
 @pytest.mark.parametrize("labels", ["soft", "hard"])
-def test_an_infinite_epsilon_changes_no_bit(digits: FederatedData, labels: Labels) -> None:
+def test_an_infinite_epsilon_changes_no_bit(digits, labels):
     unit = LabelUnit(INF, 1e-5)
     bare = run(federation(digits, SelectiveFD(labels)))
     noiseless = run(federation(digits, SelectiveFD(labels), protection=unit))
@@ -58,7 +57,7 @@ def test_an_infinite_epsilon_changes_no_bit(digits: FederatedData, labels: Label
 # The label unit.
 
 
-def test_a_protection_serves_one_federation(digits: FederatedData) -> None:
+def test_a_protection_serves_one_federation(digits):
     """A second federation would get a second release, at a cost that nobody counts."""
     unit = LabelUnit(1.0, 1e-5)
     run(federation(digits, protection=unit), rounds=1)
@@ -66,7 +65,7 @@ def test_a_protection_serves_one_federation(digits: FederatedData) -> None:
         run(federation(digits, protection=unit), rounds=1)
 
 
-def test_released_symbols_are_in_the_alphabet(digits: FederatedData) -> None:
+def test_released_symbols_are_in_the_alphabet(digits):
     unit = LabelUnit(0.1, 1e-5, SeededRandom(5))
     [seen] = uploads(
         run(federation(digits, protection=unit, schedule=all_proxies(digits)), rounds=1)
@@ -78,7 +77,7 @@ def test_released_symbols_are_in_the_alphabet(digits: FederatedData) -> None:
     assert named == [set(range(10))] * 4
 
 
-def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits: FederatedData) -> None:
+def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits):
     """A soft answer becomes a whole symbol: fractions would carry what the noise does not cover."""
     unit = LabelUnit(4.0, 1e-5, random=SeededRandom(6))
     made = run(federation(digits, SelectiveFD("soft"), protection=unit), rounds=1)
@@ -86,7 +85,7 @@ def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits: FederatedData
     assert set(np.unique(uploads(made)[0])) == {0, 1}
 
 
-def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits: FederatedData) -> None:
+def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits):
     unit = LabelUnit(4.0, 1e-5)
     made = federation(digits, protection=unit, dropouts=faults({1: {2: Stage.PREPARE}}))
     run(made, rounds=2)
@@ -99,14 +98,12 @@ def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits: FederatedD
 
 
 @pytest.mark.parametrize("method", [FKD(), Independent()])
-def test_a_protection_that_nothing_would_use_is_refused(
-    digits: FederatedData, method: FKD | Independent
-) -> None:
+def test_a_protection_that_nothing_would_use_is_refused(digits, method):
     with pytest.raises(ConfigurationError, match="'label unit' is not allowed"):
-        federation(digits, method, protection=LabelUnit(4.0, 1e-5))  # type: ignore[arg-type]
+        federation(digits, method, protection=LabelUnit(4.0, 1e-5))
 
 
-def test_the_guarantee_counts_every_answer(digits: FederatedData) -> None:
+def test_the_guarantee_counts_every_answer(digits):
     unit = LabelUnit(4.0, 1e-5)
     assert unit.guarantee() is None
     made = run(federation(digits, protection=unit), rounds=2)
@@ -121,7 +118,7 @@ def test_the_guarantee_counts_every_answer(digits: FederatedData) -> None:
     assert "epsilon 4 at delta 0" in claim.sentence()
 
 
-def test_seeded_noise_voids_the_guarantee(digits: FederatedData) -> None:
+def test_seeded_noise_voids_the_guarantee(digits):
     unit = LabelUnit(4.0, 1e-5, random=SeededRandom(1))
     claim = run(federation(digits, protection=unit), rounds=1).protection.guarantee()
     assert claim is not None
@@ -141,24 +138,20 @@ def test_seeded_noise_voids_the_guarantee(digits: FederatedData) -> None:
         (1.0, 0.0, "delta"),
     ],
 )
-def test_a_wrong_budget_is_refused_before_any_work(
-    epsilon: float, delta: float, field: str
-) -> None:
+def test_a_wrong_budget_is_refused_before_any_work(epsilon, delta, field):
     with pytest.raises(ConfigurationError, match=f"{field}: .* is not allowed"):
         LabelUnit(epsilon, delta)
 
 
 @pytest.mark.parametrize(("epsilon", "apart"), [(4.0, True), (np.inf, False)])
-def test_under_the_label_unit_no_answer_steers_a_later_one(
-    digits: FederatedData, monkeypatch: pytest.MonkeyPatch, epsilon: float, apart: bool
-) -> None:
+def test_under_the_label_unit_no_answer_steers_a_later_one(digits, monkeypatch, epsilon, apart):
     """Trust comes from earlier answers: one changed answer would reach every later weight."""
     trusted: list[float] = []
     said = WeighedVotes.contribution
 
     def spied(self: WeighedVotes, *given: object) -> Contribution:
-        trusted.append(given[-1])  # type: ignore[arg-type]
-        return said(self, *given)  # type: ignore[arg-type]
+        trusted.append(given[-1])
+        return said(self, *given)
 
     monkeypatch.setattr(WeighedVotes, "contribution", spied)
     unit = LabelUnit(epsilon, 1e-5)

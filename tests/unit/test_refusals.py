@@ -1,6 +1,5 @@
 """What a party refuses: settings in one sentence, and messages that do not belong."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from experiments.rivals.by_network import SelectiveByNetwork
 from secure_fd import models, simulate
 from secure_fd.aggregation.base import PlainSum
-from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.data.own import clients_of, images_in
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
@@ -42,13 +40,13 @@ QUICK = Schedule(warmup_steps=0, local_steps=1, proxy_steps=1, proxies_per_round
         (partial(clients_of, [ONE_RECORD]), "parts"),
     ],
 )
-def test_a_setting_is_refused_by_name(make: Callable[[], object], field: str) -> None:
+def test_a_setting_is_refused_by_name(make, field):
     with pytest.raises(ConfigurationError) as refused:
         make()
     assert refused.value.field == field
 
 
-def test_dp_sgd_takes_no_falling_rate(digits: FederatedData) -> None:
+def test_dp_sgd_takes_no_falling_rate(digits):
     networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
     people = participants_of(networks, digits.clients)
     with pytest.raises(ConfigurationError, match="neither anneal_over nor augment"):
@@ -58,7 +56,7 @@ def test_dp_sgd_takes_no_falling_rate(digits: FederatedData) -> None:
 
 
 @pytest.fixture(scope="module")
-def fedavg(digits: FederatedData) -> Federation:
+def fedavg(digits):
     networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
     return Federation(participants_of(networks, digits.clients), None, FedAvg(), schedule=QUICK)
 
@@ -74,15 +72,13 @@ INDEX = bytes(8)
         (INDEX + bytes(12), "not of this architecture"),
     ],
 )
-def test_a_fedavg_client_refuses_what_is_no_model(
-    fedavg: Federation, subject: bytes, sentence: str
-) -> None:
+def test_a_fedavg_client_refuses_what_is_no_model(fedavg, subject, sentence):
     turn: ClientTurn = fedavg.clients[0].half.round(subject)
     with pytest.raises(PeerError, match=sentence):
         next(turn)
 
 
-def test_a_model_that_is_not_finite_is_refused(fedavg: Federation) -> None:
+def test_a_model_that_is_not_finite_is_refused(fedavg):
     size = sum(p.numel() for p in fedavg.models[0].parameters())
     model = np.full(size, np.nan, dtype="<f4").tobytes()
     with pytest.raises(PeerError, match="not finite"):
@@ -90,7 +86,7 @@ def test_a_model_that_is_not_finite_is_refused(fedavg: Federation) -> None:
 
 
 @pytest.mark.parametrize("method", [SelectiveFD("hard"), FKD()])
-def test_a_subject_of_another_length_is_refused(digits: FederatedData, method: SelectiveFD) -> None:
+def test_a_subject_of_another_length_is_refused(digits, method):
     networks = [models.build(models.SHARED, 10, k) for k in range(len(digits.clients))]
     people = participants_of(networks, digits.clients)
     run = Federation(people, digits.proxies.pixels, method, schedule=QUICK)
@@ -98,7 +94,7 @@ def test_a_subject_of_another_length_is_refused(digits: FederatedData, method: S
         next(run.clients[0].half.round(b"abc"))
 
 
-def test_a_sum_in_clear_refuses_what_is_not_the_one_input_of_its_round() -> None:
+def test_a_sum_in_clear_refuses_what_is_not_the_one_input_of_its_round():
     sums = PlainSum(2)
     server, terms = sums.server(), RoundTerms(0, 2, 3, b"s" * 32)
     with pytest.raises(LocalError, match="no sum was opened"):
@@ -116,7 +112,7 @@ def test_a_sum_in_clear_refuses_what_is_not_the_one_input_of_its_round() -> None
     assert server.waiting == {0, 1}
 
 
-def test_a_simulation_gives_each_unit_its_method() -> None:
+def test_a_simulation_gives_each_unit_its_method():
     private = simulate("digits", clients=3, method="fedavg", unit="record", epsilon=4.0)
     assert isinstance(private.federation.method, FedAvg)
     assert isinstance(private.federation.method.optimiser, PrivateSGD)
@@ -130,5 +126,5 @@ def test_a_simulation_gives_each_unit_its_method() -> None:
     assert noisy.transcript.n_clients == 3
 
 
-def test_a_selector_by_network_is_named() -> None:
+def test_a_selector_by_network_is_named():
     assert SelectiveByNetwork("hard", "energy").name == "Selective-FD hard by energy"

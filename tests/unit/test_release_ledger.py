@@ -8,7 +8,6 @@ import pytest
 from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedServer, MaskedSum
 from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
@@ -19,7 +18,7 @@ from secure_fd.selection.density import ReferenceSettings
 from tests.small_federation import BRIEF, all_proxies, faults, federation, participants, run
 
 
-def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent() -> None:
+def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent():
     ledger = ReleaseLedger(6, limit=2)
     ledger.spend(np.array([0, 1, 2]))
     ledger.spend(np.array([0, 1, 5]))
@@ -28,7 +27,7 @@ def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent() -> 
         ledger.spend(np.array([0, 1, 3]))
 
 
-def test_a_refusal_leaves_nothing_half_counted() -> None:
+def test_a_refusal_leaves_nothing_half_counted():
     ledger = ReleaseLedger(4, limit=1)
     ledger.spend(np.array([3]))
     for wrong, error in [
@@ -44,7 +43,7 @@ def test_a_refusal_leaves_nothing_half_counted() -> None:
     assert not ledger.open.any()
 
 
-def test_without_a_limit_it_counts_and_refuses_one_proxy_twice_in_one_round() -> None:
+def test_without_a_limit_it_counts_and_refuses_one_proxy_twice_in_one_round():
     ledger = ReleaseLedger(3, limit=None)
     for _ in range(5):
         ledger.spend(np.array([0, 2]))
@@ -58,7 +57,7 @@ def test_without_a_limit_it_counts_and_refuses_one_proxy_twice_in_one_round() ->
 @pytest.mark.parametrize(
     ("n_proxies", "limit", "field"), [(0, 1, "n_proxies"), (3, 0, "releases_per_pair")]
 )
-def test_a_ledger_says_what_is_wrong(n_proxies: int, limit: int, field: str) -> None:
+def test_a_ledger_says_what_is_wrong(n_proxies, limit, field):
     with pytest.raises(ConfigurationError, match=f"{field}: 0 is not allowed; use 1 or more"):
         ReleaseLedger(n_proxies, limit)
 
@@ -72,7 +71,7 @@ def asked(made: Federation) -> IntArray:
     return np.bincount(np.concatenate(rounds), minlength=200)
 
 
-def test_no_proxy_is_asked_about_more_often_than_agreed(digits: FederatedData) -> None:
+def test_no_proxy_is_asked_about_more_often_than_agreed(digits):
     """Nine rounds of 32 among 200: without a limit, some proxy is drawn three times and more."""
     held = run(federation(digits, releases_per_pair=2), rounds=9)
     free = run(federation(digits), rounds=9)
@@ -81,7 +80,7 @@ def test_no_proxy_is_asked_about_more_often_than_agreed(digits: FederatedData) -
     assert asked(held).sum() == asked(free).sum() == 9 * 32
 
 
-def test_a_survey_is_a_release_of_every_proxy(digits: FederatedData) -> None:
+def test_a_survey_is_a_release_of_every_proxy(digits):
     """Rounds about all proxies: of two releases the survey takes one, and the vote the other."""
     made = federation(
         digits, SelectiveFD("soft"), schedule=all_proxies(digits), releases_per_pair=2
@@ -95,9 +94,7 @@ def test_a_survey_is_a_release_of_every_proxy(digits: FederatedData) -> None:
         next(rounds)
 
 
-def test_one_release_is_a_vote_and_no_survey_which_a_sentence_says(
-    digits: FederatedData, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_release_is_a_vote_and_no_survey_which_a_sentence_says(digits, caplog):
     made = federation(
         digits, SelectiveFD("soft"), schedule=all_proxies(digits), releases_per_pair=1
     )
@@ -108,9 +105,7 @@ def test_one_release_is_a_vote_and_no_survey_which_a_sentence_says(
 
 
 @pytest.mark.parametrize("limit", [None, 3])
-def test_a_survey_that_may_have_been_read_is_not_made_again(
-    digits: FederatedData, limit: int | None
-) -> None:
+def test_a_survey_that_may_have_been_read_is_not_made_again(digits, limit):
     plan = faults({0: dict.fromkeys(range(3), Stage.UNMASK)})
     method, masks = SelectiveFD("soft"), MaskedSum(4)
     made = federation(digits, method, aggregation=masks, dropouts=plan, releases_per_pair=limit)
@@ -118,7 +113,7 @@ def test_a_survey_that_may_have_been_read_is_not_made_again(
     assert made.transcript.survey is None
 
 
-def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits: FederatedData) -> None:
+def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits):
     """Every round after the last sum would make another one."""
     for limit, newest in ((1, 0), (2, 1), (None, 2)):
         features = ReferenceSettings(ranks=(5,), n_features=20)
@@ -134,9 +129,7 @@ def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits: Feder
         assert made.transcript.survey.index == newest
 
 
-def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(
-    digits: FederatedData,
-) -> None:
+def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(digits):
     made = federation(digits, releases_per_pair=1)
     rounds = made.rounds(9)
     for _ in range(7):
@@ -152,7 +145,7 @@ def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(
         run(made, rounds=1)  # a later call has the same ledgers
 
 
-def test_a_void_round_counts_where_somebody_may_have_read_it(digits: FederatedData) -> None:
+def test_a_void_round_counts_where_somebody_may_have_read_it(digits):
     """Inputs in clear were read; shares of masks that were given may have opened the sum."""
     every = replace(BRIEF, proxies_per_round=200)
     for aggregation, stage in ((PlainSum(4), Stage.PREPARE), (MaskedSum(4), Stage.INPUT)):
@@ -183,9 +176,7 @@ def test_a_void_round_counts_where_somebody_may_have_read_it(digits: FederatedDa
         next(rounds)
 
 
-def test_a_server_that_calls_an_opened_sum_unopened_loses_its_clients(
-    digits: FederatedData,
-) -> None:
+def test_a_server_that_calls_an_opened_sum_unopened_loses_its_clients(digits):
     """Client 3 is away; the others gave their shares, and do not ask for the proxies again."""
     plan = faults({0: dict.fromkeys(range(3), Stage.UNMASK)})
     made = federation(digits, aggregation=MaskedSum(4), dropouts=plan)
@@ -209,11 +200,11 @@ class Drawing(PlainSum):
     """A sum whose clients have agreed on a joint seed."""
 
     @property
-    def seed(self) -> bytes:  # type: ignore[override]
+    def seed(self) -> bytes:
         return SEED
 
 
-def test_a_joint_seed_decides_every_party_s_draw(digits: FederatedData) -> None:
+def test_a_joint_seed_decides_every_party_s_draw(digits):
     made = run(federation(digits, aggregation=Drawing(4), releases_per_pair=1), rounds=2)
     first, second = (seen.proxy_indices for seen in made.transcript.distillation)
     assert np.array_equal(first, draw_indices(SEED, 0, 200, 32))
@@ -221,7 +212,7 @@ def test_a_joint_seed_decides_every_party_s_draw(digits: FederatedData) -> None:
     assert np.array_equal(second, left[draw_indices(SEED, 1, 168, 32)])
 
 
-def test_a_client_refuses_a_round_about_other_proxies(digits: FederatedData) -> None:
+def test_a_client_refuses_a_round_about_other_proxies(digits):
     """It derives the draw itself, so a server that asks about chosen proxies gets no answer."""
     made = federation(digits, seed=9)
     made.fit(0)
@@ -234,7 +225,7 @@ def test_a_client_refuses_a_round_about_other_proxies(digits: FederatedData) -> 
     assert not made.transcript.up.any()
 
 
-def test_a_draw_skips_no_round_and_goes_back_to_none() -> None:
+def test_a_draw_skips_no_round_and_goes_back_to_none():
     one, other = (Draws(SEED, 50, 7, limit=3) for _ in range(2))
     assert np.array_equal([one.of(r) for r in range(4)][-1], other.of(3))
     assert one.most_released == other.most_released
@@ -243,7 +234,7 @@ def test_a_draw_skips_no_round_and_goes_back_to_none() -> None:
         other.of(2)
 
 
-def test_without_a_joint_draw_the_seed_s_public_nonces_decide(digits: FederatedData) -> None:
+def test_without_a_joint_draw_the_seed_s_public_nonces_decide(digits):
     """What a sum whose clients hold those nonces would draw as well."""
     made = run(federation(digits, seed=9), rounds=3)
     seed = joint_seed(public_nonces(9, 4))
@@ -251,7 +242,7 @@ def test_without_a_joint_draw_the_seed_s_public_nonces_decide(digits: FederatedD
         assert seen.proxy_indices.tolist() == draw_indices(seed, seen.index, 200, 32).tolist()
 
 
-def test_a_limit_maps_a_draw_to_the_proxies_that_are_left() -> None:
+def test_a_limit_maps_a_draw_to_the_proxies_that_are_left():
     choice = Draws(SEED, n_proxies=10, per_round=4, limit=1)
     drawn = [choice.of(index).tolist() for index in range(3)]
     assert [len(part) for part in drawn] == [4, 4, 2]

@@ -50,13 +50,13 @@ def second_answers(ledger: LabelLedger) -> int:
     return int(changed.sum())
 
 
-def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_ledger_is_caught() -> None:
+def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_ledger_is_caught():
     assert second_answers(fresh_ledger()) == 0
     bent = ForgetfulLedger(RandomizedResponse(0.5, 11), Alphabet.full(10), 50)
     assert second_answers(bent) > 40
 
 
-def test_a_pair_is_answered_once_and_for_good() -> None:
+def test_a_pair_is_answered_once_and_for_good():
     ledger, random = fresh_ledger(), SeededRandom(1)
     first = ledger.release(np.arange(30), np.zeros(30, dtype=np.int64), random)
     assert ledger.released == 30
@@ -76,7 +76,7 @@ def test_a_pair_is_answered_once_and_for_good() -> None:
     assert ledger.released == 32
 
 
-def test_a_failed_release_leaves_no_trace() -> None:
+def test_a_failed_release_leaves_no_trace():
     ledger = fresh_ledger()
     for indices, symbols in [([50], [0]), ([-1], [0]), ([0], [11]), ([0, 1], [0])]:
         with pytest.raises(LocalError):
@@ -86,7 +86,7 @@ def test_a_failed_release_leaves_no_trace() -> None:
     assert ledger.released == 0
 
 
-def test_the_ledger_shows_nothing_and_cannot_be_copied() -> None:
+def test_the_ledger_shows_nothing_and_cannot_be_copied():
     ledger = fresh_ledger()
     ledger.release(np.arange(5), np.full(5, 7), os.urandom)
     assert repr(ledger) == "LabelLedger(n_proxies=50, released=5)"
@@ -95,7 +95,7 @@ def test_the_ledger_shows_nothing_and_cannot_be_copied() -> None:
             attempt(ledger)
 
 
-def test_the_ledger_composes_over_what_it_released_and_knows_seeded_noise() -> None:
+def test_the_ledger_composes_over_what_it_released_and_knows_seeded_noise():
     ledger = fresh_ledger(epsilon=4.0)
     ledger.release(np.arange(20), np.zeros(20, dtype=np.int64), os.urandom)
     claim = ledger.guarantee(1e-5)
@@ -130,7 +130,7 @@ class Recording(LabelUnit):
             self.afterwards(guard.ledger)
             return given
 
-        guard.release = recorded  # type: ignore[method-assign]
+        guard.release = recorded
         return guard
 
     def afterwards(self, ledger: LabelLedger) -> None:
@@ -174,6 +174,6 @@ def most_answers_to_a_pair(unit: Recording, data: FederatedData) -> int:
     return max(map(len, unit.said.values()))
 
 
-def test_no_fault_and_no_order_gets_a_second_answer(digits: FederatedData) -> None:
+def test_no_fault_and_no_order_gets_a_second_answer(digits):
     assert most_answers_to_a_pair(Recording(), digits) == 1
     assert most_answers_to_a_pair(Forgetting(), digits) > 1

@@ -2,7 +2,6 @@
 
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +52,7 @@ follow_imports_for_stubs = True
 """Libraries whose types the snippets do not turn on are skipped: their stubs take ten seconds."""
 
 
-def test_the_types_refuse_what_would_leak_and_nothing_else(tmp_path: Path) -> None:
+def test_the_types_refuse_what_would_leak_and_nothing_else(tmp_path):
     settings, refused, allowed = (tmp_path / name for name in ("mypy.ini", "no.py", "yes.py"))
     settings.write_text(SETTINGS)
     refused.write_text(REFUSED)
@@ -71,8 +70,8 @@ def test_the_types_refuse_what_would_leak_and_nothing_else(tmp_path: Path) -> No
     assert sorted(errors) == sorted(expected)
 
 
-def test_the_codec_refuses_at_run_time_too() -> None:
+def test_the_codec_refuses_at_run_time_too():
     codec, honest = KnowledgeCodec(3, 1), Contribution(np.ones(2), np.eye(3)[:2])
     with pytest.raises(LocalError, match="only what a protection released"):
-        codec.encode(honest)  # type: ignore[arg-type]
+        codec.encode(honest)
     assert codec.encode(Released.of(honest)).tolist() == [1, 0, 0, 0, 1, 0]

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ def rendered(results: Results) -> str:
     return report.render(Shown.of(results), {})
 
 
-def test_every_figure_of_every_row_is_in_the_terminal_and_on_the_page() -> None:
+def test_every_figure_of_every_row_is_in_the_terminal_and_on_the_page():
     made, page = Shown.of(faulty()), rendered(faulty())
     text = tables.rendered(report.shown(faulty()))
     assert max(map(len, text.splitlines())) <= 150
@@ -49,7 +48,7 @@ def test_every_figure_of_every_row_is_in_the_terminal_and_on_the_page() -> None:
             assert attackers.marked(found) in page
 
 
-def test_a_void_claim_shows_no_epsilon() -> None:
+def test_a_void_claim_shows_no_epsilon():
     """With an epsilon that stands for no other row."""
     claim = {"unit": "record", "epsilon": 7.25, "delta": 1e-5, "composes_to": []}
     for holds in (True, False):
@@ -60,7 +59,7 @@ def test_a_void_claim_shows_no_epsilon() -> None:
         assert ("7.25" in shown) == holds
 
 
-def test_a_table_in_every_form() -> None:
+def test_a_table_in_every_form():
     table = tables.new_table("Accuracy | %", ["method", "split", "IID"], left=2)
     table.add_row("FedMD <b>", "strong", tables.percent([0.9, 0.92]))
     assert "FedMD <b>   strong   91.0 ± 1.4" in tables.rendered([table, "A sentence."])
@@ -68,7 +67,7 @@ def test_a_table_in_every_form() -> None:
     assert "FedMD &lt;b&gt;" in tables.html(table)
 
 
-def test_a_star_means_more_than_the_control() -> None:
+def test_a_star_means_more_than_the_control():
     """An error leaks where it is low; a figure below its control is no leak, however far."""
     made = Shown.of(sample())
     found = {
@@ -80,7 +79,7 @@ def test_a_star_means_more_than_the_control() -> None:
     assert figure(sample(), 8, "inversion").p_value < 0.05
 
 
-def test_a_star_is_corrected_for_all_figures_of_the_table() -> None:
+def test_a_star_is_corrected_for_all_figures_of_the_table():
     """At 1 of 50 by chance, a figure has a star in a table of its own alone."""
     close = replace(figure(sample(), 0, "label-only"), figure=0.55, interval=(0.52, 0.58))
     assert close.p_value == pytest.approx(0.02, abs=0.002)
@@ -91,7 +90,7 @@ def test_a_star_is_corrected_for_all_figures_of_the_table() -> None:
         assert attackers.marked(found) == f"0.55{star}"
 
 
-def test_a_summary_is_silent_where_noise_or_many_answers_hide_votes() -> None:
+def test_a_summary_is_silent_where_noise_or_many_answers_hide_votes():
     def alarms(results: Results) -> list[str]:
         return report.warnings(Shown.of(results))
 
@@ -101,7 +100,7 @@ def test_a_summary_is_silent_where_noise_or_many_answers_hide_votes() -> None:
         assert alarms(quiet) == alarms(sample())
 
 
-def test_more_than_half_of_single_contributors_is_told_in_the_terminal() -> None:
+def test_more_than_half_of_single_contributors_is_told_in_the_terminal():
     said = "! 62 % of the answered proxies were answered by one client alone"
     assert any(str(part).startswith(said) for part in report.shown(faulty()))
     assert not any("one client alone (" in str(part) for part in report.shown(sample()))
@@ -109,7 +108,7 @@ def test_more_than_half_of_single_contributors_is_told_in_the_terminal() -> None
     assert alone == "62"
 
 
-def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none() -> None:
+def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none():
     one, two = (report.overview(Shown.of(sample(2, seeds=n))).rows[0][1] for n in (1, 2))
     assert (one, two) == ("96.8", "96.8 ± 0.0")
     moved = with_row(sample(2, seeds=2), 2, figures={ACCURACY: 0.988})
@@ -117,7 +116,7 @@ def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none() -> None:
     assert "±" not in tables.rendered(report.shown(faulty()))
 
 
-def test_one_run_with_fresh_noise_is_shown_in_whole_percents() -> None:
+def test_one_run_with_fresh_noise_is_shown_in_whole_percents():
     """Of the noisy rows of own data alone: their figures move by whole points from run to run."""
     own = {"own": OwnData("digest", 28), "dataset": "own-1x28x28-10-100"}
 
@@ -140,7 +139,7 @@ def test_one_run_with_fresh_noise_is_shown_in_whole_percents() -> None:
     assert "keys and noise are fresh in every run" in page
 
 
-def test_a_table_of_seeded_noise_says_what_its_epsilon_is_of() -> None:
+def test_a_table_of_seeded_noise_says_what_its_epsilon_is_of():
     made = Shown.of(sample())
     table = report.promises(made)
     assert table is not None
@@ -148,7 +147,7 @@ def test_a_table_of_seeded_noise_says_what_its_epsilon_is_of() -> None:
     assert "training and noise" in rendered(sample())
 
 
-def test_what_masks_and_epsilon_cost_and_gave_is_said_of_rows_with_a_twin() -> None:
+def test_what_masks_and_epsilon_cost_and_gave_is_said_of_rows_with_a_twin():
     sentences = list(report.prices(Shown.of(sample())))
     assert sentences[0] == (
         "Selective-FD hard + masks against Selective-FD hard: accuracy +0.0 points, "
@@ -160,7 +159,7 @@ def test_what_masks_and_epsilon_cost_and_gave_is_said_of_rows_with_a_twin() -> N
     assert list(report.prices(Shown.of(sample(3)))) == []
 
 
-def test_eighty_columns_are_enough() -> None:
+def test_eighty_columns_are_enough():
     lines = tables.rendered(report.shown(faulty()), 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
@@ -170,7 +169,7 @@ def test_eighty_columns_are_enough() -> None:
     assert "6.       masks" in every  # rows by number where names would be cut
 
 
-def test_the_page_says_the_subject_first_and_defines_what_its_tables_name(folder: Path) -> None:
+def test_the_page_says_the_subject_first_and_defines_what_its_tables_name(folder):
     page = (folder / "report.html").read_text(encoding="utf-8")
     order = [attributes["id"] for name, attributes in Page(page).tags if name == "h2"]
     assert order == [
@@ -188,7 +187,7 @@ def test_the_page_says_the_subject_first_and_defines_what_its_tables_name(folder
     assert {row.label for row in made.rows} <= set(promises)
 
 
-def test_a_page_is_made_for_phones_and_paper(folder: Path) -> None:
+def test_a_page_is_made_for_phones_and_paper(folder):
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert 'name="viewport" content="width=device-width' in page
     assert "@media (max-width: 34rem)" in page
@@ -198,14 +197,14 @@ def test_a_page_is_made_for_phones_and_paper(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("report")
     (made / "holiday.png").write_bytes(b"not ours")
     write_report(sample(2), made)
     return made
 
 
-def test_a_report_leaves_everything_and_removes_what_is_stale(folder: Path) -> None:
+def test_a_report_leaves_everything_and_removes_what_is_stale(folder):
     files = {"report.html", "reconstructions.npz", "holiday.png"}
     assert {path.name for path in folder.iterdir()} == files | {f"{name}.png" for name in ALL}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.glob("[!h]*.png"))
@@ -215,7 +214,7 @@ def test_a_report_leaves_everything_and_removes_what_is_stale(folder: Path) -> N
     assert len(Page(page).all("img")) == 5
 
 
-def test_without_attacks_there_are_fewer_figures(tmp_path: Path) -> None:
+def test_without_attacks_there_are_fewer_figures(tmp_path):
     bare = with_row(sample(1), 0, attacks={}, pictures={})
     for name in ("reconstructions.npz", "roc.png"):
         (tmp_path / name).write_bytes(b"of an earlier run")
@@ -224,11 +223,11 @@ def test_without_attacks_there_are_fewer_figures(tmp_path: Path) -> None:
     assert names == {"report.html", "accuracy_bytes.png", "accuracy.png"}
 
 
-def test_the_page_fetches_nothing_and_is_well_formed_and_accessible(folder: Path) -> None:
+def test_the_page_fetches_nothing_and_is_well_formed_and_accessible(folder):
     whole((folder / "report.html").read_text(encoding="utf-8"))
 
 
-def test_everything_is_escaped() -> None:
+def test_everything_is_escaped():
     results = sample(2)
     found = figure(results, 0, "inversion")
     found.caveats.append(HOSTILE)
@@ -256,7 +255,7 @@ def test_everything_is_escaped() -> None:
     assert "[red]x[/red] [/]" in tables.rendered(report.shown(markup))
 
 
-def test_seeds_are_put_together() -> None:
+def test_seeds_are_put_together():
     two = sample(2, seeds=2)
     other = two.cells[2]
     dearer = {"unit": "record", "epsilon": 5.0, "delta": 1e-5, "holds": True, "composes_to": []}
@@ -268,7 +267,7 @@ def test_seeds_are_put_together() -> None:
     assert "The first seed alone is attacked." in rendered(two)
 
 
-def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path: Path) -> None:
+def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path):
     silent = with_row(sample(2), 0, figures={BYTES_UP: 0.0, BYTES_DOWN: 0.0})
     texts = [t.get_text() for t in report.accuracy_bytes(Shown.of(silent)).axes[0].texts]
     assert texts == ["FedAvg · L A T", "Independent · A"]
@@ -282,7 +281,7 @@ def test_rows_that_send_nothing_and_one_round_are_drawn(tmp_path: Path) -> None:
     assert {path.stem for path in tmp_path.glob("*.png")} == ALL - {"reconstructions"}
 
 
-def test_every_row_is_named_in_every_figure() -> None:
+def test_every_row_is_named_in_every_figure():
     made = Shown.of(sample())
     labels = [row.label for row in made.rows]
     forest, roc = report.attacks(made), report.membership(made)
@@ -302,7 +301,7 @@ def test_every_row_is_named_in_every_figure() -> None:
     assert roc.axes[0].get_xlim() == (1 / 500, 1)
 
 
-def test_texts_of_nine_rows_do_not_overlap() -> None:
+def test_texts_of_nine_rows_do_not_overlap():
     drawn = report.accuracy_bytes(Shown.of(sample()))
     canvas = FigureCanvasAgg(drawn)
     canvas.draw()
@@ -314,7 +313,7 @@ def test_texts_of_nine_rows_do_not_overlap() -> None:
     assert max(box.x1 for box in boxes) <= drawn.bbox.width
 
 
-def test_reconstructions_come_in_order_and_keep_their_pixels() -> None:
+def test_reconstructions_come_in_order_and_keep_their_pixels():
     made = Shown.of(sample())
     images = report.pictures(made)
     axes = report.reconstructions(made, images).axes[0]
@@ -325,14 +324,14 @@ def test_reconstructions_come_in_order_and_keep_their_pixels() -> None:
     np.testing.assert_allclose(canvas[:28, 30:58], images["originals"][1])
 
 
-def test_styles_are_unique_and_do_not_depend_on_later_rows() -> None:
+def test_styles_are_unique_and_do_not_depend_on_later_rows():
     every, few = (styles(Shown.of(sample(n)).leakage) for n in (9, 4))
     assert len(set(every.values())) == len({colour for colour, _ in every.values()}) == 9
     assert few.items() <= every.items()
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.5))
-def test_spread_keeps_gap_order_and_range(positions: list[float], gap: float) -> None:
+def test_spread_keeps_gap_order_and_range(positions, gap):
     moved = spread(positions, gap, 0.0, 1.0)
     wanted = min(gap, 1 / max(len(positions) - 1, 1))
     order = np.argsort(positions, kind="stable")
@@ -341,20 +340,20 @@ def test_spread_keeps_gap_order_and_range(positions: list[float], gap: float) ->
     assert moved.max() <= 1 + 1e-9
 
 
-def test_spread_moves_no_more_than_needed() -> None:
+def test_spread_moves_no_more_than_needed():
     np.testing.assert_allclose(spread([0.2, 0.8], 0.1, 0, 1), [0.2, 0.8])
     np.testing.assert_allclose(spread([0.5, 0.5], 0.1, 0, 1), [0.45, 0.55])
     np.testing.assert_allclose(spread([0.0, 0.0], 0.1, 0, 1), [0.0, 0.1])
 
 
-def test_neither_matplotlib_nor_torch_is_imported_before_it_is_needed() -> None:
+def test_neither_matplotlib_nor_torch_is_imported_before_it_is_needed():
     modules = "leakage, page, plots, progress, report, results, tables"
     code = f"from experiments import {modules}; import sys; "
     code += "sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
 
 
-def test_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_width_follows_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert tables.terminal_width() == 100
     assert max(map(len, tables.rendered([report.overview(Shown.of(sample()))], 100))) <= 100
@@ -390,5 +389,5 @@ def test_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_numbers_as_people_read_them(made: str, expected: str) -> None:
+def test_numbers_as_people_read_them(made, expected):
     assert made == expected

@@ -23,7 +23,7 @@ def _alive() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_all_events_are_shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
+def test_all_events_are_shown(monkeypatch, *, terminal):
     monkeypatch.setattr(progress, "GRACE", 60.0)  # a busy machine draws slowly
     console, out = _console(terminal=terminal)
     events: queue.Queue[Event] = queue.Queue()
@@ -42,7 +42,7 @@ def test_all_events_are_shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_interrupt_passes_through_and_ends_the_thread(*, terminal: bool) -> None:
+def test_interrupt_passes_through_and_ends_the_thread(*, terminal):
     console, out = _console(terminal=terminal)
     events: queue.Queue[Event] = queue.Queue()
     with pytest.raises(KeyboardInterrupt), board(events, (3,), console):
@@ -68,9 +68,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("source", [Endless(), Broken()])
-def test_thread_ends_for_any_queue(
-    monkeypatch: pytest.MonkeyPatch, source: Endless | Broken
-) -> None:
+def test_thread_ends_for_any_queue(monkeypatch, source):
     monkeypatch.setattr(progress, "GRACE", 0.2)
     began = time.monotonic()
     with board(source, (3,), _console()[0]):
@@ -79,7 +77,7 @@ def test_thread_ends_for_any_queue(
     assert time.monotonic() - began < 5
 
 
-def test_default_console_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_console_is_stderr(capsys):
     events: queue.Queue[Event] = queue.Queue()
     with board(events, (3,)):
         events.put(("1", "FedAvg", 3, 0))

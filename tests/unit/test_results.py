@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from secure_fd.errors import ConfigurationError
 COMMITTED = ("mnist5k", "mnist5k_drop")
 
 
-def test_a_comparison_comes_back_from_its_file(tmp_path: Path) -> None:
+def test_a_comparison_comes_back_from_its_file(tmp_path):
     path = tmp_path / "results.json"
     original = with_row(sample(), 0, figures={"n": np.float32(3.0), "m": np.int64(4)})
     write_results(with_row(original, 1, notes={"epsilon": math.inf}), path)
@@ -36,9 +36,7 @@ def test_a_comparison_comes_back_from_its_file(tmp_path: Path) -> None:
         ({"notes": {"sampler": object()}}, "results.cells[1].notes.sampler"),
     ],
 )
-def test_a_file_that_could_not_be_read_is_not_written(
-    tmp_path: Path, changes: dict[str, Any], place: str
-) -> None:
+def test_a_file_that_could_not_be_read_is_not_written(tmp_path, changes, place):
     with pytest.raises(ConfigurationError) as caught:
         write_results(with_row(sample(2), 1, **changes), tmp_path / "results.json")
     assert caught.value.field == place
@@ -55,9 +53,7 @@ def test_a_file_that_could_not_be_read_is_not_written(
         ('"seconds": 12.5', '"seconds": NaN', "results"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(
-    tmp_path: Path, before: str, after: str, field: str
-) -> None:
+def test_what_is_wrong_in_a_file_is_named(tmp_path, before, after, field):
     path = tmp_path / "results.json"
     write_results(sample(1), path)
     path.write_text(path.read_text().replace(before, after, 1))
@@ -67,7 +63,7 @@ def test_what_is_wrong_in_a_file_is_named(
 
 
 @pytest.mark.parametrize("content", ["", "[]", "nonsense", "\xff"])
-def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
+def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "results.json").write_bytes(content.encode("latin-1"))
     for name in ("results.json", "missing.json"):
         with pytest.raises(ConfigurationError):
@@ -75,9 +71,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_failure_in_the_middle_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
-) -> None:
+def test_failure_in_the_middle_keeps_the_old_file(tmp_path, monkeypatch, error):
     def half(file: BinaryIO) -> None:
         file.write(b"half of it")
         raise error
@@ -100,7 +94,7 @@ def test_failure_in_the_middle_keeps_the_old_file(
 
 
 @pytest.mark.parametrize("name", COMMITTED)
-def test_committed_comparisons_stay_readable(name: str) -> None:
+def test_committed_comparisons_stay_readable(name):
     path = Path(__file__).parents[2] / "docs" / "results" / f"{name}.json"
     found = rows(read_results(STUDY, path))
     assert found

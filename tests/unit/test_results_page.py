@@ -6,6 +6,6 @@ from experiments.results_page import table_pages
 COMMITTED = ROOT / "docs" / "results"
 
 
-def test_the_committed_tables_are_those_of_the_committed_results() -> None:
+def test_the_committed_tables_are_those_of_the_committed_results():
     found = {path.stem: path.read_text(encoding="utf-8") for path in COMMITTED.glob("*.md")}
     assert found == table_pages(COMMITTED)

@@ -1,7 +1,6 @@
 """Cells run in this process on the bundled digits; what a rerun runs; Theorem 2 by hand."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -53,17 +52,17 @@ def run(cell: Cell, made: Prepared) -> Result:
 
 
 @pytest.fixture(scope="module")
-def made() -> Prepared:
+def made():
     return prepare(None, [HARD], silent)
 
 
 @pytest.fixture(scope="module")
-def usual(made: Prepared) -> Result:
+def usual(made):
     return run(HARD, made)
 
 
 @pytest.fixture(autouse=True)
-def _few_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _few_steps(monkeypatch):
     monkeypatch.setattr("experiments.fixed_labels._STEPS", 5)
     yield
 
@@ -75,7 +74,7 @@ def cell_of(method: str) -> Cell:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -> None:
+def test_every_method_runs_and_says_what_it_moved(made, method):
     told: list[int] = []
     found = run_cell(None, cell_of(method), made, told.append)
     assert told == sorted(set(told))
@@ -89,14 +88,12 @@ def test_every_method_runs_and_says_what_it_moved(made: Prepared, method: str) -
 
 
 @pytest.mark.parametrize("selector", ["kulsif", "confidence", "energy"])
-def test_every_selector_is_scored(made: Prepared, selector: str) -> None:
+def test_every_selector_is_scored(made, selector):
     found = run(replace(HARD, selector=selector, rounds=1), made)
     assert {AUROC_CLASS, AUROC_RIGHT, KEPT_ALL} <= found.figures.keys()
 
 
-def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(
-    made: Prepared, usual: Result
-) -> None:
+def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(made, usual):
     before = [flat.copy() for flat in made.warm]
     again = run(HARD, made)
     assert usual.per_client == again.per_client
@@ -104,16 +101,14 @@ def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(
     assert all(map(np.array_equal, before, made.warm))
 
 
-def test_masks_change_bytes_and_nothing_else(made: Prepared, usual: Result) -> None:
+def test_masks_change_bytes_and_nothing_else(made, usual):
     hidden = run(replace(HARD, secure="masks"), made)
     again = run(replace(HARD, secure="masks"), made)
     assert hidden.per_client == again.per_client  # clients draw the proxies together: not `usual`'s
     assert hidden.curve[-1].up > usual.curve[-1].up
 
 
-def test_training_that_diverges_is_a_figure_and_not_the_end(
-    made: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_that_diverges_is_a_figure_and_not_the_end(made, monkeypatch):
     """Networks that are lost in the first of two rounds are silent in the second."""
     cell = cell_of("fkd")
     wild = replace(cell.schedule, sgd=replace(cell.schedule.sgd, learning_rate=1e30))
@@ -124,7 +119,7 @@ def test_training_that_diverges_is_a_figure_and_not_the_end(
         run(replace(cell, schedule=wild), made)
 
 
-def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
+def test_right_labels_are_counted_against_the_truth(made):
     """With the truth moved by one class, what was right is wrong."""
     counted = replace(HARD, variant="counted votes", rounds=1)  # nobody answers beyond its classes
     honest = run(counted, made).figures[RIGHT_ALL]
@@ -134,7 +129,7 @@ def test_right_labels_are_counted_against_the_truth(made: Prepared) -> None:
     assert run(counted, lying).figures[RIGHT_ALL] < 0.5 < honest
 
 
-def test_a_long_round_and_its_warm_up_are_told_of_on_the_way() -> None:
+def test_a_long_round_and_its_warm_up_are_told_of_on_the_way():
     """One round of 60 steps after 30 of warm-up, in parts of at most 25, of three networks."""
     long = Schedule(30, 0, 60, 64, anneal_over=1, sgd=BASE.schedule.sgd)
     cell, warm, told = replace(HARD, rounds=1, schedule=long), list[int](), list[int]()
@@ -145,7 +140,7 @@ def test_a_long_round_and_its_warm_up_are_told_of_on_the_way() -> None:
         assert len(each) >= 2
 
 
-def test_points_are_on_an_even_part_of_the_test_set() -> None:
+def test_points_are_on_an_even_part_of_the_test_set():
     images = Images(torch.zeros(50, 1, 1, 1), torch.arange(50))
     assert spread(images, 50) is images
     assert spread(images, 8).labels.tolist() == [0, 7, 14, 21, 28, 35, 42, 49]
@@ -159,7 +154,7 @@ def alpha_cell(method: str, alpha: float) -> Cell:
     return replace(BASE, method=method, selector=selector, alpha=alpha)
 
 
-def test_alpha_weighs_the_losses(made: Prepared) -> None:
+def test_alpha_weighs_the_losses(made):
     """At 1 the labels of proxies change nothing, at 0 the private records change nothing."""
 
     def trained(alpha: float, method: str, data: Prepared = made) -> torch.Tensor:
@@ -179,7 +174,7 @@ def test_alpha_weighs_the_losses(made: Prepared) -> None:
     assert not torch.equal(half, trained(0.5, "true-labels", moved))
 
 
-def test_theorem_2_in_numbers_worked_out_by_hand() -> None:
+def test_theorem_2_in_numbers_worked_out_by_hand():
     assert numerical(0.5, 100, 400, 0.05) == pytest.approx(
         math.sqrt((0.5 / 100 + 0.5 / 400) * math.log(40))
     )
@@ -189,7 +184,7 @@ def test_theorem_2_in_numbers_worked_out_by_hand() -> None:
     assert Terms(1, 2, 4, 8, 16, 32).bound == 63
 
 
-def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     dark, also_dark = torch.rand(2, 300, 1, 28, 28, generator=generator) * 0.3
     monkeypatch.setattr("experiments.fixed_labels._STEPS", 40)
@@ -197,9 +192,7 @@ def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch: pytest.M
     assert distance(dark, also_dark, "cnn-5-5-50", 10, 0) < 0.5
 
 
-def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(
-    made: Prepared,
-) -> None:
+def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(made):
     exact, chosen = (run(alpha_cell(f"{of}-labels", 0.25), made) for of in ("true", "selected"))
     for name in ("misleading", "ambiguous"):
         assert exact.figures[TERMS[name]] == 0 < chosen.figures[TERMS[name]]
@@ -208,7 +201,7 @@ def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(
         assert found.figures[TEST_LOSS] == pytest.approx(2 * (1 - found.accuracy))
 
 
-def test_a_lesson_without_proxies_is_refused() -> None:
+def test_a_lesson_without_proxies_is_refused():
     nothing = torch.zeros(0)
     with pytest.raises(LocalError, match="a lesson needs proxies"):
         Lesson(nothing, nothing, nothing)
@@ -217,7 +210,7 @@ def test_a_lesson_without_proxies_is_refused() -> None:
 # What only an ablation runs.
 
 
-def test_true_labels_teach_at_every_proxy(made: Prepared, usual: Result) -> None:
+def test_true_labels_teach_at_every_proxy(made, usual):
     found = run(replace(HARD, variant="true labels"), made)
     assert (found.figures[RIGHT_ALL], found.figures[KEPT_ALL]) == (1.0, 1.0)
     assert usual.figures[KEPT_ALL] < 1.0

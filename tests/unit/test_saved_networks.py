@@ -4,7 +4,6 @@ import os
 import pickle
 from copy import deepcopy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,9 +29,7 @@ def run(data: FederatedData, seed: int = 0) -> Simulation:
     return simulate(data, method="independent", recipe=Recipe(1, BRIEF), seed=seed)
 
 
-def test_networks_are_read_back_into_a_run_of_the_same_form(
-    digits: FederatedData, tmp_path: Path
-) -> None:
+def test_networks_are_read_back_into_a_run_of_the_same_form(digits, tmp_path):
     path, first, second = tmp_path / "networks.pt", run(digits), run(digits, seed=1)
     first.fit(1)
     first.save_networks(path)
@@ -42,7 +39,7 @@ def test_networks_are_read_back_into_a_run_of_the_same_form(
         assert torch.equal(flatten(one), flatten(other))
 
 
-def test_networks_of_other_architectures_are_refused(digits: FederatedData, tmp_path: Path) -> None:
+def test_networks_of_other_architectures_are_refused(digits, tmp_path):
     path, made = tmp_path / "networks.pt", run(digits)
     made.save_networks(path)
     content = saved.read(path)
@@ -51,9 +48,7 @@ def test_networks_of_other_architectures_are_refused(digits: FederatedData, tmp_
         made.load_networks(path)
 
 
-def test_a_write_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "networks.pt"
     saved.write(path, {"networks": 1})
     before = path.read_bytes()
@@ -73,9 +68,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(
     [FedAvg(), SmallDaFKD()],
     ids=["fedavg", "dafkd"],
 )
-def test_loaded_networks_are_where_shared_parameters_start(
-    digits: FederatedData, tmp_path: Path, method: FedAvg | SmallDaFKD
-) -> None:
+def test_loaded_networks_are_where_shared_parameters_start(digits, tmp_path, method):
     """As in a federation that was made of these networks, bit for bit."""
     path, schedule = tmp_path / "networks.pt", replace(BRIEF, proxy_steps=0)
     plan: dict[str, Any] = {"method": method, "recipe": Recipe(4, schedule)}
@@ -98,9 +91,7 @@ def test_loaded_networks_are_where_shared_parameters_start(
     assert begun.value.field == "run"
 
 
-def test_networks_that_differ_or_start_dp_sgd_are_refused(
-    digits: FederatedData, tmp_path: Path
-) -> None:
+def test_networks_that_differ_or_start_dp_sgd_are_refused(digits, tmp_path):
     path = tmp_path / "networks.pt"
     first = simulate(digits, method="fedavg", recipe=RECIPE)
     first.fit(1)
@@ -134,9 +125,7 @@ class Runs:
         return (print, ("it ran",))
 
 
-def test_a_file_that_would_run_code_is_refused(
-    digits: FederatedData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_would_run_code_is_refused(digits, tmp_path, capsys):
     path, made = tmp_path / "networks.pt", run(digits)
     for write in (
         lambda: torch.save({"schema": saved.SCHEMA, "networks": Runs()}, path),

@@ -11,7 +11,7 @@ from secure_fd.data.images import concatenate
 from secure_fd.training import predict
 
 
-def test_the_prior_sees_no_private_digit_and_nothing_overlaps() -> None:
+def test_the_prior_sees_no_private_digit_and_nothing_overlaps():
     made = digits("mnist5k", None, 3)
     data = made.private
     assert made.outside.labels.max() < FIRST_PRIVATE
@@ -26,7 +26,7 @@ def test_the_prior_sees_no_private_digit_and_nothing_overlaps() -> None:
     assert len(some(made.outside, 30, 0)) == 30
 
 
-def test_direct_queries_are_answered_by_every_client() -> None:
+def test_direct_queries_are_answered_by_every_client():
     networks = [models.build(models.SHARED, 10, seed) for seed in (0, 1, 2)]
     images = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     soft, hard = _direct(networks, "soft")(images), _direct(networks, "hard")(images)
@@ -36,14 +36,14 @@ def test_direct_queries_are_answered_by_every_client() -> None:
     assert set(hard.unique().tolist()) == {0.0, 1.0}
 
 
-def test_the_scene_is_one_of_the_suite_and_its_set_has_digits() -> None:
+def test_the_scene_is_one_of_the_suite_and_its_set_has_digits():
     assert load(SCENE.name) is SCENE
     assert set(SCENE.rows(Job())) == {"fedavg", "selective-fd-soft", "selective-fd-hard"}
     assert set(SCENE.rows(Job("mnist"))) == set(SCENE.rows(Job()))
     assert SCENE.rows(Job("fashion_mnist")) == {}
 
 
-def test_what_is_reduced_is_the_size_alone() -> None:
+def test_what_is_reduced_is_the_size_alone():
     """Rates, ratios and the form of the loss stay GMI's."""
     assert (FULL.prior.latent, FULL.prior.critic_steps, FULL.prior.batch) == (100, 5, 64)
     assert (FULL.prior.learning_rate, FULL.prior.channels) == (2e-4, 16)

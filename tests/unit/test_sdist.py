@@ -13,7 +13,7 @@ BUILD = "import setuptools; setuptools.setup()"
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+def held(tmp_path_factory):
     out = tmp_path_factory.mktemp("sdist")
     folder = str(out)
     printed("-c", BUILD, "-q", "egg_info", "--egg-base", folder, "sdist", "-d", folder)
@@ -22,7 +22,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return {name.partition("/")[2] for name in found.getnames()}
 
 
-def test_tests_and_what_they_read_are_in_it(held: set[str]) -> None:
+def test_tests_and_what_they_read_are_in_it(held):
     wanted = {
         path.relative_to(ROOT).as_posix()
         for folder in ("tests", "examples", "docs", "experiments", "attacks", "secure_fd")
@@ -35,6 +35,6 @@ def test_tests_and_what_they_read_are_in_it(held: set[str]) -> None:
     assert top <= held
 
 
-def test_nothing_that_was_built_is_in_it(held: set[str]) -> None:
+def test_nothing_that_was_built_is_in_it(held):
     assert not [name for name in held if name.endswith((".pyc", ".lock", ".state", ".ledger"))]
     assert not [name for name in held if name.startswith((".venv", ".git/", "runs/", "dist/"))]

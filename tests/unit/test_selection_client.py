@@ -51,14 +51,14 @@ def auroc(found: list[Selection]) -> float:
     return float(np.mean([roc_auc_score(own(k), s.scores) for k, s in enumerate(found)]))
 
 
-def test_the_ratio_to_proxies_finds_a_clients_own_class_better_than_kulsif() -> None:
+def test_the_ratio_to_proxies_finds_a_clients_own_class_better_than_kulsif():
     """On 1,000 real proxies; KuLSIF against uniform noise must be of use, or it is no rival."""
     ratio, kulsif = auroc(selections(ProxyRatioSelector())), auroc(selections(KulsifSelector()))
     assert ratio > 0.98
     assert 0.85 < kulsif < ratio - 0.05
 
 
-def test_otsu_accepts_most_of_the_own_class_and_little_else() -> None:
+def test_otsu_accepts_most_of_the_own_class_and_little_else():
     found = selections(ProxyRatioSelector())
     hits = np.mean([s.accepted[own(k)].mean() for k, s in enumerate(found)])
     false = np.mean([s.accepted[~own(k)].mean() for k, s in enumerate(found)])
@@ -75,7 +75,7 @@ def test_otsu_accepts_most_of_the_own_class_and_little_else() -> None:
     assert mine.mean() > theirs.mean() + 0.2
 
 
-def test_a_handful_of_records_does_not_speak_for_a_class() -> None:
+def test_a_handful_of_records_does_not_speak_for_a_class():
     """Ten records of a class of which the proxies have a hundred count a tenth; ratios stay."""
     client, proxies = mnist5k().clients[3], mnist5k().proxies.pixels
     few = ClientData(client.train[torch.arange(10)], client.validation, 10)
@@ -87,7 +87,7 @@ def test_a_handful_of_records_does_not_speak_for_a_class() -> None:
     assert found.scores.max() > 0.5  # what thresholds see
 
 
-def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up() -> None:
+def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up():
     """30 held-back records a client set each line: the mean over ten clients varies by 0.03.
 
     Ratios at the proxies that H was fitted on are smaller than at other records: without the
@@ -103,7 +103,7 @@ def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up() -> 
         assert np.mean(twin) < hits - 0.02
 
 
-def test_leverage_is_leave_one_out() -> None:
+def test_leverage_is_leave_one_out():
     """Against a second moment refitted without the proxy, with the same weight on the others."""
     rng = np.random.default_rng(0)
     features, means = rng.normal(size=(30, 8)) / 3, rng.normal(size=(2, 8))
@@ -116,7 +116,7 @@ def test_leverage_is_leave_one_out() -> None:
         assert left_out[i] == pytest.approx(features[i] @ np.linalg.solve(without, means.T))
 
 
-def test_a_client_with_other_records_selects_otherwise() -> None:
+def test_a_client_with_other_records_selects_otherwise():
     found = selections(ProxyRatioSelector())
     assert np.corrcoef(found[0].scores, found[1].scores)[0, 1] < 0.3
 
@@ -131,10 +131,10 @@ def gaussian_client(seed: int, n: int = 4000) -> tuple[FloatArray, np.ndarray, F
 
 
 def densities(x: FloatArray) -> FloatArray:
-    return norm.pdf(x, 2.0 * np.arange(3), 0.7)  # type: ignore[no-any-return]
+    return norm.pdf(x, 2.0 * np.arange(3), 0.7)
 
 
-def test_the_posterior_of_true_ratios_is_bayes() -> None:
+def test_the_posterior_of_true_ratios_is_bayes():
     """w_c = P(c) p(x|c) / p(x); 6,000 proxies leave each mean ratio within a few hundredths."""
     _, _, proxies = gaussian_client(0)
     each = densities(proxies)
@@ -143,7 +143,7 @@ def test_the_posterior_of_true_ratios_is_bayes() -> None:
     assert np.abs(posterior(ratios, 3) - bayes[:, :2]).max() < 0.05
 
 
-def test_the_posterior_of_fitted_ratios_is_near_bayes() -> None:
+def test_the_posterior_of_fitted_ratios_is_near_bayes():
     """From samples alone; reading the ratios without dividing by the shares must fall short."""
     local, labels, proxies = gaussian_client(1)
     fourier = FourierFeatures.draw(proxies, 400, 0)
@@ -161,7 +161,7 @@ def test_the_posterior_of_fitted_ratios_is_near_bayes() -> None:
     assert head.labels(fourier(np.array([[0.0], [2.2]]))).tolist() == [0, 1]
 
 
-def test_a_share_of_nothing_is_no_divisor() -> None:
+def test_a_share_of_nothing_is_no_divisor():
     """The floor is a tenth of an equal share: 0.05 of two classes, so 1e-6 / (3 * 0.05)."""
     ratios = np.tile([1.0, 1e-6], (100, 1))
     found = posterior(ratios, 3)
@@ -170,7 +170,7 @@ def test_a_share_of_nothing_is_no_divisor() -> None:
     assert posterior(np.array([[90.0], [-1.0], [-2.0]]), 3).max() == 1.0
 
 
-def test_the_quantile_threshold_covers_its_share() -> None:
+def test_the_quantile_threshold_covers_its_share():
     ratios = np.stack([np.arange(101.0), 200 - np.arange(101.0)], axis=1)
     labels = np.zeros(101, dtype=np.int64)
     assert quantile_thresholds(ratios, labels, (0,), 0.25).tolist() == [25.0]
@@ -179,7 +179,7 @@ def test_the_quantile_threshold_covers_its_share() -> None:
         assert (ratios[:, 0] >= line).mean() == pytest.approx(1 - quantile, abs=0.01)
 
 
-def test_each_class_is_judged_by_its_own_held_back_records() -> None:
+def test_each_class_is_judged_by_its_own_held_back_records():
     ratios = np.array([[1.0, 9.0], [2.0, 9.0], [9.0, 5.0], [9.0, 6.0]])
     labels = np.array([3, 3, 7, 7])
     assert quantile_thresholds(ratios, labels, (3, 7), 0.0).tolist() == [1.0, 5.0]
@@ -188,12 +188,12 @@ def test_each_class_is_judged_by_its_own_held_back_records() -> None:
 
 
 @pytest.mark.parametrize("quantile", [-0.01, 1.01, np.nan])
-def test_a_quantile_that_is_none_is_refused(quantile: float) -> None:
+def test_a_quantile_that_is_none_is_refused(quantile):
     with pytest.raises(ConfigurationError, match="quantile"):
         quantile_thresholds(np.ones((1, 1)), np.zeros(1, dtype=np.int64), (0,), quantile)
 
 
-def test_otsu_splits_two_heaps() -> None:
+def test_otsu_splits_two_heaps():
     """A tenth at N(1, 0.1) and the rest at N(0, 0.1): the columns are judged apart."""
     rng = np.random.default_rng(0)
     heap = np.repeat([1.0, 0.0], [100, 900])
@@ -204,7 +204,7 @@ def test_otsu_splits_two_heaps() -> None:
     assert ((column >= lines[0]) == (heap == 1)).mean() > 0.995
 
 
-def test_otsu_is_within_a_bin_of_the_best_split() -> None:
+def test_otsu_is_within_a_bin_of_the_best_split():
     """Against every split of the sorted sample, by within-class variance."""
     rng = np.random.default_rng(1)
     values = np.sort(np.concatenate([rng.normal(0, 1, 300), rng.normal(3, 0.5, 60)]))
@@ -219,12 +219,12 @@ def test_otsu_is_within_a_bin_of_the_best_split() -> None:
     assert within(float(np.median(values))) > 1.05 * best
 
 
-def test_otsu_without_two_heaps_accepts_everything() -> None:
+def test_otsu_without_two_heaps_accepts_everything():
     values = np.full((10, 1), 3.0)
     assert (values >= otsu_thresholds(values)).all()
 
 
-def test_a_selection_accepts_where_any_class_does() -> None:
+def test_a_selection_accepts_where_any_class_does():
     selection = Selection(
         classes=(1, 3),
         ratios=np.array([[0.5, 0.1], [0.2, 2.0], [0.1, 0.9], [0.6, 1.0]]),
@@ -237,7 +237,7 @@ def test_a_selection_accepts_where_any_class_does() -> None:
     assert np.argwhere(selection.allowed(4)).tolist() == [[0, 1], [1, 3], [3, 1], [3, 3]]
 
 
-def test_the_public_part_is_made_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_public_part_is_made_once_for_all_clients(monkeypatch):
     """And again for other proxies, were they equal in value."""
     made = []
     fit = ProxyReference.fit

@@ -39,7 +39,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("pixels", HOSTILE.values(), ids=HOSTILE)
-def test_rows_have_norm_one_and_the_release_takes_them(pixels: Tensor) -> None:
+def test_rows_have_norm_one_and_the_release_takes_them(pixels):
     """Whatever the record; the same rows a hundredth longer must be refused."""
     features = REFERENCE.features(pixels)
     assert np.linalg.norm(features, axis=1) == pytest.approx(np.ones(len(pixels)), abs=1e-12)
@@ -49,14 +49,14 @@ def test_rows_have_norm_one_and_the_release_takes_them(pixels: Tensor) -> None:
         feature_units(features * 1.01)
 
 
-def test_a_record_that_is_not_finite_is_refused() -> None:
+def test_a_record_that_is_not_finite_is_refused():
     pixels = PROXIES[:2].clone()
     pixels[0, 0, 8, 8] = torch.nan
     with pytest.raises(LocalError, match="not finite"):
         feature_units(REFERENCE.features(pixels))
 
 
-def test_a_record_moves_its_class_mean_by_at_most_one_over_n() -> None:
+def test_a_record_moves_its_class_mean_by_at_most_one_over_n():
     features = REFERENCE.features(torch.cat([PROXIES[:99], HOSTILE["huge"][:1]]))
     labels = np.arange(100) % 3
     means = class_means(features, labels, (0, 1, 2))
@@ -67,7 +67,7 @@ def test_a_record_moves_its_class_mean_by_at_most_one_over_n() -> None:
         assert moved == pytest.approx(0.01, rel=1e-9)
 
 
-def test_whitened_features_have_unit_variance_and_no_correlation() -> None:
+def test_whitened_features_have_unit_variance_and_no_correlation():
     raw = PROXIES.flatten(1).double().numpy()
     white = Whitening.fit(raw, 10)(raw)
     assert white.shape == (300, 10)
@@ -76,14 +76,14 @@ def test_whitened_features_have_unit_variance_and_no_correlation() -> None:
     assert not np.allclose(raw.std(axis=0), 1.0, atol=0.1)
 
 
-def test_rank_falls_to_what_the_proxies_span() -> None:
+def test_rank_falls_to_what_the_proxies_span():
     few = PROXIES[:6].flatten(1).double().numpy()
     assert Whitening.fit(few, 100).basis.shape[1] == 5
     flat = np.outer(np.arange(50.0), np.ones(8))
     assert Whitening.fit(flat, 100).basis.shape[1] == 1
 
 
-def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix() -> None:
+def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix():
     """The same subspace and scale as from the covariance, up to the signs of its axes."""
     raw = np.random.default_rng(0).normal(size=(40, 60)) * np.linspace(0.2, 3, 60)
     few = Whitening.fit(raw, 15)
@@ -97,7 +97,7 @@ def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix() -> Non
     assert np.allclose(np.abs(few(unseen)), np.abs((unseen - raw.mean(axis=0)) @ wanted))
 
 
-def test_features_are_whitened_as_they_are() -> None:
+def test_features_are_whitened_as_they_are():
     """[N, d, 1, 1] passes no filter: the same as the whitening of [N, d] alone."""
     given = torch.rand(200, 50, 1, 1, generator=torch.Generator().manual_seed(2))
     flat = given.flatten(1).double().numpy()
@@ -108,7 +108,7 @@ def test_features_are_whitened_as_they_are() -> None:
     assert ProxyReference.fit(given, SMALL).features(given).shape == (200, SMALL.n_features)
 
 
-def test_fourier_features_approach_the_gaussian_kernel() -> None:
+def test_fourier_features_approach_the_gaussian_kernel():
     """Inner products of D = 20,000 features: deviation below 1 / sqrt(D / 2) = 0.01."""
     inputs = np.random.default_rng(0).normal(size=(40, 5))
     fourier = FourierFeatures.draw(inputs, 20_000, 0)
@@ -121,7 +121,7 @@ def test_fourier_features_approach_the_gaussian_kernel() -> None:
     assert np.abs(rows @ rows.T - wrong).max() > 0.1
 
 
-def test_the_map_is_a_function_of_the_public_proxies_and_the_seed() -> None:
+def test_the_map_is_a_function_of_the_public_proxies_and_the_seed():
     again = ProxyReference.fit(PROXIES.clone(), SMALL)
     probe = pictures(30, 5)
     assert np.array_equal(REFERENCE.features(probe), again.features(probe))
@@ -134,7 +134,7 @@ def test_the_map_is_a_function_of_the_public_proxies_and_the_seed() -> None:
     )
 
 
-def test_mapping_private_records_leaves_the_map_as_it_was() -> None:
+def test_mapping_private_records_leaves_the_map_as_it_was():
     """A record's features depend on no other record, and nothing is learnt from any."""
     probe, private = pictures(10, 5), pictures(50, 6)
     alone = REFERENCE.features(probe)

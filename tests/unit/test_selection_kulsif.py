@@ -22,7 +22,7 @@ def points(*values: float) -> FloatArray:
     return np.array(values).reshape(-1, 1)
 
 
-def test_one_local_point_by_hand() -> None:
+def test_one_local_point_by_hand():
     """Reference {0, 1}, local {0}, beta = 1/2.
 
     K11 / 2 + I / 2 = [[1, 1/4], [1/4, 1]], of determinant 15/16; the right side is
@@ -37,7 +37,7 @@ def test_one_local_point_by_hand() -> None:
     assert scores == pytest.approx([14 / 15, 4 / 15, -1 / 15], abs=1e-14)
 
 
-def test_two_local_points_by_hand() -> None:
+def test_two_local_points_by_hand():
     """Local {0, 1} as well: by symmetry alpha = (a, a), 5/4 a = -(3/2) / (2 * 2 * 1/2), a = -3/5.
 
     w(0) = w(1) = -3/5 * 3/2 + 3/2 = 3/5; at 1/2 both kernels are 2^-1/4: w = (-6/5 + 2) 2^-1/4.
@@ -68,7 +68,7 @@ class Objective:
         return np.concatenate([alpha, near, np.zeros(len(self.centres) - len(alpha) - len(near))])
 
 
-def test_no_other_function_has_a_lower_objective() -> None:
+def test_no_other_function_has_a_lower_objective():
     """500 random directions, three lengths each; alpha off by a tenth must be beaten."""
     rng = np.random.default_rng(0)
     fitted = Kulsif.fit(rng.normal(size=(12, 3)), rng.uniform(-3, 3, (20, 3)), 0.2, 1.3)
@@ -85,7 +85,7 @@ def test_no_other_function_has_a_lower_objective() -> None:
     assert beaten > 100
 
 
-def test_it_ranks_like_the_true_ratio() -> None:
+def test_it_ranks_like_the_true_ratio():
     """N(0.5, 0.6) against uniform on [-3, 3]: the true ratio is 6 times the normal density."""
     rng = np.random.default_rng(0)
     local, reference = rng.normal(0.5, 0.6, (400, 1)), rng.uniform(-3, 3, (400, 1))
@@ -99,7 +99,7 @@ def test_it_ranks_like_the_true_ratio() -> None:
 
 
 @pytest.mark.parametrize(("beta", "width"), [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.0)])
-def test_settings_without_a_solution_are_refused(beta: float, width: float) -> None:
+def test_settings_without_a_solution_are_refused(beta, width):
     with pytest.raises(LocalError, match="beta > 0 and width > 0"):
         Kulsif.fit(points(0), points(1), beta, width)
 
@@ -113,7 +113,7 @@ def client(values: FloatArray, labels: list[int]) -> ClientData:
     return ClientData(held, held, 3)
 
 
-def test_the_selector_accepts_what_lies_near_its_own_class() -> None:
+def test_the_selector_accepts_what_lies_near_its_own_class():
     values = np.concatenate([np.linspace(0.1, 0.2, 40), np.linspace(0.8, 0.9, 40)])
     data = client(values, [0] * 40 + [2] * 40)
     proxies = torch.tensor([0.15, 0.5, 0.85]).reshape(-1, 1, 1, 1)
@@ -127,7 +127,7 @@ def test_the_selector_accepts_what_lies_near_its_own_class() -> None:
     ]
 
 
-def test_the_quantile_decides_how_many_of_its_own_a_client_accepts() -> None:
+def test_the_quantile_decides_how_many_of_its_own_a_client_accepts():
     values = np.random.default_rng(0).normal(0.5, 0.1, 2000).clip(0, 1)
     data, fresh = client(values, [0] * 2000), np.random.default_rng(1).normal(0.5, 0.1, 2000)
     proxies = torch.tensor(fresh.clip(0, 1)).float().reshape(-1, 1, 1, 1)
@@ -137,7 +137,7 @@ def test_the_quantile_decides_how_many_of_its_own_a_client_accepts() -> None:
         assert abs(chosen.select(data, proxies).accepted.mean() - (1 - quantile)) < 0.1
 
 
-def test_a_negative_threshold_does_not_flip_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_negative_threshold_does_not_flip_the_order(monkeypatch):
     """Scores of x - 100 are all negative, and the greater still are the ones to accept."""
     monkeypatch.setattr(Kulsif, "score_samples", lambda _self, x: x[:, 0] - 100)
     data = client(np.linspace(0, 1, 101), [0] * 101)
@@ -147,7 +147,7 @@ def test_a_negative_threshold_does_not_flip_the_order(monkeypatch: pytest.Monkey
     assert selection.thresholds.tolist() == [-1.0]
 
 
-def test_a_class_of_one_record_is_still_judged() -> None:
+def test_a_class_of_one_record_is_still_judged():
     """It judges itself, so its own ratio is the line and what is unlike it stays below."""
     data = client(np.array([0.2]), [1])
     proxies = torch.tensor([0.2, 0.7]).reshape(-1, 1, 1, 1)
@@ -156,7 +156,7 @@ def test_a_class_of_one_record_is_still_judged() -> None:
     assert selection.scores[1] < -0.01
 
 
-def test_features_are_normalised_each_by_its_own_scale_on_the_proxies() -> None:
+def test_features_are_normalised_each_by_its_own_scale_on_the_proxies():
     """Two features, one ten times the other: without their scales the small one would not count."""
     generator = torch.Generator().manual_seed(0)
     sizes = torch.tensor([0.8, 0.08])
@@ -173,7 +173,7 @@ def test_features_are_normalised_each_by_its_own_scale_on_the_proxies() -> None:
     assert np.allclose(still, 1.0, atol=1e-4)  # one step of eight bits is one unit
 
 
-def test_images_keep_the_settings_own_scale() -> None:
+def test_images_keep_the_settings_own_scale():
     records = Images(torch.rand(8, 1, 4, 4), torch.zeros(8, dtype=torch.int64))
     chosen = KulsifSelector()
     assert chosen.fit(ClientData(records, records, 2), torch.rand(9, 1, 4, 4)).settings is chosen

@@ -11,7 +11,7 @@ from experiments.rivals.by_network import (
     confidence,
     negative_energy,
 )
-from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from tests.small_federation import ensembles, federation, run
@@ -32,7 +32,7 @@ def shades(*levels: float) -> Images:
     return Images(pixels, torch.zeros(len(levels), dtype=torch.long))
 
 
-def test_scores_on_numbers_by_hand() -> None:
+def test_scores_on_numbers_by_hand():
     assert confidence(LOGITS) == pytest.approx([0.5, 1 / (1 + np.exp(-3.0)), 0.5])
     assert negative_energy(LOGITS) == pytest.approx(
         [np.log(2), 3 + np.log1p(np.exp(-3.0)), 10 + np.log(2)]
@@ -40,19 +40,19 @@ def test_scores_on_numbers_by_hand() -> None:
 
 
 @pytest.mark.parametrize("selector", ["confidence", "energy"])
-def test_a_client_answers_where_the_score_reaches_the_quantile(selector: str) -> None:
+def test_a_client_answers_where_the_score_reaches_the_quantile(selector):
     held_back = shades(0.2, 0.4, 0.6, 0.8)
     client = ClientData(held_back, held_back, 2)
-    method = SelectiveByNetwork("hard", selector, quantile=0.5)  # type: ignore[arg-type]
+    method = SelectiveByNetwork("hard", selector, quantile=0.5)
     proxies = shades(0.1, 0.45, 0.55, 0.9).pixels
     votes = method.opinion_of_network(client, proxies, np.array([0, 1, 2]), Brightness())
     assert votes.weights.tolist() == [0.0, 0.0, 1.0, 0.0]  # the last one was not asked about
-    everything = SelectiveByNetwork("hard", selector, quantile=0.0)  # type: ignore[arg-type]
+    everything = SelectiveByNetwork("hard", selector, quantile=0.0)
     all_asked = everything.opinion_of_network(client, proxies, np.arange(4), Brightness())
     assert all_asked.weights.tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
-def test_the_selector_changes_its_mind_with_the_network(digits: FederatedData) -> None:
+def test_the_selector_changes_its_mind_with_the_network(digits):
     made = federation(digits, NetworkVotes(SelectiveByNetwork("hard", "energy")))
     list(made.rounds(0))
     before = made.selector_scores(1)
@@ -65,7 +65,7 @@ def test_the_selector_changes_its_mind_with_the_network(digits: FederatedData) -
     assert len(ensembles(made)) == 2
 
 
-def test_there_is_no_opinion_without_the_network(digits: FederatedData) -> None:
+def test_there_is_no_opinion_without_the_network(digits):
     with pytest.raises(LocalError, match="network"):
         SelectiveByNetwork().opinion(digits.clients[0], digits.proxies.pixels)
 
@@ -73,6 +73,6 @@ def test_there_is_no_opinion_without_the_network(digits: FederatedData) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("selector", "guess"), ("quantile", 1.5), ("server_threshold", 0.0)]
 )
-def test_settings_that_make_no_sense_are_refused(field: str, value: object) -> None:
+def test_settings_that_make_no_sense_are_refused(field, value):
     with pytest.raises(ConfigurationError):
-        SelectiveByNetwork(**{field: value})  # type: ignore[arg-type]
+        SelectiveByNetwork(**{field: value})

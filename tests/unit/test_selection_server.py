@@ -12,7 +12,7 @@ TIES = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [1.0, 1.0, 1
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 1.0, 1.4])
-def test_it_is_the_l1_distance_to_the_own_label(threshold: float) -> None:
+def test_it_is_the_l1_distance_to_the_own_label(threshold):
     """2 (1 - max h) is |h - onehot(h)|_1, by definition rather than by formula here."""
     h = RNG.dirichlet(np.full(6, 0.9), size=2000)
     distance = np.abs(h - one_hot(h.argmax(axis=1), 6)).sum(axis=1)
@@ -22,23 +22,23 @@ def test_it_is_the_l1_distance_to_the_own_label(threshold: float) -> None:
     assert 0 < found.sum() < len(found)
 
 
-def test_the_line_itself_is_kept() -> None:
+def test_the_line_itself_is_kept():
     assert precise(np.array([[0.75, 0.25]]), 0.5).tolist() == [True]
     assert precise(np.array([[0.75 - 2**-30, 0.25 + 2**-30]]), 0.5).tolist() == [False]
 
 
 @pytest.mark.parametrize("threshold", [0.01, 1.0, 2.0])
-def test_ties_are_never_kept(threshold: float) -> None:
+def test_ties_are_never_kept(threshold):
     assert not precise(TIES, threshold).any()
 
 
-def test_a_threshold_of_two_keeps_everything_else() -> None:
+def test_a_threshold_of_two_keeps_everything_else():
     h = RNG.dirichlet(np.ones(10), size=300)
     assert precise(h, 2.0).all()
     assert not precise(TIES, 2.0).any()
 
 
-def test_ensembles_are_means_of_those_who_answered() -> None:
+def test_ensembles_are_means_of_those_who_answered():
     total = np.array([[2.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
     h = ensemble_predictions(Sums(total.sum(axis=1), total))
     assert h.tolist() == [[0.5, 0.25, 0.25], [0, 0, 0], [0, 1, 0]]
@@ -46,7 +46,7 @@ def test_ensembles_are_means_of_those_who_answered() -> None:
     assert precise(h, 2.0).tolist() == [True, False, True]
 
 
-def test_thresholds_are_distances() -> None:
+def test_thresholds_are_distances():
     for good in (1e-9, 1.0, 2.0):
         check_server_threshold(good)
     for bad in (0.0, -1.0, 2.0001, np.nan, np.inf):

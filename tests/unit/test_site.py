@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-def test_every_page_is_in_the_navigation_once() -> None:
+def test_every_page_is_in_the_navigation_once():
     named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(named) == sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
 
@@ -26,12 +26,12 @@ def test_every_page_is_in_the_navigation_once() -> None:
     any(find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")),
     reason="the extra docs is not installed",
 )
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+def test_the_site_builds_without_a_warning(tmp_path):
     printed("-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path))
     assert (tmp_path / "own_data" / "index.html").is_file()
 
 
-def test_the_reference_names_what_exists() -> None:
+def test_the_reference_names_what_exists():
     named = re.findall(r"^::: (\S+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
     assert len(named) > 10
     for place in named:
@@ -39,7 +39,7 @@ def test_the_reference_names_what_exists() -> None:
         assert getattr(secure_fd, name).__module__ == module
 
 
-def test_the_schema_page_has_every_field_and_no_other() -> None:
+def test_the_schema_page_has_every_field_and_no_other():
     page = (DOCS / "results_schema.md").read_text()
     tables = re.findall(r"(?:^\| `\w+` \|.*\n)+", page, re.MULTILINE)
     documented = [re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) for table in tables]
@@ -50,19 +50,19 @@ def test_the_schema_page_has_every_field_and_no_other() -> None:
     assert set(re.findall(r"`(\w+)`", figure)) == {f.name for f in fields(AttackFigure)}
 
 
-def test_the_glossary_is_in_order_and_names_nothing_twice() -> None:
+def test_the_glossary_is_in_order_and_names_nothing_twice():
     page = (DOCS / "glossary.md").read_text()
     terms = re.findall(r"^\| \*\*(.+?)\*\* \|", page, re.MULTILINE)
     assert len(terms) == len(set(terms)) > 40
 
 
-def test_a_citation_is_of_this_version() -> None:
+def test_a_citation_is_of_this_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert version == secure_fd.__version__
     assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_public_workflow_runs_what_ci_runs() -> None:
+def test_the_public_workflow_runs_what_ci_runs():
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     assert "run: .ci/run\n" in workflow
     assert "contents: read" in workflow

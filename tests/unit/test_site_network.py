@@ -4,7 +4,6 @@ import os
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,11 +31,11 @@ SITES = 3
 
 
 @pytest.fixture(scope="module")
-def data() -> FederatedData:
+def data():
     return replace(alike(SITES, 20), name="own-1x28x28-10-200")
 
 
-def _terms(method: str = "selective-fd", **options: Any) -> Terms:  # noqa: ANN401 - of the terms
+def _terms(method: str = "selective-fd", **options: Any) -> Terms:
     return Terms(method, image_set="own-1x28x28-10-200", rounds=1, deadline=5, **options)
 
 
@@ -63,15 +62,13 @@ class OneStep:
 
 
 @pytest.fixture
-def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_step(monkeypatch):
     monkeypatch.setattr("secure_fd.flower.site.Alone", OneStep)
 
 
 @pytest.mark.usefixtures("one_step")
 @pytest.mark.parametrize("method", ["fedmd", "fedavg"])
-def test_a_loaded_network_has_the_accuracy_of_its_site(
-    data: FederatedData, tmp_path: Path, method: str
-) -> None:
+def test_a_loaded_network_has_the_accuracy_of_its_site(data, tmp_path, method):
     """Also where the last broadcast, and no step after it, made the network."""
     world = World(data, tmp_path, _terms(method))
     list(world.serve(Courier(world)).run(1))
@@ -82,15 +79,13 @@ def test_a_loaded_network_has_the_accuracy_of_its_site(
         assert network.classes == world.roster.classes
         assert network.shape == (1, 28, 28)
         assert not any(layer.training for layer in network.modules())
-    bare = network.network[1:]  # type: ignore[index]
+    bare = network.network[1:]
     unscaled = bare(data.test.pixels)
     assert not torch.allclose(torch.softmax(unscaled, dim=1), network(data.test.pixels), atol=1e-3)
 
 
 @pytest.mark.usefixtures("one_step")
-def test_a_site_of_the_record_unit_takes_its_head_with_it(
-    data: FederatedData, tmp_path: Path
-) -> None:
+def test_a_site_of_the_record_unit_takes_its_head_with_it(data, tmp_path):
     world = World(data, tmp_path, _terms(unit="record", epsilon=4.0))
     list(world.serve(Courier(world)).run(2))
     for k in range(SITES):
@@ -107,9 +102,7 @@ FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("chosen", ["network", "head", "mean"])
 @pytest.mark.parametrize("features", FEATURES)
-def test_whatever_pooled_heads_leave_is_in_the_file(
-    data: FederatedData, tmp_path: Path, chosen: str, features: str
-) -> None:
+def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, features):
     view, path = FEATURES[features], tmp_path / "network.pt"
     method = PooledHeads(features=ReferenceSettings(n_features=100))
     proxies, test = view(data.proxies.pixels), view(data.test.pixels)
@@ -142,9 +135,7 @@ def test_whatever_pooled_heads_leave_is_in_the_file(
 
 
 @pytest.mark.usefixtures("one_step")
-def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(
-    data: FederatedData, tmp_path: Path
-) -> None:
+def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(data, tmp_path):
     """FedMD's schedule has a warm-up, which a new process takes before it reads the file."""
     world = World(data, tmp_path, _terms("fedmd"))
     list(world.serve(Courier(world)).run(1))
@@ -158,10 +149,10 @@ def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(
 
 
 @pytest.fixture(scope="module")
-def saved(data: FederatedData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "network.pt"
     half = fd.simulate(data, method=SelectiveFD("hard")).federation.clients[0].half
-    site_network.write(path, half, "cnn-5-5-50@1x28x28", tuple("abcdefghij"), (1, 28, 28))  # type: ignore[arg-type]
+    site_network.write(path, half, "cnn-5-5-50@1x28x28", tuple("abcdefghij"), (1, 28, 28))
     return path
 
 
@@ -176,9 +167,7 @@ def saved(data: FederatedData, tmp_path_factory: pytest.TempPathFactory) -> Path
         lambda pixels: pixels + torch.nan,
     ],
 )
-def test_images_that_the_site_never_saw_the_like_of_are_refused(
-    saved: Path, data: FederatedData, wrong: Callable[[Tensor], Any]
-) -> None:
+def test_images_that_the_site_never_saw_the_like_of_are_refused(saved, data, wrong):
     with pytest.raises(ConfigurationError) as refused:
         load_site_network(saved)(wrong(data.test.pixels))
     assert refused.value.field == "images"
@@ -206,9 +195,7 @@ class Runs:
         {"network": Runs()},
     ],
 )
-def test_a_file_that_is_no_network_of_a_site_is_refused(
-    saved: Path, tmp_path: Path, change: dict[str, Any], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_network_of_a_site_is_refused(saved, tmp_path, change, capfd):
     content = torch.load(saved, weights_only=True)
     path = tmp_path / "network.pt"
     torch.save(content | change, path)
@@ -224,9 +211,7 @@ def test_a_file_that_is_no_network_of_a_site_is_refused(
     assert "it ran" not in capfd.readouterr().out
 
 
-def test_an_agreement_names_the_architecture_that_it_builds(
-    data: FederatedData, tmp_path: Path
-) -> None:
+def test_an_agreement_names_the_architecture_that_it_builds(data, tmp_path):
     world = World(data, tmp_path, _terms())
     made: Agreement = world.agreement()
     for k in range(SITES):

@@ -46,13 +46,13 @@ def _strings(tree: ast.AST) -> Iterator[int]:
                 yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
-def test_blank_lines_comments_and_docstrings_are_no_code() -> None:
+def test_blank_lines_comments_and_docstrings_are_no_code():
     text = '"""Title.\n\nMore."""\n# why\nx = """a\nb"""\n"""About x."""\n\n\ndef f(): pass\n'
     assert code_lines(text) == 3
 
 
 @pytest.mark.parametrize("folder", LIMITS)
-def test_a_folder_is_within_its_limit(folder: str) -> None:
+def test_a_folder_is_within_its_limit(folder):
     files = [path for path in (ROOT / folder).rglob("*.py") if "tests/model" not in str(path)]
     found = sum(code_lines(path.read_text(encoding="utf-8")) for path in files)
     assert LIMITS[folder] - SLACK <= found <= LIMITS[folder]

@@ -1,7 +1,6 @@
 """A party's file: whole values, one owner, and a refusal of anything that is not one."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.state import StateFile
 
 
-def test_values_are_replaced_as_a_whole_and_outlive_the_object(tmp_path: Path) -> None:
+def test_values_are_replaced_as_a_whole_and_outlive_the_object(tmp_path):
     path = tmp_path / "client"
     file = StateFile.create(path)
     file.write({"told": b"one", "half": b"two"})
@@ -22,7 +21,7 @@ def test_values_are_replaced_as_a_whole_and_outlive_the_object(tmp_path: Path) -
     assert "three" not in repr(back)
 
 
-def test_nothing_is_opened_that_is_not_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_nothing_is_opened_that_is_not_a_file_of_ones_own(tmp_path):
     path = tmp_path / "client"
     with pytest.raises(ConfigurationError, match="enrol anew"):
         StateFile.open(path)
@@ -38,7 +37,7 @@ def test_nothing_is_opened_that_is_not_a_file_of_ones_own(tmp_path: Path) -> Non
         StateFile.open(path)
 
 
-def test_another_kind_of_file_and_damage_are_refused(tmp_path: Path) -> None:
+def test_another_kind_of_file_and_damage_are_refused(tmp_path):
     ledger, path = tmp_path / "ledger", tmp_path / "client"
     BudgetLedger.create(ledger, "ward 7", epsilon=4.0, delta=1e-5).close()
     with pytest.raises(LocalError, match="no file of this kind"):
@@ -51,7 +50,7 @@ def test_another_kind_of_file_and_damage_are_refused(tmp_path: Path) -> None:
         StateFile.open(path).read("told")
 
 
-def test_a_closed_file_takes_and_gives_nothing(tmp_path: Path) -> None:
+def test_a_closed_file_takes_and_gives_nothing(tmp_path):
     file = StateFile.create(tmp_path / "client")
     file.close()
     for use in (lambda: file.write({"told": b"one"}), lambda: file.read("told")):

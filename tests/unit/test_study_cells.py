@@ -13,7 +13,7 @@ from experiments.heterogeneity import BETAS
 from experiments.published import ACCURACY
 from experiments.results_page import MODULES
 from experiments.rows import Cell
-from experiments.study import Store, Study, load
+from experiments.study import Store, load
 from experiments.thresholds import CLIENT, SERVER
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import SGD
@@ -23,7 +23,7 @@ STUDY = {study.name: study for study in STUDIES}
 CELL = default_cell("digits", "strong", 10)
 
 
-def cells(study: str, **chosen: Any) -> tuple[Cell, ...]:  # noqa: ANN401 - of the settings
+def cells(study: str, **chosen: Any) -> tuple[Cell, ...]:
     return tuple(STUDY[study].cells(Settings(**chosen)))
 
 
@@ -31,7 +31,7 @@ def counted(study: str) -> Counter[tuple[str, str]]:
     return Counter((cell.image_set, cell.split) for cell in cells(study))
 
 
-def test_the_accuracy_table_has_every_method_of_the_paper_and_both_selectors() -> None:
+def test_the_accuracy_table_has_every_method_of_the_paper_and_both_selectors():
     made = counted("accuracy")
     assert set(made) == {
         *((s, split) for s in ("mnist", "fashion_mnist", "cifar10_features")
@@ -45,7 +45,7 @@ def test_the_accuracy_table_has_every_method_of_the_paper_and_both_selectors() -
     assert {(method, labels) for _, _, method, labels in ACCURACY} == ours
 
 
-def test_every_other_study_has_its_points_once() -> None:
+def test_every_other_study_has_its_points_once():
     sets = 3
     assert sum(counted("selectors").values()) == sets * 5
     assert sum(counted("thresholds").values()) == sets * (len(CLIENT) + len(SERVER) - 1)
@@ -54,7 +54,7 @@ def test_every_other_study_has_its_points_once() -> None:
     assert sum(counted("alpha").values()) == len(ALPHAS) * 2
 
 
-def test_baselines_have_their_own_schedule_and_rounds() -> None:
+def test_baselines_have_their_own_schedule_and_rounds():
     place = {"image_sets": "mnist", "splits": "strong", "seeds": "10"}
     by_method = {c.method: c for c in cells("accuracy", **place)}
     ours, theirs = by_method["selective-fd"], by_method["fedmd"]
@@ -74,7 +74,7 @@ def test_baselines_have_their_own_schedule_and_rounds() -> None:
     assert network.schedule.warmup_steps == 200
 
 
-def test_iid_clients_learn_alone_first() -> None:
+def test_iid_clients_learn_alone_first():
     both = cells("accuracy", image_sets="mnist", splits="strong,iid", seeds="10")
     ours = [c for c in both if c.method == "selective-fd"]
     warm = {(c.split, c.selector): c.schedule.warmup_steps for c in ours}
@@ -94,7 +94,7 @@ def test_iid_clients_learn_alone_first() -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
-def test_cells_are_unique_and_quick_ones_few_and_small(study: Study) -> None:
+def test_cells_are_unique_and_quick_ones_few_and_small(study):
     store, settings = Store(Path(), study), study.settings()
     if study.name == "equal_terms":  # of other sets and splits nothing is tuned
         settings = replace(settings, image_sets="mnist", splits="strong")
@@ -108,7 +108,7 @@ def test_cells_are_unique_and_quick_ones_few_and_small(study: Study) -> None:
     assert len(made) <= 180
 
 
-def test_the_command_line_narrows_a_study() -> None:
+def test_the_command_line_narrows_a_study():
     made = cells("accuracy", image_sets="mnist5k", splits="iid", methods="fedmd", seeds="3,4")
     assert {(c.image_set, c.split, c.method) for c in made} == {("mnist5k", "iid", "fedmd")}
     assert [(c.seed, c.labels) for c in made] == [
@@ -145,7 +145,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("study", "changed", "message"), MISTAKES)
-def test_a_mistake_is_one_sentence(study: str, changed: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_one_sentence(study, changed, message):
     chosen = STUDY[study]
     with pytest.raises(ConfigurationError) as caught:
         chosen.cells(chosen.settings(**changed))
@@ -168,6 +168,6 @@ def test_a_mistake_is_one_sentence(study: str, changed: dict[str, Any], message:
         {"clients": 11},
     ],
 )
-def test_a_cell_that_means_nothing_is_refused(changed: dict[str, object]) -> None:
+def test_a_cell_that_means_nothing_is_refused(changed):
     with pytest.raises(ConfigurationError):
-        replace(CELL, **changed)  # type: ignore[arg-type]
+        replace(CELL, **changed)

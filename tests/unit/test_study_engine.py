@@ -77,7 +77,7 @@ def others() -> list[Cell]:
 # The store.
 
 
-def test_whatever_a_cell_depends_on_is_in_its_name(tmp_path: Path) -> None:
+def test_whatever_a_cell_depends_on_is_in_its_name(tmp_path):
     store = Store(tmp_path, ACCURACY)
     store.save(some_result(CELL))
     assert store.find(CELL) == some_result(CELL)
@@ -85,7 +85,7 @@ def test_whatever_a_cell_depends_on_is_in_its_name(tmp_path: Path) -> None:
     assert [store.find(cell) for cell in others()] == [None] * len(others())
 
 
-def test_a_file_of_another_cell_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_cell_is_refused(tmp_path):
     store = Store(tmp_path, ACCURACY)
     store.save(some_result(others()[0]))
     store.path(others()[0]).rename(store.path(CELL))
@@ -96,7 +96,7 @@ def test_a_file_of_another_cell_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new"), [('"rounds"', '"turns"'), ("1.5", "NaN"), ("0.5", "1.5"), ("}", "")]
 )
-def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path, old, new):
     store = Store(tmp_path, ACCURACY)
     store.save(some_result(CELL))
     path = store.path(CELL)
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str) -> None:
         store.find(CELL)
 
 
-def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path: Path) -> None:
+def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path):
     path = tmp_path / "accuracy.json"
     made = gathered(ACCURACY, map(some_result, [CELL, *others()]))
     write_results(made, path)
@@ -120,7 +120,7 @@ def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path: Path) -> No
         read_results(load("experiments.alpha"), path)
 
 
-def test_groups_share_a_warm_up_and_the_largest_comes_first(tmp_path: Path) -> None:
+def test_groups_share_a_warm_up_and_the_largest_comes_first(tmp_path):
     store = Store(tmp_path, ACCURACY)
     one = replace(CELL, seed=11)
     warmer = replace(CELL, schedule=replace(CELL.schedule, warmup_steps=7))
@@ -172,9 +172,7 @@ class Lab:
         return replace(ACCURACY, prepare=self.prepare, measure=self.measure, cost=lambda _: 100)
 
 
-def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, monkeypatch):
     cells, told = others()[7:10], list[int]()
     for until, ran, prepared in ((2, cells[:2], 1), (9, cells[2:], 1)):
         lab = Lab(until, [])
@@ -190,7 +188,7 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(
     assert told == [50, 100, 200, 200, 300, 300, 50, 100, 200, 200]
 
 
-def test_code_that_was_edited_in_the_meantime_measures_no_cell(tmp_path: Path) -> None:
+def test_code_that_was_edited_in_the_meantime_measures_no_cell(tmp_path):
     job = Job(ACCURACY.module, tmp_path, Code("another"), None)
     with pytest.raises(ConfigurationError, match="edited during the run"):
         run_group(job, [CELL], lambda _: None)
@@ -206,7 +204,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path):
     """A repository with one committed module."""
     folder = tmp_path / "repository"
     (folder / "secure_fd").mkdir(parents=True)
@@ -218,7 +216,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_version_is_the_commit_and_any_change_to_the_code(repository: Path) -> None:
+def test_the_version_is_the_commit_and_any_change_to_the_code(repository):
     clean = provenance.code(repository)
     assert len(clean.commit) == 40
     assert not clean.dirty
@@ -237,11 +235,11 @@ def test_the_version_is_the_commit_and_any_change_to_the_code(repository: Path) 
     assert not provenance.code(repository).dirty
 
 
-def test_without_a_repository_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+def test_without_a_repository_the_version_is_that_of_the_package(tmp_path):
     assert provenance.code(tmp_path) == Code(version("secure-fd"))
 
 
-def test_a_folder_resumes_with_the_same_code_only(tmp_path: Path) -> None:
+def test_a_folder_resumes_with_the_same_code_only(tmp_path):
     code = Code("0" * 40)
     check_code(tmp_path, code)
     claim_folder(tmp_path, "", code)
@@ -251,13 +249,13 @@ def test_a_folder_resumes_with_the_same_code_only(tmp_path: Path) -> None:
             check_code(tmp_path, other)
 
 
-def test_cells_without_a_version_are_left_alone(tmp_path: Path) -> None:
+def test_cells_without_a_version_are_left_alone(tmp_path):
     (tmp_path / "cells").mkdir()
     with pytest.raises(ConfigurationError, match="use another folder"):
         check_code(tmp_path, Code("0" * 40))
 
 
-def test_a_results_file_names_what_made_it() -> None:
+def test_a_results_file_names_what_made_it():
     made, code = gathered(ACCURACY, map(some_result, [CELL, *others()])), provenance.code()
     assert (made.commit, made.dirty) == (code.commit, code.dirty)
     assert made.seeds == (10, 11)
@@ -271,7 +269,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(tmp_path, monkeypatch, capsys):
     """A script with arguments, in a folder of its own: status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SECURE_FD_DATA", raising=False)
@@ -298,9 +296,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(
-    tmp_path: Path, cli: Cli, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, cli, arguments, sentence):
     status, _, errors = cli("accuracy_table", *arguments)
     assert status == 2
     said = [line for line in errors.splitlines() if line.startswith("error")]
@@ -309,7 +305,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_waits_for_no_heavy_library(tmp_path: Path) -> None:
+def test_help_waits_for_no_heavy_library(tmp_path):
     code = (
         "import sys, importlib; sys.argv = ['x', '--help']\n"
         f"for name in {MODULES!r}: importlib.import_module(name)\n"
@@ -324,13 +320,13 @@ def test_help_waits_for_no_heavy_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_script_of_a_study_runs_it(module: str) -> None:
+def test_the_script_of_a_study_runs_it(module):
     script = ROOT / "experiments" / load(module).script
     assert load(module).module == module
     assert f'main("{module}")' in script.read_text(encoding="utf-8")
 
 
-def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path: Path, cli: Cli) -> None:
+def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, cli):
     study = load("experiments.heterogeneity")
     store = Store(tmp_path / "made" / "cells", study)
     expected = [some_result(cell) for cell in study.cells(study.settings(quick=True))]
@@ -349,7 +345,7 @@ def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path: Path, cli: Cl
 
 
 @pytest.mark.parametrize("wait", [0.0, 1.0])
-def test_ctrl_c_at_any_moment_is_no_error(tmp_path: Path, wait: float) -> None:
+def test_ctrl_c_at_any_moment_is_no_error(tmp_path, wait):
     """While groups are planned, while workers start and import, while they prepare."""
     running = subprocess.Popen(  # noqa: S603 - our own script
         [sys.executable, str(ROOT / "experiments" / "heterogeneity.py"), *QUICK],

@@ -61,12 +61,12 @@ def sample(seeds: tuple[int, ...] = SEEDS) -> Results:
         ({"attacks": "no.such:Attack"}, "a class that exists"),
     ],
 )
-def test_a_mistake_is_named(changed: dict[str, object], said: str) -> None:
+def test_a_mistake_is_named(changed, said):
     with pytest.raises(ConfigurationError, match=said):
-        cells(replace(Settings(), **changed))  # type: ignore[arg-type]
+        cells(replace(Settings(), **changed))
 
 
-def test_cells_are_rows_of_scenes_seed_by_seed() -> None:
+def test_cells_are_rows_of_scenes_seed_by_seed():
     chosen = cells(Settings(scenes="selector,figure8", quick=True))
     assert list(dict.fromkeys(cell.scene for cell in chosen)) == ["figure8", "selector"]
     assert {cell.seed for cell in chosen} == {20}
@@ -77,20 +77,20 @@ def test_cells_are_rows_of_scenes_seed_by_seed() -> None:
     assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
 
 
-def test_a_scene_without_committed_rows_runs_where_it_is_named() -> None:
+def test_a_scene_without_committed_rows_runs_where_it_is_named():
     chosen = cells(Settings(scenes="pooled", quick=True))
     assert [cell.scene for cell in chosen] == ["pooled"] * 4
     assert chosen[2].row == "heads-30-masks-dp-4"
     assert not {cell.scene for cell in cells(Settings())} & ASKED_FOR.keys()
 
 
-def test_an_attack_of_ones_own_is_of_one_scene_alone() -> None:
+def test_an_attack_of_ones_own_is_of_one_scene_alone():
     own = "examples.own_attack:LargestClass"
     for cell in cells(Settings(attacks=own)):
         assert cell.job().own == ((own,) if cell.scene == OWN else ())
 
 
-def test_what_a_figure_depends_on_names_its_cell() -> None:
+def test_what_a_figure_depends_on_names_its_cell():
     one, *_ = chosen = cells(Settings(quick=True))
     others = [replace(one, epsilon=1.0), replace(one, delta=1e-6), replace(one, dataset="mnist")]
     assert len({one, *others, replace(one, quick=False), *chosen}) == 4 + len(chosen)
@@ -100,7 +100,7 @@ def test_what_a_figure_depends_on_names_its_cell() -> None:
 # The terminal, the page and the figures.
 
 
-def test_every_figure_is_in_the_terminal_and_on_the_page() -> None:
+def test_every_figure_is_in_the_terminal_and_on_the_page():
     shown, page = rendered(text.tables(sample())), render(sample(), {})
     assert max(map(len, shown.splitlines())) <= 150
     [scene] = seen(sample())
@@ -114,7 +114,7 @@ def test_every_figure_is_in_the_terminal_and_on_the_page() -> None:
     assert len({one.name for one in drawn}) == len(drawn) == 2
 
 
-def test_one_seed_and_seeds_that_lack_a_figure_are_said() -> None:
+def test_one_seed_and_seeds_that_lack_a_figure_are_said():
     assert "with one seed" in render(sample((10,)), {})
     given = sample()
     first = replace(given.cells[1], attacks={"lira": MISSING})
@@ -122,7 +122,7 @@ def test_one_seed_and_seeds_that_lack_a_figure_are_said() -> None:
     assert "2 of 3 seeds" in page
 
 
-def test_the_page_with_figures_is_whole_accessible_and_fetches_nothing(tmp_path: Path) -> None:
+def test_the_page_with_figures_is_whole_accessible_and_fetches_nothing(tmp_path):
     for stale in (tmp_path / "plots" / "old.png", tmp_path / "images" / "updates.npz"):
         stale.parent.mkdir()
         stale.write_bytes(b"")
@@ -133,7 +133,7 @@ def test_the_page_with_figures_is_whole_accessible_and_fetches_nothing(tmp_path:
     assert len(whole(page).all("img")) == len(list((tmp_path / "plots").iterdir())) == 2
 
 
-def test_page_shows_what_each_attacker_can_have() -> None:
+def test_page_shows_what_each_attacker_can_have():
     table = text.threats()
     assert table.columns[1:] == tuple(threat.name for threat in THREATS)
     held = {row[0]: row[1:] for row in table.rows}
@@ -142,7 +142,7 @@ def test_page_shows_what_each_attacker_can_have() -> None:
         assert held[capability.value] == expected
 
 
-def test_everything_on_the_page_is_escaped() -> None:
+def test_everything_on_the_page_is_escaped():
     evil = replace(
         membership(1.0, 10), title=HOSTILE, figure_name=HOSTILE, control_name=HOSTILE,
         unit=HOSTILE, caveats=(HOSTILE,), details={HOSTILE: 1.0},
@@ -160,7 +160,7 @@ def test_everything_on_the_page_is_escaped() -> None:
 # What no golden shows.
 
 
-def test_an_error_below_its_control_is_a_leak() -> None:
+def test_an_error_below_its_control_is_a_leak():
     result = replace(
         membership(0.0, 1), figure_name="TV error (0: known)", figure=0.2, control=0.9, roc=None,
         interval=(0.1, 0.3),
@@ -171,7 +171,7 @@ def test_an_error_below_its_control_is_a_leak() -> None:
     assert text.side(found) == "leaking more than the control"
 
 
-def test_caveats_name_rows_where_not_all_carry_them() -> None:
+def test_caveats_name_rows_where_not_all_carry_them():
     given = findings((10,))
     lone = replace(membership(0.0, 10), caveats=("constant predictor",))
     given["hard", 10] = {**given["hard", 10], "label-only": lone}
@@ -181,13 +181,13 @@ def test_caveats_name_rows_where_not_all_carry_them() -> None:
     assert known["thresholds come from shadows"] == "label-only (fedavg, masked), lira"
 
 
-def test_nothing_measured_draws_nothing() -> None:
+def test_nothing_measured_draws_nothing():
     nothing = Leakage({"masked": "M"}, {"masked": [(10, {"lira": MISSING})]})
     [scene] = seen(sample())
     assert list(drawings(replace(scene, leakage=nothing, pictures={}))) == []
 
 
-def test_curves_are_drawn_from_the_lowest_rate_resolved() -> None:
+def test_curves_are_drawn_from_the_lowest_rate_resolved():
     [scene] = seen(sample())
     drawn = roc(exhibits.curves(scene.leakage, "lira"), "T", "AUC")
     low, high = drawn.axes[0].get_xlim()
@@ -195,7 +195,7 @@ def test_curves_are_drawn_from_the_lowest_rate_resolved() -> None:
     assert high == 1.0
 
 
-def test_pictures_are_of_the_lowest_seed_and_name_what_is_shared() -> None:
+def test_pictures_are_of_the_lowest_seed_and_name_what_is_shared():
     [scene] = seen(sample())
     made = scene.pictures["inversion"]
     first = findings(SEEDS)["fedavg", 10]["inversion"]

@@ -15,7 +15,6 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import PeerError
 from secure_fd.federation import Federation, participants_of
-from secure_fd.methods.base import Labels
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
@@ -47,7 +46,7 @@ def without(images: Images, index: int) -> Images:
 # A client's own records.
 
 
-def test_a_record_left_out_is_judged_by_a_head_that_never_saw_it() -> None:
+def test_a_record_left_out_is_judged_by_a_head_that_never_saw_it():
     data = federate(load("digits"), parse_split("weak"), 5, seed=0)
     client, proxies = data.clients[0], data.proxies.pixels
     alone = ClientData(client.train, client.train[torch.zeros(0, dtype=torch.int64)], 10)
@@ -68,7 +67,7 @@ def test_a_record_left_out_is_judged_by_a_head_that_never_saw_it() -> None:
         assert found.by_class[column][rank, column] == pytest.approx(wanted, rel=1e-5)
 
 
-def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others() -> None:
+def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others():
     """Ten clients of 300 records; tolerance: 3 deviations of a share of 100 proxies."""
     data = mnist5k()
     labels = data.proxies.labels.numpy()
@@ -83,7 +82,7 @@ def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others() -> Non
     assert np.mean(known) == pytest.approx(1 - UNTYPICAL, abs=3 * np.sqrt(0.09 / 1000 * 2))
 
 
-def test_few_records_tell_nothing() -> None:
+def test_few_records_tell_nothing():
     client = mnist5k("iid").clients[0]
     few = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 3)[: FEWEST - 1])
     many = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 4))
@@ -98,7 +97,7 @@ def test_few_records_tell_nothing() -> None:
 
 
 @pytest.mark.parametrize("split", ["strong", "iid"])
-def test_a_client_finds_which_classes_are_rare_among_proxies(split: str) -> None:
+def test_a_client_finds_which_classes_are_rare_among_proxies(split):
     """Five classes at a fifth: 20 proxies each; estimates of rare classes stay below the others."""
     data = mnist5k(split)
     labels = data.proxies.labels.numpy()
@@ -118,7 +117,7 @@ def test_a_client_finds_which_classes_are_rare_among_proxies(split: str) -> None
 # The sum.
 
 
-def test_sums_of_bits_tell_which_share_of_holders_knows_a_proxy() -> None:
+def test_sums_of_bits_tell_which_share_of_holders_knows_a_proxy():
     form = Survey(n_proxies=3, n_classes=2)
     one = Familiar(np.array([[1, 0], [0, 0], [1, 1]], bool), np.array([True, True]))
     other = Familiar(np.array([[1, 0], [0, 0], [0, 0]], bool), np.array([True, False]))
@@ -129,7 +128,7 @@ def test_sums_of_bits_tell_which_share_of_holders_knows_a_proxy() -> None:
 
 
 @pytest.mark.parametrize("broken", [(0, 3), (6, 4)])
-def test_sums_that_clients_cannot_have_given_are_refused(broken: tuple[int, int]) -> None:
+def test_sums_that_clients_cannot_have_given_are_refused(broken):
     form = Survey(n_proxies=3, n_classes=2)
     total = form.encode(Familiar(np.ones((3, 2), bool), np.ones(2, bool)))
     total[broken[0]] = broken[1]
@@ -137,13 +136,13 @@ def test_sums_that_clients_cannot_have_given_are_refused(broken: tuple[int, int]
         form.known(total, 2, (10, 10))
 
 
-def test_nobody_who_can_tell_keeps_the_gate_shut() -> None:
+def test_nobody_who_can_tell_keeps_the_gate_shut():
     found = Survey(3, 2).known(np.zeros(8, np.uint64), 2, (1, 1))
     assert found.proxies.all()
     assert not found.gated
 
 
-def test_the_gate_opens_beyond_its_error_alone() -> None:
+def test_the_gate_opens_beyond_its_error_alone():
     """A share of .93 is known: 3 errors of .02 leave .06, and of .03 leave .09."""
     rates = np.r_[np.ones(837), np.zeros(163)]
     assert Known(rates, 0.02).gated
@@ -163,7 +162,7 @@ def answered(rates: np.ndarray, holders: int, seed: int = 0) -> Known:
 
 
 @pytest.mark.parametrize("holders", [3, 10])
-def test_half_of_the_holders_is_asked_for_where_sites_are_alike(holders: int) -> None:
+def test_half_of_the_holders_is_asked_for_where_sites_are_alike(holders):
     """Half of the proxies are foreign. All holders know nine tenths, and a false alarm is rare."""
     rates = np.full((400, 4), 0.03)
     rates[np.arange(200), np.arange(200) % 4] = 0.9
@@ -173,7 +172,7 @@ def test_half_of_the_holders_is_asked_for_where_sites_are_alike(holders: int) ->
     assert found.proxies[200:].mean() < 0.1
 
 
-def test_one_holder_is_enough_where_sites_differ() -> None:
+def test_one_holder_is_enough_where_sites_differ():
     """Ten sites of which each knows three quarters of its own proxies and few of the others'."""
     site, label = np.arange(400) % 10, np.arange(400) // 10 % 4
     rng, form = np.random.default_rng(0), Survey(400, 4)
@@ -188,7 +187,7 @@ def test_one_holder_is_enough_where_sites_differ() -> None:
     assert found.threshold == pytest.approx(0.1)
 
 
-def test_a_holder_that_knows_everything_is_outvoted() -> None:
+def test_a_holder_that_knows_everything_is_outvoted():
     """Of ten, one knows 95 % of all proxies in one class: so it does of the other classes'."""
     label = np.arange(400) % 4
     rng, form = np.random.default_rng(0), Survey(400, 4)
@@ -203,9 +202,7 @@ def test_a_holder_that_knows_everything_is_outvoted() -> None:
 
 
 @pytest.mark.parametrize(("known", "gated"), [(49, False), (50, True)])
-def test_a_run_goes_on_without_the_gate_and_says_so_if_few_proxies_are_known(
-    known: int, gated: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_goes_on_without_the_gate_and_says_so_if_few_proxies_are_known(known, gated, caplog):
     form = Survey(400, 1)
     bits = (np.arange(400) < known)[:, None]
     found = form.known(form.encode(Familiar(bits, np.ones(1, bool))), 1, (100,))
@@ -248,7 +245,7 @@ def half_foreign() -> tuple[FederatedData, np.ndarray]:
 
 
 @pytest.mark.parametrize(("labels", "least"), [("soft", 0.9), ("hard", 0.04)])
-def test_images_that_nobody_knows_are_not_taught(labels: Labels, least: float) -> None:
+def test_images_that_nobody_knows_are_not_taught(labels, least):
     """Its twin teaches nearly all of them, or those for which two bits hold a weight."""
     data, own = half_foreign()
     method = partial(SelectiveFD, labels)
@@ -262,7 +259,7 @@ def test_images_that_nobody_knows_are_not_taught(labels: Labels, least: float) -
     assert server.known.share == pytest.approx(0.5, abs=0.06)
 
 
-def test_the_gate_stays_shut_where_all_proxies_are_the_clients_own() -> None:
+def test_the_gate_stays_shut_where_all_proxies_are_the_clients_own():
     made = surveyed(mnist5k(), SelectiveFD("soft"))
     server = made._server_half
     assert isinstance(server, VoteServer)
@@ -274,9 +271,7 @@ def test_the_gate_stays_shut_where_all_proxies_are_the_clients_own() -> None:
 # Sites that differ by scanner or person.
 
 
-def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(
-    digits: FederatedData,
-) -> None:
+def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(digits):
     """Counted votes abstain already, other methods know no classes, noise would not cover it."""
     cases = {
         "weighed": federation(digits, SelectiveFD("soft")),
@@ -288,7 +283,7 @@ def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(
     assert asked == {"weighed"}
 
 
-def test_a_client_answers_one_survey(digits: FederatedData) -> None:
+def test_a_client_answers_one_survey(digits):
     made = run(federation(digits, SelectiveFD("soft")), 2)
     client, server = made._halves[0], made._server_half
     assert isinstance(client, VoteClient)
@@ -299,7 +294,7 @@ def test_a_client_answers_one_survey(digits: FederatedData) -> None:
         next(client.round(again))
 
 
-def test_a_survey_that_failed_is_asked_again(digits: FederatedData) -> None:
+def test_a_survey_that_failed_is_asked_again(digits):
     """Too few are left of the first round, all are there in the second."""
     plan = faults({0: dict.fromkeys(range(3), Stage.PREPARE)})
     made = federation(digits, SelectiveFD("soft"), aggregation=MaskedSum(4), dropouts=plan)
@@ -311,9 +306,7 @@ def test_a_survey_that_failed_is_asked_again(digits: FederatedData) -> None:
 
 @pytest.mark.parametrize("stage", list(Stage))
 @pytest.mark.parametrize("masked", [True, False])
-def test_a_client_that_was_away_catches_up_over_a_survey(
-    digits: FederatedData, stage: Stage, masked: bool
-) -> None:
+def test_a_client_that_was_away_catches_up_over_a_survey(digits, stage, masked):
     plan = faults({0: {2: stage}})
     made = federation(
         digits,
@@ -324,7 +317,7 @@ def test_a_client_that_was_away_catches_up_over_a_survey(
     assert [len(report.survivors) for report in made.rounds(2)][1] == 4
 
 
-def test_who_left_in_the_survey_is_relayed_nothing_of_the_vote() -> None:
+def test_who_left_in_the_survey_is_relayed_nothing_of_the_vote():
     """It does not know of the second sum, whose messages it would have to refuse."""
     data = mnist5k()
     made = Federation(
@@ -342,7 +335,7 @@ def test_who_left_in_the_survey_is_relayed_nothing_of_the_vote() -> None:
     assert len(report.survivors) == len(data.clients) - 3
 
 
-def test_a_client_that_answered_a_survey_but_no_vote_learns_later(digits: FederatedData) -> None:
+def test_a_client_that_answered_a_survey_but_no_vote_learns_later(digits):
     """It went silent between the two sums: what it missed names a survey that it has answered."""
     made = federation(digits, SelectiveFD("soft"))
     client = made._halves[1]
@@ -358,7 +351,7 @@ def test_a_client_that_answered_a_survey_but_no_vote_learns_later(digits: Federa
 # What is taught of rare classes.
 
 
-def test_a_rare_class_weighs_as_the_exponent_says() -> None:
+def test_a_rare_class_weighs_as_the_exponent_says():
     memory = Memory(torch.zeros(5, 1, 2, 2), 2, remember=True, rare=1.0)
     targets = torch.eye(2)[torch.tensor([0, 0, 0, 0, 1])]
     weighed = memory._weighed(targets)
@@ -368,5 +361,5 @@ def test_a_rare_class_weighs_as_the_exponent_says() -> None:
 
 
 @pytest.mark.parametrize(("bits", "levels"), [(1, 1), (2, 3), (6, 63)])
-def test_bits_are_levels_of_a_hard_vote(bits: int, levels: int) -> None:
+def test_bits_are_levels_of_a_hard_vote(bits, levels):
     assert SelectiveFD("hard", bits=bits).levels == levels

@@ -1,7 +1,6 @@
 """How many threads torch computes with while a run trains, and afterwards."""
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -25,13 +24,13 @@ THREADS = 3
 
 
 @pytest.fixture(scope="module")
-def data() -> FederatedData:
+def data():
     sizes = Sizes(proxies=40, test=10, held_out=4, local=100)
     return federate(load("digits"), parse_split("iid"), 3, seed=0, sizes=sizes)
 
 
 @pytest.fixture(autouse=True)
-def used() -> Iterator[set[int]]:
+def used():
     """The numbers of threads with which networks computed; torch begins with three."""
     before, seen = torch.get_num_threads(), set[int]()
     torch.set_num_threads(THREADS)
@@ -49,7 +48,7 @@ def federation(
     return Federation(people, proxies, method, schedule=BRIEF, device="cpu", trainer=train)
 
 
-def test_a_federation_computes_with_one_thread(data: FederatedData, used: set[int]) -> None:
+def test_a_federation_computes_with_one_thread(data, used):
     made = federation(data)
     used.clear()  # a run is checked on one record when it is made
     made.fit(1)
@@ -58,7 +57,7 @@ def test_a_federation_computes_with_one_thread(data: FederatedData, used: set[in
     assert torch.get_num_threads() == THREADS
 
 
-def test_a_simulation_computes_with_one_thread(data: FederatedData, used: set[int]) -> None:
+def test_a_simulation_computes_with_one_thread(data, used):
     run = simulate(data, recipe=Recipe(1, BRIEF))
     used.clear()
     run.fit()
@@ -68,16 +67,14 @@ def test_a_simulation_computes_with_one_thread(data: FederatedData, used: set[in
     assert torch.get_num_threads() == THREADS
 
 
-def test_a_site_computes_with_one_thread(
-    data: FederatedData, tmp_path: Path, used: set[int]
-) -> None:
+def test_a_site_computes_with_one_thread(data, tmp_path, used):
     world = World(data, tmp_path, Terms(image_set="digits", rounds=1, deadline=5))
     list(world.serve(Courier(world)).run(1))
     assert used == {1}
     assert torch.get_num_threads() == THREADS
 
 
-def test_between_rounds_the_threads_are_those_of_the_caller(data: FederatedData) -> None:
+def test_between_rounds_the_threads_are_those_of_the_caller(data):
     seen = []
     made = federation(data)
     for _ in made.rounds(2):
@@ -89,7 +86,7 @@ def test_between_rounds_the_threads_are_those_of_the_caller(data: FederatedData)
     assert [*seen, torch.get_num_threads()] == [THREADS] * 4
 
 
-def test_a_failure_restores_the_threads(data: FederatedData) -> None:
+def test_a_failure_restores_the_threads(data):
     def fail(_: Sequence[Steps]) -> None:
         assert torch.get_num_threads() == 1
         raise RuntimeError("out of memory")
@@ -108,16 +105,14 @@ def test_a_failure_restores_the_threads(data: FederatedData) -> None:
         (10, (1, 28, 28), GPU, THREADS),
     ],
 )
-def test_large_networks_large_images_and_gpus_keep_the_threads(
-    parameters: int, shape: tuple[int, ...], device: torch.device, expected: int
-) -> None:
+def test_large_networks_large_images_and_gpus_keep_the_threads(parameters, shape, device, expected):
     network = nn.Linear(parameters, 1, bias=False, device="meta")
     with threads_for([network], shape, device):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == THREADS
 
 
-def test_a_caller_that_uses_one_thread_keeps_it() -> None:
+def test_a_caller_that_uses_one_thread_keeps_it():
     torch.set_num_threads(1)
     with threads_for(networks(1), (1, 28, 28), CPU):
         assert torch.get_num_threads() == 1

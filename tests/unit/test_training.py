@@ -17,7 +17,7 @@ def trainer(seed: int = 0, settings: SGD | None = None) -> Trainer:
     return Trainer(network(), toy(), settings or SGD(0.5, 16, 16), seed, CPU)
 
 
-def test_it_learns_what_can_be_separated() -> None:
+def test_it_learns_what_can_be_separated():
     made = trainer()
     before = accuracy(made.model, toy(seed=1))
     made.local_steps(60)
@@ -25,7 +25,7 @@ def test_it_learns_what_can_be_separated() -> None:
     assert accuracy(made.model, toy(seed=1)) > 0.98
 
 
-def test_a_seed_decides_the_path() -> None:
+def test_a_seed_decides_the_path():
     first, again, other = trainer(1), trainer(1), trainer(2)
     first.local_steps(5)
     torch.rand(3)
@@ -36,7 +36,7 @@ def test_a_seed_decides_the_path() -> None:
     assert not torch.equal(flatten(first.model), flatten(other.model))
 
 
-def test_training_leaves_the_global_generators_alone() -> None:
+def test_training_leaves_the_global_generators_alone():
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     made = trainer(3)
     made.local_steps(3)
@@ -45,7 +45,7 @@ def test_training_leaves_the_global_generators_alone() -> None:
     assert np.array_equal(numpy_state, np.random.get_state()[1])
 
 
-def test_one_step_is_plain_gradient_descent_on_one_record() -> None:
+def test_one_step_is_plain_gradient_descent_on_one_record():
     """One record, so every batch is that record: w - lr dL/dw, by autograd on a copy."""
     data, twin = toy()[torch.tensor([1])], network()
     made = Trainer(network(), data, SGD(0.3, 16, 16), 0, CPU)
@@ -58,7 +58,7 @@ def test_one_step_is_plain_gradient_descent_on_one_record() -> None:
 
 
 @pytest.mark.parametrize("batch", [16, 500])
-def test_distillation_moves_predictions_to_the_targets(batch: int) -> None:
+def test_distillation_moves_predictions_to_the_targets(batch):
     """Targets of 0.9 against 0.1, against the true classes."""
     pixels, labels = toy().pixels, toy().labels
     targets = torch.where(nn.functional.one_hot(labels) == 1, 0.1, 0.9)
@@ -67,7 +67,7 @@ def test_distillation_moves_predictions_to_the_targets(batch: int) -> None:
     assert np.abs(predict(made.model, pixels) - targets.numpy()).mean() < 0.05
 
 
-def test_nothing_to_distil_from_changes_nothing() -> None:
+def test_nothing_to_distil_from_changes_nothing():
     made = trainer()
     before = flatten(made.model)
     made.distillation_steps(torch.zeros(0, 1, 4, 4), torch.zeros(0, 2), 5)
@@ -75,7 +75,7 @@ def test_nothing_to_distil_from_changes_nothing() -> None:
     assert torch.equal(before, flatten(made.model))
 
 
-def test_predictions_are_softmax_rows_whatever_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_are_softmax_rows_whatever_the_batch(monkeypatch):
     model, images = network(), toy(50)
     whole = predict(model, images.pixels)
     assert whole.shape == (50, 2)
@@ -91,7 +91,7 @@ def test_predictions_are_softmax_rows_whatever_the_batch(monkeypatch: pytest.Mon
     assert torch.equal(predicted_labels(model, images.pixels), labels)
 
 
-def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was() -> None:
+def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was():
     frozen, dropout = nn.BatchNorm1d(16).eval(), nn.Dropout(0.5)
     model, images = nn.Sequential(nn.Flatten(), frozen, dropout, nn.Linear(16, 2)), toy()
     assert np.array_equal(predict(model, images.pixels), predict(model, images.pixels))
@@ -100,7 +100,7 @@ def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was() -> N
     assert not torch.equal(model(images.pixels), model(images.pixels))
 
 
-def test_momentum_is_nesterovs() -> None:
+def test_momentum_is_nesterovs():
     """Two steps on one record: v = m v + g, and the step is lr (g + m v)."""
     data, twin = toy()[torch.tensor([1])], network()
     made = Trainer(network(), data, SGD(0.3, 16, 16, momentum=0.9), 0, CPU)
@@ -116,7 +116,7 @@ def test_momentum_is_nesterovs() -> None:
     assert torch.allclose(flatten(made.model), flatten(twin), atol=1e-6)
 
 
-def test_a_learning_rate_holds_from_the_next_step() -> None:
+def test_a_learning_rate_holds_from_the_next_step():
     made = trainer()
     made.local_steps(1)
     before = flatten(made.model)
@@ -126,7 +126,7 @@ def test_a_learning_rate_holds_from_the_next_step() -> None:
     assert torch.equal(before, flatten(made.model))
 
 
-def test_every_batch_is_augmented_by_the_trainers_own_generator() -> None:
+def test_every_batch_is_augmented_by_the_trainers_own_generator():
     """Black pictures teach nothing but the biases; and the draw is the one without augmentation."""
     seen: list[torch.Tensor] = []
 

@@ -26,7 +26,7 @@ def votes(weights: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_left_is_within_the_budget_and_whole_rows_heaviest_first(seed: int) -> None:
+def test_what_is_left_is_within_the_budget_and_whole_rows_heaviest_first(seed):
     rng = np.random.default_rng(seed)
     weights = rng.integers(0, LEVELS + 1, M).tolist()
     budget, place = int(rng.integers(1, M * LEVELS)), float(rng.random())
@@ -41,14 +41,14 @@ def test_what_is_left_is_within_the_budget_and_whole_rows_heaviest_first(seed: i
     assert max(dropped, default=0) <= min(left[left > 0].tolist(), default=LEVELS)
 
 
-def test_clients_that_know_everything_share_the_round_between_them() -> None:
+def test_clients_that_know_everything_share_the_round_between_them():
     """Ten that know all proxies: each keeps its own tenth, and every proxy is answered."""
     everything = votes([LEVELS] * M)
     kept = [within(everything, CLASSES, M * LEVELS // 10, k / 10).reshape(M, -1) for k in range(10)]
     assert np.sum(kept, axis=(0, 2)).tolist() == [LEVELS] * M
 
 
-def test_a_budget_is_one_that_binds_somebody() -> None:
+def test_a_budget_is_one_that_binds_somebody():
     assert units_of(1.0, 256, 10, 3) == 26 * 3
     for slack in (None, 10.0):
         assert units_of(slack, 256, 10, 3) is None
@@ -58,7 +58,7 @@ def test_a_budget_is_one_that_binds_somebody() -> None:
 
 
 @pytest.mark.parametrize("slack", [None, 1.2])
-def test_the_same_run_by_three_sums_is_the_same_to_the_last_bit(slack: float | None) -> None:
+def test_the_same_run_by_three_sums_is_the_same_to_the_last_bit(slack):
     sizes = Sizes(proxies=10, test=5, held_out=1, local=10)
     data = federate(load("digits"), parse_split("iid"), 4, seed=3, sizes=sizes)
     totals = []

@@ -44,7 +44,7 @@ def keys_of(one: int, other: int) -> tuple[AgreementKey, bytes]:
 
 
 @pytest.mark.parametrize("ends", PAIRS)
-def test_pair_streams_have_known_first_words_from_either_side(ends: tuple[int, int]) -> None:
+def test_pair_streams_have_known_first_words_from_either_side(ends):
     low, high = ends
     for one, other in ((low, high), (high, low)):
         stream = pair_stream(SCOPE, one, other, *keys_of(one, other), SECRET)
@@ -52,7 +52,7 @@ def test_pair_streams_have_known_first_words_from_either_side(ends: tuple[int, i
 
 
 @pytest.mark.parametrize("ends", PAIRS)
-def test_pair_streams_made_by_hand_are_the_same(ends: tuple[int, int]) -> None:
+def test_pair_streams_made_by_hand_are_the_same(ends):
     low, high = ends
     agreed = plain.exchange(ROOTS[low], plain.agreement_public(ROOTS[high]))
     key = plain.pair_mask_key(SCOPE.session.id, TERMS, low, high, agreed + SECRET)
@@ -60,14 +60,14 @@ def test_pair_streams_made_by_hand_are_the_same(ends: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("client", SELVES)
-def test_self_streams_have_known_first_words(client: int) -> None:
+def test_self_streams_have_known_first_words(client):
     seed = int.from_bytes(ROOTS[client], "big")
     assert first_words(self_stream(SCOPE, client, seed)) == SELVES[client]
     key = plain.self_mask_key(SCOPE.session.id, TERMS, client, ROOTS[client])
     assert plain.keystream(key, 24).hex() == SELVES[client]
 
 
-def test_streams_go_on_as_one_keystream_across_blocks() -> None:
+def test_streams_go_on_as_one_keystream_across_blocks():
     """Block by block, in uneven reads: never a word twice, never one left out."""
     key = plain.self_mask_key(SCOPE.session.id, TERMS, 0, ROOTS[0])
     stream, scratch = self_stream(SCOPE, 0, int.from_bytes(ROOTS[0], "big")), scratch_words()
@@ -76,7 +76,7 @@ def test_streams_go_on_as_one_keystream_across_blocks() -> None:
     assert read == plain.keystream(key, 8 * sum(sizes))
 
 
-def test_twin_with_a_seed_of_32_bits_gives_other_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twin_with_a_seed_of_32_bits_gives_other_words(monkeypatch):
     """As secure aggregation in the wild has it: the key cut down before it is expanded."""
 
     def short(secret: bytes, *, salt: bytes, info: bytes) -> bytes:

@@ -29,18 +29,18 @@ pytestmark = pytest.mark.skipif(not quantum_safe_available(), reason="needs HPKE
 use(CONTENT["flows"])
 
 
-def test_the_file_is_what_the_package_makes() -> None:
+def test_the_file_is_what_the_package_makes():
     assert FILE.read_text() == text(vectors())
     assert FILE.stat().st_size < 300_000
 
 
-def test_another_implementation_makes_the_same_file() -> None:
+def test_another_implementation_makes_the_same_file():
     """Every value and every refusal: it reads what is given, and gives all that follows."""
     assert reader.made(CONTENT) == CONTENT
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_the_other_implementation_imports_nothing_of_this_one(name: str) -> None:
+def test_the_other_implementation_imports_nothing_of_this_one(name):
     tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text())
     modules = [
         alias.name
@@ -58,7 +58,7 @@ def test_the_other_implementation_imports_nothing_of_this_one(name: str) -> None
             assert root in {*sys.stdlib_module_names, *OTHERS}, module
 
 
-def test_the_other_implementation_runs_without_this_one() -> None:
+def test_the_other_implementation_runs_without_this_one():
     loaded = "[m for m in sys.modules if m.startswith('secure_fd')]"
     told = f"import sys, tests.vectors.reader; print({loaded})"
     done = subprocess.run(  # noqa: S603 - a line of this file
@@ -67,7 +67,7 @@ def test_the_other_implementation_runs_without_this_one() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_purpose_has_a_context_on_file() -> None:
+def test_every_purpose_has_a_context_on_file():
     assert {case["purpose"] for case in CONTENT["contexts"]} == {p.value for p in Purpose}
 
 
@@ -92,9 +92,7 @@ GIVEN: Sequence[tuple[str, tuple[str | int, ...], object]] = [
 
 
 @pytest.mark.parametrize(("name", "path", "value"), GIVEN)
-def test_whatever_is_given_otherwise_gives_something_else(
-    name: str, path: tuple[str | int, ...], value: object
-) -> None:
+def test_whatever_is_given_otherwise_gives_something_else(name, path, value):
     """For both implementations, which still agree."""
     case = copy.deepcopy(FLOWS[name])
     place: Any = case
@@ -112,7 +110,7 @@ def test_whatever_is_given_otherwise_gives_something_else(
 
 
 @pytest.mark.parametrize("case", CONTENT["refused"], ids=lambda case: case["name"])
-def test_what_must_be_refused_is_refused_for_its_reason(case: dict[str, Any]) -> None:
+def test_what_must_be_refused_is_refused_for_its_reason(case):
     at = (case["flow"], case["step"], case["type"], case["from"], case["to"])
     before = sent(at)
     end = len(before) - case["tail"]
@@ -123,14 +121,14 @@ def test_what_must_be_refused_is_refused_for_its_reason(case: dict[str, Any]) ->
     assert reason_of(refusal.error) == case["reason"]
 
 
-def test_every_reason_has_a_case_and_both_parties_refuse() -> None:
+def test_every_reason_has_a_case_and_both_parties_refuse():
     assert {case["reason"] for case in CONTENT["refused"]} == set(REASONS)
     parties = {case["party"] for case in CONTENT["refused"]}
     assert SERVER in parties
     assert len(parties) > 2
 
 
-def test_the_same_delivery_unaltered_is_not_refused() -> None:
+def test_the_same_delivery_unaltered_is_not_refused():
     """Else every case above would pass for nothing."""
     at = ("complete", 1, "COHORT", SERVER, 4)
     message = sent(at)
@@ -149,9 +147,7 @@ def lowest(members: Sequence[int], size: int, seed: bytes) -> tuple[int, ...]:  
     return tuple(sorted(members)[:size])
 
 
-def test_twin_with_a_committee_of_the_lowest_numbers_makes_other_vectors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_with_a_committee_of_the_lowest_numbers_makes_other_vectors(monkeypatch):
     """Such a committee needs no draw: whoever knows the numbers knows whom to corrupt."""
     monkeypatch.setattr(graph, "committee", lowest)
     made = Flow(FLOWS["sparse"]).made["steps"]
@@ -163,9 +159,7 @@ def test_twin_with_a_committee_of_the_lowest_numbers_makes_other_vectors(
     assert reader.graph_case(case) != case
 
 
-def test_twin_whose_ratchet_does_not_move_makes_other_vectors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twin_whose_ratchet_does_not_move_makes_other_vectors(monkeypatch):
     """Its channels would give every earlier round of the epoch away with their last state."""
 
     def stand(self: Channel, index: int) -> None:

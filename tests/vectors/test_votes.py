@@ -39,7 +39,7 @@ def holds(session: Session, both: list[bytes]) -> bool:
 
 
 @pytest.mark.parametrize("vector", ON_FILE, ids=lambda vector: f"most {vector['most']}")
-def test_the_second_implementation_gives_the_vectors_on_file(vector: Mapping[str, Any]) -> None:
+def test_the_second_implementation_gives_the_vectors_on_file(vector):
     session = session_of(vector)
     assert packed(session.votes.encode(vector["votes"])).hex() == vector["encoded"]
     report = session.shard(vector["votes"], NONCE, RAND)
@@ -52,7 +52,7 @@ def test_the_second_implementation_gives_the_vectors_on_file(vector: Mapping[str
 
 
 @pytest.mark.parametrize("lie", [[2, 0, 0, 0], [1, 1, 0, 0], [P - 1, 0, 0, 0], [1, 0, 0, 0] * 3])
-def test_it_refuses_what_the_type_forbids(lie: list[int]) -> None:
+def test_it_refuses_what_the_type_forbids(lie):
     """A lane, a row, a lane below zero, and the budget of two."""
     session = session_of(ON_FILE[0])
     votes = lie + [0] * (12 - len(lie))
