@@ -1,4 +1,4 @@
-"""The package's own machines over the scenes of scenes.py, every message on record.
+"""The package's own machines over the flows of secagg.json, every message on record.
 
 A delivery can be replaced, to see what the receiver makes of it.
 """
@@ -40,8 +40,7 @@ from secure_fd.secagg.session import (
     Session,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
-from tests.vectors.records import Delivery, described, listed
-from tests.vectors.scenes import Json
+from tests.vectors.records import Delivery, Json, described, listed
 
 Keys = dict[bytes, tuple[bytes, bytes]]
 """By info, the secret that a key was derived from, and the key."""

@@ -30,7 +30,7 @@ use(CONTENT["flows"])
 
 
 def test_the_file_is_what_the_package_makes():
-    assert FILE.read_text() == text(vectors())
+    assert FILE.read_text() == text(vectors(CONTENT))
     assert FILE.stat().st_size < 300_000
 
 
@@ -170,8 +170,10 @@ def test_twin_whose_ratchet_does_not_move_makes_other_vectors(monkeypatch):
         self._derive()
 
     monkeypatch.setattr(Channel, "_move", stand)
-    assert ratchet() != CONTENT["ratchet"]
-    assert ratchet()["rounds"][0] == CONTENT["ratchet"]["rounds"][0]  # the first of an epoch
+    assert ratchet(CONTENT["ratchet"]) != CONTENT["ratchet"]
+    assert (
+        ratchet(CONTENT["ratchet"])["rounds"][0] == CONTENT["ratchet"]["rounds"][0]
+    )  # the first of an epoch
     made = Flow(FLOWS["complete"]).made["steps"]
     assert made[0] == FLOWS["complete"]["steps"][0]
     assert made[1]["channels"] != FLOWS["complete"]["steps"][1]["channels"]
