@@ -5,75 +5,54 @@ here, and once more after every later stage: no client loses the round, and no s
 message that differs is refused; see test_replays.py, test_round_faults.py and the vectors.
 """
 
-import numpy as np
+from collections.abc import Iterable, Mapping
+
 import pytest
 
-from secure_fd.aggregation.masked import MaskedClient, MaskedServer
 from secure_fd.crypto.primitives import quantum_safe_available
 from secure_fd.errors import PeerError, SecureFDError
 from secure_fd.secagg.client import ClientState
 from secure_fd.secagg.server import ServerState
 from secure_fd.secagg.session import Accepted, RoundTerms
-from tests.secagg_cohort import Cohort, flip, random_values, reach, round_of
+from tests.lossy_network import World
+from tests.secagg_cohort import Cohort, flip, reach, round_of
 
 HYBRID = [False, pytest.param(True, marks=pytest.mark.skipif(
     not quantum_safe_available(), reason="no HPKE with ML-KEM-768 here"))]  # fmt: skip
 
 
-class Repeating:
-    """The parties of a sum over a network that repeats every message at every later stage."""
+class Repeating(World):
+    """A network that repeats every message at every later stage."""
 
     def __init__(self, n: int, *, hybrid: bool) -> None:
-        self.cohort = Cohort(n, hybrid=hybrid, enrolled=False)
-        self.server = MaskedServer(self.cohort.server)
-        self.clients = {k: MaskedClient(client) for k, client in self.cohort.clients.items()}
+        super().__init__(n, hybrid=hybrid)
         self.up: list[tuple[int, bytes]] = []
         self.down: list[tuple[int, bytes]] = []
         self.copies = 0
 
-    def set_up(self) -> None:
-        for k, client in self.clients.items():
-            self.send(k, client.start())
-        self.until_idle()
-
-    def round(self, terms: RoundTerms) -> tuple[int, ...]:
-        values = random_values(self.cohort, terms, terms.index)
+    def round(self, away: Iterable[int] = ()) -> tuple[int, ...]:
         self.up, self.down = [], []
-        opening = self.server.open(terms)
-        for k, client in self.clients.items():
-            self.send(k, client.load(terms, values[k]))
-        self.hand(opening)
-        self.until_idle()
-        assert self.server.result is not None
-        expected = np.sum([values[k] for k in self.server.result.survivors], axis=0)
-        assert self.server.result.total.tolist() == expected.tolist()
-        return self.server.result.survivors
+        return super().round(away)
 
-    def send(self, client: int, messages: list[bytes]) -> None:
-        for data in messages:
-            self.server.receive(client, data)
-            self.up.append((client, data))
+    def send(self, client: int, messages: Iterable[bytes]) -> None:
+        self.up += [(client, data) for data in messages]
+        super().send(client, messages)
 
-    def hand(self, relayed: dict[int, bytes]) -> None:
-        for k, data in relayed.items():
-            self.send(k, self.clients[k].receive(data))
-            self.down.append((k, data))
+    def deliver(self, relayed: Mapping[int, bytes]) -> None:
+        super().deliver(relayed)
+        self.down += relayed.items()
         for client, data in self.up:
             self.server.receive(client, data)
         for client, data in self.down:
             assert self.clients[client].receive(data) == []
         self.copies += len(self.up) + len(self.down)
 
-    def until_idle(self) -> None:
-        while self.server.busy:
-            self.hand(dict(self.server.advance()))
-
 
 @pytest.mark.parametrize("hybrid", HYBRID)
 def test_a_network_that_repeats_every_message_costs_no_client_its_round(hybrid):
     world = Repeating(3, hybrid=hybrid)
     world.set_up()
-    assert [world.round(RoundTerms(index, 8, 4)) for index in range(2)] == [(0, 1, 2)] * 2
+    assert [world.round() for _ in range(2)] == [(0, 1, 2)] * 2
     assert world.copies > 60
 
 
@@ -81,7 +60,7 @@ def test_copies_of_a_set_up_within_an_epochs_first_round_cost_no_client_the_roun
     """The round opens as soon as the set-up ends: copies of the set-up meet an open round."""
     world = Repeating(4, hybrid=False)
     world.server.busy = False
-    assert [world.round(RoundTerms(index, 8, 4)) for index in range(2)] == [(0, 1, 2, 3)] * 2
+    assert [world.round() for _ in range(2)] == [(0, 1, 2, 3)] * 2
 
 
 @pytest.mark.parametrize("in_round", [False, True])
@@ -91,7 +70,7 @@ def test_mutant_that_recognises_no_copy_loses_a_client(in_round, monkeypatch):
         world.set_up()
     monkeypatch.setattr(Accepted, "has", lambda *_: False)
     with pytest.raises(SecureFDError):
-        world.round(RoundTerms(0, 8, 4)) if in_round else world.set_up()
+        world.round() if in_round else world.set_up()
 
 
 def of_the_same_sender(self: Accepted, sender: int, _: bytes) -> bool:

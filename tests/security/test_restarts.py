@@ -1,63 +1,133 @@
 """A client that is killed at any message comes back without a second input; so does a server."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
 
 import pytest
 
-from secure_fd.errors import LocalError, MissingClientError
+from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.memory import Memory
 from secure_fd.secagg.server import Server, ServerState
 from secure_fd.secagg.session import RoundTerms
+from tests.lossy_network import UP, World, kind_of, lose, nothing
 from tests.secagg_cohort import Cohort, Round, random_values
 
-Found = list[dict[str, object]]
 POINTS = 12
 """Messages to client 0 in set-up (2 to 3), in a round of all stages, and in the next."""
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """Every message, with each way to die; then the twin that forgets which rounds began."""
-    folder = tmp_path_factory.mktemp("lives")
-    command = [sys.executable, "-m", "tests.sum_crashes", str(folder), str(POINTS)]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)  # noqa: S603 - this very interpreter
-    return [json.loads(line) for line in done.stdout.splitlines()]
+class KilledError(BaseException):
+    """Ends client 0, whatever it was doing."""
 
 
-def inputs(outcome: dict[str, object]) -> int:
-    """The most different inputs of one round."""
-    counted = outcome["inputs"]
-    assert isinstance(counted, dict)
-    return max(counted.values(), default=0)
+class When(Enum):
+    """Where in its answer to a message a life ends."""
+
+    UNWRITTEN = "before it has written"
+    WRITTEN = "after it has written"
+    ANSWERED = "after its answer"
 
 
-def test_no_life_gives_a_second_input_to_a_round(outcomes):
-    real = [outcome for outcome in outcomes if not outcome["forgets"]]
-    assert len(real) == 3 * POINTS
-    assert max(map(inputs, real)) == 1
-    assert all(outcome["exact"] for outcome in real)
-    assert not any(outcome["again"] == "it answered the cohort" for outcome in real)
+class Life(World):
+    """Six rounds in which client 0 is killed at one message, and comes back from its file.
+
+    Then a server that lies opens the round of its death once more. point: the message, from 0.
+    forgets: a twin that writes nothing once rounds begin. again: whether it answered the cohort of
+    that round once more.
+    """
+
+    def __init__(self, point: int, when: When, *, forgets: bool = False) -> None:
+        self.ends, self.forgets, self.seen, self.alive = (point, when), forgets, -1, True
+        self.cohorts: dict[int, bytes] = {}
+        self.again, self.exact, self.last = False, True, ()
+        super().__init__(5, epoch=4)
+        self.set_up()
+        self.reborn()
+        for index in range(6):
+            self.fault = lose(UP, "MASKED", 4) if index == 1 else nothing
+            self.last = self.round()
+            self.reborn()
+
+    def keep(self, number: int) -> Callable[[bytes], None]:
+        write = super().keep(number)
+
+        def kept(memory: bytes) -> None:
+            self.end(When.UNWRITTEN)
+            if not self.forgets or Memory.decode(memory, self.cohort.session).last < 0:
+                write(memory)
+            self.end(When.WRITTEN)
+
+        return write if number else kept
+
+    def end(self, when: When) -> None:
+        if (self.seen, when) == self.ends:
+            raise KilledError
+
+    def ask(self, client: int, what: str, *given: object) -> list[bytes]:
+        if client:
+            return super().ask(client, what, *given)
+        if what == "receive" and kind_of(given[0]) == "COHORT":
+            self.cohorts[self.index] = given[0]
+        if not self.alive:
+            return []
+        self.seen += 1
+        self.alive = self.seen != self.ends[0]
+        try:
+            answers = super().ask(client, what, *given)
+        except KilledError:
+            return []
+        return answers if self.alive or self.ends[1] is When.ANSWERED else []
+
+    def check(self, total: WordArray | IntArray, inputs: list[WordArray | IntArray]) -> None:
+        self.exact &= total.tolist() == sum(inputs).tolist()
+
+    def reborn(self) -> None:
+        if self.alive:
+            return
+        self.alive, self.clients[0] = True, self.new_client(0)
+        terms = RoundTerms(max(self.index, 0), 6, 4)
+        values = random_values(self.cohort, terms, terms.index)[0]
+        try:
+            self.send(0, self.ask(0, "load", terms, values))
+            if self.index in self.cohorts:
+                answers = self.ask(0, "receive", self.cohorts[self.index])
+                self.again = True
+                self.send(0, answers)
+        except (LocalError, PeerError):
+            return
 
 
-def test_a_client_that_forgets_gives_two(outcomes):
+@cache
+def lives() -> list[Life]:
+    """Every message, with each way to die."""
+    return [Life(point, when) for point in range(POINTS) for when in When]
+
+
+@cache
+def twins() -> list[Life]:
+    """They forget which rounds began."""
+    return [Life(point, When.ANSWERED, forgets=True) for point in range(POINTS)]
+
+
+def test_no_life_gives_a_second_input_to_a_round():
+    assert max(life.most_inputs() for life in lives()) == 1
+    assert all(life.exact for life in lives())
+    assert not any(life.again for life in lives())
+
+
+def test_a_client_that_forgets_gives_two():
     """The twin writes nothing once rounds begin; a server that opens one again reads the rest."""
-    twins = [outcome for outcome in outcomes if outcome["forgets"]]
-    assert len(twins) == POINTS
-    assert sum(inputs(outcome) == 2 for outcome in twins) >= 3
-    assert sum(outcome["again"] == "it answered the cohort" for outcome in twins) >= 6
+    assert sum(twin.most_inputs() == 2 for twin in twins()) >= 3
+    assert sum(twin.again for twin in twins()) >= 6
 
 
-def test_whoever_was_killed_is_in_later_sums(outcomes):
+def test_whoever_was_killed_is_in_later_sums():
     """At the latest in the next epoch, from round 4 on, for which all set up anew."""
-    for outcome in outcomes:
-        survivors = outcome["survivors"]
-        assert isinstance(survivors, dict)
-        assert survivors["5"] == [0, 1, 2, 3, 4], outcome
+    for life in (*lives(), *twins()):
+        assert life.last == (0, 1, 2, 3, 4), life.ends
 
 
 STAGES = (ServerState.PREPARE, ServerState.INPUT, ServerState.CONSISTENCY, ServerState.UNMASK)
