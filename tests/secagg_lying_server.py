@@ -67,7 +67,7 @@ class Secrets:
 
 
 class LyingServer:
-    """One round of a cohort with a complete graph. corrupt: whose keys and secrets it has."""
+    """One round of a cohort. corrupt: whose keys and secrets it has."""
 
     def __init__(self, cohort: Cohort, corrupt: Collection[int], terms: RoundTerms = TERMS) -> None:
         self.cohort, self.group, self.corrupt = cohort, cohort.group, frozenset(corrupt)
@@ -95,7 +95,8 @@ class LyingServer:
         signed = {k: self._tell_survivors(k, story) for k, story in told.items()}
         signatures = {k: signature for k, signature in signed.items() if signature is not None}
         for k in signatures:
-            fits = {j: signatures[j] for j in signatures if told[j] == told[k]}
+            signers = signatures.keys() & set(self.group.committee)
+            fits = {j: signatures[j] for j in signers if told[j] == told[k]}
             message = signatures_message(fits | self._forged(told[k]), self.machines[k])
             self._collect_shares(k, told[k], self._ask(k, message))
 
@@ -162,7 +163,8 @@ class LyingServer:
             place = self.scope.place
             return None if answer is None else messages.decode_consistent(answer, place, client)
         signatures = self._cohort_signatures
-        fits = {k: signatures[k] for k in signatures if self._masked_for[k] == story.cohort}
+        signers = signatures.keys() & set(self.group.committee)
+        fits = {k: signatures[k] for k in signers if self._masked_for[k] == story.cohort}
         listed = fits | self._forged(story)
         message = survivors_message(story.survivors, listed, self.machines[client])
         self._collect_shares(client, story, self._ask(client, message))
@@ -171,7 +173,8 @@ class LyingServer:
     def _forged(self, story: Told) -> dict[int, bytes]:
         """The corrupt clients sign whatever the server wants."""
         keys, sets = self.cohort.identities, (story.cohort, story.survivors)
-        return {k: sign_story(keys[k], self.scope, self.group, k, *sets) for k in self.corrupt}
+        signers = self.corrupt.intersection(self.group.committee)
+        return {k: sign_story(keys[k], self.scope, self.group, k, *sets) for k in signers}
 
     def _ask(self, client: int, message: bytes) -> bytes | None:
         if self.machines[client].state is ClientState.ABORTED:
@@ -184,7 +187,7 @@ class LyingServer:
     def _collect_shares(self, client: int, story: Told, answer: bytes | None) -> None:
         if answer is None:
             return
-        size, owners = shamir.ELEMENT_BYTES, sorted(story.cohort)
+        size, owners = shamir.ELEMENT_BYTES, sorted({*story.cohort} & {*self.group.holders(client)})
         shares = messages.decode_unmask(answer, self.scope.place, client, len(owners))
         for at, owner in enumerate(owners):
             kind = self.seeds if owner in story.survivors else self.roots
@@ -195,8 +198,8 @@ class LyingServer:
         return [
             (k, peer)
             for k in sorted(chosen)
-            for peer in self._masked_for[k]
-            if peer != k and not (peer in chosen and k in self._masked_for[peer])
+            for peer in self.group.neighbours(k)
+            if peer in self._masked_for[k] and not (peer in chosen and k in self._masked_for[peer])
         ]
 
     def _pair_stream(self, one: int, other: int) -> Keystream:
