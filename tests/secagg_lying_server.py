@@ -12,6 +12,7 @@ from secure_fd.crypto.primitives import Keystream
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import messages
+from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientState
 from secure_fd.secagg.masks import (
     Shares,
@@ -29,6 +30,7 @@ from tests.secagg_cohort import (
     Clients,
     Cohort,
     cohort_message,
+    line,
     lines,
     random_values,
     read_input,
@@ -91,7 +93,7 @@ class LyingServer:
         """Tell each client its own story, keep every answer, and pass signatures on wherever
         they fit. A client that refuses falls silent."""
         for k, story in told.items():
-            self._collect_input(k, story.cohort)
+            self.collect_input(k, story.cohort)
         signed = {k: self._tell_survivors(k, story) for k, story in told.items()}
         signatures = {k: signature for k, signature in signed.items() if signature is not None}
         for k in signatures:
@@ -135,19 +137,21 @@ class LyingServer:
         secrets = held.prepared.secrets
         self.seeds.known[client], self.roots.known[client] = secrets.seed, secrets.root
         self._keep(client, client, held.prepared.own)
-        for peer, sent in lines(self.prepared, self.group, client, self.group.members).items():
-            channel = machine._enrolment.channels[peer]
-            self._keep(
-                peer,
-                client,
-                open_shares(self.scope.place, client, peer, channel, sent.key, sent.sealed),
-            )
+        for peer in self.group.neighbours(client):
+            self.open_box(peer, client, machine._enrolment.channels[peer])
+
+    def open_box(self, owner: int, holder: int, channel: Channel) -> None:
+        """The shares that one client sealed for another, opened with this end of their channel."""
+        sent = line(self.prepared, self.group, holder, owner)
+        shares = open_shares(self.scope.place, holder, owner, channel, sent.key, sent.sealed)
+        self._keep(owner, holder, shares)
 
     def _keep(self, owner: int, holder: int, shares: Shares) -> None:
         self.seeds.add(owner, holder, shares.seed)
         self.roots.add(owner, holder, shares.root)
 
-    def _collect_input(self, client: int, cohort: Clients) -> None:
+    def collect_input(self, client: int, cohort: Clients) -> None:
+        """Tell a client its cohort, and keep its masked input."""
         relayed = lines(self.prepared, self.group, client, cohort)
         answer = self._ask(client, cohort_message(relayed, cohort, self.machines[client]))
         if answer is not None:
