@@ -99,15 +99,23 @@ class Cohort:
 
     def open(self, terms: RoundTerms, values: Values | None = None) -> "Round":
         """A round with values loaded: zeros where none are given."""
-        return Round(self.server.open_round(terms), self.open_clients(terms, values))
+        given = dict.fromkeys(self.clients, zeros(terms)) if values is None else values
+        return Round(self.server.open_round(terms), self.open_clients(terms, given), given)
+
+    def draw(self, terms: RoundTerms, who: Collection[int] | None = None) -> "Round":
+        """A round of these clients, by default of all; values differ from round to round."""
+        values = random_values(self, terms, terms.index)
+        given = values if who is None else {k: values[k] for k in who}
+        return self.open(terms, given)
 
     def open_clients(
         self, terms: RoundTerms, values: Values | None = None
     ) -> dict[int, ClientRound]:
-        """The clients' part of a round."""
-        clients = {k: client.open_round(terms) for k, client in self.clients.items()}
+        """The clients' part of a round, of those that have values."""
+        given = dict.fromkeys(self.clients, zeros(terms)) if values is None else values
+        clients = {k: self.clients[k].open_round(terms) for k in given}
         for k, machine in clients.items():
-            machine.load(zeros(terms) if values is None else values[k])
+            machine.load(given[k])
         return clients
 
     def open_setup(self, members: Collection[int] | None = None) -> "SetUp":
@@ -138,6 +146,18 @@ class SetUp:
         answers = {k: self.clients[k].receive(message) for k, message in inbound.items()}
         return {k: answer for k, answer in answers.items() if answer is not None}
 
+    def finish(self, outbound: Mapping[int, bytes]) -> None:
+        """All that follows on these messages; those of clients that left get no answer."""
+        while outbound:
+            inbound = self.deliver(outbound)
+            outbound = self.answer({k: inbound[k] for k in inbound if k in self.clients})
+
+    def enrol(self, cohort: Cohort) -> None:
+        """Take it as the set-up of the rounds to come."""
+        cohort.server.enrol(self.server)
+        for k, machine in self.clients.items():
+            cohort.clients[k].enrol(machine)
+
     def until_agreed(self) -> dict[int, bytes]:
         """Every client has revealed its nonce; the AGREED for each."""
         return self.deliver(self.answer(self.deliver(self.start())))
@@ -149,14 +169,16 @@ class Round:
 
     server: ServerRound
     clients: dict[int, ClientRound]
+    values: Values
+
+    def start(self) -> dict[int, bytes]:
+        """Every client opens the round; nothing of those whose last input said all."""
+        started = {k: machine.start() for k, machine in self.clients.items()}
+        return {k: message for k, message in started.items() if message is not None}
 
     def prepare(self) -> dict[int, bytes]:
-        """Every client opens the round; what the server answers to each."""
-        for k, machine in self.clients.items():
-            message = machine.start()
-            if message is not None:
-                self.server.receive(k, message)
-        return dict(self.server.advance())
+        """What the server answers to each then."""
+        return self.deliver(self.start())
 
     def masked(self) -> dict[int, bytes]:
         """Every masked input, not yet given to the server."""
@@ -177,10 +199,20 @@ class Round:
 
     def finish(self, without: Collection[int] = ()) -> WordArray | IntArray:
         """The sum of all clients but those whose inputs get lost."""
-        inbound = self.deliver(self.masked(), without)
+        return self.go_on(self.deliver(self.masked(), without))
+
+    def go_on(self, inbound: Mapping[int, bytes]) -> WordArray | IntArray:
+        """The sum, where all that are left answer to this and to the end."""
         while not self.server.finished:
             inbound = self.deliver(self.answer(inbound))
         return self.server.total
+
+    def assert_exact(self, who: Collection[int] | None = None) -> None:
+        """The sum is that of these clients' values, by default of all."""
+        summed = sorted(self.values if who is None else who)
+        assert self.server.survivors == tuple(summed)
+        expected = np.sum([self.values[k] for k in summed], axis=0)
+        assert self.server.total.tolist() == expected.tolist()
 
 
 def zeros(terms: RoundTerms) -> WordArray | IntArray:

@@ -8,7 +8,6 @@ more of them than may be corrupt, or than the shares that a secret has to spare.
 from collections.abc import Collection
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from secure_fd.crypto.primitives import TAG_BYTES
@@ -17,19 +16,13 @@ from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.messages import SEALED_BYTES
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
-from tests.secagg_cohort import Cohort, Round, random_values, read_input, write_input
+from tests.secagg_cohort import Cohort, Round, read_input, write_input
 
 SEALER = 1
 
 
 def terms(index: int) -> RoundTerms:
     return RoundTerms(index, 8, 4)
-
-
-def opened(cohort: Cohort, index: int, without: Collection[int] = ()) -> Round:
-    current = cohort.open(terms(index), random_values(cohort, terms(index), index))
-    current.clients = {k: machine for k, machine in current.clients.items() if k not in without}
-    return current
 
 
 def seal_garbage(cohort: Cohort, message: bytes, victims: Collection[int]) -> bytes:
@@ -45,29 +38,12 @@ def seal_garbage(cohort: Cohort, message: bytes, victims: Collection[int]) -> by
 
 def attacked(cohort: Cohort, victims: Collection[int], index: int = 1) -> Round:
     """A round whose inputs are in: the sealer has sealed garbage to these."""
-    current = opened(cohort, index)
-    for k, machine in current.clients.items():
-        message = machine.start()
-        assert message is not None
-        changed = seal_garbage(cohort, message, victims) if k == SEALER else message
-        current.server.receive(k, changed)
-    inbound = dict(current.server.advance())
-    for k, message in inbound.items():
-        current.server.receive(k, current.clients[k].receive(message))
+    current = cohort.draw(terms(index))
+    outbound = current.start()
+    outbound[SEALER] = seal_garbage(cohort, outbound[SEALER], victims)
+    for k, message in current.answer(current.deliver(outbound)).items():
+        current.server.receive(k, message)
     return current
-
-
-def finish(current: Round) -> None:
-    inbound = dict(current.server.advance())
-    while not current.server.finished:
-        inbound = current.deliver(current.answer(inbound))
-
-
-def assert_exact(current: Round, cohort: Cohort, who: Collection[int]) -> None:
-    used = current.server.scope.terms
-    values = random_values(cohort, used, used.index)
-    assert current.server.survivors == tuple(sorted(who))
-    assert current.server.total.tolist() == np.sum([values[k] for k in who], axis=0).tolist()
 
 
 def others(n: int) -> list[int]:
@@ -79,8 +55,8 @@ def test_the_round_goes_on_while_enough_shares_are_left(n, count):
     cohort = Cohort(n)
     victims = others(n)[:count]
     current = attacked(cohort, victims)
-    finish(current)
-    assert_exact(current, cohort, range(n))
+    current.go_on(current.server.advance())
+    current.assert_exact()
     assert {machine.state for machine in current.clients.values()} == {ClientState.DONE}
     assert not cohort.server.barred
 
@@ -95,20 +71,14 @@ def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n, count):
         current.server.advance()
     assert set(cohort.server.barred) == {SEALER}
     assert {machine.state for machine in current.clients.values()} == {ClientState.SENT}
-    following = opened(cohort, 2)
-    for k, machine in following.clients.items():
-        message = machine.start()  # the same again: it ended badly
-        assert message is not None
-        if k == SEALER:
-            with pytest.raises(PeerError, match=f"client {SEALER} was not asked"):
-                following.server.receive(k, message)
-        else:
-            following.server.receive(k, message)
-    inbound = dict(following.server.advance())
+    following = cohort.draw(terms(2))
+    outbound = following.start()  # the same again: it ended badly
+    with pytest.raises(PeerError, match=f"client {SEALER} was not asked"):
+        following.server.receive(SEALER, outbound[SEALER])
+    inbound = following.deliver(outbound, without=[SEALER])
     assert sorted(inbound) == others(n)
-    while not following.server.finished:
-        inbound = following.deliver(following.answer(inbound))
-    assert_exact(following, cohort, others(n))
+    following.go_on(inbound)
+    following.assert_exact(others(n))
 
 
 def test_twin_whose_clients_abort_loses_every_victim(monkeypatch):
@@ -132,8 +102,9 @@ def test_twin_that_judges_no_seal_is_void_round_after_round(monkeypatch):
     monkeypatch.setattr(ServerRound, "_judge_seals", lambda *_: None)
     cohort = Cohort(7)
     for index in (1, 3, 5):
+        current = attacked(cohort, others(7)[:3], index)
         with pytest.raises(MissingClientError):
-            finish(attacked(cohort, others(7)[:3], index))
+            current.go_on(current.server.advance())
     assert not cohort.server.barred
 
 
@@ -142,7 +113,7 @@ def test_twin_that_judges_no_seal_is_void_round_after_round(monkeypatch):
 
 def complaining(cohort: Cohort, liars: Collection[int], about: Collection[int]) -> Round:
     """A round in which these say of those that their seals did not open."""
-    current = opened(cohort, 1)
+    current = cohort.draw(terms(1))
     inputs = current.masked()
     for liar in liars:
         near = cohort.group.neighbours(liar)
@@ -154,20 +125,21 @@ def complaining(cohort: Cohort, liars: Collection[int], about: Collection[int]) 
     return current
 
 
-@pytest.mark.parametrize(("n", "liars"), [(4, [0]), (7, [0]), (7, [0, 6]), (10, [3, 4, 5])])
-def test_false_complaints_of_a_few_bar_nobody(n, liars):
+@pytest.mark.parametrize(
+    ("n", "liars", "about"),
+    [
+        (4, [0], [1, 2]),
+        (7, [0], [1, 2]),
+        (7, [0, 6], [1, 2]),
+        (10, [3, 4, 5], [1, 2]),
+        (10, [0], range(10)),
+    ],
+)
+def test_false_complaints_of_a_few_bar_nobody(n, liars, about):
     cohort = Cohort(n)
-    current = complaining(cohort, liars, about=[1, 2])
-    finish(current)
-    assert_exact(current, cohort, range(n))
-    assert not cohort.server.barred
-
-
-def test_one_client_that_complains_of_all_bars_nobody():
-    cohort = Cohort(10)
-    current = complaining(cohort, [0], about=range(10))
-    finish(current)
-    assert_exact(current, cohort, range(10))
+    current = complaining(cohort, liars, about)
+    current.go_on(current.server.advance())
+    current.assert_exact()
     assert not cohort.server.barred
 
 
@@ -195,7 +167,7 @@ def test_twin_that_believes_one_complaint_is_caught(monkeypatch):
 def test_a_complaint_about_nobody_costs_its_sender():
     """Bits beyond the neighbours."""
     cohort = Cohort(4)
-    current = opened(cohort, 1)
+    current = cohort.draw(terms(1))
     inputs = current.masked()
     at = HEADER_BYTES + 8 * current.server.scope.words
     told = inputs[0][:at] + b"\x08" + inputs[0][at + 1 : -TAG_BYTES]

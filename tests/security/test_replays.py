@@ -3,7 +3,6 @@ answers nothing and leaves the round, a server drops its sender and goes on. So 
 of a stage that differs from the first. An exact copy has no effect; see test_exact_copies.py.
 """
 
-import numpy as np
 import pytest
 
 from secure_fd.crypto.primitives import quantum_safe_available
@@ -23,7 +22,6 @@ from tests.secagg_cohort import (
     complete_survivors,
     flip,
     inbox,
-    random_values,
     reach,
     round_of,
 )
@@ -104,8 +102,7 @@ def outbox(n: int = N) -> list[tuple[Round, dict[int, bytes]]]:
     found = []
     for stop in range(4):
         current = round_of(Cohort(n))
-        started = {k: machine.start() for k, machine in current.clients.items()}
-        outbound = {k: message for k, message in started.items() if message is not None}
+        outbound = current.start()
         for stage in range(stop):
             inbound = current.deliver(outbound, without=(6,) if stage == 1 else ())
             outbound = current.answer(inbound)
@@ -146,14 +143,10 @@ def assert_goes_on(current: Round, outbound: dict[int, bytes], out: set[int]) ->
     arrived = set(current.server.survivors)
     for k in current.server.waiting:
         current.server.receive(k, outbound[k])
-    inbound = dict(current.server.advance())
-    while not current.server.finished:
-        inbound = current.deliver(current.answer(inbound))
+    current.go_on(current.server.advance())
     survivors = set(current.server.survivors)
     assert survivors == (arrived or set(current.clients) - out - {6} | (survivors & {6}))
-    values = random_values(Cohort(N))
-    expected = np.sum([values[k] for k in sorted(survivors)], axis=0)
-    assert current.server.total.tolist() == expected.tolist()
+    current.assert_exact(survivors)
 
 
 @pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])

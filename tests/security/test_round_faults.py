@@ -5,6 +5,7 @@ Replays of other rounds and sessions are in test_replays.py.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -15,7 +16,7 @@ from secure_fd.crypto.primitives import AgreementKey
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import masks as round_secrets
 from secure_fd.secagg.server import ServerRound, ServerState
-from secure_fd.secagg.session import HEADER_BYTES, Place, RoundTerms
+from secure_fd.secagg.session import HEADER_BYTES, Place
 from tests.secagg_cohort import TERMS, Cohort, flip, random_values, round_of
 from tests.security.test_replays import STAGES, N, assert_goes_on, outbox
 
@@ -75,12 +76,8 @@ def test_two_that_misbehave_in_different_stages_cost_two():
     inputs = current.answer(inbound)
     with pytest.raises(PeerError, match="the tag on its input"):
         current.server.receive(1, flip(inputs[1], -20))
-    inbound = current.deliver(inputs, without=(1,))
-    while not current.server.finished:
-        inbound = current.deliver(current.answer(inbound))
-    values = random_values(Cohort(8))
-    assert current.server.survivors == (2, 3, 4, 5, 6, 7)
-    assert (current.server.total == np.sum([values[k] for k in range(2, 8)], axis=0)).all()
+    current.go_on(current.deliver(inputs, without=(1,)))
+    current.assert_exact(range(2, 8))
 
 
 def test_who_was_dropped_comes_back_in_the_next_round():
@@ -90,12 +87,10 @@ def test_who_was_dropped_comes_back_in_the_next_round():
     inputs = current.masked()
     with pytest.raises(PeerError):
         current.server.receive(BAD, inputs[BAD][:-1])
-    inbound = current.deliver(inputs, without=(BAD,))
-    while not current.server.finished:
-        inbound = current.deliver(current.answer(inbound))
-    later = RoundTerms(TERMS.index + 1, TERMS.length, TERMS.bound)
-    values = random_values(cohort, later, 5)
-    assert (cohort.open(later, values).finish() == np.sum(list(values.values()), axis=0)).all()
+    current.go_on(current.deliver(inputs, without=(BAD,)))
+    following = cohort.draw(replace(TERMS, index=TERMS.index + 1))
+    following.finish()
+    following.assert_exact()
 
 
 def test_the_halves_of_a_sum_count_the_sender_as_missing():
@@ -133,18 +128,13 @@ def test_a_round_key_of_low_order_costs_whoever_prepares_it(monkeypatch):
     monkeypatch.setattr(round_secrets, "round_key", corrupt)
     for index in (TERMS.index, TERMS.index + 1):
         current = round_of(Cohort(N))
-        started = {k: machine.start() for k, machine in current.clients.items()}
-        outbound = {k: message for k, message in started.items() if message is not None}
+        outbound = current.start()
         if index > TERMS.index:
             outbound = current.answer(current.deliver(outbound))
         with pytest.raises(PeerError, match="a round key is a point of low order"):
             current.server.receive(BAD, outbound[BAD])
-        inbound = current.deliver(outbound, without=(BAD,))
-        while not current.server.finished:
-            inbound = current.deliver(current.answer(inbound))
-        values = random_values(Cohort(N))
-        expected = np.sum([values[k] for k in range(N) if k != BAD], axis=0)
-        assert current.server.total.tolist() == expected.tolist()
+        current.go_on(current.deliver(outbound, without=(BAD,)))
+        current.assert_exact(set(range(N)) - {BAD})
 
 
 def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch):

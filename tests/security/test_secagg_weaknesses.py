@@ -193,8 +193,7 @@ def dialogue(values: WordArray) -> list[bytes]:
     for index in (3, 4):
         terms = RoundTerms(index, TERMS.length, TERMS.bound)
         current = cohort.open(terms, random_values(cohort) | {0: values})
-        started = {k: machine.start() for k, machine in current.clients.items()}
-        outbound = {k: message for k, message in started.items() if message is not None}
+        outbound = current.start()
         while True:
             said += outbound.values()
             inbound = current.deliver(outbound, without=(3,) if index == 4 else ())

@@ -19,10 +19,8 @@ from secure_fd.secagg.session import Floors, Group, RoundScope, RoundTerms, enco
 from secure_fd.secagg.setup import ServerSetup, SetupStage
 from tests.secagg_cohort import (
     Cohort,
-    Round,
     SetUp,
     cohort_message,
-    random_values,
     read_input,
     survivors_message,
     take_prepare,
@@ -50,25 +48,16 @@ def run(cohort: Cohort, missing: Mapping[str, int]) -> SetUp:
             setup.clients.pop(gone, None)
         told = {k: message for k, message in inbound.items() if k in setup.clients}
         outbound = setup.answer(told)
-    cohort.server.enrol(setup.server)
-    for k, machine in setup.clients.items():
-        cohort.clients[k].enrol(machine)
+    setup.enrol(cohort)
     return setup
 
 
 def assert_sums(cohort: Cohort, enrolled: Collection[int], lost: int | None = None) -> None:
     """Two rounds of these clients, in the second of which one drops out."""
     for index, without in ((0, ()), (1, (lost,) if lost is not None else ())):
-        terms = RoundTerms(index, 8, 4)
-        values = random_values(cohort, terms, index)
-        current = Round(cohort.server.open_round(terms), {})
-        for k in enrolled:
-            current.clients[k] = cohort.clients[k].open_round(terms)
-            current.clients[k].load(values[k])
-        total = current.finish(without)
-        left = [k for k in sorted(enrolled) if k not in without]
-        assert current.server.survivors == tuple(left)
-        assert total.tolist() == np.sum([values[k] for k in left], axis=0).tolist()
+        current = cohort.draw(RoundTerms(index, 8, 4), enrolled)
+        current.finish(without)
+        current.assert_exact([k for k in enrolled if k not in without])
 
 
 @pytest.mark.parametrize(
@@ -140,12 +129,9 @@ def test_a_bad_message_costs_its_sender_in_every_stage_of_a_set_up(at):
             setup.server.receive(2, outbound[2])
         setup.clients.pop(2)
         outbound.pop(2)
-        while outbound:
-            outbound = setup.answer(setup.deliver(outbound))
+        setup.finish(outbound)
         assert setup.server.present == (0, 1, 3)
-        cohort.server.enrol(setup.server)
-        for k, machine in setup.clients.items():
-            cohort.clients[k].enrol(machine)
+        setup.enrol(cohort)
         assert_sums(cohort, (0, 1, 3))
 
 
@@ -169,8 +155,7 @@ def test_a_channel_key_of_low_order_costs_whoever_joins_with_it(point):
         return
     with pytest.raises(PeerError, match="client 2 joins with a key of low order"):
         setup.server.receive(2, outbound.pop(2))
-    while outbound:
-        outbound = setup.answer(setup.deliver(outbound))
+    setup.finish(outbound)
     assert setup.server.group.members == (0, 1, 3)
 
 
