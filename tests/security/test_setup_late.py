@@ -21,6 +21,7 @@ from tests.secagg_cohort import (
     Cohort,
     SetUp,
     cohort_message,
+    flip,
     read_input,
     survivors_message,
     take_prepare,
@@ -108,23 +109,32 @@ def noise(size: int) -> bytes:
 @needs_kem
 @pytest.mark.parametrize("at", range(3), ids=["JOINS", "REVEALS", "CAPSULES"])
 def test_a_bad_message_costs_its_sender_in_every_stage_of_a_set_up(at):
+    """A second one that differs costs nobody, nor does one of a stranger."""
     for fault in (
-        lambda _: b"",
-        lambda message: noise(len(message)),
-        lambda message: message[:48] + noise(9),
-        lambda message: message + b"\0",
-        lambda message: message * 2,
-        lambda message: message[:-1],
-        lambda message: message[:3] + b"\7" + message[4:],
-        lambda message: message[:4] + (3).to_bytes(4, "big") + message[8:],
+        lambda _, __: b"",
+        lambda message, _: noise(len(message)),
+        lambda message, _: message[:48] + noise(9),
+        lambda message, _: message + b"\0",
+        lambda message, _: message * 2,
+        lambda message, _: message[:-1],
+        lambda message, _: message[:3] + b"\7" + message[4:],
+        lambda message, _: message[:4] + (3).to_bytes(4, "big") + message[8:],
+        lambda _, join: flip(join),
     ):
         cohort = Cohort(4, enrolled=False, hybrid=True)
         setup = cohort.open_setup()
-        outbound = setup.start()
+        joins = outbound = setup.start()
         for _ in range(at):
             outbound = setup.answer(setup.deliver(outbound))
+        stage = setup.server.stage
+        with pytest.raises(PeerError, match="client 9 is not on the pinned roster"):
+            setup.server.receive(9, outbound[1])
+        setup.server.receive(1, outbound[1])
+        with pytest.raises(PeerError, match="client 1 sent a second message"):
+            setup.server.receive(1, flip(outbound[1]))
         with pytest.raises(PeerError):
-            setup.server.receive(2, fault(outbound[2]))
+            setup.server.receive(2, fault(outbound[2], joins[2]))
+        assert setup.server.stage is stage
         with pytest.raises(PeerError, match="client 2 is out of this set-up"):
             setup.server.receive(2, outbound[2])
         setup.clients.pop(2)

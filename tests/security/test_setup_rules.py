@@ -1,30 +1,22 @@
 """Who may form a group: what a client demands of a member list, and a server of its clients."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.secagg import graph, messages
+from secure_fd.secagg import graph
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.memory import Memory
-from secure_fd.secagg.messages import Member
 from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
-from secure_fd.secagg.setup import ServerSetup, SetupStage, SetupState
-from tests.secagg_cohort import Cohort, SetUp, assert_setup_dead, flip, forged_member
+from secure_fd.secagg.setup import ServerSetup, SetupStage
+from tests.secagg_cohort import Cohort
 from tests.secagg_lying_server import LyingServer, Told
-
-Members = tuple[Member, ...]
-
-
-def fresh(n: int = 4, *, hybrid: bool = False) -> tuple[Cohort, SetUp]:
-    cohort = Cohort(n, hybrid=hybrid, enrolled=False)
-    return cohort, cohort.open_setup()
 
 
 def test_a_set_up_ends_with_one_group_and_equal_channels():
-    cohort, setup = fresh()
+    cohort = Cohort(4, enrolled=False)
+    setup = cohort.open_setup()
     setup.answer(setup.until_agreed())
     enrolments = {k: machine.enrolment for k, machine in setup.clients.items()}
     group = setup.server.group
@@ -38,47 +30,7 @@ def test_a_set_up_ends_with_one_group_and_equal_channels():
     assert cohort.session.id not in {group.view, group.seed}
 
 
-# The member list; tests/vectors/refused.py has more.
-
-
-def listed(change: Callable[[Members, Cohort], Sequence[Member]]) -> tuple[SetUp, bytes]:
-    """The member list for client 0 after the server changed it; client 3 has not joined."""
-    cohort, setup = fresh()
-    del setup.clients[3]
-    inbound = setup.deliver(setup.start())
-    members = messages.decode_members(inbound[0], cohort.session)
-    return setup, messages.encode_members(change(members, cohort), cohort.session)
-
-
-MEMBER_LISTS: dict[str, tuple[Callable[[Members, Cohort], Sequence[Member]], str]] = {
-    "the server as a client": (lambda m, c: [*m, forged_member(c, 2**32 - 2)], "not an ascending"),
-    "itself alone": (lambda m, _: m[:1], "1 members are fewer than the 3"),
-    "nobody": (lambda _, __: [], "leaves out"),
-}
-
-
-@pytest.mark.parametrize(("change", "sentence"), MEMBER_LISTS.values(), ids=MEMBER_LISTS)
-def test_a_client_refuses_a_member_list(change, sentence):
-    setup, message = listed(change)
-    with pytest.raises(PeerError, match=sentence):
-        setup.clients[0].receive(message)
-    assert_setup_dead(setup.clients[0])
-
-
-def test_a_client_refuses_more_lines_than_the_roster():
-    setup, message = listed(lambda members, _: members)
-    with pytest.raises(PeerError, match="is not of 4 lines"):
-        setup.clients[0].receive(message + message[48:])
-    assert_setup_dead(setup.clients[0])
-
-
-def test_a_client_takes_the_list_that_was_not_changed():
-    setup, message = listed(lambda members, _: members)
-    assert setup.clients[0].receive(message)
-    assert setup.clients[0].state is SetupState.REVEALED
-
-
-# Who must be there.
+# Who must be there; what a client refuses of a member list is in tests/vectors/refused.py.
 
 
 def test_whoever_does_not_join_keeps_nobody_from_it():
@@ -91,7 +43,8 @@ def test_whoever_does_not_join_keeps_nobody_from_it():
 
 def test_too_few_that_are_left_end_this_set_up_and_not_the_next():
     """Three of four are enough; late members are in test_setup_late.py."""
-    cohort, setup = fresh()
+    cohort = Cohort(4, enrolled=False)
+    setup = cohort.open_setup()
     answers = setup.answer(setup.deliver(setup.start()))
     del answers[2], answers[3]
     with pytest.raises(MissingClientError, match=r"2 of 4 clients revealed .* 3 are needed"):
@@ -243,76 +196,15 @@ def test_clients_left_out_make_no_graph_weaker(n):
     assert graph._failures(members, naive, n)[0] > 2**-60
 
 
-# What the server demands: the client at fault is named and is out, and the set-up goes on.
-
-
-def assert_goes_on(setup: SetUp, outbound: dict[int, bytes], members: tuple[int, ...]) -> None:
-    """With the messages that are still to come, to a group of these members."""
-    setup.clients = {k: setup.clients[k] for k in members}
-    there = setup.server._answered()
-    for k in members:
-        if k not in there:
-            setup.server.receive(k, outbound[k])
-    inbound = dict(setup.server.advance())
-    while inbound:
-        inbound = {k: inbound[k] for k in members}
-        answers = setup.answer(inbound)
-        inbound = setup.deliver(answers) if answers else {}
-    assert setup.server.group.members == members
-    assert {setup.clients[k].enrolment.group.members for k in members} == {members}
-
-
-def twice(setup: SetUp, outbound: dict[int, bytes]) -> None:
-    setup.server.receive(1, outbound[1])
-    setup.server.receive(1, outbound[1])  # an exact copy has no effect
-    setup.server.receive(1, flip(outbound[1]))
-
-
-def stranger(setup: SetUp, outbound: dict[int, bytes]) -> None:
-    setup.server.receive(9, outbound[1])
-
-
-def mended(setup: SetUp, outbound: dict[int, bytes]) -> None:
-    """A good message after a bad one comes too late."""
-    with pytest.raises(PeerError, match="client 2's join does not verify"):
-        setup.server.receive(2, flip(outbound[2], 48))
-    setup.server.receive(2, outbound[2])
-
-
-@pytest.mark.parametrize(
-    ("misuse", "sentence", "left"),
-    [
-        (twice, "client 1 sent a second message", (0, 1, 2, 3)),
-        (stranger, "client 9 is not on the pinned roster", (0, 1, 2, 3)),
-        (mended, "client 2 is out of this set-up", (0, 1, 3)),
-    ],
-)
-def test_the_server_takes_one_signed_join_of_each_client_of_the_roster(misuse, sentence, left):
-    _, setup = fresh()
-    outbound = setup.start()
-    with pytest.raises(PeerError, match=sentence):
-        misuse(setup, outbound)
-    assert setup.server.stage is SetupStage.JOINS
-    assert_goes_on(setup, outbound, left)
-
-
-def test_a_join_in_another_stage_costs_its_sender():
-    _, setup = fresh()
-    outbound = setup.start()
-    answers = setup.answer(setup.deliver(outbound))
-    with pytest.raises(PeerError, match="JOIN message is not allowed in stage REVEALS"):
-        setup.server.receive(1, flip(outbound[1]))
-    with pytest.raises(PeerError, match="client 1 is out of this set-up"):
-        setup.server.receive(1, answers[1])
-    assert_goes_on(setup, answers, (0, 2, 3))
+# More of what the server demands is in test_setup_late.py.
 
 
 def test_the_server_takes_a_reveal_of_members_only():
-    _, setup = fresh(7)
+    setup = Cohort(7, enrolled=False).open_setup()
     del setup.clients[6]
     answers = setup.answer(setup.deliver(setup.start()))
-    answers[6] = answers[1][:4] + (6).to_bytes(4, "big") + answers[1][8:]
     with pytest.raises(PeerError, match="client 6 reveals a nonce without having joined"):
-        setup.server.receive(6, answers[6])
+        setup.server.receive(6, answers[1][:4] + (6).to_bytes(4, "big") + answers[1][8:])
     assert setup.server.stage is SetupStage.REVEALS
-    assert_goes_on(setup, answers, tuple(range(6)))
+    setup.finish(answers)
+    assert setup.server.group.members == tuple(range(6))
