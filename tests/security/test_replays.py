@@ -113,30 +113,6 @@ def outbox(n: int = N) -> list[tuple[Round, dict[int, bytes]]]:
 STAGES = [ServerState.PREPARE, ServerState.INPUT, ServerState.CONSISTENCY, ServerState.UNMASK]
 
 
-def twice(current: Round, outbound: dict[int, bytes]) -> None:
-    current.server.receive(1, outbound[1])
-    current.server.receive(1, flip(outbound[1]))
-
-
-def in_the_name_of_another(current: Round, outbound: dict[int, bytes]) -> None:
-    current.server.receive(2, outbound[1])
-
-
-def of_a_stranger(current: Round, outbound: dict[int, bytes]) -> None:
-    current.server.receive(9, outbound[1])
-
-
-def of_one_who_is_out(current: Round, outbound: dict[int, bytes]) -> None:
-    """Whoever sent something else gets no second try."""
-    with pytest.raises(PeerError, match="bytes, not"):
-        current.server.receive(2, outbound[2][:-1])
-    current.server.receive(2, outbound[2])
-
-
-def torn(current: Round, outbound: dict[int, bytes]) -> None:
-    current.server.receive(2, outbound[2][:-1])
-
-
 def assert_goes_on(current: Round, outbound: dict[int, bytes], out: set[int]) -> None:
     """The rest of this stage and of the round, with the sum of whoever's input is in it."""
     assert current.server.refused.keys() == out
@@ -147,26 +123,6 @@ def assert_goes_on(current: Round, outbound: dict[int, bytes], out: set[int]) ->
     survivors = set(current.server.survivors)
     assert survivors == (arrived or set(current.clients) - out - {6} | (survivors & {6}))
     current.assert_exact(survivors)
-
-
-@pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
-@pytest.mark.parametrize(
-    ("misuse", "sentence", "out"),
-    [
-        (twice, "client 1 sent a second message", set()),
-        (in_the_name_of_another, "party 2 names party 1", {2}),
-        (of_a_stranger, "client 9 was not asked", set()),
-        (of_one_who_is_out, "client 2 was not asked", {2}),
-        (torn, "bytes, not", {2}),
-    ],
-)
-def test_the_server_takes_one_message_of_each_client_that_it_asked(at, misuse, sentence, out):
-    current, outbound = outbox()[at]
-    assert current.server.state is STAGES[at]
-    with pytest.raises(PeerError, match=sentence):
-        misuse(current, outbound)
-    assert current.server.state is STAGES[at]
-    assert_goes_on(current, outbound, out)
 
 
 @pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])

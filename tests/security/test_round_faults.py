@@ -33,6 +33,7 @@ FAULTS: dict[str, Callable[[dict[int, bytes]], bytes]] = {
     "a header alone": lambda outbound: outbound[BAD][:HEADER_BYTES],
     "noise": lambda outbound: noise(len(outbound[BAD])),
     "noise behind a header": lambda outbound: outbound[BAD][:HEADER_BYTES] + noise(17),
+    "a byte too short": lambda outbound: outbound[BAD][:-1],
     "a byte too long": lambda outbound: outbound[BAD] + b"\0",
     "a mebibyte too long": lambda outbound: outbound[BAD] + bytes(1 << 20),
     "itself twice over": lambda outbound: outbound[BAD] * 2,
@@ -57,8 +58,10 @@ def test_a_bad_message_costs_its_sender_and_the_sum_of_the_others_is_exact(at):
 
 
 @pytest.mark.parametrize("at", range(4), ids=[stage.name for stage in STAGES])
-def test_a_message_twice_counts_once(at):
+def test_a_message_twice_counts_once_and_a_strangers_not_at_all(at):
     current, outbound = outbox()[at]
+    with pytest.raises(PeerError, match="client 9 was not asked"):
+        current.server.receive(9, outbound[BAD])
     current.server.receive(BAD, outbound[BAD])
     current.server.receive(BAD, outbound[BAD])
     for again in (flip(outbound[BAD]), noise(100), b""):

@@ -17,7 +17,6 @@ from secure_fd.secagg.masks import Prepared, prepare
 from secure_fd.secagg.messages import Prepare
 from secure_fd.secagg.server import Server, ServerState
 from secure_fd.secagg.session import Floors, Group, Place, Roster, RoundTerms, Session
-from secure_fd.secagg.setup import SetupState
 from tests.secagg_cohort import (
     LATER,
     TERMS,
@@ -54,7 +53,7 @@ def test_values_do_not_load_once_the_cohort_is_answered():
 def test_a_cohort_before_the_values_is_our_fault():
     cohort = Cohort()
     clients = {k: client.open_round(TERMS) for k, client in cohort.clients.items()}
-    inbound = Round(cohort.server.open_round(TERMS), clients).prepare()
+    inbound = Round(cohort.server.open_round(TERMS), clients, {}).prepare()
     with pytest.raises(LocalError, match="before values are loaded"):
         clients[0].receive(inbound[0])
     assert_dead(clients[0])
@@ -234,30 +233,6 @@ def test_a_round_forgets_values_and_secrets_as_soon_as_they_are_masked():
         assert machine._held.prepared is None
 
 
-@pytest.mark.parametrize("after", [0, 1, 2])
-def test_an_aborted_round_holds_nothing(after):
-    cohort = Cohort(4)
-    current = round_of(cohort)
-    inbound = current.prepare()
-    for at in range(after):
-        inbound = current.deliver(current.answer(inbound), without=(3,) if at == 0 else ())
-    machine = current.clients[0]
-    with pytest.raises(PeerError):
-        machine.receive(inbound[0][:-1])
-    assert_dead(machine)
-    with pytest.raises(PeerError, match="not allowed in state ABORTED"):
-        machine.receive(inbound[0])
-    assert_dead(machine)
-
-
-def test_a_finished_set_up_holds_nothing():
-    setup = Cohort(enrolled=False).open_setup()
-    setup.answer(setup.until_agreed())
-    for machine in setup.clients.values():
-        assert machine.state is SetupState.DONE
-        assert machine._held is None
-
-
 def test_the_secrets_of_a_round_that_was_skipped_are_lost():
     cohort = Cohort(4)
     round_of(cohort).finish()
@@ -274,16 +249,3 @@ def test_what_a_lost_input_carried_is_sent_again_and_the_same():
     first.masked()  # every upload is lost on the way
     second = cohort.open(RoundTerms(4, 40, 4), {k: np.full(40, k, np.uint64) for k in range(4)})
     assert second.finish().tolist() == [6] * 40
-
-
-def test_the_server_takes_a_prepare_again_once():
-    cohort = Cohort(4)
-    first = cohort.open(RoundTerms(3, 40, 4))
-    first.deliver(first.masked())  # inputs arrive, and the round breaks off
-    second = cohort.open(RoundTerms(4, 40, 4))
-    again = second.clients[0].start()
-    assert again is not None
-    second.server.receive(0, again)
-    second.server.receive(0, again)  # an exact copy has no effect
-    with pytest.raises(PeerError, match="second message"):
-        second.server.receive(0, again[:-1] + bytes([again[-1] ^ 1]))
