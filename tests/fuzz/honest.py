@@ -11,8 +11,8 @@ from secure_fd.knowledge import WordArray
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import Floors, Group, MessageType, RoundScope, RoundTerms, Session
-from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage
-from tests.secagg_cohort import Cohort
+from secure_fd.secagg.setup import ClientSetup, ServerSetup
+from tests.secagg_cohort import Cohort, Round, SetUp
 
 TERMS: Final = RoundTerms(index=3, length=40, bound=4)
 
@@ -45,10 +45,6 @@ class Honest:
         )
         self.session: Session = self.cohort.session
         self.members = tuple(self.cohort.clients)
-        self.server_setup: ServerSetup = self.cohort.server.open_setup()
-        self.setups: dict[int, ClientSetup] = {
-            k: client.open_setup() for k, client in self.cohort.clients.items()
-        }
         self.in_round = self._set_up()
         if self.in_round:
             self._round()
@@ -67,45 +63,34 @@ class Honest:
         return self.stop not in (kind, f"{kind} {'up' if sender is None else 'down'}")
 
     def _set_up(self) -> bool:
-        up = {k: machine.start() for k, machine in self.setups.items()}
-        while True:
+        opened = self.cohort.open_setup()
+        self.server_setup: ServerSetup = opened.server
+        self.setups: dict[int, ClientSetup] = opened.clients
+        if not self._go(opened, opened.start()):
+            return False
+        opened.enrol(self.cohort)
+        self.group: Group = self.server_setup.group
+        return True
+
+    def _go(self, machines: SetUp | Round, up: dict[int, bytes]) -> bool:
+        """Deliver these and all that follows on them; False where the stop is reached."""
+        while up:
+            if self.without is not None and kind_of(up[0]) == "MASKED":
+                del up[self.without]
             if not self._pass(up):
                 return False
-            for k, message in up.items():
-                self.server_setup.receive(k, message)
-            down = self.server_setup.advance()
+            down = machines.deliver(up)
             if not self._pass(down, SERVER):
                 return False
-            replies = {k: self.setups[k].receive(message) for k, message in down.items()}
-            up = {k: reply for k, reply in replies.items() if reply is not None}
-            if self.server_setup.stage is SetupStage.DONE:
-                break
-        self.cohort.server.enrol(self.server_setup)
-        for k, client in self.cohort.clients.items():
-            client.enrol(self.setups[k])
-        self.group: Group = self.server_setup.group
+            up = machines.answer(down)
         return True
 
     def _round(self) -> None:
         self.scope = RoundScope(self.session, TERMS)
-        self.server: ServerRound = self.cohort.server.open_round(TERMS)
-        self.clients: dict[int, ClientRound] = {
-            k: client.open_round(TERMS) for k, client in self.cohort.clients.items()
-        }
-        for k, machine in self.clients.items():
-            machine.load(values_of(k))
-        up = {k: message for k, machine in self.clients.items() if (message := machine.start())}
-        while not self.server.finished:
-            if self.without is not None and kind_of(up[0]) == "MASKED":
-                del up[self.without]
-            if not self._pass(up):
-                return
-            for k, message in up.items():
-                self.server.receive(k, message)
-            down = self.server.advance()
-            if not self._pass(down, SERVER):
-                return
-            up = {k: self.clients[k].receive(message) for k, message in down.items()}
+        opened = self.cohort.open(TERMS, {k: values_of(k) for k in self.members})
+        self.server: ServerRound = opened.server
+        self.clients: dict[int, ClientRound] = opened.clients
+        self._go(opened, opened.start())
 
 
 def values_of(client: int) -> WordArray:

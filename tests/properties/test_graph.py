@@ -242,17 +242,13 @@ def test_degrees_are_those_of_the_docstring_and_grow_like_a_logarithm():
     assert (np.diff(steps) < 0).all()
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 40, 100, COMPLETE_UP_TO])
-def test_few_clients_form_a_complete_graph(n):
-    assert default_degree(n) == n - 1
-    edges = neighbours(range(n), default_degree(n), SEED)
-    assert all(set(peers) == set(range(n)) - {one} for one, peers in edges.items())
-
-
-@pytest.mark.parametrize("n", [COMPLETE_UP_TO + 1, COMPLETE_UP_TO + 2, 1000])
-def test_the_default_degree_gives_a_graph(n):
-    edges = neighbours(range(n), default_degree(n), SEED)
-    assert {len(peers) for peers in edges.values()} == {default_degree(n)}
+@pytest.mark.parametrize(
+    "n", [1, 2, 3, 40, 100, *(COMPLETE_UP_TO + more for more in range(3)), 1000]
+)
+def test_the_default_degree_gives_a_graph_which_is_complete_for_few(n):
+    degree = default_degree(n)
+    assert (degree == n - 1) is (n <= COMPLETE_UP_TO)
+    assert {len(peers) for peers in neighbours(range(n), degree, SEED).values()} == {degree}
 
 
 def test_thresholds():

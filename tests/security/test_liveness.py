@@ -29,6 +29,13 @@ def heals(world: World) -> None:
     assert [world.round() for _ in range(3)] == [world.all] * 3
 
 
+def set_up_without(world: World, *clients: int) -> None:
+    """A set-up whose AGREED these clients do not get."""
+    world.fault = lose(DOWN, "AGREED", *clients)
+    world.set_up()
+    world.fault = nothing
+
+
 KINDS = [(UP, "JOIN"), (DOWN, "MEMBERS"), (UP, "REVEAL"), (DOWN, "AGREED")]
 HYBRID = [(UP, "CAPSULES"), (DOWN, "CAPSULES")]
 needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
@@ -52,9 +59,8 @@ def at_an_epoch(world: World) -> None:
 def in_a_repair(world: World) -> None:
     """Client 3 loses an AGREED; the set-up that repairs this is disturbed as well."""
     fault, dies_after = world.fault, world.dies_after
-    world.fault, world.dies_after = lose(DOWN, "AGREED", 3), -1
-    world.set_up()
-    world.fault = nothing
+    world.dies_after = -1
+    set_up_without(world, 3)
     assert world.round() == (0, 1, 2)
     world.fault, world.dies_after = fault, dies_after
     world.round()
@@ -63,27 +69,25 @@ def in_a_repair(world: World) -> None:
 WHEN = [before_the_first_round, at_an_epoch, in_a_repair]
 
 
-@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
-@pytest.mark.parametrize(("direction", "kind"), [*KINDS, (DOWN, "INVITATION")])
-@pytest.mark.parametrize("clients", [(1,), (0, 1), (0, 1, 2, 3)], ids=["one", "two", "all"])
+LOST = [
+    pytest.param(direction, kind, clients, id=f"{direction}-{kind}-{len(clients)}")
+    for direction, kind in [*KINDS, (DOWN, "INVITATION")]
+    for clients in ((1,), (0, 1), (0, 1, 2, 3))
+]
+LOST += [pytest.param(*message, (2,), marks=needs_kem) for message in HYBRID]
+in_every_set_up = pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+
+
+@in_every_set_up
+@pytest.mark.parametrize(("direction", "kind", "clients"), LOST)
 def test_a_lost_message_of_a_set_up_costs_two_rounds(when, direction, kind, clients):
-    world = World()
+    world = World(hybrid=kind == "CAPSULES")
     world.fault = lose(direction, kind, *clients)
     when(world)
     heals(world)
 
 
-@needs_kem
-@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
-@pytest.mark.parametrize(("direction", "kind"), HYBRID)
-def test_a_lost_capsule_message_costs_two_rounds(when, direction, kind):
-    world = World(hybrid=True)
-    world.fault = lose(direction, kind, 2)
-    when(world)
-    heals(world)
-
-
-@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+@in_every_set_up
 @pytest.mark.parametrize("answers", range(3))
 def test_a_server_that_ends_within_a_set_up_costs_two_rounds(when, answers):
     """At its last answer it has written that it is enrolled, and no client knows it."""
@@ -93,7 +97,7 @@ def test_a_server_that_ends_within_a_set_up_costs_two_rounds(when, answers):
     heals(world)
 
 
-@pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+@in_every_set_up
 @pytest.mark.parametrize("kind", ["MEMBERS", "AGREED", "INVITATION"])
 def test_a_client_that_restarts_within_a_set_up_costs_two_rounds(when, kind):
     world = World()
@@ -131,8 +135,7 @@ def test_set_ups_that_fail_for_want_of_a_late_site_do_not_end_the_session(tries)
 
 def test_a_client_whose_joins_are_lost_many_times_is_back_two_rounds_later():
     world = World(epoch=64)
-    world.fault = lose(DOWN, "AGREED", 3)
-    world.set_up()
+    set_up_without(world, 3)
     world.fault = lose(UP, "JOIN", 3)
     for _ in range(MAX_SETUPS + 4):
         assert world.round() == (0, 1, 2)
@@ -142,9 +145,7 @@ def test_a_client_whose_joins_are_lost_many_times_is_back_two_rounds_later():
 def test_a_repair_costs_no_round_and_no_set_up_more():
     """The others sum while the lost client asks, and all sum in the round of the set-up."""
     world = World()
-    world.fault = lose(DOWN, "AGREED", 3)
-    world.set_up()
-    world.fault = nothing
+    set_up_without(world, 3)
     assert [world.round() for _ in range(4)] == [(0, 1, 2), *[world.all] * 3]
     assert world.setups == 2 * len(world.all)
 
@@ -152,9 +153,7 @@ def test_a_repair_costs_no_round_and_no_set_up_more():
 def test_a_client_that_missed_a_repair_does_not_seal_under_channels_that_are_gone():
     """Its seals would open nowhere, and the server would bar it; it asks for a set-up instead."""
     world = World(7)
-    world.fault = lose(DOWN, "AGREED", 3)
-    world.set_up()
-    world.fault = nothing
+    set_up_without(world, 3)
     world.round()
     assert world.round(away=[5]) == (0, 1, 2, 3, 4, 6)
     assert world.round() == (0, 1, 2, 3, 4, 6)
@@ -308,9 +307,7 @@ def sparse() -> World:
 def test_in_a_sparse_graph_a_settled_client_declines_a_set_up_within_its_epoch():
     """A lost client waits for the next epoch there; the others lose no round."""
     world = sparse()
-    world.fault = lose(DOWN, "AGREED", 3)
-    world.set_up()
-    world.fault = nothing
+    set_up_without(world, 3)
     others = tuple(k for k in world.all if k != 3)
     assert [world.round() for _ in range(12)] == [others] * 12
     assert world.round() == world.all
@@ -323,8 +320,7 @@ def test_in_a_sparse_graph_a_settled_client_declines_a_set_up_within_its_epoch()
 def test_in_a_sparse_graph_a_set_up_that_gave_no_sum_is_repaired(reached):
     """AGREED reached too few clients: there was no sum, so that no client is settled."""
     world = sparse()
-    world.fault = lose(DOWN, "AGREED", *world.all[reached:])
-    world.set_up()
+    set_up_without(world, *world.all[reached:])
     heals(world)
 
 
@@ -352,9 +348,7 @@ def broken(monkeypatch):
     """A server that never repairs a set-up, as before."""
     monkeypatch.setattr(MaskedServer, "_needs_setup", lambda _: False)
     world = World()
-    world.fault = lose(DOWN, "AGREED", 3)
-    world.set_up()
-    world.fault = nothing
+    set_up_without(world, 3)
     return world
 
 

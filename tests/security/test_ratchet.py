@@ -35,14 +35,13 @@ class Recorded:
         made = cls(Cohort(4))
         for index in ROUNDS:
             current = made.cohort.open(RoundTerms(index, 4, 4))
-            inbound = current.prepare() if index == 0 else dict(_begin(current))
+            inbound = current.prepare()  # sent already, but for the first round
             machine = current.clients[READER]
             channels = machine._enrolment.channels
             made.pairs[index] = {peer: end.pair_secret(index) for peer, end in channels.items()}
             group, place = made.cohort.group, machine.scope.place
             made.relayed[index] = messages.decode_cohort(inbound[READER], group, place, READER)[1]
-            while not current.server.finished:
-                inbound = current.deliver(current.answer(inbound))
+            current.go_on(inbound)
         return made
 
     def place(self, index: int) -> Place:
@@ -82,12 +81,6 @@ class Recorded:
         except PeerError:
             return False
         return True
-
-
-def _begin(current: object) -> Mapping[int, bytes]:
-    """What the last round's inputs carried is there already."""
-    assert [machine.start() for machine in current.clients.values()] == [None] * 4
-    return current.server.advance()
 
 
 def memory(root: object) -> Iterator[object]:
