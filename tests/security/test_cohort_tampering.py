@@ -4,6 +4,7 @@ A key or shares that the neighbour did not seal are named to the server, and the
 holds no share of that neighbour, and nobody but the two ends of the channel knows their mask.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -28,55 +29,29 @@ from tests.secagg_cohort import (
     flip,
 )
 
+Relay = dict[int, Relayed]
 
-def server_key(_: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1] = replace(relayed[1], key=SERVER_KEY.public)
-
-
-def another_clients_key(_: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1] = replace(relayed[1], key=relayed[2].key)
-
-
-def flipped_shares(_: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1] = replace(relayed[1], sealed=flip(relayed[1].sealed, 0))
-
-
-def flipped_tag(_: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1] = replace(relayed[1], sealed=flip(relayed[1].sealed))
+CHANGES: dict[str, Callable[[Stage, Relay], Relayed]] = {
+    "the server's key": lambda _, relayed: replace(relayed[1], key=SERVER_KEY.public),
+    "another client's key": lambda _, relayed: replace(relayed[1], key=relayed[2].key),
+    "shares altered": lambda _, relayed: replace(relayed[1], sealed=flip(relayed[1].sealed, 0)),
+    "a tag altered": lambda _, relayed: replace(relayed[1], sealed=flip(relayed[1].sealed)),
+    "shares for another": lambda stage, _: stage.relayed(client=2)[1],
+    "its own shares": lambda stage, _: stage.relayed(client=1)[0],
+    "another session": lambda _, __: Stage.opened(Cohort(4, nonce=b"other")).relayed()[1],
+}
+"""By name, what the server relays in the place of client 1's line."""
 
 
-def swapped_clients(_: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1], relayed[2] = relayed[2], relayed[1]
+def server_key(stage: Stage, relayed: Relay) -> None:
+    relayed[1] = CHANGES["the server's key"](stage, relayed)
 
 
-def shares_for_another(stage: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1] = stage.relayed(client=2)[1]
-
-
-def its_own_shares_back(stage: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1] = stage.relayed(client=1)[0]
-
-
-def of_another_session(_: Stage, relayed: dict[int, Relayed]) -> None:
-    relayed[1] = Stage.opened(Cohort(4, nonce=b"other")).relayed()[1]
-
-
-CHANGES = [
-    server_key,
-    another_clients_key,
-    flipped_shares,
-    flipped_tag,
-    shares_for_another,
-    its_own_shares_back,
-    of_another_session,
-]
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_client_names_the_neighbour_whose_seal_does_not_open(change):
     stage = Stage.opened()
     relayed = stage.relayed()
-    change(stage, relayed)
+    relayed[1] = change(stage, relayed)
     assert told(stage, relayed) == (1,)
     held = stage.machines[0]._held
     assert held is not None
@@ -98,7 +73,7 @@ def test_shares_sealed_for_another_round_do_not_open():
     assert told(stage, stage.relayed() | {1: earlier.relayed()[1]}) == (1,)
 
 
-def told(stage: Stage, relayed: dict[int, Relayed]) -> Clients:
+def told(stage: Stage, relayed: Relay) -> Clients:
     """Whom client 0 names."""
     return closed_in(stage.machines[0], stage.tell(relayed))
 

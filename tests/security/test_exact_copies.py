@@ -80,8 +80,7 @@ def of_the_same_sender(self: Accepted, sender: int, _: bytes) -> bool:
 def second_input(world: Cohort) -> None:
     """Client 1 sends two different messages in one stage."""
     current = round_of(world)
-    message = current.clients[1].start()
-    assert message is not None
+    message = current.start()[1]
     current.server.receive(1, message)
     current.server.receive(1, flip(message))
 
@@ -96,8 +95,7 @@ def test_mutant_that_takes_every_second_message_for_a_copy_swallows_the_error(mo
 
 def test_a_copy_in_the_name_of_another_is_no_copy():
     current = round_of(Cohort(3))
-    outbound = {k: machine.start() for k, machine in current.clients.items()}
-    assert outbound[1] is not None
+    outbound = current.start()
     current.server.receive(1, outbound[1])
     with pytest.raises(PeerError, match="party 2 names party 1"):
         current.server.receive(2, outbound[1])
@@ -107,9 +105,9 @@ def test_a_copy_in_the_name_of_another_is_no_copy():
 def test_copies_after_the_end_of_a_round_have_no_effect_either():
     """Neither at a server that has its sum, nor at a client that gave its shares."""
     current = round_of(Cohort(3))
-    outbound = {k: machine.start() for k, machine in current.clients.items()}
-    sent = {k: [data] for k, data in outbound.items() if data is not None}
-    inbound = current.deliver({k: each[0] for k, each in sent.items()})
+    outbound = current.start()
+    sent = {k: [data] for k, data in outbound.items()}
+    inbound = current.deliver(outbound)
     received: dict[int, list[bytes]] = {k: [] for k in sent}
     while not current.server.finished:
         for k, data in inbound.items():

@@ -5,7 +5,7 @@ A delivery can be replaced, to see what the receiver makes of it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -343,8 +343,3 @@ def instead_of(at: tuple[int, str, int, int], bad: Callable[[Delivery], Delivery
         return bad(delivery) if there == at else delivery
 
     return tamper
-
-
-def with_data(delivery: Delivery, data: bytes) -> Delivery:
-    """The same sender and receiver, other bytes."""
-    return replace(delivery, data=data)
