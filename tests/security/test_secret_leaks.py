@@ -72,7 +72,7 @@ def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog):
     cohort.enrol()
 
     current = round_of(cohort)
-    started = {k: machine.start() for k, machine in current.clients.items()}
+    outbound = current.start()
     rounds = list(current.clients.values())
     secrets |= secrets_of([], rounds)
     held = [machine._held for machine in rounds]
@@ -81,7 +81,6 @@ def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog):
     text += repr([cohort.key, cohort.server, current.server._enrolled, rounds[0]._enrolment])
     text += repr([cohort.server._enrolled, rounds[0]._enrolment.channels])
     text += repr([held, [kept.prepared for kept in held if kept], cohort.clients[0]._enrolment])
-    outbound = {k: message for k, message in started.items() if message is not None}
     inbound = current.deliver(outbound)
     outbound |= current.answer(inbound)
     text += repr([kept.shares for kept in held if kept])
