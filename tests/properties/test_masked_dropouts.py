@@ -4,7 +4,7 @@ The expectation is a model of the stages in a few lines, independent of the mach
 prepared, whose input arrives, who signs, who gives shares; each must be a quorum.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,7 +18,7 @@ from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import Floors
 from tests.secagg_cohort import Cohort
-from tests.summing import ORDER, summed
+from tests.summing import ORDER, summed, total_of
 
 Plan = Mapping[int, Stage]
 BOUND, LENGTH = 5, 7
@@ -64,11 +64,6 @@ def predict(n: int, plan: Plan, ready: set[int], quorum: int) -> Outcome:
 def vectors_of(n: int, seed: int) -> dict[int, WordArray]:
     rng = np.random.default_rng(seed)
     return {k: rng.integers(0, BOUND, LENGTH, np.uint64, endpoint=True) for k in range(n)}
-
-
-def total_of(vectors: Mapping[int, WordArray], clients: Iterable[int]) -> list[int]:
-    """Without words, in Python's integers."""
-    return [sum(column) for column in zip(*(vectors[k].tolist() for k in clients), strict=True)]
 
 
 def check_round(

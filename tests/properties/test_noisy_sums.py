@@ -19,7 +19,7 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import UnitArray
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 from secure_fd.secagg.session import MAX_BOUND, NO_NOISE, NoiseTerms
-from tests.summing import Summed, summed
+from tests.summing import Summed, summed, total_of
 
 Vectors = dict[int, UnitArray]
 
@@ -57,11 +57,6 @@ def cases(draw: st.DrawFn) -> Case:
     noise = NoiseTerms(n * share, draw(st.integers(0, n)))
     kind = np.int64 if share else np.uint64
     return Case(dict(enumerate(values.astype(kind))), bound, noise, draw(silent))
-
-
-def total_of(vectors: Vectors, clients: tuple[int, ...]) -> list[int]:
-    """In Python's integers."""
-    return [sum(column) for column in zip(*(vectors[k].tolist() for k in clients), strict=True)]
 
 
 @given(cases())
