@@ -18,7 +18,6 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
 from secure_fd.protection.base import Protection
 from secure_fd.recipes import SGD, Schedule, Sizes
-from secure_fd.selection.client import ProxyRatioSelector, Selection
 
 CPU = torch.device("cpu")
 BRIEF = Schedule(
@@ -141,7 +140,3 @@ class Faults(Dropouts):
 
 def faults(script: Mapping[int, Mapping[int, Stage]]) -> Faults:
     return Faults(0.0, 0, script)
-
-
-def verdict(data: FederatedData, client: int) -> Selection:
-    return ProxyRatioSelector().select(data.clients[client], data.proxies.pixels)

@@ -13,9 +13,8 @@ from secure_fd import simulate
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
-from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.federation import Federation
+from secure_fd.data.images import concatenate
+from secure_fd.errors import PeerError
 from secure_fd.knowledge import FloatArray
 from secure_fd.methods.base import Exchange
 from secure_fd.methods.heads import (
@@ -41,7 +40,7 @@ from secure_fd.selection.density import (
     shared_reference,
 )
 from secure_fd.simulation import Simulation
-from tests.small_federation import CPU, faults, participants
+from tests.small_federation import faults, federation
 
 SMALL = ReferenceSettings(ranks=(20,), n_features=200)
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
@@ -155,46 +154,39 @@ def test_plain_steps_do_not_overshoot_where_a_class_is_rare_among_the_proxies():
     assert search.step(wrong, (0, 1))[1, 1] == pytest.approx(1)
 
 
+def accuracy(made: Simulation, data: FederatedData) -> float:
+    """On test images of the four classes that the clients hold, over all clients."""
+    held = data.test[torch.nonzero(data.test.labels < 4)[:, 0]]
+    return float(np.mean(made.federation.accuracies(held)))
+
+
 def test_a_class_whose_client_was_away_comes_in_later(digits):
     """Each client holds its own classes: the first sum lacks those of who was away."""
     method = PooledHeads(5, features=SMALL)
     made = simulate(digits, method=method, recipe=Recipe(6, HEADS_ALONE), drop=0.3, seed=1)
     reports = made.fit(6)
     assert len({report.survivors for report in reports}) > 2
-    away = [0 not in report.survivors for report in reports]
-    assert any(away)
-    whole = run(digits, PooledHeads(5, features=SMALL), 6)
-    lost, kept = (np.mean(one.federation.accuracies(held(digits))) for one in (made, whole))
-    assert lost > kept - 0.1
-
-
-def held(data: FederatedData) -> Images:
-    """Test images of the four classes that the clients hold."""
-    return data.test[torch.nonzero(data.test.labels < 4)[:, 0]]
+    assert any(0 not in report.survivors for report in reports)
+    assert accuracy(made, digits) > accuracy(run(digits, method, 6), digits) - 0.1
 
 
 def test_what_a_client_leaves_with(digits):
     taught = replace(HEADS_ALONE, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
     found = {}
-    for leave in ("network", "head", "mean"):
+    for leave in CANDIDATES:
         made = run(digits, PooledHeads(1, leave=leave, features=SMALL), 2, taught)
-        found[leave] = np.mean(made.federation.accuracies(held(digits)))
+        found[leave] = accuracy(made, digits)
     assert found["head"] > 0.85
     assert 0.2 < found["network"] < found["head"]
     assert found["network"] <= found["mean"]
     best = run(digits, PooledHeads(1, features=SMALL), 2, taught)
-    chosen = {half(best, k).chosen for k in range(4)}
-    right = np.mean(
-        [
-            list(half(best, k).accuracies(half(best, k)._own.data.validation).values())
-            for k in range(4)
-        ],
-        axis=0,
-    )
-    assert chosen == {CANDIDATES[int(right.argmax())]}
-    assert np.mean(best.federation.accuracies(held(digits))) == found[chosen.pop()]
+    halves = [half(best, k) for k in range(4)]
+    right = [list(one.accuracies(one._own.data.validation).values()) for one in halves]
+    chosen = CANDIDATES[int(np.mean(right, axis=0).argmax())]
+    assert {one.chosen for one in halves} == {chosen}
+    assert accuracy(best, digits) == found[chosen]
     alone = run(digits, PooledHeads(1, features=SMALL), 2)
-    assert np.mean(alone.federation.accuracies(held(digits))) == found["head"]
+    assert accuracy(alone, digits) == found["head"]
 
 
 def test_soft_labels_are_sharpened(digits):
@@ -225,30 +217,25 @@ def test_what_is_no_head_is_refused(digits):
     assert client.head.min() == client.head.max() == 1.0
     client.missed(index_subject(1), b"c\x02")
     assert client.chosen == "mean"
-
-
-def test_names_are_enough(digits):
-    made = simulate(digits, method="heads")
-    assert made.recipe.rounds == 4
-    assert made.recipe.schedule.proxy_steps == 200
-    for name in ("heads", "experiments.rivals.afl:AFL"):
-        with pytest.raises(ConfigurationError, match="protection"):
-            simulate(digits, method=name, unit="label", epsilon=4.0)
+    bits = np.arange(len(digits.proxies)) % 3 == 0
+    client.take(KNOWN + np.packbits(bits).tobytes())
+    assert np.array_equal(client.known, bits)
+    with pytest.raises(PeerError, match="known"):
+        client.take(KNOWN + np.packbits(bits).tobytes() + b"\0")
 
 
 def test_statistics_in_clear_tell_who_holds_what(digits):
     """The server reads each client's class off its sums; under masks, and a client, the total."""
     clear, masked = (run(digits, PooledHeads(0), 1, secure=s) for s in (None, "masks"))
-    seen, hidden = (one.attack("label-distribution") for one in (clear, masked))
-    assert seen.figure < 0.05
+    assert clear.attack("label-distribution").figure < 0.05
+    hidden = masked.attack("label-distribution")
     assert hidden.details["readable_clients"] == 0
     assert hidden.figure > 0.6
-    public = public_of(digits)
-    held = client_view(clear.transcript, public).capabilities
-    assert Capability.HOLD_HEAD in held
-    assert Capability.READ_STATISTICS not in held
-    assert Capability.READ_STATISTICS in server_view(clear.transcript, public).capabilities
-    assert Capability.READ_STATISTICS not in server_view(masked.transcript, public).capabilities
+    public, reads = public_of(digits), Capability.READ_STATISTICS
+    client = client_view(clear.transcript, public).capabilities
+    assert Capability.HOLD_HEAD in client
+    assert reads in server_view(clear.transcript, public).capabilities - client
+    assert reads not in server_view(masked.transcript, public).capabilities
 
 
 # What clients know.
@@ -280,16 +267,12 @@ def test_heads_teach_no_proxy_that_nobody_knows(digits):
     assert twin.transcript.survey is None
 
 
-def test_heads_that_teach_nothing_ask_nothing(digits):
-    made = run(digits, PooledHeads(0, features=SMALL), 1)
-    assert made.transcript.survey is None
-    assert half(made).known.all()
-
-
 def test_a_client_without_the_first_head_cannot_tell(digits):
     made = run(digits, PooledHeads(0, features=SMALL), 1)
     found = half(made)
     assert isinstance(found, HeadClient)
+    assert made.transcript.survey is None  # it teaches nothing, so nothing is asked
+    assert found.known.all()
     assert found._familiar() is not None
     found._ratios = None
     assert found._familiar() is None
@@ -301,35 +284,18 @@ def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits):
     """Sums under masks, all clients silent in round 0: the first head comes from round 1."""
     method = PooledHeads(0, features=SMALL)
     undisturbed = run(digits, method, 1, ONCE, secure="masks")
-    all_away = faults({0: dict.fromkeys(range(4), Stage.PREPARE)})
-    made = Federation(
-        participants(digits),
-        digits.proxies.pixels,
+    made = federation(
+        digits,
         method,
         aggregation=MaskedSum(4, public_seed=0),
         schedule=ONCE,
-        dropouts=all_away,
-        device=CPU,
+        dropouts=faults({0: dict.fromkeys(range(4), Stage.PREPARE)}),
     )
     reports = list(made.rounds(2))
     assert [report.void for report in reports] == [True, False]
     survey, wanted = made.transcript.survey, undisturbed.transcript.survey
-    assert survey is not None
-    assert wanted is not None
     assert survey.total.sum() == wanted.total.sum() > 0
-    server, other = made.server.half, undisturbed.federation.server.half
-    assert isinstance(server, HeadServer)
-    assert isinstance(other, HeadServer)
-    assert reports[1].kept == other.report().kept < 0.5
-
-
-def test_known_proxies_of_another_number_are_refused(digits):
-    found = half(run(digits, PooledHeads(0, features=SMALL), 1))
-    bits = np.arange(len(digits.proxies)) % 3 == 0
-    found.take(KNOWN + np.packbits(bits).tobytes())
-    assert np.array_equal(found.known, bits)
-    with pytest.raises(PeerError, match="known"):
-        found.take(KNOWN + np.packbits(bits).tobytes() + b"\0")
+    assert reports[1].kept == undisturbed.federation.server.half.report().kept < 0.5
 
 
 def test_a_run_says_that_several_sums_without_noise_tell_more(digits):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
-from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.aggregation.base import PlainSum, Stage
+from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import Federation, participants_of
@@ -37,50 +37,12 @@ from tests.small_federation import (
     networks,
     participants,
     run,
-    verdict,
 )
 
 CPU = torch.device("cpu")
 
 
-# Masks on or off changes nothing.
-
-
-# Rounds.
-
-
 # Who answers, and what teaches.
-
-
-def test_a_selective_client_abstains_outside_its_distribution(digits):
-    client, proxies = digits.clients[1], digits.proxies
-    found = verdict(digits, 1)
-    counted = SelectiveFD("hard", votes="counted").opinion(client, proxies.pixels)
-    assert 0 < found.accepted.sum() < len(proxies)
-    said = counted.contribution(np.arange(len(proxies)), np.full((len(proxies), 10), 0.1), "hard")
-    assert np.array_equal(said.weights, found.accepted.astype(float))
-    own = proxies.labels.numpy() == 1
-    assert found.accepted[own].mean() > 0.5
-    assert found.accepted[~own].mean() < 0.2
-
-
-@pytest.mark.parametrize("labels", ["soft", "hard"])
-def test_a_client_names_its_own_classes_only(digits, labels):
-    """The network is sure of class 7, which client 1 does not hold."""
-    pixels = digits.proxies.pixels
-    sure = np.tile(np.eye(10)[7], (len(pixels), 1))
-    everywhere = np.arange(len(pixels))
-    bound = SelectiveFD(labels, votes="counted").opinion(digits.clients[1], pixels)
-    said = bound.contribution(everywhere, sure, labels)
-    spoken = said.weights > 0
-    assert spoken.any()
-    assert np.array_equal(said.predictions[spoken].argmax(axis=1), np.ones(spoken.sum()))
-    free = SelectiveFD(labels, votes="counted", own_classes=False).opinion(
-        digits.clients[1], pixels
-    )
-    loose = free.contribution(everywhere, sure, labels)
-    assert np.array_equal(loose.weights, said.weights)
-    assert np.array_equal(loose.predictions, sure)
 
 
 def test_an_allowed_class_keeps_its_share_and_the_others_lose_theirs():
@@ -116,31 +78,19 @@ def test_a_weighed_vote_is_the_product_of_selector_and_network():
 
 def test_a_network_may_name_classes_alone():
     """The selector's two posteriors, .6 and .3, then only say that .9 of the proxy is its own."""
-    ratios, thresholds = np.ones((2, 2)), np.zeros(2)
-    found = Selection((0, 1), ratios, thresholds, posterior=np.array([[0.6, 0.3], [0.9, 0.8]]))
+    found = Selection((0, 1), np.ones((2, 2)), np.zeros(2), np.array([[0.6, 0.3], [0.9, 0.8]]))
     softmax = np.array([[0.1, 0.5, 0.4], [0.1, 0.5, 0.4]])
-    by_network, both = (
-        SelectiveFD("soft", class_by=name, sharpness=1.0)
-        .opinion_of(found, 3)
-        .contribution(np.arange(2), softmax, "soft", trust=1.0)
-        for name in ("network", "both")
-    )
-    assert by_network.weights == pytest.approx([0.9 * 0.6, 0.6])  # of all votes, at most one
-    assert by_network.predictions[0] == pytest.approx([1 / 6, 5 / 6, 0.0])
-    assert both.predictions[0] == pytest.approx([0.06 / 0.21, 0.15 / 0.21, 0.0])
-    for method in (SelectiveFD("hard", class_by="network"), SelectiveFD("hard")):
-        one = replace(found, classes=(1,), ratios=ratios[:, :1], posterior=found.posterior[:, :1])
-        said = method.opinion_of(one, 3).contribution(np.arange(2), softmax, "hard", trust=1.0)
-        assert said.weights == pytest.approx(np.sqrt([0.6 * 0.5, 0.9 * 0.5]))
-    sure = np.array([[0.3, 0.4, 0.3], [0.3, 0.4, 0.3]])  # .6 x .3 > .3 x .4
-    named = [
-        SelectiveFD("hard", class_by=name)
-        .opinion_of(found, 3)
-        .contribution(np.array([0]), sure[:1], "hard", trust=1.0)
-        .predictions[0]
-        .argmax()
-        for name in ("network", "both")
-    ]
+
+    def said(labels, kind, answers=softmax):
+        method = SelectiveFD(labels, class_by=kind, sharpness=1.0)
+        return method.opinion_of(found, 3).contribution(np.arange(2), answers, labels, trust=1.0)
+
+    alone = said("soft", "network")
+    assert alone.weights == pytest.approx([0.9 * 0.6, 0.6])  # of all votes, at most one
+    assert alone.predictions[0] == pytest.approx([1 / 6, 5 / 6, 0.0])
+    assert said("soft", "both").predictions[0] == pytest.approx([0.06 / 0.21, 0.15 / 0.21, 0.0])
+    sure = np.array([[0.3, 0.4, 0.3]] * 2)  # .6 x .3 > .3 x .4
+    named = [said("hard", kind, sure).predictions[0].argmax() for kind in ("network", "both")]
     assert named == [1, 0]
 
 
@@ -196,10 +146,7 @@ def test_the_server_keeps_what_is_precise():
     assert usual.predictions[1].tolist() == [0.5, 0.25, 0.25]
     assert SelectiveFD("hard").ensemble(where, SUMS).predictions[1].tolist() == [1, 0, 0]
     assert SelectiveFD("soft", server_threshold=2.0).ensemble(where, SUMS).kept.sum() == 2
-
-
-def test_fedmd_keeps_whatever_was_answered():
-    made = FedMD().ensemble(np.arange(5), SUMS)
+    made = FedMD().ensemble(where, SUMS)
     assert made.kept.tolist() == [True, True, True, False, True]
     assert made.predictions[2].tolist() == [0.5, 0.5, 0.0]
     assert np.isfinite(made.predictions).all()
@@ -220,13 +167,9 @@ def test_an_abstention_weighs_nothing_and_one_voice_is_counted_as_one(digits):
     assert uploads is not None
     for client, words in uploads.items():
         assert words.reshape(200, 10).sum(axis=1).tolist() == answered[client].tolist()
-
-
-def test_where_nobody_answers_nothing_is_taught(digits):
-    silent = Scripted(iter([CountedVotes(np.zeros(200)) for _ in range(4)]))
-    made = federation(digits, silent)
-    report = next(made.rounds(1))
-    assert (report.kept, report.single, made.single_contributors) == (0.0, 0.0, 0.0)
+    silent = federation(digits, Scripted(iter([CountedVotes(np.zeros(200)) for _ in range(4)])))
+    report = next(silent.rounds(1))
+    assert (report.kept, report.single, silent.single_contributors) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("remember", [True, False])
@@ -251,9 +194,6 @@ def test_what_clients_learn_from(digits, remember, monkeypatch):
     assert len(newest) > 32 if remember else len(newest) == 32
 
 
-# Bytes.
-
-
 # FedAvg's average.
 
 
@@ -262,13 +202,9 @@ def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(digits, monkeypat
     sizes = (5, 20, 9, 7)
     data = [first(digits.clients[0], size) for size in sizes]
     models = networks(4)
-    made = Federation(
-        participants_of(models, data),
-        None,
-        FedAvg(SGD(learning_rate=0.0), 1),
-        dropouts=faults({0: {1: Stage.UNMASK, 2: Stage.INPUT, 3: Stage.PREPARE}}),
-        device=CPU,
-    )
+    plan = faults({0: {1: Stage.UNMASK, 2: Stage.INPUT, 3: Stage.PREPARE}})
+    still = FedAvg(SGD(learning_rate=0.0), 1)
+    made = Federation(participants_of(models, data), None, still, dropouts=plan, device=CPU)
     start = flatten(models[0]).numpy().copy()
     monkeypatch.setattr(FedAvgClient, "_load", lambda _: None)  # clients keep their own
     other = flatten(models[1]).numpy().copy()
@@ -281,35 +217,20 @@ def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(digits, monkeypat
 
 def test_fedavg_s_clients_start_from_the_global_model(digits):
     """Networks of different initial weights: only the first client's start the run."""
-    made = fedavg(digits, learning_rate=0.0)
+    made = federation(digits, FedAvg(SGD(learning_rate=0.0), 2))
     start = flatten(networks(4)[0]).numpy()
     list(made.rounds(2))
     for seen in made.transcript.parameters:
         assert np.abs(seen.parameters - start).max() < 1e-6
 
 
-def test_fedavg_refuses_what_cannot_be_averaged(digits):
-    mixed = [*networks(3), nn.Sequential(nn.Flatten(), nn.Linear(784, 12))]
-    data = list(digits.clients)
-    with pytest.raises(ConfigurationError, match="models"):
-        Federation(participants_of(mixed, data), None, FedAvg())
-    with pytest.raises(ConfigurationError, match=r"models: 3 is not allowed; .*4"):
-        participants_of(networks(3), data)
-    with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
-        Federation(participants(digits), None, FedAvg(), aggregation=PlainSum(3))
-
-
 def test_a_client_that_diverges_shares_what_it_was_sent(digits):
-    made = Federation(participants(digits), None, FedAvg(SGD(learning_rate=1e30), 11), device=CPU)
+    made, well = (federation(digits, FedAvg(SGD(rate), 11)) for rate in (1e30, 0.1))
     start = flatten(made.models[0]).numpy().copy()
-    list(made.rounds(2))
-    halves = [client.half for client in made.clients]
-    assert [half.diverged for half in halves if isinstance(half, FedAvgClient)] == [2] * 4
-    assert made.global_parameters is not None
+    for one, diverged in ((made, 2), (well, 0)):
+        run(one)
+        assert [client.half.diverged for client in one.clients] == [diverged] * 4
     assert np.abs(made.global_parameters - start).max() < 1e-5
-    well = Federation(participants(digits), None, FedAvg(SGD(learning_rate=0.1), 11), device=CPU)
-    list(well.rounds(2))
-    assert [getattr(client.half, "diverged", None) for client in well.clients] == [0] * 4
 
 
 def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
@@ -317,10 +238,7 @@ def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
 
     def ends(momentum: float) -> FloatArray:
         sgd = SGD(learning_rate=0.1, momentum=momentum)
-        made = Federation(participants(digits), None, FedAvg(sgd, 1), device=CPU)
-        list(made.rounds(2))
-        assert made.global_parameters is not None
-        return made.global_parameters.astype(np.float64)
+        return run(federation(digits, FedAvg(sgd, 1))).global_parameters.astype(np.float64)
 
     rested = ends(0.5)
     monkeypatch.setattr(Trainer, "rest", lambda _: None)
@@ -328,9 +246,7 @@ def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
     # Nesterov's first step is (1 + momentum) plain ones.
     monkeypatch.undo()
     sgd = SGD(learning_rate=0.1 * 1.5)
-    plain = Federation(participants(digits), None, FedAvg(sgd, 1), device=CPU)
-    list(plain.rounds(2))
-    assert plain.global_parameters is not None
+    plain = run(federation(digits, FedAvg(sgd, 1)))
     assert np.abs(rested - plain.global_parameters).max() < 1e-5
     assert np.abs(carried - plain.global_parameters).max() > 1e-4
 
@@ -339,34 +255,16 @@ def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
 
 
 def test_a_federation_says_what_is_wrong(digits):
-    clients = participants(digits)
-    pixels = digits.proxies.pixels
-    with pytest.raises(ConfigurationError, match="participants: 1 is not allowed"):
-        Federation(clients[:1], pixels, FedMD())
-    with pytest.raises(ConfigurationError, match=r"proxies_per_round: 201 .* 200 proxies"):
-        Federation(clients, pixels, FedMD(), schedule=replace(BRIEF, proxies_per_round=201))
-    odd = replace(clients[0], data=replace(clients[0].data, n_classes=3))
-    with pytest.raises(ConfigurationError, match=r"n_classes: \[3, 10\]"):
-        Federation([odd, *clients[1:]], pixels, FedMD(), schedule=BRIEF)
+    """Networks that differ, another number of them, no proxies (see test_api_mistakes as well)."""
+    mixed = [*networks(3), nn.Sequential(nn.Flatten(), nn.Linear(784, 12))]
+    with pytest.raises(ConfigurationError, match="models"):
+        Federation(participants_of(mixed, digits.clients), None, FedAvg())
+    with pytest.raises(ConfigurationError, match=r"models: 3 is not allowed; .*4"):
+        participants_of(networks(3), digits.clients)
     with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
-        Federation(clients, pixels, FedMD(), schedule=BRIEF, aggregation=PlainSum(3))
+        Federation(participants(digits), None, FedAvg(), aggregation=PlainSum(3))
     with pytest.raises(ConfigurationError, match="proxies: None is not allowed"):
-        Federation(clients, None, FedMD(), schedule=BRIEF)
-    with pytest.raises(ConfigurationError, match="method: 'int' is not allowed"):
-        Federation(clients, pixels, 3, schedule=BRIEF)
-
-
-def fedavg(
-    data: FederatedData, aggregation: SecureSum | None = None, learning_rate: float = 0.1
-) -> Federation:
-    return Federation(
-        participants_of(networks(4), data.clients),
-        None,
-        FedAvg(SGD(learning_rate, local_batch=16), 2),
-        aggregation=aggregation,
-        seed=1,
-        device=CPU,
-    )
+        Federation(participants(digits), None, FedMD(), schedule=BRIEF)
 
 
 def first(client: ClientData, size: int) -> ClientData:

@@ -15,6 +15,7 @@ from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -234,6 +235,12 @@ def test_a_selection_accepts_where_any_class_does():
     assert selection.evidence(4)[1].tolist() == [0.0, 0.2, 0.0, 1.0]
     assert selection.scores == pytest.approx([0.0, 1.0, -0.1, 0.1])
     assert selection.accepted.tolist() == [True, True, False, True]
+    sure = np.tile(np.eye(4)[0], (4, 1))  # of a class that the client does not hold
+    for own, named in ((True, {1, 3}), (False, {0})):
+        counted = SelectiveFD("hard", votes="counted", own_classes=own).opinion_of(selection, 4)
+        said = counted.contribution(np.arange(4), sure, "hard")
+        assert said.weights.tolist() == selection.accepted.tolist()
+        assert set(said.predictions[selection.accepted].argmax(axis=1)) == named
     assert np.argwhere(selection.allowed(4)).tolist() == [[0, 1], [1, 3], [3, 1], [3, 3]]
 
 
