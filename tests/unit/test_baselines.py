@@ -6,47 +6,29 @@ import torch
 from torch import nn
 
 from experiments.rivals.edgefd import EdgeFD
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.data.federated import ClientData, FederatedData
-from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray, Sums
+from secure_fd.data.federated import ClientData
+from secure_fd.knowledge import Sums
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.base import Labels
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.feded import FedED
-from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD
 from secure_fd.selection.client import KulsifSelector
 from secure_fd.training import Trainer, predict
-from tests.small_federation import all_proxies, ensembles, federation, networks, parameters, run
+from tests.small_federation import (
+    CPU,
+    all_proxies,
+    ensembles,
+    federation,
+    networks,
+    run,
+)
 from tests.unit.toy import network, toy
 
-CPU = torch.device("cpu")
 VOTES = Sums(np.array([2.0, 4.0, 0.0]), np.array([[1.2, 0.8], [1.0, 3.0], [0.0, 0.0]]))
 """Means (0.6, 0.4) and (0.25, 0.75), and a proxy that nobody answered."""
-
-
-# FedMD digests, then revisits.
-
-
-@pytest.mark.parametrize(
-    ("method", "order"),
-    [
-        (FedMD(), ["digest", "local"]),
-        (DSFL(), ["local", "digest"]),
-    ],
-)
-def test_what_a_client_does_in_a_round(digits, method, order, monkeypatch):
-    made = federation(digits, method)
-    list(made.rounds(0))  # the warm-up takes local steps too
-    done: list[str] = []
-    monkeypatch.setattr(
-        made, "_train", lambda due: done.append("local" if due[0].lesson is None else "digest")
-    )
-    run(made, rounds=2)
-    assert done == order * 2
 
 
 # DS-FL sharpens the mean.
@@ -134,40 +116,15 @@ def test_the_central_network_learns_longer_from_the_first_ensemble():
         made.ensemble(np.array([2]), votes((0.3, 0.7)))
     assert torch.equal(flatten(made.model), flatten(taught(lesson, lesson, warmup=4)))
     assert not torch.equal(flatten(made.model), flatten(taught(lesson, lesson)))
-    with pytest.raises(ConfigurationError, match="warmup: -1 is not allowed"):
-        FedED("soft", toy(6).pixels, network(), warmup=-1)
-
-
-def test_a_central_network_that_takes_no_step_is_refused():
-    with pytest.raises(ConfigurationError, match="steps: 0 is not allowed"):
-        FedED("soft", toy(6).pixels, network(), steps=0)
 
 
 def test_clients_learn_what_the_central_network_says(digits):
-    method = whole(digits)
+    start = networks(1, 9)[0]
+    method = FedED("soft", digits.proxies.pixels, start, sgd=SGD(0.1, 16, 16), device=CPU)
     made = run(federation(digits, method))
     last = ensembles(made)[-1]
     pixels: torch.Tensor = digits.proxies.pixels[torch.from_numpy(last.indices)]
     assert np.array_equal(last.predictions, predict(method.model, pixels))
-
-
-# Masks change nothing, and everybody answers everything.
-
-
-def whole(digits: FederatedData) -> FedED:
-    return FedED("soft", digits.proxies.pixels, networks(1, 9)[0], sgd=SGD(0.1, 16, 16), device=CPU)
-
-
-@pytest.mark.parametrize("make", [whole, lambda _: DSFL(), lambda _: DSFL("hard")])
-def test_masks_change_no_network(digits, make):
-    clear = run(federation(digits, make(digits)))
-    masked = run(federation(digits, make(digits), aggregation=MaskedSum(4, public_seed=0)))
-    assert np.array_equal(parameters(clear), parameters(masked))
-    counts: list[FloatArray] = [
-        seen.total.reshape(32, 10).sum(axis=1) / seen.levels
-        for seen in clear.transcript.distillation
-    ]
-    assert all((count == 4).all() for count in counts)
 
 
 # EdgeFD answers near its centroids.
@@ -192,14 +149,6 @@ def test_edgefd_answers_where_its_own_records_are(digits):
     assert set(np.unique(seen.ensemble.predictions)) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize(
-    ("changed", "field"), [({"centroids": 0}, "centroids"), ({"quantile": 0.0}, "quantile")]
-)
-def test_edgefd_refuses_settings_that_cannot_be(changed, field):
-    with pytest.raises(ConfigurationError, match=field):
-        EdgeFD(**changed)
-
-
 # Selective-FD as its authors run it.
 
 
@@ -211,9 +160,7 @@ def test_as_published_any_class_may_be_named_and_ties_teach(digits):
     asked = np.flatnonzero(found.weights)
     assert 0 < len(asked) < len(pixels)
     sure = np.tile(np.eye(10)[7], (len(asked), 1))
-    assert found.contribution(asked, sure, "hard").predictions.argmax(axis=1).tolist() == [7] * len(
-        asked
-    )
+    assert set(found.contribution(asked, sure, "hard").predictions.argmax(axis=1)) == {7}
     own = SelectiveFD("hard", KulsifSelector(), votes="counted").opinion(client, pixels)
     assert set(own.contribution(asked, sure, "hard").predictions.argmax(axis=1)) == {1}
     tie = Sums(np.array([2.0, 0.0]), np.array([[1.0, 1.0], [0.0, 0.0]]))
@@ -224,5 +171,3 @@ def test_as_published_any_class_may_be_named_and_ties_teach(digits):
     several = ClientData(digits.test, digits.test, 10)
     assert len(several.classes) == 10
     assert published.opinion(several, pixels).weights.sum() > 0
-    with pytest.raises(ConfigurationError, match="quantile"):
-        SelectiveFDAsPublished(quantile=2.0)

@@ -12,11 +12,10 @@ from attacks.view import Capability, Public, server_view
 from experiments.measures import diagnose
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.broadcasts import BROADCAST_BYTES
-from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.federated import ClientData
 from secure_fd.errors import PeerError
 from secure_fd.federation import Federation, Participant
-from secure_fd.knowledge import FloatArray, KnowledgeCodec, LaneLayout, Released, Sums
+from secure_fd.knowledge import FloatArray, KnowledgeCodec, Released, Sums
 from secure_fd.methods.class_means import (
     class_means,
     class_targets,
@@ -28,12 +27,10 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule
-from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.training import Trainer, predict
-from tests.small_federation import BRIEF, alike, faults, parameters, participants
+from tests.small_federation import BRIEF, CPU, alike, faults, federation, parameters, run
 from tests.unit.toy import network, toy
 
-CPU = torch.device("cpu")
 PREDICTIONS = np.array([[0.8, 0.1, 0.1], [0.4, 0.5, 0.1], [0.0, 0.7, 0.3], [0.3, 0.6, 0.1]])
 OF_CLASS = np.eye(3)[[0, 0, 1, 1]]
 """Four records: one of class 0 is taken for class 1. Nobody holds class 2."""
@@ -43,20 +40,6 @@ OF_CLASS = np.eye(3)[[0, 0, 1, 1]]
 def mixed():
     """Four clients that hold every class."""
     return alike(4, 20, 24)
-
-
-def made_of(
-    data: FederatedData, method: FKD | PLS, schedule: Schedule = BRIEF, rounds: int = 2
-) -> Federation:
-    made = federated(data, method, schedule)
-    made.fit(rounds)
-    return made
-
-
-def federated(
-    data: FederatedData, method: FKD | PLS | Independent, schedule: Schedule = BRIEF
-) -> Federation:
-    return Federation(participants(data), None, method, schedule=schedule, device=CPU)
 
 
 # What a client says.
@@ -109,7 +92,7 @@ def test_a_run_teaches_each_client_what_the_others_said(mixed, monkeypatch):
         lambda taught, _: lessons.append(taught) or torch.eye(10),
     )
     still = replace(BRIEF, warmup_steps=0, local_steps=0, proxy_steps=0)
-    made = made_of(mixed, FKD(), rounds=1, schedule=still)  # so the networks still say the same
+    made = run(federation(mixed, FKD(), schedule=still), 1)  # so the networks still say the same
     means = np.stack(
         [
             class_means(predict(model, c.train.pixels), np.eye(10)[c.train.labels.numpy()])
@@ -128,22 +111,20 @@ def test_a_run_teaches_each_client_what_the_others_said(mixed, monkeypatch):
 def test_where_each_class_has_one_holder_it_is_independent_learning(digits, mixed, kind, labels):
     """To the last bit; and not at all where clients share classes."""
     for data, same in ((digits, True), (mixed, False)):
-        alone = federated(data, Independent())
-        alone.fit(2)
-        assert np.array_equal(parameters(made_of(data, kind(labels))), parameters(alone)) is same
+        alone, made = (run(federation(data, m)) for m in (Independent(), kind(labels)))
+        assert np.array_equal(parameters(made), parameters(alone)) is same
 
 
 def test_a_report_says_how_much_was_taught(digits, mixed):
     for data, wanted in ((digits, 0.0), (mixed, 1.0)):
-        made = federated(data, FKD())
+        made = federation(data, FKD())
         assert [report.kept for report in made.rounds(2)] == [wanted] * 2
         assert made.selector_scores(0) is None
 
 
 def test_rows_of_classes_are_no_answers_about_proxies(mixed):
     """A student distilled from them would learn one proxy for each class number."""
-    made = federated(mixed, FKD())
-    made.fit(1)
+    made = run(federation(mixed, FKD()), 1)
     assert made.transcript.distillation[-1].ensemble.of_classes
     known = Public(mixed.proxies.pixels, 4, 10, network)
     assert Capability.READ_ENSEMBLES not in server_view(made.transcript, known).capabilities
@@ -179,29 +160,13 @@ def test_one_step_lowers_both_losses_together(monkeypatch):
 def test_a_gamma_of_zero_leaves_the_labels_alone(mixed, monkeypatch):
     """The same batches of the same size, whatever a batch of proxies would be."""
     uneven = replace(BRIEF, sgd=SGD(local_batch=16, distillation_batch=4))
-    alone = federated(mixed, Independent(), schedule=uneven)
-    alone.fit(2)
     monkeypatch.setattr(FKD, "gamma", 0.0)
-    made = made_of(mixed, FKD(), schedule=uneven)
+    alone, made = (run(federation(mixed, m, schedule=uneven)) for m in (Independent(), FKD()))
     assert np.allclose(parameters(made), parameters(alone), atol=1e-5)
     assert np.array_equal(class_targets(np.ones((3, 3)), 0.0).numpy(), np.eye(3))
 
 
 # Bytes.
-
-
-@pytest.mark.parametrize(("labels", "width"), [("soft", 2), ("hard", 1)])
-def test_bytes_are_those_of_the_messages(mixed, labels, width):
-    made = federated(mixed, FKD(labels))
-    report = list(made.rounds(3))[-1]
-    words = LaneLayout(4, 1 if labels == "hard" else 4095).words(100)
-    header, digest, number, count = HEADER_BYTES, 32, 8, 4
-    assert report.bytes_up == 3 * (header + digest + 8 * words) == made.transcript.up[2]
-    told = (BROADCAST_BYTES + number) + (BROADCAST_BYTES + count + 100 * width)
-    assert report.bytes_down == 3 * told == made.transcript.down[2]
-    sent = made.transcript.distillation[-1]
-    codec = KnowledgeCodec(10, sent.levels)
-    assert len(sum_message(np.asarray(sent.total), 4, codec)) == count + 100 * width
 
 
 @pytest.mark.parametrize(("levels", "width"), [(51, 1), (52, 2), (13107, 2), (13108, 4)])
@@ -218,16 +183,9 @@ def test_a_message_reads_back(levels, width):
 
 
 def test_a_void_round_leaves_plain_labels(mixed):
-    made = Federation(
-        participants(mixed),
-        None,
-        FKD(),
-        schedule=BRIEF,
-        dropouts=faults({0: dict.fromkeys(range(1, 4), Stage.INPUT)}),
-        aggregation=MaskedSum(4),
-        device=CPU,
-    )
-    alone = federated(mixed, Independent())
-    [report], _ = made.fit(1), alone.fit(1)
+    plan = faults({0: dict.fromkeys(range(1, 4), Stage.INPUT)})
+    made = federation(mixed, FKD(), dropouts=plan, aggregation=MaskedSum(4))
+    alone = run(federation(mixed, Independent()), 1)
+    [report] = made.fit(1)
     assert (report.void, report.kept, report.survivors) == (True, 0.0, ())
     assert np.array_equal(parameters(made)[0], parameters(alone)[0])

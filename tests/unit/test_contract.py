@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from experiments.rivals.afl import AFL
+from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
@@ -241,6 +243,13 @@ REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     (SGD, {"smoothing": 1.0}),
     *((SGD, {"momentum": value}) for value in (1.0, -0.1)),
     (Schedule, {"anneal_over": 0}),
+    (EdgeFD, {"centroids": 0}),
+    (EdgeFD, {"quantile": 0.0}),
+    (SelectiveFDAsPublished, {"quantile": 2.0}),
+    (SelectiveByNetwork, {"quantile": 1.5}),
+    (SelectiveByNetwork, {"server_threshold": 0.0}),
+    (partial(FedED, "soft", torch.zeros(6, 1, 4, 4), nn.Linear(16, 2)), {"warmup": -1}),
+    (partial(FedED, "soft", torch.zeros(6, 1, 4, 4), nn.Linear(16, 2)), {"steps": 0}),
 )
 
 

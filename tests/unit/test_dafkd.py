@@ -1,6 +1,7 @@
 """DaFKD and its rival FedDF: one round is two sums, and sums alone are what a server needs."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.exchange import Share
-from secure_fd.federation import Federation, participants_of
+from secure_fd.federation import Federation
+from secure_fd.knowledge import UnitArray
 from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
 from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import Recipe, Schedule
@@ -28,21 +30,22 @@ SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batc
 QUICK = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
 
 
-def federation(digits: FederatedData, method: DaFKD) -> Federation:
-    networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
-    people = participants_of(networks, digits.clients)
-    return Federation(people, None, method, schedule=QUICK)
+def federation(data: FederatedData, method: DaFKD, **options: Any) -> Federation:
+    return small_federation.federation(data, method, schedule=QUICK, **options)
 
 
 def test_the_class_total_of_an_upload_is_the_clients_weight(digits):
-    run = federation(digits, DaFKD(generated=32, steps=1, adversarial=SMALL))
-    run.fit(1)
-    seen = run.transcript.generated[0]
-    assert seen.uploads is not None
-    shares = [units.reshape(32, 10).sum(axis=1) / seen.levels for units in seen.uploads.values()]
-    assert all(0 < share.min() <= share.max() < 1 for share in shares)
-    alpha = np.stack(shares) / np.sum(shares, axis=0)
-    assert np.allclose(alpha.sum(axis=0), 1)
+    shares = []
+    for weight in ("domain", "ratio"):
+        run = federation(digits, DaFKD(weight, generated=32, steps=1, adversarial=SMALL))
+        run.fit(1)
+        seen = run.transcript.generated[0]
+        votes = np.stack([units.reshape(32, 10) for units in seen.uploads.values()])
+        shares.append(votes.sum(axis=2) / seen.levels)
+    f, ratio = shares
+    assert 0 < f.min() <= f.max() < 1
+    # f / (1 - f) over K is 1 where a client alone has such x.
+    assert ratio == pytest.approx(np.clip(f / (1 - f) / 4, 0, 1), abs=0.01)
     even = federation(digits, FedDF(generated=32, steps=1, adversarial=SMALL))
     even.fit(1)
     whole = even.transcript.generated[0]
@@ -74,8 +77,6 @@ def test_every_party_holds_the_generator_that_made_the_x(digits):
     run = federation(digits, DaFKD(generated=16, steps=1, adversarial=SMALL))
     run.fit(2)
     held = run.transcript.generator
-    assert held is not None
-    assert held.uploads is not None
     assert sorted(held.uploads) == [0, 1, 2, 3]
     for client in run.clients:
         made = models.flatten(client.half._makes).numpy()
@@ -85,29 +86,12 @@ def test_every_party_holds_the_generator_that_made_the_x(digits):
     assert not np.allclose(held.parameters, mean, atol=1e-4)
 
 
-def test_the_density_ratio_is_a_weight_of_its_own(digits):
-    """f / (1 - f) over K, which is 1 where a client alone has such x, and f orders it."""
-    shares = {}
-    for weight in ("domain", "ratio"):
-        method = DaFKD(weight, generated=32, steps=1, adversarial=SMALL)
-        run = federation(digits, method)
-        run.fit(1)
-        seen = run.transcript.generated[0]
-        assert seen.uploads is not None
-        shares[weight] = seen.uploads[1].reshape(32, 10).sum(axis=1) / seen.levels
-    f = shares["domain"]
-    assert shares["ratio"] == pytest.approx(np.clip(f / (1 - f) / 4, 0, 1), abs=0.01)
-
-
 def test_a_selector_weighs_in_the_place_of_discriminators(digits):
     """Each client holds one class: a proxy of its own weighs more than one of another's."""
     method = DaFKD(generated=16, steps=1, adversarial=SMALL, selector=ProxyRatioSelector())
     assert method.needs_proxies
     assert not DaFKD().needs_proxies
-    networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
-    run = Federation(
-        participants_of(networks, digits.clients), digits.proxies.pixels, method, schedule=QUICK
-    )
+    run = federation(digits, method)
     run.fit(1)
     for k, client in enumerate(run.clients):
         weights = client.half._weights(digits.proxies.pixels)
@@ -128,16 +112,12 @@ def private_halves(digits: FederatedData, train: Images, private: PrivateSGD | N
     """The first client, on these records, in the place of its own."""
     data = replace(digits.clients[0], train=train)
     method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=private)
-    networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
-    people = participants_of(networks, (data, *digits.clients[1:]))
-    half = Federation(people, None, method, schedule=QUICK).clients[0].half
+    half = federation(replace(digits, clients=(data, *digits.clients[1:])), method).clients[0].half
     assert isinstance(half, DaFKDClient)
     return half
 
 
-def first_share(
-    half: DaFKDClient, network: nn.Module
-) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+def first_share(half: DaFKDClient, network: nn.Module) -> UnitArray:
     """What it puts into the first sum, of generators, when no record is drawn by DP-SGD."""
     if half._budget is not None:
         half._budget.rate, half._budget.noise = 0.0, 0.0
@@ -155,7 +135,7 @@ def test_records_reach_the_generator_through_noisy_steps_alone(digits):
     """With nobody drawn and no noise, two sets of records give one share; without DP, two."""
     one = digits.clients[0].train
     other = Images(1 - one.pixels, one.labels)
-    network = models.build(models.SHARED, 10, 0)
+    [network] = small_federation.networks(1)
     for private, same in ((PRIVATE, True), (None, False)):
         shares = [
             first_share(private_halves(digits, train, private), network) for train in (one, other)
@@ -171,12 +151,10 @@ def test_epsilon_covers_both_networks_or_is_void(digits):
     run = federation(digits, method)
     run.fit(1)
     claim = run.guarantee()
-    assert claim is not None
     assert claim.holds
     assert claim.epsilon == 4.0
     run.fit(1)
     claim = run.guarantee()
-    assert claim is not None
     assert "6 steps more than calibrated for were taken" in claim.unmet
     assert federation(digits, DaFKD(adversarial=SMALL)).guarantee() is None
 
@@ -203,7 +181,6 @@ def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch):
     run = simulate("digits", clients=3, method="dafkd", secure="masks", unit="record", epsilon=4.0)
     method = run.federation.method
     assert isinstance(method, DaFKD)
-    assert method.private is not None
     assert method.private.steps == 5 * method.private_steps(run.recipe.schedule)
     assert "DP-SGD" not in simulate("digits", clients=3, method="dafkd").guarantee
     assert "epsilon 4" in run.guarantee or "ε = 4" in run.guarantee
@@ -215,13 +192,10 @@ def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch):
 @pytest.mark.parametrize("stage", [Stage.CONSISTENCY, Stage.UNMASK])
 def test_a_round_goes_on_without_a_client_that_fell_silent_in_its_first_sum(digits, stage):
     """It was not told of the next sum, so that must not be opened with it."""
-    method = DaFKD(generated=16, steps=1, adversarial=SMALL)
-    made = Federation(
-        small_federation.participants(digits),
-        None,
-        method,
+    made = federation(
+        digits,
+        DaFKD(generated=16, steps=1, adversarial=SMALL),
         aggregation=MaskedSum(4),
-        schedule=QUICK,
         dropouts=small_federation.faults({0: {2: stage}}),
     )
     assert [report.survivors for report in made.rounds(2)] == [(0, 1, 3), (0, 1, 2, 3)]

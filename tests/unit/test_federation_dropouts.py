@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
 
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
@@ -22,7 +21,6 @@ from secure_fd.secagg.session import HEADER_BYTES
 from tests.small_federation import (
     Scripted,
     all_proxies,
-    ensembles,
     faults,
     federation,
     parameters,
@@ -30,7 +28,6 @@ from tests.small_federation import (
 )
 
 GONE = Stage.INPUT
-CPU = torch.device("cpu")
 SUBJECT = BROADCAST_BYTES + 41
 """Bytes of a round's subject: frame, position, signature, round and digest."""
 
@@ -97,19 +94,6 @@ def test_who_comes_back_is_sent_what_it_missed(digits):
     sizes.append(told(made, 2))
     again = [0, 0, 3 * HEADER_BYTES, HEADER_BYTES]  # what was missed comes in a frame of its own
     assert (made.transcript.down - start - sum(sizes)).tolist() == again
-
-
-def test_who_comes_back_learns_from_what_it_missed(digits, monkeypatch):
-    lessons: list[int] = []
-    made = federation(digits, FedMD(), dropouts=faults({0: {3: GONE}}))
-    monkeypatch.setattr(
-        made,
-        "_train",
-        lambda due: lessons.extend(len(s.lesson.indices) for s in due if s.lesson is not None),
-    )
-    run(made)
-    asked = {int(i) for sent in ensembles(made) for i in sent.indices}
-    assert lessons == [32] * 3 + [len(asked)] * 4
 
 
 def test_whoever_is_there_in_a_void_round_trains_alone(digits, monkeypatch):
