@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.aggregation.base import Stage
+from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import PeerError
-from secure_fd.federation import Federation, participants_of
+from secure_fd.federation import Federation
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
-from secure_fd.methods.votes import Memory, VoteClient, VoteServer
+from secure_fd.methods.votes import Memory
 from secure_fd.protection.label import LabelUnit
 from secure_fd.selection.client import Familiar, ProxyRatioSelector
 from secure_fd.selection.density import ProxyReference, RatioHead, class_means
 from secure_fd.selection.own import FEWEST, UNTYPICAL, OwnRatios
-from tests.small_federation import BRIEF, faults, federation, networks, run
+from tests.small_federation import BRIEF, all_proxies, faults, federation, run
 
 
 @cache
@@ -151,22 +151,24 @@ def test_the_gate_opens_beyond_its_error_alone():
     assert Known(rates, 0.02).proxies.sum() == 837
 
 
-def answered(rates: np.ndarray, holders: int, seed: int = 0) -> Known:
-    """What a survey finds where a holder knows proxy x in class c with chance rates[x, c]."""
-    rng = np.random.default_rng(seed)
-    form = Survey(*rates.shape)
-    bits = rng.random((holders, *rates.shape)) < rates
-    holds = np.ones(rates.shape[1], bool)
-    total = sum(form.encode(Familiar(each, holds)) for each in bits)
+def answered(rates: np.ndarray) -> Known:
+    """What a survey finds where holder k knows proxy x in class c with chance rates[k, x, c]."""
+    holders, *shape = rates.shape
+    rng, form = np.random.default_rng(0), Survey(*shape)
+    bits = rng.random(rates.shape) < rates
+    total = sum(form.encode(Familiar(each, np.ones(shape[1], bool))) for each in bits)
     return form.known(np.asarray(total), holders, (100,) * holders)
+
+
+PLACES = np.arange(400)
 
 
 @pytest.mark.parametrize("holders", [3, 10])
 def test_half_of_the_holders_is_asked_for_where_sites_are_alike(holders):
     """Half of the proxies are foreign. All holders know nine tenths, and a false alarm is rare."""
-    rates = np.full((400, 4), 0.03)
-    rates[np.arange(200), np.arange(200) % 4] = 0.9
-    found = answered(rates, holders)
+    rates = np.full((holders, 400, 4), 0.03)
+    rates[:, PLACES[:200], PLACES[:200] % 4] = 0.9
+    found = answered(rates)
     assert found.gated
     assert found.proxies[:200].mean() > 0.9
     assert found.proxies[200:].mean() < 0.1
@@ -174,14 +176,11 @@ def test_half_of_the_holders_is_asked_for_where_sites_are_alike(holders):
 
 def test_one_holder_is_enough_where_sites_differ():
     """Ten sites of which each knows three quarters of its own proxies and few of the others'."""
-    site, label = np.arange(400) % 10, np.arange(400) // 10 % 4
-    rng, form = np.random.default_rng(0), Survey(400, 4)
+    site, label = PLACES % 10, PLACES // 10 % 4
     chance = np.full((10, 400, 4), 0.002)
-    chance[:, np.arange(400), label] = 0.05
-    chance[site, np.arange(400), label] = 0.75
-    bits = rng.random(chance.shape) < chance
-    total = sum(form.encode(Familiar(each, np.ones(4, bool))) for each in bits)
-    found = form.known(np.asarray(total), 10, (100,) * 10)
+    chance[:, PLACES, label] = 0.05
+    chance[site, PLACES, label] = 0.75
+    found = answered(chance)
     assert (found.rates >= 0.5).mean() < 0.01
     assert found.proxies.mean() > 0.75
     assert found.threshold == pytest.approx(0.1)
@@ -189,14 +188,10 @@ def test_one_holder_is_enough_where_sites_differ():
 
 def test_a_holder_that_knows_everything_is_outvoted():
     """Of ten, one knows 95 % of all proxies in one class: so it does of the other classes'."""
-    label = np.arange(400) % 4
-    rng, form = np.random.default_rng(0), Survey(400, 4)
     chance = np.full((10, 400, 4), 0.01)
-    chance[:, np.arange(200), label[:200]] = 0.9
+    chance[:, PLACES[:200], PLACES[:200] % 4] = 0.9
     chance[0, :, 2] = 0.95
-    bits = rng.random(chance.shape) < chance
-    total = sum(form.encode(Familiar(each, np.ones(4, bool))) for each in bits)
-    found = form.known(np.asarray(total), 10, (100,) * 10)
+    found = answered(chance)
     assert found.proxies[:200].mean() > 0.9
     assert found.proxies[200:].mean() < 0.1
 
@@ -217,21 +212,11 @@ def test_a_run_goes_on_without_the_gate_and_says_so_if_few_proxies_are_known(kno
 
 def taught(made: Federation) -> np.ndarray:
     """[P] whether a proxy taught the first client."""
-    half = made._halves[0]
-    assert isinstance(half, VoteClient)
-    return np.asarray(half._memory._known.numpy())
+    return np.asarray(made._halves[0]._memory._known.numpy())
 
 
-def surveyed(data: FederatedData, method: SelectiveFD, masked: bool = False) -> Federation:
-    made = Federation(
-        participants_of(networks(len(data.clients)), data.clients),
-        data.proxies.pixels,
-        method,
-        aggregation=MaskedSum(len(data.clients), public_seed=0) if masked else None,
-        schedule=replace(BRIEF, proxies_per_round=len(data.proxies), proxy_steps=0),
-        device=torch.device("cpu"),
-    )
-    return run(made, 1)
+def surveyed(data: FederatedData, method: SelectiveFD) -> Federation:
+    return run(federation(data, method, schedule=replace(all_proxies(data), proxy_steps=0)), 1)
 
 
 @cache
@@ -253,22 +238,13 @@ def test_images_that_nobody_knows_are_not_taught(labels, least):
     assert taught(gated)[~own].mean() <= 0.02
     assert taught(gated)[own].mean() > 0.85
     assert taught(open_to_all)[~own].mean() > least
-    server = gated._server_half
-    assert isinstance(server, VoteServer)
-    assert server.known is not None
-    assert server.known.share == pytest.approx(0.5, abs=0.06)
+    assert gated._server_half.known.share == pytest.approx(0.5, abs=0.06)
 
 
 def test_the_gate_stays_shut_where_all_proxies_are_the_clients_own():
     made = surveyed(mnist5k(), SelectiveFD("soft"))
-    server = made._server_half
-    assert isinstance(server, VoteServer)
-    assert server.known is not None
-    assert not server.known.gated
+    assert not made._server_half.known.gated
     assert taught(made).mean() > 0.95
-
-
-# Sites that differ by scanner or person.
 
 
 def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(digits):
@@ -284,68 +260,45 @@ def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(digits):
 
 
 def test_a_client_answers_one_survey(digits):
+    """Nor does it object where a message that it missed names a survey that it has answered."""
     made = run(federation(digits, SelectiveFD("soft")), 2)
-    client, server = made._halves[0], made._server_half
-    assert isinstance(client, VoteClient)
-    assert isinstance(server, VoteServer)
-    indices = server._terms.draws.of(2)
-    again = server._terms.subject(2, indices, first=True)
+    client, terms = made._halves[0], made._server_half._terms
+    again = terms.subject(2, terms.draws.of(2), first=True)
     with pytest.raises(PeerError, match="survey"):
         next(client.round(again))
+    assert client._surveyed
+    client.missed(again, b"")
 
 
 def test_a_survey_that_failed_is_asked_again(digits):
     """Too few are left of the first round, all are there in the second."""
     plan = faults({0: dict.fromkeys(range(3), Stage.PREPARE)})
     made = federation(digits, SelectiveFD("soft"), aggregation=MaskedSum(4), dropouts=plan)
-    reports = list(made.rounds(2))
-    assert [report.void for report in reports] == [True, False]
-    assert made.transcript.survey is not None
+    assert [report.void for report in made.rounds(2)] == [True, False]
     assert made.transcript.survey.index == 1
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-@pytest.mark.parametrize("masked", [True, False])
-def test_a_client_that_was_away_catches_up_over_a_survey(digits, stage, masked):
+@pytest.mark.parametrize("sums", [MaskedSum, PlainSum])
+def test_a_client_that_was_away_catches_up_over_a_survey(digits, stage, sums):
     plan = faults({0: {2: stage}})
-    made = federation(
-        digits,
-        SelectiveFD("soft"),
-        aggregation=MaskedSum(4) if masked else None,
-        dropouts=plan,
-    )
+    made = federation(digits, SelectiveFD("soft"), aggregation=sums(4), dropouts=plan)
     assert [len(report.survivors) for report in made.rounds(2)][1] == 4
 
 
 def test_who_left_in_the_survey_is_relayed_nothing_of_the_vote():
     """It does not know of the second sum, whose messages it would have to refuse."""
-    data = mnist5k()
-    made = Federation(
-        participants_of(networks(len(data.clients)), data.clients),
-        data.proxies.pixels,
+    made = federation(
+        mnist5k(),
         SelectiveFD("hard"),
-        aggregation=MaskedSum(len(data.clients), public_seed=0),
+        aggregation=MaskedSum(10, public_seed=0),
         schedule=replace(BRIEF, warmup_steps=1, local_steps=0, proxy_steps=0),
         dropouts=faults({0: {2: Stage.INPUT, 5: Stage.INPUT, 6: Stage.CONSISTENCY}}),
-        device=torch.device("cpu"),
     )
     report = next(made.rounds(1))
     assert report.refused == ()
     assert set(dict(report.missing)) == {2, 5, 6}
-    assert len(report.survivors) == len(data.clients) - 3
-
-
-def test_a_client_that_answered_a_survey_but_no_vote_learns_later(digits):
-    """It went silent between the two sums: what it missed names a survey that it has answered."""
-    made = federation(digits, SelectiveFD("soft"))
-    client = made._halves[1]
-    assert isinstance(client, VoteClient)
-    run(made, 1)
-    assert client._surveyed
-    server = made._server_half
-    assert isinstance(server, VoteServer)
-    indices = server._terms.draws.of(1)
-    client.missed(server._terms.subject(1, indices, first=True), b"")
+    assert len(report.survivors) == 7
 
 
 # What is taught of rare classes.
