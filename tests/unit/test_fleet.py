@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from experiments.rivals import fleet as release
-from experiments.rivals import fleet as votes
 from experiments.rivals.fleet import (
     ABSTAIN,
     ACCEPTED,
@@ -44,25 +43,17 @@ def reference(digits):
 # Dealing.
 
 
-def test_a_strong_deal_gives_every_client_one_class_and_nearly_equal_numbers():
+def test_a_deal_is_even_by_class_or_over_all_and_leaves_nobody_out():
     owners = deal(LABELS, "strong", 50, 10, np.random.default_rng(0))
     assert all(np.array_equal(np.unique(LABELS[owners == k]), [k % 10]) for k in range(50))
     assert np.array_equal(np.bincount(owners), np.full(50, 6))
-
-
-def test_an_iid_deal_is_even_and_mixes_classes():
     owners = deal(LABELS, "iid", 7, 10, np.random.default_rng(0))
-    counts = np.bincount(owners)
-    assert counts.sum() == 300
-    assert counts.max() - counts.min() <= 1
+    assert set(np.bincount(owners)) == {42, 43}
     # 43 records of ten classes: at least 8 of them but for a chance below 1e-4 a client.
     assert min(len(np.unique(LABELS[owners == k])) for k in range(7)) >= 8
-
-
-@pytest.mark.parametrize("split", ["strong", "iid"])
-def test_a_client_without_records_is_refused(split):
-    with pytest.raises(ConfigurationError, match="clients: 301"):
-        deal(LABELS, split, 301, 10, np.random.default_rng(0))
+    for split in ("strong", "iid"):
+        with pytest.raises(ConfigurationError, match="clients: 301"):
+            deal(LABELS, split, 301, 10, np.random.default_rng(0))
 
 
 # Votes.
@@ -93,7 +84,7 @@ def by_hand(
 def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
     records, reference, block, monkeypatch
 ):
-    monkeypatch.setattr(votes, "_BLOCK", block)
+    monkeypatch.setattr(release, "_BLOCK", block)
     owners = deal(records.labels.numpy(), "iid", 9, 4, np.random.default_rng(1))
     indices = np.random.default_rng(2).permutation(200)[:120]
     made = cast_votes(records, owners, reference, indices)
@@ -101,11 +92,8 @@ def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
     # 32-bit scores may order two nearly equal proxies otherwise.
     assert (made.labels == expected).mean() > 0.995
     assert (made.labels == np.roll(expected, 1, axis=0)).mean() < 0.9  # the power of that check
-
-
-def test_votes_of_a_fleet_with_an_empty_client_are_refused(records, reference):
     with pytest.raises(LocalError, match="holds no record"):
-        cast_votes(records, np.full(len(records), 1), reference, np.arange(200))
+        cast_votes(records, np.full(len(records), 1), reference, indices)
 
 
 # The sum.
@@ -119,25 +107,27 @@ def some_votes(clients: int = 400, proxies: int = 40) -> FleetVotes:
     return FleetVotes(labels.astype(np.int8), np.arange(proxies))
 
 
+def tallied(cast: FleetVotes, present: np.ndarray) -> np.ndarray:
+    return np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
+
+
 def test_without_noise_the_sum_is_the_tally_of_those_present():
     cast = some_votes()
     plan = Fleet(400, 4).plan(40)
     present = np.arange(0, 400, 3)
     sums = released_sums(cast, ClientUnit(math.inf, DELTA, plan), present)
-    tally = np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
-    assert np.array_equal(sums.votes, tally)
+    assert np.array_equal(sums.votes, tallied(cast, present))
     assert np.array_equal(sums.labels, np.arange(40) % 4)
     assert sums.kept.all()
 
 
 def noises(unit: ClientUnit, cast: FleetVotes, present: np.ndarray) -> np.ndarray:
     """What the released sums add to the tally, before anything is clipped, in votes."""
-    tally = np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
     kept: list[np.ndarray] = []
     whole = unit.debias
     unit.debias = lambda sums, who: kept.append(sums.total) or whole(sums, who)
     released_sums(cast, unit, present)
-    return kept[0] - tally
+    return kept[0] - tallied(cast, present)
 
 
 @pytest.mark.parametrize("absent", [0, 40])
@@ -160,17 +150,12 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent):
 
 
 def test_a_sum_of_too_few_voids_the_guarantee():
+    """A simulation adds up in clear, and says so."""
     plan = planned(Fleet(400, 4, absent=40), 4.0, DELTA, 40)
-    unit = ClientUnit(4.0, DELTA, plan)
-    released_sums(some_votes(), unit, np.arange(360))
-    claim = unit.guarantee()
-    assert claim is not None
-    assert claim.unmet == IN_CLEAR  # a simulation adds up in clear, and says so
-    fewer = ClientUnit(4.0, DELTA, plan)
-    released_sums(some_votes(), fewer, np.arange(359))
-    claim = fewer.guarantee()
-    assert claim is not None
-    assert "a sum of 359 inputs was opened" in claim.unmet[0]
+    for present, why in ((360, IN_CLEAR[0]), (359, "a sum of 359 inputs was opened")):
+        unit = ClientUnit(4.0, DELTA, plan)
+        released_sums(some_votes(), unit, np.arange(present))
+        assert why in unit.guarantee().unmet[0]
 
 
 # The rule.
@@ -186,20 +171,17 @@ def test_the_rule_takes_the_most_proxies_whose_noise_is_a_quarter_of_the_margin(
     assert price(plan, DELTA) <= epsilon
 
 
-def test_clients_of_more_classes_expect_more_votes_and_may_release_more():
-    one, all_four = Fleet(600, 4), Fleet(600, 4, held=4.0)
-    assert all_four.margin == 4 * one.margin
-    more, fewer = planned(all_four, 4.0, DELTA, 10**6), planned(one, 4.0, DELTA, 10**6)
-    assert more.proxies == pytest.approx(16 * fewer.proxies, rel=0.01)
-    with pytest.raises(ConfigurationError, match=r"held: 4\.5"):
-        Fleet(600, 4, held=4.5)
-
-
 def test_the_rule_keeps_to_its_bounds():
+    """Clients of four classes give four times the votes, so noise may be sixteen times as much."""
+    one, all_four = Fleet(600, 4), Fleet(600, 4, held=4.0)
+    more, fewer = (planned(fleet, 4.0, DELTA, 10**6) for fleet in (all_four, one))
+    assert more.proxies == pytest.approx(16 * fewer.proxies, rel=0.01)
     assert planned(Fleet(50, 4), 1.0, DELTA, 500).proxies == 4 * release.LEAST_A_CLASS
     assert planned(Fleet(30_000, 4), 8.0, DELTA, 500).proxies == 500
     without = planned(Fleet(50, 4), math.inf, DELTA, 500)
     assert (without.proxies, without.noise) == (500, 0)
+    with pytest.raises(ConfigurationError, match=r"held: 4\.5"):
+        Fleet(600, 4, held=4.5)
     with pytest.raises(ConfigurationError, match="proxies: 39"):
         planned(Fleet(50, 4), 1.0, DELTA, 39)
 
@@ -213,8 +195,6 @@ def test_a_student_learns_what_it_is_taught_and_nothing_from_nothing():
     pixels[labels == 1, :, 10:18, 10:18] = 1.0
     taught = learnt(pixels, labels, 2, steps=60, seed=0)
     assert np.array_equal(taught(pixels).argmax(dim=1).numpy(), labels)
-    reversed_ = learnt(pixels, 1 - labels, 2, steps=60, seed=0)
-    assert np.array_equal(reversed_(pixels).argmax(dim=1).numpy(), 1 - labels)
     before = learnt(pixels[:0], labels[:0], 2, steps=60, seed=0)
     again = learnt(pixels[:0], labels[:0], 2, steps=1, seed=0)
     assert torch.equal(before(pixels), again(pixels))
