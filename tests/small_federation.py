@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,9 @@ from secure_fd.methods.base import Labels, Method, Opinion, levels
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
 from secure_fd.protection.base import Protection
+from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.selection.density import ReferenceSettings
 
 CPU = torch.device("cpu")
 BRIEF = Schedule(
@@ -27,6 +30,25 @@ BRIEF = Schedule(
     proxies_per_round=32,
     sgd=SGD(local_batch=16, distillation_batch=16),
 )
+STILL = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+SMALL = ReferenceSettings(ranks=(20,), n_features=200)
+
+
+def record_unit(
+    data: FederatedData,
+    epsilon: float = 4.0,
+    kind: type[PooledRecordUnit] = PooledRecordUnit,
+    **options: Any,
+) -> PooledRecordUnit:
+    """A unit for the records of these clients, with a small public map."""
+    return kind(
+        epsilon,
+        1e-5,
+        records=[len(client.train) for client in data.clients],
+        n_proxies=len(data.proxies),
+        n_classes=data.n_classes,
+        **{"features": SMALL, **options},
+    )
 
 
 def networks(count: int, seed: int = 0, n_classes: int = 10) -> list[nn.Module]:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from attacks.audit.setting import StandInForMasks
 from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.federation import Federation, participants_of
+from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray
-from secure_fd.methods.heads import HeadClient, HeadServer, PooledHeads
+from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import UNITS, PooledPlan
@@ -41,56 +43,38 @@ from secure_fd.protection.pooled import (
     level_for,
     rank_for,
 )
-from secure_fd.recipes import Recipe, Schedule
+from secure_fd.recipes import Recipe
 from secure_fd.selection.density import ProxyReference, ReferenceSettings, Same, shared_reference
-from secure_fd.simulation import fresh_networks, simulate
-from tests.small_federation import faults
+from secure_fd.simulation import simulate
+from tests.small_federation import SMALL, STILL, faults, federation, record_unit
+from tests.small_federation import run as run_of
 
 DELTA = 1e-5
-SMALL = ReferenceSettings(ranks=(20,), n_features=200)
 PLAN = PooledPlan(clients=10, honest=7, entries=2000)
-ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
-BARE = {"none_of_mine": False, "leave": "network"}
 
 
-def unit_for(
-    data: FederatedData, budget: float = 4.0, sums: int = 1, seed: int | None = None
-) -> PooledRecordUnit:
-    chosen = {} if seed is None else {"random": SeededRandom(seed)}
-    return PooledRecordUnit(
-        budget,
-        DELTA,
-        records=[len(client.train) for client in data.clients],
-        n_proxies=len(data.proxies),
-        n_classes=data.n_classes,
-        sums=sums,
-        features=SMALL,
-        **chosen,
-    )
-
-
-def federation(
+def pooled(
     data: FederatedData,
     unit: PooledRecordUnit | None,
     residual_rounds: int = 0,
     absent: dict[int, dict[int, Stage]] | None = None,
+    **changed: Any,
 ) -> Federation:
+    """Under masks, with nothing but the sums: no survey and no validated choice."""
     features = SMALL if unit is None else unit.features
-    return Federation(
-        participants_of(fresh_networks(data, 0), data.clients),
-        data.proxies.pixels,
-        PooledHeads(residual_rounds, features=features, **BARE),
+    options = {"none_of_mine": False, "leave": "network"} | changed
+    return federation(
+        data,
+        PooledHeads(residual_rounds, features=features, **options),
         aggregation=MaskedSum(len(data.clients), public_seed=0),
         protection=unit,
-        schedule=ALONE,
+        schedule=STILL,
         dropouts=faults(absent) if absent else None,
     )
 
 
 def head_of(run: Federation) -> FloatArray:
-    half = run.server.half
-    assert isinstance(half, HeadServer)
-    return half.head
+    return run.server.half.head
 
 
 # What one record can move.
@@ -224,15 +208,15 @@ def test_features_are_the_leading_ones_that_the_noise_leaves_room_for(digits):
     every = ProxyReference.fit(pixels, SMALL).public(pixels)
     few = ProxyReference.fit(pixels, replace(SMALL, most_rank=6)).public(pixels)
     assert np.allclose(few, every[:, :6])
-    assert unit_for(digits, 1.0).features.most_rank == unit_for(digits, 1.0).rules.rank
-    assert unit_for(digits, math.inf).features == SMALL
+    assert record_unit(digits, 1.0).features.most_rank == record_unit(digits, 1.0).rules.rank
+    assert record_unit(digits, math.inf).features == SMALL
 
 
 # In a federation.
 
 
 def test_without_noise_the_head_is_the_one_of_plain_sums(digits):
-    quiet, plain = federation(digits, unit_for(digits, math.inf)), federation(digits, None)
+    quiet, plain = (pooled(digits, unit) for unit in (record_unit(digits, math.inf), None))
     for run in (quiet, plain):
         run.fit(1)
     assert quiet.guarantee() is None
@@ -244,10 +228,10 @@ def test_a_sum_carries_the_noise_of_every_client(digits):
     """Chi-square on 2,000 entries: false alarms at 1e-6; half the variance is caught."""
     totals = []
     for budget in (4.0, math.inf):
-        unit = unit_for(digits, budget)
-        run = federation(digits, replace_rules(unit))
+        unit = record_unit(digits, budget)
+        unit.features = SMALL  # one map for every noise, so that sums can be compared
+        run = pooled(digits, unit)
         run.fit(1)
-        assert run.server.last is not None
         totals.append((unit, run.server.last.total.astype(np.float64)))
     (unit, noisy), (_, exact) = totals
     variance = len(digits.clients) * unit.plan.share_variance
@@ -258,17 +242,10 @@ def test_a_sum_carries_the_noise_of_every_client(digits):
     assert not low < found / 2 < high
 
 
-def replace_rules(unit: PooledRecordUnit) -> PooledRecordUnit:
-    """One map for every noise, so that sums of two units can be compared."""
-    unit.features = SMALL
-    return unit
-
-
 def test_the_guarantee_names_unit_neighbours_and_who_must_be_honest(digits):
-    run = federation(digits, unit_for(digits))
+    run = pooled(digits, record_unit(digits))
     run.fit(1)
     claim = run.guarantee()
-    assert claim is not None
     assert claim.unit is PrivacyUnit.RECORD
     assert claim.epsilon == pytest.approx(4.0, rel=1e-6)
     assert claim.epsilon <= 4.0
@@ -279,49 +256,38 @@ def test_the_guarantee_names_unit_neighbours_and_who_must_be_honest(digits):
 
 
 def test_seeded_noise_has_no_epsilon(digits):
-    run = federation(digits, unit_for(digits, seed=1))
+    run = pooled(digits, record_unit(digits, random=SeededRandom(1)))
     run.fit(1)
     claim = run.guarantee()
-    assert claim is not None
     assert not claim.holds
 
 
 def test_no_more_sums_than_planned(digits):
-    unit = unit_for(digits, sums=2)
-    run = federation(digits, unit, residual_rounds=1)
+    unit = record_unit(digits, sums=2)
+    run = pooled(digits, unit, residual_rounds=1)
     run.fit(2)
     claim, sent, head = run.guarantee(), sum(run.transcript.up), head_of(run)
     run.fit(2)  # nothing is asked any more
     assert (run.guarantee(), sum(run.transcript.up)) == (claim, sent)
     assert head_of(run) is head
-    part = unit.parts[0]
-    assert isinstance(part, PooledGuard)
     with pytest.raises(BudgetError, match="planned for 2 sums"):
-        part.release([], (200, 10))
+        unit.parts[0].release([], (200, 10))
 
 
 def test_a_sum_with_too_few_shares_is_not_opened(digits):
     """Three of four must be there: two of them carry too little noise."""
     gone = {0: {0: Stage.INPUT, 1: Stage.INPUT}}
-    run = federation(digits, unit_for(digits), absent=gone)
+    run = pooled(digits, record_unit(digits), absent=gone)
     run.fit(1)
     assert run.server.last is None
     assert not head_of(run).any()
 
 
 def test_what_reads_records_beside_the_sums_is_refused(digits):
-    method = PooledHeads(0, features=SMALL, leave="validated")
     with pytest.raises(ConfigurationError, match="reads records beside the noisy sums"):
-        Federation(
-            participants_of(fresh_networks(digits, 0), digits.clients),
-            digits.proxies.pixels,
-            method,
-            aggregation=MaskedSum(4, public_seed=0),
-            protection=unit_for(digits),
-            schedule=ALONE,
-        )
+        pooled(digits, record_unit(digits), leave="validated")
     with pytest.raises(ConfigurationError, match="residual_rounds"):
-        federation(digits, unit_for(digits, sums=2), residual_rounds=0)
+        pooled(digits, record_unit(digits, sums=2), residual_rounds=0)
 
 
 @pytest.mark.parametrize("none_of_mine", [True, False])
@@ -333,18 +299,10 @@ def test_foreign_proxies_are_told_by_what_was_released(digits, none_of_mine):
     pixels = digits.proxies.pixels.clone()
     foreign = np.arange(len(pixels)) % 2 == 0
     pixels[foreign] = torch.rand(pixels[foreign].shape, generator=torch.Generator().manual_seed(0))
-    unit = unit_for(digits, math.inf)
-    run = Federation(
-        participants_of(fresh_networks(digits, 0), digits.clients),
-        pixels,
-        PooledHeads(0, features=unit.features, leave="network", none_of_mine=none_of_mine),
-        aggregation=MaskedSum(4, public_seed=0),
-        protection=unit,
-        schedule=ALONE,
-    )
+    data = replace(digits, proxies=Images(pixels, digits.proxies.labels))
+    run = pooled(data, record_unit(digits, math.inf), none_of_mine=none_of_mine)
     run.fit(1)
     half = run.clients[0].half
-    assert isinstance(half, HeadClient)
     assert not run.transcript.distillation  # no survey was made
     if none_of_mine:
         assert half.known[foreign].mean() < 0.1
@@ -355,20 +313,20 @@ def test_foreign_proxies_are_told_by_what_was_released(digits, none_of_mine):
 
 def test_sums_in_clear_and_other_fleets_are_refused(digits):
     with pytest.raises(ConfigurationError, match=r"hides in the sum only: use masks"):
-        unit_for(digits).check_sum(PlainSum(4))
+        record_unit(digits).check_sum(PlainSum(4))
     with pytest.raises(ConfigurationError, match=r"the sum has 10"):
-        unit_for(digits).check_sum(MaskedSum(10))
-    unit_for(digits, math.inf).check_sum(PlainSum(4))
+        record_unit(digits).check_sum(MaskedSum(10))
+    record_unit(digits, math.inf).check_sum(PlainSum(4))
 
 
 def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(digits):
     """One client of four: a sum whose guarantee names two would count on noise that they tell."""
     sums = StandInForMasks(4)
-    unit_for(digits).check_sum(sums)
+    record_unit(digits).check_sum(sums)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StandInForMasks, "corrupt", 2)
         with pytest.raises(ConfigurationError) as refused:
-            unit_for(digits).check_sum(sums)
+            record_unit(digits).check_sum(sums)
     assert refused.value.field == "aggregation"
 
 
@@ -401,51 +359,22 @@ def test_shares_are_for_sums_of_the_planned_form():
 # The local unit: each client's own noise is enough.
 
 
-def local_unit(data: FederatedData, budget: float, seed: int = 0) -> PooledRecordUnit:
-    return PooledRecordUnit(
-        budget,
-        DELTA,
-        records=[len(client.train) for client in data.clients],
-        n_proxies=len(data.proxies),
-        n_classes=data.n_classes,
-        honest=1,
-        features=SMALL,
-        random=SeededRandom(seed),
-    )
-
-
 def local_run(data: FederatedData, unit: PooledRecordUnit) -> Federation:
-    run = Federation(
-        participants_of(fresh_networks(data, 0), data.clients),
-        data.proxies.pixels,
-        PooledHeads(0, features=unit.features, leave="network"),
-        protection=unit,
-        schedule=ALONE,
-    )
-    run.fit(1)
-    return run
+    method = PooledHeads(0, features=unit.features, leave="network")
+    return run_of(federation(data, method, protection=unit, schedule=STILL), 1)
 
 
 def test_a_local_release_is_private_in_clear(digits):
     """Of each upload that the server reads; the twin keeps a share of a pooled noise alone."""
-    unit = PooledRecordUnit(
-        4.0,
-        DELTA,
-        records=[len(client.train) for client in digits.clients],
-        n_proxies=len(digits.proxies),
-        n_classes=10,
-        honest=1,
-        features=SMALL,
-    )
+    unit = record_unit(digits, honest=1)
     run = local_run(digits, unit)
     claim = run.guarantee()
-    assert claim is not None
     assert claim.holds
     assert claim.epsilon <= 4
     assert "masked" not in claim.sentence()
     assert len(run.transcript.heads[0].uploads or {}) == 4
     assert unit.plan.share_variance == pytest.approx((unit.plan.noise * UNITS) ** 2)
-    twin = unit_for(digits)  # two honest shares of three: one alone has half of the variance
+    twin = record_unit(digits)  # two honest shares of three: one alone has half of the variance
     assert twin.plan.share_variance < 0.6 * unit.plan.share_variance
     alone = replace(twin.plan, honest=1, noise=math.sqrt(twin.plan.share_variance) / UNITS)
     assert epsilon(alone, DELTA) > 5.5
@@ -453,12 +382,9 @@ def test_a_local_release_is_private_in_clear(digits):
 
 def test_uploads_are_in_range_whatever_the_noise(digits):
     """At epsilon .1 noise is many times what so few records can add; nothing is cut off."""
-    unit = local_unit(digits, 0.1)
+    unit = record_unit(digits, 0.1, honest=1, random=SeededRandom(0))
     run = local_run(digits, unit)
-    half = run.clients[0].half
-    assert isinstance(half, HeadClient)
-    form = half.public.units
-    assert form is not None
+    form = run.clients[0].half.public.units
     assert form.limit > 6 * math.sqrt(unit.plan.share_variance)
     assert run.server.last is not None
 
@@ -482,12 +408,9 @@ def test_nothing_is_left_out_where_most_of_the_records_would_be():
 
 
 def test_a_client_in_clear_is_simulated_with_its_own_noise():
-    run = simulate(
-        "digits", split="iid", clients=4, unit="record", epsilon=4.0, recipe=Recipe(1, ALONE)
-    )
+    recipe = Recipe(1, STILL)
+    run = simulate("digits", split="iid", clients=4, unit="record", epsilon=4.0, recipe=recipe)
     run.fit()
     assert "noise multiplier" in run.guarantee
     assert "at every client" in run.guarantee
-    unit = run.federation.protection
-    assert isinstance(unit, PooledRecordUnit)
-    assert unit.local
+    assert run.federation.protection.local
