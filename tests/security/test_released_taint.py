@@ -25,7 +25,6 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import LocalError
 from secure_fd.exchange import Share
-from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray, UnitArray
 from secure_fd.methods import heads
 from secure_fd.methods.base import Setting
@@ -37,7 +36,7 @@ from secure_fd.protection.base import Protection
 from secure_fd.protection.pooled import LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.recipes import Sizes
 from secure_fd.selection.density import ReferenceSettings
-from tests.small_federation import BRIEF, faults, participants
+from tests.small_federation import faults, federation, record_unit
 
 SMALL = ReferenceSettings(ranks=(20,), n_features=100)
 FAULTS = {0: {1: Stage.INPUT}, 1: {2: Stage.UNMASK}}
@@ -125,15 +124,12 @@ class Case:
     ) -> tuple[list[list[bytes]], np.ndarray[Any, Any]]:
         """All bytes by client, and client 0's parameters in the end."""
         with held:
-            made = Federation(
-                participants(data),
-                data.proxies.pixels,
+            made = federation(
+                data,
                 self.method(),
                 aggregation=aggregation,
                 protection=self.protection(data),
-                schedule=BRIEF,
                 dropouts=faults(script or {}),
-                device=torch.device("cpu"),
             )
             taps = [Tapped(client) for client in made.clients]
             made.clients[:] = taps
@@ -183,16 +179,7 @@ def pooled_unit(
     data: FederatedData, kind: type[PooledRecordUnit] = PooledRecordUnit
 ) -> PooledRecordUnit:
     """With a small public map: what leaves follows from the release under any."""
-    return kind(
-        4.0,
-        1e-5,
-        records=[len(client.train) for client in data.clients],
-        n_proxies=len(data.proxies),
-        n_classes=data.n_classes,
-        sums=2,
-        features=SMALL,
-        random=SeededRandom(3),
-    )
+    return record_unit(data, kind=kind, sums=2, features=SMALL, random=SeededRandom(3))
 
 
 def pooled_heads() -> PooledHeads:

@@ -1,6 +1,7 @@
 """The client unit: shares of noise in every vector, and an epsilon for no more than was planned."""
 
 import math
+import os
 import secrets
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.release import ClientShares
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protection.client import IN_CLEAR, ClientGuard, ClientUnit
-from tests.small_federation import BRIEF, faults, federation, parameters, run
+from tests.small_federation import faults, federation, parameters, run
 
 DELTA = 1e-5
 PLAN = ClientPlan(clients=10, proxies=32, rounds=2, classes=10, absent=3, corrupt=1)
@@ -30,28 +31,32 @@ FOUR = replace(PLAN, clients=4, absent=1)
 MASKS = {clients: MaskedSum(clients) for clients in (4, 10)}
 
 
-def unit(plan: ClientPlan = PLAN, budget: float = 4.0, random: Random | None = None) -> ClientUnit:
-    chosen = {} if random is None else {"random": random}
-    made = ClientUnit(budget, DELTA, plan, small_fleet=True, **chosen)
+NONE = np.zeros(320, dtype=np.uint64)
+"""Votes of a client that abstains everywhere."""
+
+
+def unit(
+    plan: ClientPlan = PLAN, budget: float = 4.0, delta: float = DELTA, random: Random = os.urandom
+) -> ClientUnit:
+    made = ClientUnit(budget, delta, plan, small_fleet=True, random=random)
     made.check_sum(MASKS[plan.clients])
     return made
 
 
-def test_a_small_fleet_must_be_asked_for_twice():
-    with pytest.raises(ConfigurationError, match=r"clients: 10 .*300 or more.*small_fleet"):
-        ClientUnit(4.0, DELTA, PLAN)
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: ClientUnit(4.0, DELTA, PLAN), r"clients: 10 .*300 or more.*small_fleet"),
+        (lambda: unit().check_sum(PlainSum(10)), r"aggregation: 'plain' .*use masks"),
+        (lambda: unit().check_sum(MaskedSum(4)), r"clients: 10 .*the sum has 4"),
+        (lambda: unit(delta=0.1), "one over the number of clients"),
+    ],
+)
+def test_what_its_noise_does_not_cover_is_refused(make, why):
+    with pytest.raises(ConfigurationError, match=why):
+        make()
     assert ClientUnit(4.0, DELTA, replace(PLAN, clients=300)).plan.noise > 0
-
-
-def test_a_sum_in_clear_is_refused():
-    with pytest.raises(ConfigurationError, match=r"aggregation: 'plain' .*use masks"):
-        unit().check_sum(PlainSum(10))
     unit(budget=math.inf).check_sum(PlainSum(10))
-
-
-def test_another_number_of_clients_is_refused():
-    with pytest.raises(ConfigurationError, match=r"clients: 10 .*the sum has 4"):
-        unit().check_sum(MaskedSum(4))
 
 
 def answer(indices: IntArray) -> Contribution:
@@ -64,7 +69,7 @@ def test_more_proxies_than_planned_are_refused():
 
 
 def test_more_rounds_than_planned_are_refused():
-    made, votes = unit(), np.zeros(320, dtype=np.uint64)
+    made, votes = unit(), NONE
     guard = made.client(0)
     for _ in range(2):
         guard.perturb(votes)
@@ -76,14 +81,13 @@ def test_more_rounds_than_planned_are_refused():
 
 
 def test_every_round_is_paid_for():
-    made, votes = unit(), np.zeros(320, dtype=np.uint64)
+    made, votes = unit(), NONE
     assert made.guarantee() is None
     spent = []
     for done in range(1, 3):
         for client in range(10):
             (made.parts.get(client) or made.client(client)).perturb(votes)
         given = made.guarantee()
-        assert given is not None
         # Whenever somebody stops, what was planned is what holds.
         assert given.epsilon == pytest.approx(epsilon(made.plan, DELTA))
         assert given.parts[0].times == done
@@ -126,34 +130,35 @@ def test_votes_that_the_noise_would_not_cover_are_refused(votes, message):
 def test_a_record_costs_what_a_client_costs_that_votes_otherwise():
     """One record can turn all votes of its client."""
     made = unit()
-    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
+    made.client(0).perturb(NONE)
     given = made.guarantee()
-    assert given is not None
     (record,) = given.composes_to
     event = made.plan.replaced()
     assert record.epsilon == accountant_for(event).epsilon(event, DELTA)
     assert record.epsilon > 1.4 * given.epsilon
 
 
-def test_a_delta_that_allows_publishing_a_client_is_refused():
-    with pytest.raises(ConfigurationError, match="one over the number of clients"):
-        ClientUnit(4.0, 0.1, PLAN, small_fleet=True)
+@pytest.mark.parametrize("masks", [{"insecure_seed": 1}, {"random": secrets.token_bytes}])
+def test_masks_that_nobody_vouches_for_void_the_claim(masks):
+    made = unit(FOUR)
+    made.check_sum(MaskedSum(4, **masks))
+    made.client(0).perturb(NONE)
+    assert not made.guarantee().holds
 
 
 @pytest.mark.parametrize(
-    "masks",
-    [
-        lambda: MaskedSum(4, insecure_seed=1),
-        lambda: MaskedSum(4, random=secrets.token_bytes),
-    ],
+    "source", [SeededRandom(3), insecure_bytes(1), np.random.default_rng(0).bytes]
 )
-def test_masks_that_nobody_vouches_for_void_the_claim(masks):
-    made = unit(FOUR)
-    made.check_sum(masks())
-    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
-    given = made.guarantee()
-    assert given is not None
-    assert not given.holds
+def test_noise_from_any_other_generator_voids_the_claim(source):
+    made = unit(random=source)
+    made.client(0).perturb(NONE)
+    assert not made.guarantee().holds
+
+
+def test_without_a_checked_sum_there_is_no_epsilon():
+    made = ClientUnit(4.0, DELTA, PLAN, small_fleet=True)
+    made.client(0).perturb(NONE)
+    assert made.guarantee().unmet == IN_CLEAR
 
 
 def test_clients_with_different_plans_do_not_sum():
@@ -169,41 +174,19 @@ def test_what_noise_alone_would_give_teaches_nothing():
     assert sums.count.tolist() == [floor * 1.01]
 
 
-def test_without_a_checked_sum_there_is_no_epsilon():
-    made = ClientUnit(4.0, DELTA, PLAN, small_fleet=True)
-    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
-    given = made.guarantee()
-    assert given is not None
-    assert given.unmet == IN_CLEAR
-
-
 def test_too_few_shares_void_the_claim():
-    made, votes = unit(), np.zeros(320, dtype=np.uint64)
+    made, votes = unit(), NONE
     made.client(0).perturb(votes)
     made.debias(Sums(np.zeros(1), np.zeros((1, 10))), range(6))
     given = made.guarantee()
-    assert given is not None
     assert not given.holds
     assert "a sum of 6 inputs was opened, where 7 carry enough noise" in given.sentence()
 
 
-@pytest.mark.parametrize(
-    "source", [SeededRandom(3), insecure_bytes(1), np.random.default_rng(0).bytes]
-)
-def test_noise_from_any_other_generator_voids_the_claim(source):
-    made = unit(random=source)
-    made.client(0).perturb(np.zeros(320, dtype=np.uint64))
-    given = made.guarantee()
-    assert given is not None
-    assert not given.holds
-
-
 def test_an_infinite_epsilon_changes_no_bit(digits):
-    bare = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)))
-    same = run(
-        federation(
-            digits, aggregation=MaskedSum(4, public_seed=0), protection=unit(FOUR, budget=math.inf)
-        )
+    bare, same = (
+        run(federation(digits, aggregation=MaskedSum(4, public_seed=0), protection=given))
+        for given in (None, unit(FOUR, budget=math.inf))
     )
     assert np.array_equal(parameters(bare), parameters(same))
 
@@ -215,19 +198,11 @@ def test_masked_sums_carry_exactly_the_noise_of_all(digits):
     of the planned variance, with a false alarm in a million, and neither half of it nor twice.
     """
     made = unit(FOUR)
-    script = {1: {3: Stage.UNMASK}}
-    federated = run(
-        federation(
-            digits,
-            aggregation=MaskedSum(4, public_seed=0),
-            protection=made,
-            schedule=BRIEF,
-            dropouts=faults(script),
-        )
-    )
+    masks, lost = MaskedSum(4, public_seed=0), faults({1: {3: Stage.UNMASK}})
+    federated = run(federation(digits, aggregation=masks, protection=made, dropouts=lost))
     seen = federated.transcript.distillation
     assert len(seen) == 2
-    bare = run(federation(digits, aggregation=MaskedSum(4, public_seed=0), schedule=BRIEF), 1)
+    bare = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), 1)
     votes = bare.transcript.distillation[0].total.astype(np.int64)
     noise = seen[0].total.astype(np.int64) - made.plan.scale * votes
 
@@ -239,7 +214,6 @@ def test_masked_sums_carry_exactly_the_noise_of_all(digits):
     assert not fits(2 * made.plan.share_variance)
     assert not fits(8 * made.plan.share_variance)
     given = made.guarantee()
-    assert given is not None
     assert given.holds
     assert given.epsilon == pytest.approx(epsilon(made.plan, DELTA))
     assert given.parts[0].times == 2

@@ -25,17 +25,11 @@ from tests.small_federation import (
     same_ensembles,
 )
 
-INF = math.inf
 
-
-def uploads(made: Federation) -> list[IntArray]:
-    """By round, [K, m, C] what every client released."""
-    rounds = []
-    for seen in made.transcript.distillation:
-        assert seen.uploads is not None
-        rows = [seen.uploads[k].reshape(len(seen.proxy_indices), -1) for k in sorted(seen.uploads)]
-        rounds.append(np.stack(rows).astype(np.int64))
-    return rounds
+def uploads(made: Federation) -> IntArray:
+    """[K, m, C] what every client released in the first round."""
+    seen = made.transcript.distillation[0]
+    return np.stack([seen.uploads[k].reshape(-1, 10) for k in range(4)]).astype(np.int64)
 
 
 # An infinite epsilon is no protection, to the last bit.
@@ -43,7 +37,7 @@ def uploads(made: Federation) -> list[IntArray]:
 
 @pytest.mark.parametrize("labels", ["soft", "hard"])
 def test_an_infinite_epsilon_changes_no_bit(digits, labels):
-    unit = LabelUnit(INF, 1e-5)
+    unit = LabelUnit(math.inf, 1e-5)
     bare = run(federation(digits, SelectiveFD(labels)))
     noiseless = run(federation(digits, SelectiveFD(labels), protection=unit))
     assert same_ensembles(bare, noiseless)
@@ -67,9 +61,7 @@ def test_a_protection_serves_one_federation(digits):
 
 def test_released_symbols_are_in_the_alphabet(digits):
     unit = LabelUnit(0.1, 1e-5, SeededRandom(5))
-    [seen] = uploads(
-        run(federation(digits, protection=unit, schedule=all_proxies(digits)), rounds=1)
-    )
+    seen = uploads(run(federation(digits, protection=unit, schedule=all_proxies(digits)), rounds=1))
     assert set(np.unique(seen)) == {0, 1}
     assert seen.sum(axis=2).max() == 1
     named = [set(np.flatnonzero(rows.any(axis=0))) for rows in seen]
@@ -82,7 +74,7 @@ def test_symbols_of_a_protection_s_votes_carry_no_fraction(digits):
     unit = LabelUnit(4.0, 1e-5, random=SeededRandom(6))
     made = run(federation(digits, SelectiveFD("soft"), protection=unit), rounds=1)
     assert made.transcript.distillation[0].levels == 1
-    assert set(np.unique(uploads(made)[0])) == {0, 1}
+    assert set(np.unique(uploads(made))) == {0, 1}
 
 
 def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits):
@@ -109,7 +101,6 @@ def test_the_guarantee_counts_every_answer(digits):
     made = run(federation(digits, protection=unit), rounds=2)
     asked = np.concatenate([seen.proxy_indices for seen in made.transcript.distillation])
     claim = made.protection.guarantee()
-    assert claim is not None
     assert (claim.unit, claim.epsilon, claim.delta) == (PrivacyUnit.LABEL, 4.0, 0.0)
     assert f"over {len(np.unique(asked))} answers" in claim.accountant
     assert len(np.unique(asked)) < len(asked)
@@ -121,26 +112,8 @@ def test_the_guarantee_counts_every_answer(digits):
 def test_seeded_noise_voids_the_guarantee(digits):
     unit = LabelUnit(4.0, 1e-5, random=SeededRandom(1))
     claim = run(federation(digits, protection=unit), rounds=1).protection.guarantee()
-    assert claim is not None
     assert not claim.holds
     assert "seeded generator" in claim.sentence()
-
-
-# Mistakes.
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "field"),
-    [
-        (0.0, 1e-5, "epsilon"),
-        (-1.0, 1e-5, "epsilon"),
-        (math.nan, 1e-5, "epsilon"),
-        (1.0, 0.0, "delta"),
-    ],
-)
-def test_a_wrong_budget_is_refused_before_any_work(epsilon, delta, field):
-    with pytest.raises(ConfigurationError, match=f"{field}: .* is not allowed"):
-        LabelUnit(epsilon, delta)
 
 
 @pytest.mark.parametrize(("epsilon", "apart"), [(4.0, True), (np.inf, False)])
