@@ -1,6 +1,6 @@
-"""All clients in training: each on its own path, at the schedule's rate."""
+"""A client in training: its learner takes the steps of its trainer, at the schedule's rate."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,14 +9,13 @@ import torch
 from torch import nn
 
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError
 from secure_fd.models import build, flatten
 from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Alone, Learner, Lesson, OnSteps, Trainer
+from secure_fd.training import Alone, Learner, Lesson, Steps, Trainer
 
 CPU = torch.device("cpu")
 STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))
-NAMES = ("cnn-5-5-50", "mlp-1024-512-256", "cnn-5-5-50")
+CNN = "cnn-5-5-50"
 
 
 def records(seed: int, count: int = 40) -> Images:
@@ -25,108 +24,67 @@ def records(seed: int, count: int = 40) -> Images:
     return Images(pixels, torch.randint(10, (count,), generator=random))
 
 
-def networks() -> list[nn.Module]:
-    return [build(name, 10, seed) for seed, name in enumerate(NAMES)]
+OWN, PROXIES = records(0), records(9)
+TAUGHT = nn.functional.one_hot(PROXIES.labels, 10).float()
 
 
-class Together:
-    """Clients that train, as a federation has them do."""
-
-    def __init__(
-        self, train: Sequence[Images], schedule: Schedule, on_steps: OnSteps | None = None
-    ) -> None:
-        self.models = networks()
-        self._learners = [
-            Learner(model, own, schedule, 4000 + k, CPU)
-            for k, (model, own) in enumerate(zip(self.models, train, strict=True))
-        ]
-        self._run = Alone(on_steps)
-        self.begin_round(0)
-
-    def begin_round(self, index: int) -> None:
-        for learner in self._learners:
-            learner.round = index
-
-    def warm_up(self) -> None:
-        for jobs in zip(*(learner.warm_up() for learner in self._learners), strict=True):
-            self._run(jobs)
-
-    def local_steps(
-        self, steps: int, present: Sequence[int], targets: torch.Tensor | None = None
-    ) -> None:
-        for jobs in zip(*(self._learners[k].local(steps, targets) for k in present), strict=True):
-            self._run(jobs)
-
-    def distillation_steps(
-        self, pixels: torch.Tensor, targets: torch.Tensor, steps: int, present: Sequence[int]
-    ) -> None:
-        lesson = Lesson(pixels, torch.arange(len(pixels)), targets)
-        for k in present:
-            learner = self._learners[k]
-            learner.schedule = replace(learner.schedule, proxy_steps=steps)
-        for jobs in zip(*(self._learners[k].distil(lesson) for k in present), strict=True):
-            self._run(jobs)
+def learner(schedule: Schedule = STEPS, own: Images = OWN, name: str = CNN) -> Learner:
+    made = Learner(build(name, 10, 0), own, schedule, 4000, CPU)
+    made.round = 0
+    return made
 
 
-def made(schedule: Schedule = STEPS) -> Together:
-    return Together([records(k) for k in range(3)], schedule)
+def trainer(sgd: SGD = STEPS.sgd, name: str = CNN, seed: int = 4000, own: Images = OWN) -> Trainer:
+    """The same client's trainer, whose steps must be the learner's."""
+    return Trainer(build(name, 10, 0), own, sgd, seed, CPU)
 
 
-def trainers(schedule: Schedule = STEPS) -> list[Trainer]:
-    """The same clients by their trainers, whose steps theirs must be."""
-    return [
-        Trainer(network, records(k), schedule.sgd, 4000 + k, CPU)
-        for k, network in enumerate(networks())
-    ]
+def take(jobs: Iterable[Steps]) -> None:
+    Alone()(list(jobs))
 
 
-def apart(one: nn.Module, other: nn.Module) -> float:
-    return float((flatten(one) - flatten(other)).abs().max())
+def distil(made: Learner, steps: int) -> Iterable[Steps]:
+    made.schedule = replace(made.schedule, proxy_steps=steps)
+    return made.distil(Lesson(PROXIES.pixels, torch.arange(len(PROXIES)), TAUGHT))
 
 
-def test_every_client_goes_the_way_of_its_trainer():
-    together, alone = made(), trainers()
-    lesson = records(9)
-    targets = nn.functional.one_hot(lesson.labels, 10).float()
-    together.local_steps(2, [0, 1, 2])
-    together.distillation_steps(lesson.pixels, targets, 3, [0, 2])  # client 1 is away
-    for k, trainer in enumerate(alone):
-        trainer.local_steps(2)
-        if k != 1:
-            trainer.distillation_steps(lesson.pixels, targets, 3)
-        assert apart(together.models[k], trainer.model) < 1e-4
-    assert apart(together.models[0], together.models[2]) > 1e-3
+def apart(one: Learner | Trainer, other: Learner | Trainer) -> float:
+    return float((flatten(one.model) - flatten(other.model)).abs().max())
+
+
+@pytest.mark.parametrize("name", [CNN, "mlp-1024-512-256"])
+def test_a_client_goes_the_way_of_its_trainer(name):
+    made, alone = learner(name=name), trainer(name=name)
+    take(made.local(2))
+    take(distil(made, 3))
+    alone.local_steps(2)
+    alone.distillation_steps(PROXIES.pixels, TAUGHT, 3)
+    assert apart(made, alone) < 1e-4
+    assert apart(made, learner(name=name)) > 1e-3
 
 
 def test_lessons_take_the_place_of_labels():
-    plain, taught, turned = made(), made(), made()
-    plain.local_steps(2, range(3))
-    taught.local_steps(2, range(3), torch.eye(10))
-    turned.local_steps(2, range(3), torch.eye(10).roll(1, dims=0))
-    for k in range(3):
-        assert apart(plain.models[k], taught.models[k]) < 1e-5
-        assert apart(plain.models[k], turned.models[k]) > 1e-4
+    plain, taught, turned = learner(), learner(), learner()
+    take(plain.local(2))
+    take(taught.local(2, torch.eye(10)))
+    take(turned.local(2, torch.eye(10).roll(1, dims=0)))
+    assert apart(plain, taught) < 1e-5
+    assert apart(plain, turned) > 1e-4
 
 
 def test_private_records_join_a_distillation_batch():
-    trainer = trainers()[0]
-    lesson = records(9)
-    pixels, targets = trainer.distillation_batch(lesson.pixels, torch.full((40, 10), 0.1))
+    pixels, targets = trainer().distillation_batch(PROXIES.pixels, torch.full((40, 10), 0.1))
     assert (len(pixels), len(targets)) == (10, 10)
     assert torch.equal(targets[8:].sum(dim=1), torch.ones(2))
-    own = records(0)
     for image, target in zip(pixels[8:], targets[8:], strict=True):
-        [index] = [i for i in range(len(own)) if torch.equal(own.pixels[i], image)]
-        assert int(target.argmax()) == int(own.labels[index])
+        [index] = [i for i in range(len(OWN)) if torch.equal(OWN.pixels[i], image)]
+        assert int(target.argmax()) == int(OWN.labels[index])
 
 
 def test_taught_labels_are_smoothed_and_private_ones_are_not():
     smooth = replace(STEPS.sgd, smoothing=0.2)
-    plain, trainer = (Trainer(networks()[0], records(0), s, 1, CPU) for s in (STEPS.sgd, smooth))
-    lesson = records(9)
-    taught = nn.functional.one_hot(lesson.labels, 10).float()
     (_, before), (_, after) = (
-        t.distillation_batch(lesson.pixels, taught) for t in (plain, trainer)
+        trainer(sgd).distillation_batch(PROXIES.pixels, TAUGHT) for sgd in (STEPS.sgd, smooth)
     )
     assert torch.allclose(after[:8], 0.8 * before[:8] + 0.02)
     assert torch.equal(after[8:], before[8:])
@@ -140,21 +98,19 @@ def test_a_long_round_takes_its_steps_at_falling_rates():
     assert list(falling.rates(0, 25)) == [(25, falling.rate(0))]
     assert list(falling.rates(0, 0)) == []
     assert list(STEPS.rates(7, 30)) == [(15, 0.05), (15, 0.05)]
-    taught = nn.functional.one_hot(records(9).labels, 10).float()
-    learners, [trainer, *_] = made(falling), trainers(falling)
-    learners.begin_round(1)
-    learners.distillation_steps(records(9).pixels, taught, 60, range(3))
+    made, alone, constant = learner(falling), trainer(), learner()
+    made.round = 1
+    take(distil(made, 60))
     for steps, rate in parts:
-        trainer.learning_rate = rate
-        trainer.distillation_steps(records(9).pixels, taught, steps)
-    assert apart(learners.models[0], trainer.model) < 1e-4
-    learners.local_steps(1, range(3))  # a revisit: at the round's rate, not at the last part's
-    trainer.learning_rate = falling.rate(1)
-    trainer.local_steps(1)
-    assert apart(learners.models[0], trainer.model) < 1e-4
-    constant = made()
-    constant.distillation_steps(records(9).pixels, taught, 60, range(3))
-    assert apart(learners.models[0], constant.models[0]) > 1e-3
+        alone.learning_rate = rate
+        alone.distillation_steps(PROXIES.pixels, TAUGHT, steps)
+    assert apart(made, alone) < 1e-4
+    take(made.local(1))  # a revisit: at the round's rate, not at the last part's
+    alone.learning_rate = falling.rate(1)
+    alone.local_steps(1)
+    assert apart(made, alone) < 1e-4
+    take(distil(constant, 60))
+    assert apart(made, constant) > 1e-3
 
 
 def test_the_warm_up_s_rate_falls_where_it_is_asked_to():
@@ -163,13 +119,12 @@ def test_the_warm_up_s_rate_falls_where_it_is_asked_to():
     assert rates == pytest.approx([0.05 * 0.853553, 0.05 * 0.146447], abs=1e-6)
     constant = replace(falling, anneal_warmup=False)
     assert list(constant.warmup_rates) == [(25, 0.05), (25, 0.05)]
-    learners = made(falling)
-    learners.warm_up()
-    trainer = Trainer(networks()[0], records(0), STEPS.sgd, 2**30 + 4000, CPU)
+    made, alone = learner(falling), trainer(seed=2**30 + 4000)
+    take(made.warm_up())
     for rate in rates:
-        trainer.learning_rate = rate
-        trainer.local_steps(25)
-    assert apart(learners.models[0], trainer.model) < 1e-4
+        alone.learning_rate = rate
+        alone.local_steps(25)
+    assert apart(made, alone) < 1e-4
 
 
 def test_the_rate_falls_to_zero_along_half_a_cosine():
@@ -180,11 +135,6 @@ def test_the_rate_falls_to_zero_along_half_a_cosine():
     assert all(earlier > later for earlier, later in pairwise(rates[:5]))
     assert rates[4:] == [0.0, 0.0]  # a run that goes on does not start over
     assert STEPS.rate(100) == 0.05
-    learners = made(falling)
-    before = [flatten(model) for model in learners.models]
-    learners.begin_round(5)
-    learners.local_steps(1, range(3))
-    assert all(torch.equal(b, flatten(m)) for b, m in zip(before, learners.models, strict=True))
 
 
 def strays(labels: torch.Tensor) -> torch.Tensor:
@@ -204,38 +154,27 @@ def strays(labels: torch.Tensor) -> torch.Tensor:
 )
 def test_the_warm_up_has_momentum_where_clients_hold_some_classes(relabel, momentum):
     """With it, a client of one class or two ends with dead units."""
-    held = [replace(r, labels=relabel(r.labels)) for r in map(records, range(3))]
-    learners = Together(held, STEPS)
-    learners.warm_up()
-    sgd = replace(STEPS.sgd, momentum=momentum)
-    for k, network in enumerate(networks()):
-        Trainer(network, held[k], sgd, 2**30 + 4000 + k, CPU).local_steps(3)
-        assert apart(learners.models[k], network) < 1e-6
-    assert apart(learners.models[0], networks()[0]) > 1e-4
+    own = replace(OWN, labels=relabel(OWN.labels))
+    made = learner(own=own)
+    take(made.warm_up())
+    alone = trainer(replace(STEPS.sgd, momentum=momentum), seed=2**30 + 4000, own=own)
+    alone.local_steps(3)
+    assert apart(made, alone) < 1e-6
+    assert apart(made, learner()) > 1e-4
 
 
-def test_the_steps_of_those_who_are_present_are_heard_of():
-    heard: list[int] = []
-    train = [records(k) for k in range(3)]
-    learners = Together(train, STEPS, heard.append)
-    taught = torch.full((40, 10), 0.1)
-    learners.warm_up()
-    assert sum(heard) == 3 * 3
-    learners.local_steps(2, [0, 1])
-    learners.distillation_steps(records(9).pixels, taught, 60, [2])
-    assert sum(heard) == 3 * 3 + 2 * 2 + 60
-    assert max(heard) <= 25
-
-
-def test_an_augmentation_that_is_unknown_is_refused():
-    with pytest.raises(ConfigurationError, match="augment"):
-        made(replace(STEPS, augment="rotate"))
+def test_steps_are_reported_as_they_are_taken():
+    taken: list[int] = []
+    made = learner()
+    Alone(taken.append)([*made.warm_up(), *made.local(2), *distil(made, 60)])
+    assert sum(taken) == 3 + 2 + 60
+    assert max(taken) <= 25
 
 
 def test_the_warm_up_s_batches_do_not_come_again():
     """Local steps after a warm-up are not the warm-up once more."""
     plain = replace(STEPS, sgd=replace(STEPS.sgd, momentum=0.0))
-    warmed, again = made(plain), made(plain)
-    warmed.warm_up()
-    again.local_steps(3, range(3))
-    assert all(apart(a, b) > 1e-4 for a, b in zip(warmed.models, again.models, strict=True))
+    warmed, again = learner(plain), learner(plain)
+    take(warmed.warm_up())
+    take(again.local(3))
+    assert apart(warmed, again) > 1e-4
