@@ -42,14 +42,10 @@ def test_hard_labels_are_counted_exactly():
 def test_rounding_is_by_largest_remainder():
     """10 units at (.55, .33, .12): floors 5, 3, 1 leave one unit, and .5 is the largest rest."""
     codec = KnowledgeCodec(3, 10)
-    assert codec.encode(Released(np.ones(1), np.array([[0.55, 0.33, 0.12]]))).tolist() == [
-        6,
-        3,
-        1,
-    ]
+    row = np.array([[0.55, 0.33, 0.12]])
+    assert codec.encode(Released(np.ones(1), row)).tolist() == [6, 3, 1]
     # Half the weight: 5 units at (2.75, 1.65, 0.6); floors 2, 1, 0 leave two, to .75 and .65.
-    half = codec.encode(Released(np.full(1, 0.5), np.array([[0.55, 0.33, 0.12]])))
-    assert half.tolist() == [3, 2, 0]
+    assert codec.encode(Released(np.full(1, 0.5), row)).tolist() == [3, 2, 0]
 
 
 def test_an_abstention_is_zeros_whatever_the_network_says():
@@ -58,28 +54,25 @@ def test_an_abstention_is_zeros_whatever_the_network_says():
     assert not codec.encode(Released(np.zeros(2), np.zeros((2, 3)))).any()
 
 
-@pytest.mark.parametrize("weight", [-1e-9, 1 + 1e-9, -1.0, 2.0])
-def test_a_weight_outside_its_range_is_refused(weight):
+BROKEN = ROWS + np.array([[0.0, 0.0, 0.0], [0.0, 0.0, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("weights", "rows", "why"),
+    [
+        *(([1.0, weight], ROWS, "weight") for weight in (-1e-9, 1 + 1e-9, -1.0, 2.0)),
+        *(([1.0, bad], ROWS, "not finite") for bad in (np.nan, np.inf, -np.inf)),
+        # Also where the client abstains: a later zero times NaN would be NaN.
+        ([1.0, 0.0], BROKEN, "not finite"),
+        ([1.0] * 3, ROWS, "weights"),
+        ([[1.0], [1.0]], ROWS, "weights"),
+        ([1.0] * 3, ROWS[0], "weights"),
+    ],
+)
+def test_what_is_no_contribution_is_refused(weights, rows, why):
     Contribution(np.array([0.0, 1.0]), ROWS)
-    with pytest.raises(LocalError, match="weight"):
-        Contribution(np.array([1.0, weight]), ROWS)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_refused(bad):
-    with pytest.raises(LocalError, match="not finite"):
-        Contribution(np.array([1.0, bad]), ROWS)
-    rows = ROWS.copy()
-    rows[1, 2] = bad
-    # Also where the client abstains: a later zero times NaN would be NaN.
-    with pytest.raises(LocalError, match="not finite"):
-        Contribution(np.array([1.0, 0.0]), rows)
-
-
-def test_shapes_that_do_not_fit_are_refused():
-    for weights, rows in ((np.ones(3), ROWS), (np.ones((2, 1)), ROWS), (np.ones(3), ROWS[0])):
-        with pytest.raises(LocalError, match="weights"):
-            Contribution(weights, rows)
+    with pytest.raises(LocalError, match=why):
+        Contribution(np.array(weights), rows)
 
 
 def test_no_proxies_are_no_integers():

@@ -1,7 +1,5 @@
 """How often a client answers about one proxy: counted in time, whole or not at all, for good."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,9 +11,8 @@ from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Draws, ReleaseLedger, VoteServer
-from secure_fd.selection.density import ReferenceSettings
-from tests.small_federation import BRIEF, all_proxies, faults, federation, participants, run
+from secure_fd.methods.votes import Draws, ReleaseLedger
+from tests.small_federation import SMALL, all_proxies, faults, federation, run
 
 
 def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent():
@@ -30,12 +27,8 @@ def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent():
 def test_a_refusal_leaves_nothing_half_counted():
     ledger = ReleaseLedger(4, limit=1)
     ledger.spend(np.array([3]))
-    for wrong, error in [
-        ([0, 1, 3], BudgetError),
-        ([0, 1, 4], LocalError),
-        ([-1, 0], LocalError),
-        ([0, 1, 1], LocalError),
-    ]:
+    wrongs = {(0, 1, 3): BudgetError, (0, 1, 4): LocalError, (-1, 0): LocalError}
+    for wrong, error in (wrongs | {(0, 1, 1): LocalError}).items():
         with pytest.raises(error):
             ledger.spend(np.array(wrong))
         assert ledger.open.tolist() == [True, True, True, False]
@@ -54,12 +47,10 @@ def test_without_a_limit_it_counts_and_refuses_one_proxy_twice_in_one_round():
     assert ReleaseLedger(3, limit=None).most == 0
 
 
-@pytest.mark.parametrize(
-    ("n_proxies", "limit", "field"), [(0, 1, "n_proxies"), (3, 0, "releases_per_pair")]
-)
-def test_a_ledger_says_what_is_wrong(n_proxies, limit, field):
-    with pytest.raises(ConfigurationError, match=f"{field}: 0 is not allowed; use 1 or more"):
-        ReleaseLedger(n_proxies, limit)
+def test_a_ledger_says_what_is_wrong():
+    for given, field in (((0, 1), "n_proxies"), ((3, 0), "releases_per_pair")):
+        with pytest.raises(ConfigurationError, match=f"{field}: 0 is not allowed; use 1 or more"):
+            ReleaseLedger(*given)
 
 
 # In a federation.
@@ -82,9 +73,8 @@ def test_no_proxy_is_asked_about_more_often_than_agreed(digits):
 
 def test_a_survey_is_a_release_of_every_proxy(digits):
     """Rounds about all proxies: of two releases the survey takes one, and the vote the other."""
-    made = federation(
-        digits, SelectiveFD("soft"), schedule=all_proxies(digits), releases_per_pair=2
-    )
+    schedule, method = all_proxies(digits), SelectiveFD("soft")
+    made = federation(digits, method, schedule=schedule, releases_per_pair=2)
     rounds = made.rounds(2)
     assert not next(rounds).void
     assert made.transcript.survey is not None
@@ -95,9 +85,8 @@ def test_a_survey_is_a_release_of_every_proxy(digits):
 
 
 def test_one_release_is_a_vote_and_no_survey_which_a_sentence_says(digits, caplog):
-    made = federation(
-        digits, SelectiveFD("soft"), schedule=all_proxies(digits), releases_per_pair=1
-    )
+    schedule, method = all_proxies(digits), SelectiveFD("soft")
+    made = federation(digits, method, schedule=schedule, releases_per_pair=1)
     assert "releases_per_pair 1 leaves no room for the survey" in caplog.text
     assert not next(made.rounds(1)).void
     assert made.transcript.survey is None
@@ -116,16 +105,9 @@ def test_a_survey_that_may_have_been_read_is_not_made_again(digits, limit):
 def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits):
     """Every round after the last sum would make another one."""
     for limit, newest in ((1, 0), (2, 1), (None, 2)):
-        features = ReferenceSettings(ranks=(5,), n_features=20)
-        made = Federation(
-            participants(digits),
-            digits.proxies.pixels,
-            PooledHeads(0, features=features, leave="head"),
-            schedule=BRIEF,
-            releases_per_pair=limit,
-        )
+        method = PooledHeads(0, features=SMALL, leave="head")
+        made = federation(digits, method, releases_per_pair=limit)
         assert not any(report.void or report.refused for report in made.rounds(3))
-        assert made.transcript.survey is not None
         assert made.transcript.survey.index == newest
 
 
@@ -145,33 +127,27 @@ def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(digits):
         run(made, rounds=1)  # a later call has the same ledgers
 
 
-def test_a_void_round_counts_where_somebody_may_have_read_it(digits):
+@pytest.mark.parametrize(
+    ("sums", "gone", "stage", "counts"),
+    [
+        (PlainSum, 4, Stage.PREPARE, False),
+        (MaskedSum, 4, Stage.INPUT, False),
+        (MaskedSum, 3, Stage.UNMASK, True),
+    ],
+)
+def test_a_void_round_counts_where_somebody_may_have_read_it(digits, sums, gone, stage, counts):
     """Inputs in clear were read; shares of masks that were given may have opened the sum."""
-    every = replace(BRIEF, proxies_per_round=200)
-    for aggregation, stage in ((PlainSum(4), Stage.PREPARE), (MaskedSum(4), Stage.INPUT)):
-        gone = dict.fromkeys(range(4), stage)
-        made = federation(
-            digits,
-            aggregation=aggregation,
-            releases_per_pair=1,
-            dropouts=faults({0: gone}),
-            schedule=every,
-        )
-        rounds = made.rounds(3)
-        assert next(rounds).void
-        assert not next(rounds).void  # nothing was opened: the proxies may be asked about again
-        with pytest.raises(BudgetError):
-            next(rounds)
-    gone = dict.fromkeys(range(3), Stage.UNMASK)
     made = federation(
         digits,
-        aggregation=MaskedSum(4),
+        aggregation=sums(4),
         releases_per_pair=1,
-        dropouts=faults({0: gone}),
-        schedule=every,
+        dropouts=faults({0: dict.fromkeys(range(gone), stage)}),
+        schedule=all_proxies(digits),
     )
-    rounds = made.rounds(2)
+    rounds = made.rounds(3)
     assert next(rounds).void
+    if not counts:  # nothing was opened: the proxies may be asked about again
+        assert not next(rounds).void
     with pytest.raises(BudgetError):
         next(rounds)
 
@@ -216,9 +192,7 @@ def test_a_client_refuses_a_round_about_other_proxies(digits):
     """It derives the draw itself, so a server that asks about chosen proxies gets no answer."""
     made = federation(digits, seed=9)
     made.fit(0)
-    half = made.server.half
-    assert isinstance(half, VoteServer)
-    half._terms.draws = Draws(bytes(32), 200, 32, None)
+    made.server.half._terms.draws = Draws(bytes(32), 200, 32, None)
     [report] = made.fit(1)
     assert report.void
     assert [k for k, why in report.refused if "about other proxies" in why] == [0, 1, 2, 3]
