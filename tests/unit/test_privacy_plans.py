@@ -57,14 +57,10 @@ def test_noise_is_never_passed_by_position():
         PooledPlan(1, 1, 10_000, 1, 0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("claimed", "noise", "replaced"),
-    [(1, 3.731, 2.155), (2, 1.994, 4.393), (4, 1.081, 9.085), (8, 0.600, 19.121)],
-)
-def test_the_local_record_unit(claimed, noise, replaced):
-    plan = SUMS.with_noise(calibrate(claimed, DELTA, SUMS))
-    assert plan.noise == pytest.approx(noise, abs=5e-4)
-    assert cost(plan.replaced()) == pytest.approx(replaced, abs=5e-4)
+def test_a_record_that_is_replaced_or_counted_often_moves_more():
+    """Epsilon itself is tested in test_printed_epsilons."""
+    plan = SUMS.with_noise(calibrate(4.0, DELTA, SUMS))
+    assert cost(plan.replaced()) == pytest.approx(9.085, abs=5e-4)
     assert priced(plan.moved_by(5400.0))[0].l2 == 5400 * priced(plan.event())[0].l2
 
 
@@ -96,13 +92,6 @@ def test_training_is_sampled_unless_a_batch_is_everything():
     )
     for batch in (300, 1000):
         assert TrainingPlan(300, batch, 7, noise=2.0).event() == Repeated(Gaussian(2.0), 7)
-
-
-@pytest.mark.parametrize(("n_records", "steps"), [(300, 330), (5400, 1100), (5400, 500)])
-def test_training_is_calibrated_to_within_one_per_cent(n_records, steps):
-    plan = TrainingPlan(n_records, 64, steps)
-    spent = epsilon(plan.with_noise(calibrate(4.0, DELTA, plan)), DELTA)
-    assert 3.96 < spent <= 4.0
 
 
 def test_the_fleets_event_has_the_honest_shares_and_the_right_sensitivity():

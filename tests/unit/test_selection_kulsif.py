@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm, spearmanr
 
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
@@ -35,17 +34,6 @@ def test_one_local_point_by_hand():
     assert fitted.alpha == pytest.approx([-14 / 15, -4 / 15], abs=1e-14)
     scores = fitted.score_samples(points(0, 1, 2))
     assert scores == pytest.approx([14 / 15, 4 / 15, -1 / 15], abs=1e-14)
-
-
-def test_two_local_points_by_hand():
-    """Local {0, 1} as well: by symmetry alpha = (a, a), 5/4 a = -(3/2) / (2 * 2 * 1/2), a = -3/5.
-
-    w(0) = w(1) = -3/5 * 3/2 + 3/2 = 3/5; at 1/2 both kernels are 2^-1/4: w = (-6/5 + 2) 2^-1/4.
-    """
-    fitted = Kulsif.fit(points(0, 1), points(0, 1), beta=0.5, width=HALF)
-    assert fitted.alpha == pytest.approx([-0.6, -0.6], abs=1e-14)
-    scores = fitted.score_samples(points(0, 1, 0.5))
-    assert scores == pytest.approx([0.6, 0.6, 0.8 * 2**-0.25], abs=1e-14)
 
 
 class Objective:
@@ -83,19 +71,6 @@ def test_no_other_function_has_a_lower_objective():
             assert objective(best + length * step) > least
             beaten += objective(twin + length * step) < objective(twin)
     assert beaten > 100
-
-
-def test_it_ranks_like_the_true_ratio():
-    """N(0.5, 0.6) against uniform on [-3, 3]: the true ratio is 6 times the normal density."""
-    rng = np.random.default_rng(0)
-    local, reference = rng.normal(0.5, 0.6, (400, 1)), rng.uniform(-3, 3, (400, 1))
-    fitted = Kulsif.fit(local, reference, beta=400**-0.5, width=0.5)
-    grid = np.linspace(-1, 2, 200)  # 2.5 deviations: beyond, the truth is flat
-    found, truth = fitted.score_samples(grid[:, None]), 6 * norm.pdf(grid, 0.5, 0.6)
-    assert spearmanr(found, truth).statistic > 0.97
-    # The ridge pulls the estimate down, at the peak most; away from it they agree.
-    assert np.abs(found - truth).mean() < 0.2 * truth.max()
-    assert abs(grid[found.argmax()] - 0.5) < 0.3
 
 
 @pytest.mark.parametrize(("beta", "width"), [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.0)])

@@ -45,18 +45,6 @@ def test_training_leaves_the_global_generators_alone():
     assert np.array_equal(numpy_state, np.random.get_state()[1])
 
 
-def test_one_step_is_plain_gradient_descent_on_one_record():
-    """One record, so every batch is that record: w - lr dL/dw, by autograd on a copy."""
-    data, twin = toy()[torch.tensor([1])], network()
-    made = Trainer(network(), data, SGD(0.3, 16, 16), 0, CPU)
-    made.local_steps(1)
-    nn.functional.cross_entropy(twin(data.pixels), data.labels).backward()
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.sub_(0.3 * parameter.grad)
-    assert torch.allclose(flatten(made.model), flatten(twin), atol=1e-6)
-
-
 @pytest.mark.parametrize("batch", [16, 500])
 def test_distillation_moves_predictions_to_the_targets(batch):
     """Targets of 0.9 against 0.1, against the true classes."""
@@ -100,19 +88,20 @@ def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was():
     assert not torch.equal(model(images.pixels), model(images.pixels))
 
 
-def test_momentum_is_nesterovs():
-    """Two steps on one record: v = m v + g, and the step is lr (g + m v)."""
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_are_gradient_descent_with_nesterovs_momentum(momentum):
+    """Two steps on one record, by autograd on a copy: v = m v + g, and the step is lr (g + m v)."""
     data, twin = toy()[torch.tensor([1])], network()
-    made = Trainer(network(), data, SGD(0.3, 16, 16, momentum=0.9), 0, CPU)
+    made = Trainer(network(), data, SGD(0.3, 16, 16, momentum=momentum), 0, CPU)
     made.local_steps(2)
     velocity = [torch.zeros_like(parameter) for parameter in twin.parameters()]
     for _ in range(2):
         loss = nn.functional.cross_entropy(twin(data.pixels), data.labels)
         gradients = torch.autograd.grad(loss, list(twin.parameters()))
-        velocity = [0.9 * v + g for v, g in zip(velocity, gradients, strict=True)]
+        velocity = [momentum * v + g for v, g in zip(velocity, gradients, strict=True)]
         with torch.no_grad():
             for parameter, g, v in zip(twin.parameters(), gradients, velocity, strict=True):
-                parameter.sub_(0.3 * (g + 0.9 * v))
+                parameter.sub_(0.3 * (g + momentum * v))
     assert torch.allclose(flatten(made.model), flatten(twin), atol=1e-6)
 
 
