@@ -36,31 +36,14 @@ def seven():
     return federate(load("digits"), parse_split("iid"), CLIENTS, seed=0, sizes=sizes)
 
 
-def cut(data: bytes) -> Sequence[bytes]:
-    return [data[:-1]]
-
-
-def empty(data: bytes) -> Sequence[bytes]:  # noqa: ARG001 - nothing of it
-    return [b""]
-
-
-def garbage(data: bytes) -> Sequence[bytes]:
-    return [data[:HEADER_BYTES] + b"\xff" * (len(data) - HEADER_BYTES + 8)]
-
-
-def overlong(data: bytes) -> Sequence[bytes]:
-    return [data + bytes(LIMIT)]
-
-
-def headless(data: bytes) -> Sequence[bytes]:
-    return [b"\xff" * len(data)]
-
-
-def of_another(data: bytes) -> Sequence[bytes]:
-    return [data[:4] + (BAD + 1).to_bytes(4, "big") + data[8:]]
-
-
-FAULTS = [cut, empty, garbage, overlong, headless, of_another]
+FAULTS: dict[str, Fault] = {
+    "cut": lambda data: [data[:-1]],
+    "empty": lambda _: [b""],
+    "garbage": lambda data: [data[:HEADER_BYTES] + b"\xff" * (len(data) - HEADER_BYTES + 8)],
+    "overlong": lambda data: [data + bytes(LIMIT)],
+    "headless": lambda data: [b"\xff" * len(data)],
+    "of another": lambda data: [data[:4] + (BAD + 1).to_bytes(4, "big") + data[8:]],
+}
 
 
 def misbehave(made: Federation, stage: Stage, fault: Fault, client: int = BAD) -> None:
@@ -75,6 +58,10 @@ def misbehave(made: Federation, stage: Stage, fault: Fault, client: int = BAD) -
     bad.receive = receive
 
 
+def summed(masks: bool) -> SecureSum:
+    return MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
+
+
 def of_seven(data: FederatedData, sums: SecureSum, stage: Stage) -> Federation:
     """The consistency stage comes only where somebody is missing."""
     gone = {1: {0: Stage.INPUT}} if stage is Stage.CONSISTENCY else {}
@@ -84,14 +71,13 @@ def of_seven(data: FederatedData, sums: SecureSum, stage: Stage) -> Federation:
 MASKED = [stage for stage in Stage if stage is not Stage.PREPARE]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("stage", [None, *MASKED])
 def test_a_bad_message_costs_its_sender_the_round(seven, monkeypatch, stage, fault):
     """In clear (no stage), and in each stage under masks; it is back in the next round."""
     monkeypatch.setattr("secure_fd.server.LIMIT", LIMIT)
-    sums: SecureSum = PlainSum(CLIENTS) if stage is None else MaskedSum(CLIENTS, public_seed=0)
     at = stage or Stage.INPUT
-    made = of_seven(seven, sums, at)
+    made = of_seven(seven, summed(stage is not None), at)
     made.fit(1)
     honest = made.clients[BAD].receive
     misbehave(made, at, fault)
@@ -108,7 +94,7 @@ def test_a_bad_message_costs_its_sender_the_round(seven, monkeypatch, stage, fau
 def test_rubbish_in_the_first_stage_of_all_costs_its_sender_the_round(seven):
     """PREPARE is a message of its own in a session's first round."""
     made = of_seven(seven, MaskedSum(CLIENTS, public_seed=0), Stage.PREPARE)
-    misbehave(made, Stage.PREPARE, garbage)
+    misbehave(made, Stage.PREPARE, FAULTS["garbage"])
     [report, healed] = made.fit(2)
     assert [k for k, _ in report.refused] == [BAD]
     assert report.survivors == healed.survivors == (0, 1, 2, 4, 5, 6)
@@ -131,7 +117,7 @@ def test_a_server_that_drops_nobody_is_ended_by_one_bad_message(seven, monkeypat
 
     monkeypatch.setattr(Server, "receive", receive)
     made = of_seven(seven, PlainSum(CLIENTS), Stage.INPUT)
-    misbehave(made, Stage.INPUT, cut)
+    misbehave(made, Stage.INPUT, FAULTS["cut"])
     with pytest.raises(PeerError, match="another length"):
         made.fit(1)
 
@@ -158,8 +144,7 @@ class Beyond:
 
 @pytest.mark.parametrize("masks", [False, True])
 def test_a_value_beyond_the_bound_does_not_end_the_run(seven, masks):
-    sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
-    made = federation(seven, aggregation=sums)
+    made = federation(seven, aggregation=summed(masks))
     liar = made.clients[BAD]
     honest, liar._sum = liar._sum, Beyond(liar._sum)
     [report] = made.fit(1)
@@ -188,20 +173,14 @@ class Refusing:
             raise self.error
         yield from self.half.begin()
 
-    def announced(self, index: int, digest: bytes) -> None:
-        self.half.announced(index, digest)
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.half, name)
 
     def round(self, subject: bytes) -> ClientTurn:
         if self.left == 0:
             raise self.error
         self.left -= 1
         yield from self.half.round(subject)
-
-    def missed(self, subject: bytes, message: bytes | None) -> None:
-        self.half.missed(subject, message)
-
-    def unopened(self, subject: bytes) -> None:
-        self.half.unopened(subject)
 
 
 def refuse(made: Federation, clients: Sequence[int], error: Exception, after: int = 1) -> None:
@@ -215,8 +194,7 @@ ERRORS = [BudgetError("epsilon 4 is spent"), LocalError("no"), PeerError("the se
 @pytest.mark.parametrize("error", ERRORS, ids=["budget", "local", "peer"])
 @pytest.mark.parametrize("masks", [False, True])
 def test_a_client_that_refuses_in_mid_run_is_missing_from_then_on(seven, masks, error):
-    sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
-    made = federation(seven, aggregation=sums)
+    made = federation(seven, aggregation=summed(masks))
     refuse(made, [BAD], error)
     first, *later = made.fit(3)
     assert (first.refused, first.missing) == ((), ())
@@ -228,8 +206,7 @@ def test_a_client_that_refuses_in_mid_run_is_missing_from_then_on(seven, masks, 
 
 @pytest.mark.parametrize("masks", [False, True])
 def test_where_all_refuse_rounds_are_void_and_the_run_returns(seven, masks):
-    sums: SecureSum = MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
-    made = federation(seven, aggregation=sums)
+    made = federation(seven, aggregation=summed(masks))
     refuse(made, range(CLIENTS), ERRORS[0])
     first, *later = made.fit(3)
     assert not first.void

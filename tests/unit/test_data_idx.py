@@ -59,31 +59,21 @@ def test_damaged_contents_are_refused(tmp_path, content, packed):
     assert caught.value.field == "data_dir"
 
 
-def damaged_gzips() -> dict[str, bytes]:
-    packed = gzip.compress(WHOLE)
-    flipped = bytearray(packed)
-    flipped[-6] ^= 1  # in the checksum
-    return {
-        "half": packed[: len(packed) // 2],
-        "no_trailer": packed[:-4],
-        "checksum": bytes(flipped),
-        "bad_block": packed[:10] + b"\xff" * 8,
-        "not_gzip": WHOLE,
-    }
+PACKED = gzip.compress(WHOLE)
+BROKEN = {
+    "half": PACKED[: len(PACKED) // 2],
+    "no_trailer": PACKED[:-4],
+    "checksum": PACKED[:-6] + bytes([PACKED[-6] ^ 1]) + PACKED[-5:],
+    "bad_block": PACKED[:10] + b"\xff" * 8,
+    "not_gzip": WHOLE,
+}
 
 
-@pytest.mark.parametrize("content", damaged_gzips().values(), ids=damaged_gzips())
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
 def test_damaged_gzip_is_refused(tmp_path, content):
     path = tmp_path / "images.gz"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
-        read_idx(path)
-    assert str(path) in str(caught.value)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    path = tmp_path / "none.gz"
-    with pytest.raises(ConfigurationError, match="must exist") as caught:
         read_idx(path)
     assert str(path) in str(caught.value)
 

@@ -71,12 +71,6 @@ def test_a_published_test_set_is_the_test_set(fake):
     assert torch.bincount(data.held_out.labels).tolist() == [4] * 10
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match="folder mnist/") as caught:
-        load("mnist", tmp_path)
-    assert str(tmp_path) in str(caught.value)
-
-
 def test_the_variable_names_the_folder_where_no_argument_does(fake, tmp_path, monkeypatch):
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -85,8 +79,9 @@ def test_the_variable_names_the_folder_where_no_argument_does(fake, tmp_path, mo
     with pytest.raises(ConfigurationError, match="folder chest_xray/") as caught:
         simulate("chest_xray")
     assert str(fake) in str(caught.value)
-    with pytest.raises(ConfigurationError, match="empty"):
+    with pytest.raises(ConfigurationError, match="folder mnist/") as caught:
         load("mnist", empty)
+    assert str(empty) in str(caught.value)
     monkeypatch.setenv("SECURE_FD_DATA", str(empty))
     assert len(load("mnist", fake).pool) == N_TRAIN
     for missing in ("mnist", "chest_xray"):
@@ -125,11 +120,6 @@ def test_a_pair_that_does_not_fit_is_refused(fake, pixels, labels):
     assert str(fake / "mnist") in str(caught.value)
 
 
-def test_an_unknown_set_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigurationError, match=r"dataset: 'svhn'.*mnist5k, digits, mnist"):
-        load("svhn")
-
-
 def test_mnist5k_is_five_hundred_of_each_class():
     source = load("mnist5k")
     assert source.test is None
@@ -161,13 +151,6 @@ def test_full_mnist():
     data = federate(source, Split("strong"), 10, 0)
     assert (len(data.proxies), len(data.held_out), len(data.test)) == (6000, 1000, 10000)
     assert [client.classes for client in data.clients] == [(c,) for c in range(10)]
-
-
-def test_images_refuse_shapes_that_do_not_fit():
-    with pytest.raises(ConfigurationError, match="labels"):
-        Images(torch.zeros(3, 1, 28, 28), torch.zeros(4, dtype=torch.int64))
-    with pytest.raises(ConfigurationError, match="pixels"):
-        Images(torch.zeros(3, 28, 28), torch.zeros(3, dtype=torch.int64))
 
 
 def test_images_are_indexed_moved_and_joined_with_their_labels():
