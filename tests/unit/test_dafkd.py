@@ -112,9 +112,7 @@ def private_halves(digits: FederatedData, train: Images, private: PrivateSGD | N
     """The first client, on these records, in the place of its own."""
     data = replace(digits.clients[0], train=train)
     method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=private)
-    half = federation(replace(digits, clients=(data, *digits.clients[1:])), method).clients[0].half
-    assert isinstance(half, DaFKDClient)
-    return half
+    return federation(replace(digits, clients=(data, *digits.clients[1:])), method).clients[0].half
 
 
 def first_share(half: DaFKDClient, network: nn.Module) -> UnitArray:
@@ -180,7 +178,6 @@ def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch):
     monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
     run = simulate("digits", clients=3, method="dafkd", secure="masks", unit="record", epsilon=4.0)
     method = run.federation.method
-    assert isinstance(method, DaFKD)
     assert method.private.steps == 5 * method.private_steps(run.recipe.schedule)
     assert "DP-SGD" not in simulate("digits", clients=3, method="dafkd").guarantee
     assert "epsilon 4" in run.guarantee or "ε = 4" in run.guarantee

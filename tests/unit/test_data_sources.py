@@ -50,7 +50,6 @@ def names(images: Images) -> set[tuple[int, int]]:
 
 def test_an_idx_folder_is_read_whole(fake):
     source = load("mnist", fake)
-    assert source.test is not None
     assert source.pool.pixels.shape == (N_TRAIN, 1, 28, 28)
     assert source.pool.pixels.dtype == torch.float32
     assert source.pool.labels.dtype == torch.int64
@@ -144,7 +143,6 @@ def test_digits_are_enlarged():
 @pytest.mark.skipif(not os.environ.get("SECURE_FD_DATA"), reason="full MNIST is not at hand")
 def test_full_mnist():
     source = load("mnist", Path(os.environ["SECURE_FD_DATA"]))
-    assert source.test is not None
     assert (len(source.pool), len(source.test)) == (60_000, 10_000)
     assert torch.bincount(source.pool.labels)[:3].tolist() == [5923, 6742, 5958]
     assert source.test.labels[:5].tolist() == [7, 2, 1, 0, 4]
