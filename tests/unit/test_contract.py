@@ -155,34 +155,33 @@ def test_a_run_follows_from_its_seed_and_goes_on_where_it_ended(digits, name):
 @every_method
 @masked_or_not
 def test_bytes_are_those_of_the_messages(digits, name, masked, monkeypatch):
-    """Counted a second time where messages enter the parties, and the set-up of masks."""
+    """Counted a second time where messages enter the parties; a client comes back in the second."""
     up, down = np.zeros(4, dtype=int), np.zeros(4, dtype=int)
-    client, server = Client.receive, Server.receive
-    hears, tells = ServerSetup.receive, ServerSetup.advance
 
-    def set_up_hears(self: ServerSetup, sender: int, message: bytes) -> None:
-        up[sender] += len(message)
-        hears(self, sender, message)
+    def tap(owner: type, method: str, note: Callable[..., object]) -> None:
+        real = getattr(owner, method)
 
-    def set_up_tells(self: ServerSetup) -> Mapping[int, bytes]:
-        outbound = tells(self)
-        for k, message in outbound.items():
-            down[k] += len(message)
-        return outbound
+        def tapped(self: object, *given: object) -> object:
+            found = real(self, *given)
+            note(self, found, *given)
+            return found
 
-    def to_client(self: Client, data: bytes) -> list[bytes]:
-        down[self.number] += len(data)
-        return client(self, data)
+        monkeypatch.setattr(owner, method, tapped)
 
-    def to_server(self: Server, sender: int, data: bytes) -> None:
-        up[sender] += len(data)
-        server(self, sender, data)
+    def sent(_: object, __: object, client: int, message: bytes) -> None:
+        up[client] += len(message)
 
-    monkeypatch.setattr(Client, "receive", to_client)
-    monkeypatch.setattr(Server, "receive", to_server)
-    monkeypatch.setattr(ServerSetup, "receive", set_up_hears)
-    monkeypatch.setattr(ServerSetup, "advance", set_up_tells)
-    made = made_of(digits, name, masked)
+    def received(client: Client, _: object, message: bytes) -> None:
+        down[client.number] += len(message)
+
+    def set_up(_: object, messages: Mapping[int, bytes]) -> None:
+        down[list(messages)] += [len(message) for message in messages.values()]
+
+    tap(Server, "receive", sent)
+    tap(ServerSetup, "receive", sent)
+    tap(Client, "receive", received)
+    tap(ServerSetup, "advance", set_up)
+    made = made_of(digits, name, masked, EARLY)
     made.fit(0)
     begun = made.transcript.up.copy(), made.transcript.down.copy()
     handed = proxy_bytes(digits.proxies.pixels) if made.method.needs_proxies else 0

@@ -12,12 +12,11 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import BROADCAST_BYTES
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Dropouts, Federation
-from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums, ensemble_message, proxy_bytes
+from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums, ensemble_message
 from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protection.label import LabelUnit
-from secure_fd.secagg.session import HEADER_BYTES
 from tests.small_federation import (
     Scripted,
     all_proxies,
@@ -78,21 +77,6 @@ def test_a_client_that_dropped_out_neither_learns_nor_hears(digits, stage):
     heard = made.transcript.down - sent
     assert heard[2] == (0 if stage is Stage.PREPARE else SUBJECT)
     assert set(heard[[0, 1, 3]].tolist()) == {told(made, 1)}
-
-
-def test_who_comes_back_is_sent_what_it_missed(digits):
-    """Client 2 reads round 0's subject and no ensemble, client 3 not round 1's ensemble."""
-    plan = faults({0: {2: GONE}, 1: {2: Stage.PREPARE, 3: Stage.UNMASK}})
-    made = run(federation(digits, dropouts=plan), rounds=2)
-    sizes = [told(made, r) for r in range(2)]
-    start = proxy_bytes(digits.proxies.pixels)
-    heard = (made.transcript.down - start).tolist()
-    ensemble = sizes[1] - SUBJECT
-    assert heard == [sum(sizes), sum(sizes), SUBJECT, sum(sizes) - ensemble]
-    run(made, rounds=1)
-    sizes.append(told(made, 2))
-    again = [0, 0, 3 * HEADER_BYTES, HEADER_BYTES]  # what was missed comes in a frame of its own
-    assert (made.transcript.down - start - sum(sizes)).tolist() == again
 
 
 def test_whoever_is_there_in_a_void_round_trains_alone(digits, monkeypatch):

@@ -15,7 +15,6 @@ from experiments.rivals.fleet import (
     FleetVotes,
     cast_votes,
     deal,
-    learnt,
     planned,
     released_sums,
 )
@@ -184,17 +183,3 @@ def test_the_rule_keeps_to_its_bounds():
         Fleet(600, 4, held=4.5)
     with pytest.raises(ConfigurationError, match="proxies: 39"):
         planned(Fleet(50, 4), 1.0, DELTA, 39)
-
-
-# The lesson.
-
-
-def test_a_student_learns_what_it_is_taught_and_nothing_from_nothing():
-    pixels = torch.zeros(40, 1, 28, 28)
-    labels = np.arange(40) % 2
-    pixels[labels == 1, :, 10:18, 10:18] = 1.0
-    taught = learnt(pixels, labels, 2, steps=60, seed=0)
-    assert np.array_equal(taught(pixels).argmax(dim=1).numpy(), labels)
-    before = learnt(pixels[:0], labels[:0], 2, steps=60, seed=0)
-    again = learnt(pixels[:0], labels[:0], 2, steps=1, seed=0)
-    assert torch.equal(before(pixels), again(pixels))
