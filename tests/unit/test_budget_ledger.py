@@ -5,7 +5,6 @@ import math
 import os
 import pickle
 import stat
-from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -156,18 +155,13 @@ def test_the_same_request_has_the_same_answer_and_costs_nothing(path):
 
 def test_another_request_name_or_noise_is_another_release():
     ledger = BudgetLedger.simulation()
-    asked: list[tuple[str, Event, bytes, int]] = [
-        ("means", Gaussian(1.2), b"round 1", 0),
-        ("means", Gaussian(1.2), b"round 2", 0),
-        ("means", Gaussian(1.3), b"round 1", 0),
-        ("sums", Gaussian(1.2), b"round 1", 0),
-        ("means", Gaussian(1.2), b"round 1", 7),
-    ]
+    one = {"name": "means", "event": Gaussian(1.2), "request": b"round 1", "draws": 0}
+    others = ({"request": b"round 2"}, {"event": Gaussian(1.3)}, {"name": "sums"}, {"draws": 7})
     for _ in range(2):
-        for index, (name, event, request, draws) in enumerate(asked):
-            draw = partial(bytes, [index])
-            assert ledger.release(name, event, request, draw, draws=draws) == bytes([index])
-    assert len(ledger.bookings) == len(asked)
+        for index, changed in enumerate(({}, *others)):
+            drawn = bytes([index])
+            assert ledger.release(draw=lambda drawn=drawn: drawn, **one | changed) == drawn
+    assert len(ledger.bookings) == 5
 
 
 def test_what_was_booked_stays_spent_where_drawing_fails(path):
@@ -269,18 +263,15 @@ def test_answers_are_in_no_text_and_in_no_copy(path):
 
 
 def test_noise_that_is_worth_nothing_is_for_simulations(path):
+    """And there it is not given for noise."""
     unmet = unmet_by(SeededRandom(0))
-    BudgetLedger.simulation().book("means", Gaussian(1.2), unmet=unmet)
+    simulated = BudgetLedger.simulation()
+    assert simulated.release("a", Gaussian(1.2), b"", lambda: b"seeded", unmet=unmet) == b"seeded"
+    assert simulated.release("a", Gaussian(1.2), b"", lambda: b"drawn") == b"drawn"
     with created(path) as ledger:
         with pytest.raises(ConfigurationError, match=r"use os\.urandom for real data"):
             ledger.release("means", Gaussian(1.2), b"", never, unmet=unmet)
         assert not ledger.bookings
-
-
-def test_a_simulation_does_not_give_seeded_noise_for_noise():
-    ledger = BudgetLedger.simulation()
-    ledger.release("means", Gaussian(1.2), b"", lambda: b"seeded", unmet=("seeded",))
-    assert ledger.release("means", Gaussian(1.2), b"", lambda: b"drawn") == b"drawn"
 
 
 # Events as bytes.

@@ -69,18 +69,21 @@ def test_steps_beyond_the_calibrated_ones_void_the_guarantee():
     assert claim.unmet == ("1 steps more than calibrated for were taken",)
 
 
+def batches(made: PrivateTrainer, steps: int) -> list[Tensor]:
+    """The records drawn in each of these steps, which add no noise."""
+    seen: list[Tensor] = []
+    noiseless(made)._gradient._wrapped.register_forward_pre_hook(
+        lambda _module, given: seen.append(given[0])
+    )
+    made.local_steps(steps)
+    return seen
+
+
 @given_noise
 def test_batches_and_noise_differ_between_runs():
     """Batches that a seed repeats would undo the amplification that the accountant grants."""
-    first: list[list[bytes]] = []
-    for _ in range(2):
-        made, seen = noiseless(private()), []
-        made._gradient._wrapped.register_forward_pre_hook(
-            lambda _module, given, into=seen: into.append(given[0].numpy().tobytes())
-        )
-        made.local_steps(3)
-        first.append(seen)
-    assert first[0] != first[1]
+    one, other = ([x.numpy().tobytes() for x in batches(private(), 3)] for _ in range(2))
+    assert one != other
     runs = [private(), private()]
     for made in runs:
         made.budget.rate = 0.0  # noise alone
@@ -151,11 +154,7 @@ def test_an_empty_batch_is_a_step_of_noise():
 @given_noise
 def test_batches_are_poisson_samples():
     """Sizes of 200 batches at rate 0.16 of 100: mean 16, variance 13.4; shuffling has none."""
-    made, sizes = noiseless(private(steps=200)), []
-    made._gradient._wrapped.register_forward_pre_hook(
-        lambda _module, given: sizes.append(len(given[0]))
-    )
-    made.local_steps(200)
+    sizes = [len(drawn) for drawn in batches(private(steps=200), 200)]
     assert len(sizes) == 200
     assert abs(np.mean(sizes) - 16) < 5 * math.sqrt(13.44 / 200)
     assert 8 < np.var(sizes) < 20
