@@ -16,7 +16,6 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import count
 from os import PathLike
@@ -33,6 +32,8 @@ DATA, EVENT, REQUEST = "ward 7", Gaussian(1.1), b"round 1"  # epsilon 3.93 at de
 ONE, TWO = Budget(DATA, 4.0, 1e-5), Budget(DATA, 6.0, 1e-5)
 """Totals that suffice for one release, and for two."""
 Act: TypeAlias = Callable[[], None]
+Life: TypeAlias = dict[str, object]
+"""What came of a process and of the one after it: notes, bookings, the ledger's kind and total."""
 TraceFunction: TypeAlias = Callable[[FrameType, str, object], object]
 
 
@@ -113,18 +114,6 @@ class Unlocked(BudgetLedger):
         return cls._read(_Free(str(path), sqlite3.connect(path, isolation_level=None)))
 
 
-@dataclass
-class Found:
-    """What came of a life and of the one after it. line: before which the first was killed."""
-
-    kind: str
-    total: float
-    line: int
-    killed: bool
-    notes: list[str]
-    bookings: int
-
-
 def killed_before(line: int) -> TraceFunction:
     """A tracer that kills this process before a line of the ledger's code, counted as they run."""
     left = line
@@ -183,7 +172,7 @@ def ledger_in(folder: Path, total: Budget = ONE) -> Path:
     return folder
 
 
-def two_lives(folder: Path, kind: type[BudgetLedger], total: Budget, step: int) -> Iterator[Found]:
+def two_lives(folder: Path, kind: type[BudgetLedger], total: Budget, step: int) -> Iterator[Life]:
     """The first is killed before every step-th line of its release, the second goes on."""
     for line in count(1, step):
         place = ledger_in(folder / f"{kind.__name__} {total.epsilon} {line}", total)
@@ -191,8 +180,8 @@ def two_lives(folder: Path, kind: type[BudgetLedger], total: Budget, step: int) 
         killed = was_killed(forked(place, partial(release, place, kind, before)))
         Notes(place).add("restarted", "")
         was_killed(forked(place, partial(release, place, kind)))
-        notes = Notes(place).read()
-        yield Found(kind.__name__, total.epsilon, line, killed, notes, bookings(place))
+        said = {"notes": Notes(place).read(), "bookings": bookings(place)}
+        yield said | {"kind": kind.__name__, "total": total.epsilon}
         if not killed:
             return
 
@@ -276,7 +265,7 @@ def main(folder: Path) -> None:
     for twin in (DrawsFirst, SendsFirst, Forgets):
         lives += two_lives(folder, twin, ONE, 11)
     found = {
-        "lives": [asdict(each) for each in lives],
+        "lives": lives,
         "creations": list(creations(folder, 8)),
         "race": race(folder, BudgetLedger),
         "race without lock": race(folder, BudgetLedger, unlink=True),

@@ -111,15 +111,11 @@ def test_a_run_teaches_each_client_what_the_others_said(mixed, monkeypatch):
 def test_where_each_class_has_one_holder_it_is_independent_learning(digits, mixed, kind, labels):
     """To the last bit; and not at all where clients share classes."""
     for data, same in ((digits, True), (mixed, False)):
-        alone, made = (run(federation(data, m)) for m in (Independent(), kind(labels)))
+        alone, made = run(federation(data, Independent())), federation(data, kind(labels))
+        kept = {report.kept for report in made.rounds(2)}
+        assert (kept == {0.0}) is same
+        assert kept <= {0.0, 1.0} or kind is PLS  # which leaves out classes named wrongly
         assert np.array_equal(parameters(made), parameters(alone)) is same
-
-
-def test_a_report_says_how_much_was_taught(digits, mixed):
-    for data, wanted in ((digits, 0.0), (mixed, 1.0)):
-        made = federation(data, FKD())
-        assert [report.kept for report in made.rounds(2)] == [wanted] * 2
-        assert made.selector_scores(0) is None
 
 
 def test_rows_of_classes_are_no_answers_about_proxies(mixed):
@@ -129,6 +125,7 @@ def test_rows_of_classes_are_no_answers_about_proxies(mixed):
     known = Public(mixed.proxies.pixels, 4, 10, network)
     assert Capability.READ_ENSEMBLES not in server_view(made.transcript, known).capabilities
     assert diagnose(made, mixed) == {}
+    assert made.selector_scores(0) is None
 
 
 # The steps.

@@ -1,4 +1,4 @@
-"""The simulated fleet: dealing, votes against a loop, the sum against its parts, the rule."""
+"""The simulated fleet: votes against a loop, the sum against its parts, the rule."""
 
 import math
 from dataclasses import replace
@@ -19,14 +19,13 @@ from experiments.rivals.fleet import (
     released_sums,
 )
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protection.client import IN_CLEAR, ClientUnit
 from secure_fd.selection.density import ProxyReference, ReferenceSettings
 
 DELTA = 1e-5
-LABELS = np.repeat(np.arange(10), 30)
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +36,6 @@ def records(digits):
 @pytest.fixture(scope="module")
 def reference(digits):
     return ProxyReference.fit(digits.proxies.pixels, ReferenceSettings((20,), 60))
-
-
-# Dealing.
-
-
-def test_a_deal_is_even_by_class_or_over_all_and_leaves_nobody_out():
-    owners = deal(LABELS, "strong", 50, 10, np.random.default_rng(0))
-    assert all(np.array_equal(np.unique(LABELS[owners == k]), [k % 10]) for k in range(50))
-    assert np.array_equal(np.bincount(owners), np.full(50, 6))
-    owners = deal(LABELS, "iid", 7, 10, np.random.default_rng(0))
-    assert set(np.bincount(owners)) == {42, 43}
-    # 43 records of ten classes: at least 8 of them but for a chance below 1e-4 a client.
-    assert min(len(np.unique(LABELS[owners == k])) for k in range(7)) >= 8
-    for split in ("strong", "iid"):
-        with pytest.raises(ConfigurationError, match="clients: 301"):
-            deal(LABELS, split, 301, 10, np.random.default_rng(0))
 
 
 # Votes.
@@ -168,18 +151,3 @@ def test_the_rule_takes_the_most_proxies_whose_noise_is_a_quarter_of_the_margin(
     assert fits <= fleet.margin / 4 * 1.01
     assert plan.noise * math.sqrt(1.05 * plan.proxies) > fleet.margin / 4
     assert price(plan, DELTA) <= epsilon
-
-
-def test_the_rule_keeps_to_its_bounds():
-    """Clients of four classes give four times the votes, so noise may be sixteen times as much."""
-    one, all_four = Fleet(600, 4), Fleet(600, 4, held=4.0)
-    more, fewer = (planned(fleet, 4.0, DELTA, 10**6) for fleet in (all_four, one))
-    assert more.proxies == pytest.approx(16 * fewer.proxies, rel=0.01)
-    assert planned(Fleet(50, 4), 1.0, DELTA, 500).proxies == 4 * release.LEAST_A_CLASS
-    assert planned(Fleet(30_000, 4), 8.0, DELTA, 500).proxies == 500
-    without = planned(Fleet(50, 4), math.inf, DELTA, 500)
-    assert (without.proxies, without.noise) == (500, 0)
-    with pytest.raises(ConfigurationError, match=r"held: 4\.5"):
-        Fleet(600, 4, held=4.5)
-    with pytest.raises(ConfigurationError, match="proxies: 39"):
-        planned(Fleet(50, 4), 1.0, DELTA, 39)

@@ -185,6 +185,7 @@ def test_an_epsilon_that_no_noise_reaches_is_refused():
         ("noise", lambda: SUMS.with_noise(math.nan)),
         ("noise", lambda: SUMS.with_noise(math.inf)),
         ("noise", lambda: LabelPlan(11, noise=0.92)),
+        ("honest", lambda: PooledPlan(clients=3, honest=4, entries=10)),
         ("n_records", lambda: TrainingPlan(0, 5, 5)),
         ("alphabet_size", lambda: LabelPlan(1)),
         ("releases", lambda: LabelPlan(11, releases=-1)),
