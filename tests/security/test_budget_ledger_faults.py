@@ -137,17 +137,12 @@ def test_the_ledger_needs_no_torch(crashes):
 # Loss of power: what is booked must be in the file, and waited for, before noise is drawn.
 
 
-def copied(path: Path, to: Path) -> Path:
-    shutil.copy2(path, to)
-    return to
-
-
 def booked_when_drawn(kind: type[BudgetLedger], folder: Path) -> int:
     """How many bookings the file has, as it is while the noise is drawn."""
     path, found = folder / "ledger", []
 
     def draw() -> bytes:
-        with BudgetLedger.open(copied(path, folder / "copy"), DATA) as other:
+        with BudgetLedger.open(shutil.copy2(path, folder / "copy"), DATA) as other:
             found.append(len(other.bookings))
         return b"noise"
 

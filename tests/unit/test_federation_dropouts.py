@@ -9,10 +9,9 @@ import pytest
 
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.broadcasts import BROADCAST_BYTES
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Dropouts, Federation
-from secure_fd.knowledge import FloatArray, KnowledgeCodec, Sums, ensemble_message
+from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.privacy.samplers import SeededRandom
@@ -27,16 +26,6 @@ from tests.small_federation import (
 )
 
 GONE = Stage.INPUT
-SUBJECT = BROADCAST_BYTES + 41
-"""Bytes of a round's subject: frame, position, signature, round and digest."""
-
-
-def told(made: Federation, place: int) -> int:
-    """Bytes that a client which is there gets in a round: its subject and the ensemble."""
-    seen = made.transcript.distillation[place]
-    codec = KnowledgeCodec(10, seen.levels)
-    sent = ensemble_message(seen.ensemble, codec, seen.total, len(seen.survivors))
-    return SUBJECT + BROADCAST_BYTES + len(sent)
 
 
 def test_the_ensemble_is_that_of_the_survivors(digits):
@@ -75,8 +64,8 @@ def test_a_client_that_dropped_out_neither_learns_nor_hears(digits, stage):
     still = [np.array_equal(a, b) for a, b in zip(before, parameters(made), strict=True)]
     assert still == [False, False, True, False]
     heard = made.transcript.down - sent
-    assert heard[2] == (0 if stage is Stage.PREPARE else SUBJECT)
-    assert set(heard[[0, 1, 3]].tolist()) == {told(made, 1)}
+    assert (heard[2] > 0) == (stage is not Stage.PREPARE)
+    assert heard[2] < heard[0] == heard[1] == heard[3]  # no ensemble
 
 
 def test_whoever_is_there_in_a_void_round_trains_alone(digits, monkeypatch):

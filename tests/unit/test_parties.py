@@ -253,11 +253,6 @@ def test_sites_with_every_class_warm_up_whatever_their_shares(sites, whole):
         assert (recipe.schedule.warmup_steps > 0) == whole
 
 
-def test_selective_fd_takes_our_recipe_where_nothing_is_said(digits):
-    made = Federation(participants(digits), digits.proxies.pixels, SelectiveFD(), device=CPU)
-    assert made.recipe == ours(10, 200, 1.0)
-
-
 def test_a_run_is_attacked_by_name(digits):
     """In clear every client's labels are read; under masks only the totals are."""
     clear, masked = (

@@ -37,15 +37,9 @@ def test_networks_are_read_back_into_a_run_of_the_same_form(digits, tmp_path):
     second.load_networks(path)
     for one, other in zip(first.federation.models, second.federation.models, strict=True):
         assert torch.equal(flatten(one), flatten(other))
-
-
-def test_networks_of_other_architectures_are_refused(digits, tmp_path):
-    path, made = tmp_path / "networks.pt", run(digits)
-    made.save_networks(path)
-    content = saved.read(path)
-    saved.write(path, content | {"architectures": ["another"]})
+    saved.write(path, saved.read(path) | {"architectures": ["another"]})
     with pytest.raises(ConfigurationError, match="other architectures"):
-        made.load_networks(path)
+        second.load_networks(path)
 
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):
