@@ -18,7 +18,7 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.client import Client
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import AnyMethod, Federation, participants_of
+from secure_fd.federation import AnyMethod, Federation
 from secure_fd.knowledge import FloatArray, proxy_bytes
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.dafkd import DaFKD, FedDF
@@ -36,12 +36,10 @@ from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.secagg.setup import ServerSetup
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
-from secure_fd.selection.density import ReferenceSettings
 from secure_fd.server import Server
 from secure_fd.simulation import simulate
-from tests.small_federation import BRIEF, CPU, Faults, faults, networks, parameters
+from tests.small_federation import CPU, SMALL, Faults, faults, federation, networks, parameters
 
-SMALL = ReferenceSettings(ranks=(20,), n_features=200)
 RIVALS = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
 CASES: Mapping[str, Callable[[FederatedData], AnyMethod]] = {
     "fedavg": lambda _: FedAvg(SGD(0.1, local_batch=16), 2),
@@ -76,23 +74,9 @@ EARLY = faults({0: {0: Stage.PREPARE}, 1: {1: Stage.INPUT}})
 def made_of(
     data: FederatedData, name: str, masked: bool = False, plan: Faults | None = None, seed: int = 0
 ) -> Federation:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        bodies = [
-            nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10))
-            for _ in data.clients
-        ]
     sums: SecureSum = MaskedSum(4, public_seed=0) if masked else PlainSum(4)
-    return Federation(
-        participants_of(bodies, data.clients),
-        data.proxies.pixels,
-        CASES[name](data),
-        aggregation=sums,
-        schedule=BRIEF,
-        dropouts=plan,
-        seed=seed,
-        device=CPU,
-    )
+    method = CASES[name](data)
+    return federation(data, method, aggregation=sums, dropouts=plan, seed=seed)
 
 
 def ends(made: Federation) -> tuple[FloatArray, list[bytes]]:

@@ -32,33 +32,23 @@ from secure_fd.methods.residuals import Search
 from secure_fd.recipes import SGD, Recipe, Schedule
 from secure_fd.selection.density import (
     ProxyReference,
-    ReferenceSettings,
     Same,
     class_means,
     shared_reference,
 )
 from secure_fd.simulation import Simulation
-from tests.small_federation import faults, federation
-
-SMALL = ReferenceSettings(ranks=(20,), n_features=200)
-HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+from tests.small_federation import SMALL, STILL, faults, federation
 
 
 def run(
     data: FederatedData,
     method: Exchange,
     rounds: int,
-    schedule: Schedule = HEADS_ALONE,
+    schedule: Schedule = STILL,
     secure: str | None = None,
-    drop: float = 0.0,
 ) -> Simulation:
-    made = simulate(
-        data,
-        method=method,
-        recipe=Recipe(rounds, schedule),
-        secure=secure,
-        drop=drop,
-    )
+    recipe = Recipe(rounds, schedule)
+    made = simulate(data, method=method, recipe=recipe, secure=secure)
     made.fit(rounds)
     return made
 
@@ -159,7 +149,7 @@ def accuracy(made: Simulation, data: FederatedData) -> float:
 def test_a_class_whose_client_was_away_comes_in_later(digits):
     """Each client holds its own classes: the first sum lacks those of who was away."""
     method = PooledHeads(5, features=SMALL)
-    made = simulate(digits, method=method, recipe=Recipe(6, HEADS_ALONE), drop=0.3, seed=1)
+    made = simulate(digits, method=method, recipe=Recipe(6, STILL), drop=0.3, seed=1)
     reports = made.fit(6)
     assert len({report.survivors for report in reports}) > 2
     assert any(0 not in report.survivors for report in reports)
@@ -167,7 +157,7 @@ def test_a_class_whose_client_was_away_comes_in_later(digits):
 
 
 def test_what_a_client_leaves_with(digits):
-    taught = replace(HEADS_ALONE, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
+    taught = replace(STILL, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
     found = {}
     for leave in CANDIDATES:
         made = run(digits, PooledHeads(1, leave=leave, features=SMALL), 2, taught)
@@ -236,13 +226,7 @@ def test_statistics_in_clear_tell_who_holds_what(digits):
 
 # What clients know.
 
-ONCE = Schedule(
-    warmup_steps=0,
-    local_steps=0,
-    proxy_steps=1,
-    anneal_over=1,
-    sgd=SGD(0.05, distillation_batch=32),
-)
+ONCE = replace(STILL, proxy_steps=1, anneal_over=1, sgd=SGD(0.05, distillation_batch=32))
 
 
 def test_heads_teach_no_proxy_that_nobody_knows(digits):
@@ -298,14 +282,8 @@ def test_a_run_says_that_several_sums_without_noise_tell_more(digits):
         said = run(digits, method, method.rounds).guarantee
         assert bool(method.caveat) == (residual_rounds > 0)
         assert said.endswith(method.caveat or "no noise is added.")
-    noisy = simulate(
-        digits,
-        method="heads",
-        secure="masks",
-        unit="record",
-        epsilon=4.0,
-        recipe=Recipe(2, HEADS_ALONE),
-    )
+    terms = {"unit": "record", "epsilon": 4.0, "recipe": Recipe(2, STILL)}
+    noisy = simulate(digits, method="heads", secure="masks", **terms)
     method = noisy.federation.method
     noisy.federation.fit(2)
     assert method.caveat
