@@ -20,6 +20,7 @@ from secure_fd.models import flatten
 from secure_fd.protection.base import Protection
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.selection.client import ProxyRatioSelector, Selection
 from secure_fd.selection.density import ReferenceSettings
 
 CPU = torch.device("cpu")
@@ -162,3 +163,7 @@ class Faults(Dropouts):
 
 def faults(script: Mapping[int, Mapping[int, Stage]]) -> Faults:
     return Faults(0.0, 0, script)
+
+
+def verdict(data: FederatedData, client: int) -> Selection:
+    return ProxyRatioSelector().select(data.clients[client], data.proxies.pixels)
