@@ -48,27 +48,7 @@ def idx(path: Path, shape: tuple[int, ...], *, cut: int = 0) -> None:
     path.write_bytes(whole[: len(whole) - cut])
 
 
-# Mistakes. test_compare_settings.py has all of them; here is how they reach a user.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--dataset", "mnits"], "--dataset: 'mnits' is not allowed; use one of mnist5k, digits"),
-        (["--workers", "0"], "--workers: 0 is not allowed; use 1 or more"),
-        (
-            ["--dataset", "mnist", "--data-dir", "."],
-            "--data-dir: '.' is not allowed; the folder mnist/ must be in it",
-        ),
-    ],
-)
-def test_a_mistake_gets_one_sentence_at_once(tmp_path, arguments, said):
-    made = cli(tmp_path, *arguments)
-    assert made.returncode == 2
-    assert made.stdout == ""
-    assert "Traceback" not in made.stderr
-    assert made.stderr.splitlines()[-1].startswith(f"error: {said}")
-    assert list(tmp_path.iterdir()) == []
+# Mistakes. test_command_line_mistakes.py has the rest.
 
 
 def test_a_truncated_image_file_is_named(tmp_path):
@@ -85,15 +65,6 @@ def test_a_truncated_image_file_is_named(tmp_path):
     )
     assert "truncated" in sentence
     assert not (tmp_path / "results").exists()
-
-
-def test_an_argument_that_cannot_be_read_is_named(tmp_path):
-    made = cli(tmp_path, "--labels", "fuzzy")
-    assert made.returncode == 2
-    assert made.stdout == ""
-    assert "Traceback" not in made.stderr
-    words = ("--labels", "fuzzy", "soft", "hard", "both", "--help")
-    assert all(word in made.stderr for word in words)
 
 
 FULL = (

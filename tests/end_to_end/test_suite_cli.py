@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from experiments.attack_suite import STUDY
 from experiments.leakage import AttackFigure
 from experiments.study import read_results
@@ -28,26 +26,6 @@ def cli(
         timeout=300,
         check=False,
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--scenes", "selektor"], "did you mean selector?"),
-        (["--dataset", "mnits"], "did you mean mnist?"),
-        (["--dp-eps", "0"], "from 0.01 to 50"),
-        (["--data-dir", "missing"], "an existing folder"),
-        (["--dataset", "mnist", "--data-dir", "."], "the folder mnist/ must be in it"),
-    ],
-)
-def test_a_mistake_gets_one_sentence(tmp_path, arguments, said):
-    made = cli(tmp_path, *arguments)
-    assert made.returncode == 2
-    assert made.stdout == ""
-    [sentence] = [line for line in made.stderr.splitlines() if line.startswith("error: ")]
-    assert "Traceback" not in made.stderr
-    assert said in sentence
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_imports_nothing_heavy(tmp_path):

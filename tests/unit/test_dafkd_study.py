@@ -1,14 +1,11 @@
 """The study of DaFKD: equal steps in every row, tables that say what was measured."""
 
-import pytest
-
 from experiments.dafkd import (
     ROWS,
     Settings,
     cells,
     row_of,
 )
-from secure_fd.errors import ConfigurationError
 
 
 def test_every_row_takes_the_same_steps_a_round():
@@ -21,9 +18,3 @@ def test_every_row_takes_the_same_steps_a_round():
     assert {cell.schedule.sgd.learning_rate for cell in made} <= {0.01, 0.02, 0.05}
     assert len(asked) == len(set(asked))
     assert not any(cell.privacy for cell in asked)
-
-
-@pytest.mark.parametrize("name", ["rows", "splits", "image_sets"])
-def test_an_unknown_name_is_refused(name):
-    with pytest.raises(ConfigurationError, match="dafdk"):
-        cells(Settings(**{name: "dafdk"}))

@@ -12,14 +12,11 @@ from experiments.dafkd_theory import (
     LOSSES,
     VIOLATED,
     Cell,
-    Settings,
-    cells,
     densities,
     excess,
     measure,
     optimal,
 )
-from secure_fd.errors import ConfigurationError
 
 
 def test_values_and_samples_are_of_one_density():
@@ -54,9 +51,3 @@ def test_trained_f_comes_to_f_star_and_untrained_f_is_caught():
     for figures in found:
         assert figures[VIOLATED] == 0
         assert max(figures[name] for name in LOSSES) <= figures[BOUND]
-
-
-def test_settings_that_mean_nothing_are_refused():
-    with pytest.raises(ConfigurationError) as caught:
-        cells(Settings(records="0"))
-    assert caught.value.field == "records"

@@ -107,24 +107,6 @@ def test_a_file_that_is_no_image_is_named(tmp_path):
         federation_in(tmp_path, None, parse_split("iid"), 2, 16, seed=0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        (["--proxies", "."], "proxies"),
-        (["--image-size", "4", "--images", "."], "image_size"),
-        (["--images", ".", "--federation", "a:b"], "federation"),
-        (["--split", "own"], "split"),
-        (["--federation", "no_such_module:make"], "federation"),
-        (["--federation", "json"], "federation"),
-        (["--images", "no such folder"], "images"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(arguments, field):
-    with pytest.raises(ConfigurationError) as caught:
-        plan(settings(*arguments), None)
-    assert caught.value.field == field
-
-
 def test_cells_name_the_data_and_no_folder(hospitals):
     made = cells(settings("--images", str(hospitals), "--image-size", "16"))
     assert {cell.terms.clients for cell in made} == {3}

@@ -33,7 +33,6 @@ from experiments.compared import NOT_SHOWN, SHOWN_PRIVATE
 from experiments.comparison import measured, needs, prepared
 from experiments.leakage import AttackFigure
 from experiments.privacy_compare import STUDY, Settings
-from secure_fd.errors import ConfigurationError
 
 Plane = NDArray[np.float64]
 SIDE = 16
@@ -277,9 +276,3 @@ def test_the_search_finds_a_scaled_picture_in_a_larger_one(size):
     assert shown(canvas) < _ENOUGH
     canvas[7 : 7 + size, 30 : 30 + size] = 0.9 - 0.5 * scaled(pattern(), size, size)
     assert shown(canvas) >= _ENOUGH
-
-
-def test_show_private_needs_own_images():
-    with pytest.raises(ConfigurationError) as caught:
-        STUDY.cells(Settings(show_private=True))
-    assert caught.value.field == "show_private"

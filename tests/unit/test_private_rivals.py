@@ -35,7 +35,6 @@ from experiments.rival_heads import (
     shares,
     softmax,
 )
-from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray, one_hot
 from secure_fd.models import flatten
 from secure_fd.privacy.calibration import epsilon
@@ -222,8 +221,6 @@ def test_cells_are_those_that_are_asked_for():
     assert {cell.seed for cell in made} == {20, 21, 22}
     assert len({cell.label for cell in made}) == len(made)
     assert len(cells(Settings(quick=True))) == len(ROWS)
-    with pytest.raises(ConfigurationError, match="rows"):
-        cells(Settings(rows="gdd"))
 
 
 def test_the_study_runs_on_digits(digits):

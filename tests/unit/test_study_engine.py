@@ -283,28 +283,6 @@ def cli(tmp_path, monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--image-sets", "mnits"), "error: --image-sets: 'mnits' is not allowed; use one or more"),
-        (("--workers", "0"), "error: --workers: 0 is not allowed; use 1 or more"),
-        (("--data-dir", "missing"), "error: --data-dir: 'missing' is not allowed; it must be"),
-        (("--out", __file__), "error: --out: "),
-        (
-            ("--image-sets", "mnist", "--splits", "weak", "--data-dir", "."),
-            "error: --data-dir: '.' is not allowed; the folder mnist/ must be in it",
-        ),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, cli, arguments, sentence):
-    status, _, errors = cli("accuracy_table", *arguments)
-    assert status == 2
-    said = [line for line in errors.splitlines() if line.startswith("error")]
-    assert len(said) == 1
-    assert said[0].startswith(sentence)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_help_waits_for_no_heavy_library(tmp_path):
     code = (
         "import sys, importlib; sys.argv = ['x', '--help']\n"
