@@ -1,5 +1,6 @@
-"""Programs of Python that must end well."""
+"""Programs of Python, in processes of their own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,15 +8,27 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def printed(*arguments: str, timeout: float = 300) -> str:
-    """What this interpreter prints, run in the repository with these arguments."""
-    made = subprocess.run(  # noqa: S603 - our own programs
-        [sys.executable, *arguments],
-        cwd=ROOT,
+def environment(**more):
+    """Without a data folder of the user's; one thread, and a wide terminal."""
+    kept = {k: v for k, v in os.environ.items() if k != "SECURE_FD_DATA"}
+    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
+
+
+def ended(*arguments, cwd=ROOT, timeout=300, **more):
+    """Status, output and errors of this interpreter, run in a folder with these arguments."""
+    return subprocess.run(  # noqa: S603 - our own programs
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        env=environment(**more),
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
     )
+
+
+def printed(*arguments, timeout=300):
+    """What such a program prints in the repository; it must end well."""
+    made = ended(*arguments, timeout=timeout)
     assert made.returncode == 0, made.stderr[-2000:]
     return made.stdout

@@ -1,6 +1,7 @@
 """The comparison's command line as a user meets it, in a process of its own, from anywhere."""
 
 import gzip
+import math
 import os
 import re
 import signal
@@ -14,50 +15,23 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "privacy_compare.py"
+from experiments.results_page import MODULES
+from tests.programs import ROOT, ended, environment
+
+SCRIPT = ROOT / "experiments" / "privacy_compare.py"
 HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus"}
 
 
-def environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k != "SECURE_FD_DATA"}
-    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-
-
-def cli(
-    folder: Path, *arguments: str, python: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *python, str(SCRIPT), *arguments]
-    return subprocess.run(  # noqa: S603 - our own script
-        command,
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def idx(path: Path, shape: tuple[int, ...], *, cut: int = 0) -> None:
-    """An IDX file of zeros; cut: bytes that its compressed end lacks."""
-    header = b"\0\0\x08" + bytes([len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
-    size = 1
-    for length in shape:
-        size *= length
-    whole = gzip.compress(header + bytes(size))
-    path.write_bytes(whole[: len(whole) - cut])
-
-
-# Mistakes. test_command_line_mistakes.py has the rest.
-
-
 def test_a_truncated_image_file_is_named(tmp_path):
-    (tmp_path / "mnist").mkdir()
-    idx(tmp_path / "mnist" / "train-images-idx3-ubyte.gz", (20, 28, 28), cut=12)
-    idx(tmp_path / "mnist" / "train-labels-idx1-ubyte.gz", (20,))
-    idx(tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz", (20, 28, 28))
-    idx(tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz", (20,))
-    made = cli(tmp_path, "--dataset", "mnist", "--data-dir", ".", "--out", "results")
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    for kind, cut in (("train", 12), ("t10k", 0)):
+        for name, shape in (("images-idx3", (20, 28, 28)), ("labels-idx1", (20,))):
+            header = struct.pack(f">I{len(shape)}I", 0x800 + len(shape), *shape)
+            whole = gzip.compress(header + bytes(math.prod(shape)))
+            (folder / f"{kind}-{name}-ubyte.gz").write_bytes(whole[: len(whole) - cut])
+    asked = ("--dataset", "mnist", "--data-dir", ".", "--out", "results")
+    made = ended(SCRIPT, *asked, cwd=tmp_path)
     assert made.returncode == 2
     sentence = made.stderr.splitlines()[-1]
     assert sentence.startswith(
@@ -76,64 +50,37 @@ FULL = (
 
 def test_a_disk_that_takes_nothing_ends_a_run_before_it_works(tmp_path):
     options = ["--dataset", "digits", "--attacks", "none", "--out", "results"]
-    made = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, "-c", FULL, *options],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    made = ended("-c", FULL, *options, cwd=tmp_path)
     assert made.returncode == 3
     assert made.stderr.splitlines()[-1].startswith("error: file too large; finished cells are kept")
     assert "Traceback" not in made.stderr
     assert kept(tmp_path) == []
 
 
-# Help.
+STUDIES = (
+    f"import importlib, sys; [importlib.import_module(name) for name in {MODULES!r}];"
+    "from experiments.study import main; main('experiments.accuracy_table', ['--help'])"
+)
 
 
-@pytest.mark.parametrize("asked", [["--help"], ["study", "--help"]])
-def test_the_list_of_commands_imports_no_library(tmp_path, asked):
-    made = subprocess.run(  # noqa: S603 - our own package
-        [sys.executable, "-X", "importtime", "-m", "secure_fd", *asked],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@pytest.mark.parametrize(
+    ("asked", "forbidden"),
+    [
+        (["-m", "secure_fd", "--help"], {"tyro", "numpy", *HEAVY}),
+        (["-m", "secure_fd", "study", "--help"], {"tyro", "numpy", *HEAVY}),
+        (["-m", "secure_fd", "suite", "--help"], HEAVY),
+        ([str(SCRIPT), "--help"], HEAVY),
+        (["-c", STUDIES], HEAVY - {"scipy"}),
+    ],
+)
+def test_help_waits_for_no_heavy_library(tmp_path, asked, forbidden):
+    made = ended("-X", "importtime", *asked, cwd=tmp_path)
+    log = [line for line in made.stderr.splitlines() if line.startswith("import time:")]
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in log}
     assert made.returncode == 0
-    assert made.stdout.startswith("usage: secure-fd")
-    assert imported(made.stderr) & {"tyro", "numpy", *HEAVY} == set()
-
-
-def imported(log: str) -> set[str]:
-    """Top packages in a log of -X importtime."""
-    return {
-        line.rpartition("|")[2].strip().partition(".")[0]
-        for line in log.splitlines()
-        if line.startswith("import time:")
-    }
-
-
-def test_help_imports_nothing_heavy(tmp_path):
-    made = cli(tmp_path, "--help", python=("-X", "importtime"))
-    assert made.returncode == 0
-    for flag in (
-        "--secure-agg",
-        "--dp-eps",
-        "--data-dir",
-        "--quick",
-        "--attacks",
-        "--drop",
-        "--releases",
-    ):
-        assert flag in made.stdout
-    assert {"tyro", "secure_fd", "experiments"} <= imported(made.stderr)
-    assert imported(made.stderr) & HEAVY == set()
+    assert "usage: " in made.stdout
+    assert "secure_fd" in imported
+    assert imported & forbidden == set()
 
 
 # How a run is ended.
@@ -154,6 +101,8 @@ def alive(group: int) -> list[int]:
 
 def reached(moment: str, group: int, log: str) -> bool:
     """Whether the run is where Ctrl-C is to be pressed."""
+    if moment == "cells are planned":
+        return " cells, into" in log
     if moment == "workers work":
         return re.search(r"^  (warm-up|FedAvg)[:,]", log, re.MULTILINE) is not None
     # The run, the tracker of its resources, the process of its queue, and two workers.
@@ -215,6 +164,9 @@ def run_until(moment: str, folder: Path) -> Iterator[tuple["subprocess.Popen[byt
         started.wait(timeout=30)
 
 
+CLAIMED = ["log", "results/code.json", "results/run.toml"]
+
+
 def kept(folder: Path) -> list[str]:
     """Files of a run that was ended, and whether any is half-written."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -226,11 +178,12 @@ in_proc = pytest.mark.skipif(
 
 
 @in_proc
-@pytest.mark.parametrize("moment", ["workers import", "workers work"])
+@pytest.mark.parametrize("moment", ["cells are planned", "workers import", "workers work"])
 def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path, moment):
     with run_until(moment, tmp_path) as (started, log):
         children = [pid for pid in alive(started.pid) if pid != started.pid]
-        assert sum(map(is_worker, children)) >= 3
+        planned = moment == "cells are planned"
+        assert planned or sum(map(is_worker, children)) >= 3
         assert [pid for pid in children if hears_interrupts(pid)] == []
         os.killpg(started.pid, signal.SIGINT)
         assert started.wait(timeout=120) == 130
@@ -238,7 +191,7 @@ def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path, moment):
     said = log.read_text()
     assert "interrupted: finished cells are kept" in said
     assert "Traceback" not in said
-    assert kept(tmp_path) == ["log", "results/code.json", "results/run.toml"]
+    assert kept(tmp_path) in (["log"], CLAIMED) if planned else kept(tmp_path) == CLAIMED
 
 
 @in_proc
@@ -254,4 +207,4 @@ def test_a_run_that_is_ended_from_outside_leaves_no_process(tmp_path, number, st
     said = log.read_text()
     assert ("terminated: finished cells are kept" in said) == (number == signal.SIGTERM)
     assert "Traceback" not in said
-    assert kept(tmp_path) == ["log", "results/code.json", "results/run.toml"]
+    assert kept(tmp_path) == CLAIMED

@@ -1,13 +1,11 @@
 """Rows of the comparison, trained and attacked in this process."""
 
 import math
-import multiprocessing
 import os
 import pickle
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from attacks import inversion as gmi
 from attacks import prior as priors
 from attacks.base import AttackResult
 from attacks.on_run import Arsenal
-from experiments import comparison, games, runs
+from experiments import comparison, runs
 from experiments import leakage_rows as small
 from experiments.comparison import (
     SUM_SECONDS,
@@ -34,7 +32,7 @@ from experiments.comparison import (
 )
 from experiments.leakage import AttackFigure
 from experiments.measures import diagnose
-from experiments.privacy_compare import Plan, Settings, cells, plan
+from experiments.privacy_compare import Settings, cells, plan
 from experiments.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
 from experiments.runs import RowRun
 from experiments.study import Result
@@ -50,29 +48,14 @@ from secure_fd.protection.pooled import PooledRecordUnit
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
 
-SOFT = RowSpec("selective-fd", "soft")
 HARD = RowSpec("selective-fd", "hard")
 MASKED = RowSpec("selective-fd", "hard", "masks")
+TINY = {"dataset": "digits", "clients": 3, "rounds": 1, "proxies_per_round": 32, "quick": True}
 
 
-def made_plan(epsilon: float | None, out: Path = Path("unused"), drop: float = 0.0) -> Plan:
-    chosen = Settings(
-        dataset="digits",
-        clients=3,
-        rounds=1,
-        proxies_per_round=32,
-        secure_agg=True,
-        dp_eps=epsilon,
-        drop=drop,
-        attacks="label-distribution",
-        out=out,
-        quick=True,
-    )
-    return plan(chosen, None)
-
-
-def planned(epsilon: float | None, drop: float = 0.0) -> Terms:
-    return made_plan(epsilon, drop=drop).terms
+def planned(epsilon, drop=0.0) -> Terms:
+    chosen = Settings(**TINY, secure_agg=True, dp_eps=epsilon, drop=drop)
+    return plan(chosen, None).terms
 
 
 NAMES = ("label-distribution",)
@@ -87,20 +70,14 @@ def warm():
     return runs.warm_up(planned(None), 0, silent)
 
 
-Train = Callable[..., RowRun]
-
-
 @pytest.fixture(scope="module")
 def trained(warm):
     """Rows by specification and epsilon, each trained once."""
-    made: dict[tuple[RowSpec, float | None], RowRun] = {}
 
-    def row(spec: RowSpec, epsilon: float | None = None) -> RowRun:
-        key = (spec, epsilon)
-        if key not in made:
-            start = None if spec.kind == "fedavg" else warm
-            made[key] = runs.run_row(planned(epsilon), spec, 0, start, silent)
-        return made[key]
+    @cache
+    def row(spec, epsilon=None):
+        start = None if spec.kind == "fedavg" else warm
+        return runs.run_row(planned(epsilon), spec, 0, start, silent)
 
     return row
 
@@ -117,6 +94,7 @@ def same(one: RowRun, other: RowRun) -> bool:
 def test_hiding_votes_changes_no_figure_of_a_row(trained, secure):
     hidden = trained(RowSpec("selective-fd", "hard", secure))
     assert same(trained(HARD), hidden)
+    assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
     assert hidden.transcript.distillation[0].uploads is None
     assert (hidden.aggregation, trained(HARD).aggregation) == (secure, "plain")
     assert hidden.aggregation_seconds > trained(HARD).aggregation_seconds > 0
@@ -131,15 +109,6 @@ def test_a_row_with_a_liar_is_about_the_honest_clients(trained):
     assert "speak for a class that it alone holds" in lied.guarantee
 
 
-def test_another_method_does_change_them(trained):
-    assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
-
-
-def test_votes_under_the_record_unit_are_refused(trained):
-    with pytest.raises(ConfigurationError, match=r"unit: .* votes carry no record's epsilon"):
-        trained(RowSpec("selective-fd", "hard", unit="record"), 4.0)
-
-
 def test_an_infinite_epsilon_is_the_row_without_noise(trained):
     """Bit for bit, for soft labels as well: nothing is sampled where nothing is protected."""
     for labels in ("soft", "hard"):
@@ -150,19 +119,7 @@ def test_an_infinite_epsilon_is_the_row_without_noise(trained):
         assert "No differential privacy" in noiseless.guarantee
     noisy = trained(RowSpec("selective-fd", "hard", unit="label"), 1.0)
     assert not same(trained(HARD), noisy)
-
-
-def test_fedavg_at_an_infinite_epsilon_is_fedavg(trained):
     assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
-    assert not same(trained(RowSpec("fedavg")), trained(RowSpec("independent")))
-
-
-def test_independent_clients_send_nothing_and_promise_as_much(trained):
-    alone = trained(RowSpec("independent"))
-    assert alone.guarantee == "Nothing of a client crosses the boundary."
-    assert alone.transcript.up.sum() == 0
-    assert alone.transcript.down.sum() == 0
-    assert alone.diagnostics == {}
 
 
 def test_a_row_s_repr_shows_no_parameters(trained, warm):
@@ -180,47 +137,18 @@ def test_a_row_s_repr_shows_no_parameters(trained, warm):
 # Dropouts, and what sums cost.
 
 
-@pytest.fixture(scope="module")
-def faulty(warm):
-    """Four rounds in which clients drop out."""
-    return runs.run_row(FAULTY, HARD, 3, warm, silent)
-
-
-FAULTY = replace(planned(None, drop=0.2), rounds=4)
-
-
-def test_rows_run_under_one_plan_of_dropouts(warm, faulty):
-    """The seed's. Under masks, what a client prepares rides on its last round's message, so one
-    that is silent from the start of a round is first missed where its input should arrive.
-    """
-    plan_of = Dropouts(0.2, seed=3)
+def test_dropouts_are_those_of_the_seed_collected_by_client_and_stage(warm):
+    terms, plan_of = replace(planned(None, drop=0.2), rounds=4), Dropouts(0.2, seed=3)
     expected = Counter(pair for r in range(4) for pair in plan_of.plan(r, 3).items())
-    assert expected
-    masked = runs.run_row(FAULTY, MASKED, 3, warm, silent)
-    averaged = runs.run_row(FAULTY, RowSpec("fedavg"), 3, None, silent)
-    for made in (faulty, averaged):
-        assert made.transcript.missing == expected
-        assert made.transcript.void_rounds == 0
-    by_client = [
-        Counter(client for client, _ in counted.elements())
-        for counted in (masked.transcript.missing, expected)
-    ]
-    assert by_client[0] == by_client[1]
-    assert len(masked.transcript.survivors) + masked.transcript.void_rounds == 4
-    alone = runs.run_row(FAULTY, RowSpec("independent"), 3, warm, silent)
-    assert alone.transcript.missing == Counter()
-
-
-def test_dropouts_are_collected_by_client_and_stage(faulty):
+    faulty = runs.run_row(terms, HARD, 3, warm, silent)
     figures, missing = comparison._figures(faulty), comparison._notes(faulty)["missing"]
-    assert isinstance(missing, dict)
     found = {
         (client, Stage(stage)): count
         for stage, counts in missing.items()
         for client, count in enumerate(counts)
         if count
     }
-    assert found == dict(faulty.transcript.missing)
+    assert found == dict(expected) != {}
     assert figures[SURVIVORS] == pytest.approx(np.mean(faulty.transcript.survivors))
     assert figures[VOID] == 0
     assert figures[SUM_SECONDS] == pytest.approx(faulty.aggregation_seconds / 4)
@@ -265,61 +193,37 @@ def arsenal():
     return on_run.prepare(NAMES, runs.data_of(planned(None), 0), 0, quick=True)
 
 
-def test_masks_leave_the_label_distribution_attack_its_guess(trained, arsenal):
-    def found(spec: RowSpec) -> AttackResult:
-        result = attacks_on(trained(spec), arsenal)["label-distribution"]
-        assert isinstance(result, AttackResult)
-        return result
+@pytest.mark.parametrize(
+    "error", [LocalError("truth: it misses"), ConfigurationError("k", 1, "use 2"), KeyError("bug")]
+)
+def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
+    trained, arsenal, monkeypatch, error
+):
+    """Where it is made, and where it is prepared; a bug ends the run."""
 
-    seeing, blind = found(HARD), found(MASKED)
-    assert blind.figure == blind.control == seeing.control
-    assert seeing.figure < 0.05
-    assert blind.figure > 0.5
-
-
-def test_an_attack_without_its_capability_says_which(trained, arsenal):
-    found = attacked(
-        dict.fromkeys(NAMES, arsenal), run_of(planned(None), trained(RowSpec("independent")))
-    )
-    [reason] = found.values()
-    assert str(reason).startswith("not applicable: missing sums over clients")
-
-
-def failing(error: Exception) -> Arsenal:
-    """An arsenal whose one attack raises."""
-
-    def attack(_: on_run.Run) -> AttackResult:
+    def fail(*_, **__):
         raise error
 
-    data = runs.data_of(planned(None), 0)
-    return Arsenal(on_run.public_of(data), on_run.histograms(data), {"tracing": attack})
-
-
-def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(trained, arsenal):
     run = run_of(planned(None), trained(HARD))
-    for error in (LocalError("truth: it misses"), ConfigurationError("k", 1, "use 2")):
-        found = attacked({"tracing": failing(error), **dict.fromkeys(NAMES, arsenal)}, run)
+    failing = replace(arsenal, ready={"tracing": fail})
+    part = Part("tracing", planned(None), 0, quick=True)
+    monkeypatch.setattr(on_run, "prepare", fail)
+    makers = (lambda: failing), lambda: prepared(None, part, silent)
+    for make in makers:
+        if isinstance(error, KeyError):
+            with pytest.raises(KeyError):
+                attacked({"tracing": make()}, run)
+            continue
+        found = attacked({"tracing": make(), **dict.fromkeys(NAMES, arsenal)}, run)
         assert found["tracing"] == f"not applicable: {error}"
         assert isinstance(found["label-distribution"], AttackResult)
-    with pytest.raises(IndexError):
-        attacked({"tracing": failing(IndexError("a bug"))}, run)
 
 
-def test_an_attack_that_cannot_be_prepared_leaves_a_reason_in_every_row(monkeypatch, trained):
-    def raising(error: Exception) -> None:
-        def prepare(*_: object, **__: object) -> Arsenal:
-            raise error
-
-        monkeypatch.setattr(on_run, "prepare", prepare)
-
-    part = Part("tracing", planned(None), 0, quick=True)
-    raising(LocalError("truth: it misses"))
-    ready = prepared(None, part, silent)
-    found = attacked({"tracing": ready}, run_of(planned(None), trained(HARD)))
-    assert found == {"tracing": "not applicable: truth: it misses"}
-    raising(TypeError("a bug"))
-    with pytest.raises(TypeError):
-        prepared(None, part, silent)
+def result_of(settings, tell=silent) -> Result:
+    """The one cell of a comparison, with all that it needs."""
+    [cell] = cells(settings)
+    parts = {part: prepared(None, part, silent) for part in needs(cell)}
+    return measured(None, cell, parts, tell)
 
 
 def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatch):
@@ -333,9 +237,7 @@ def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatc
         attacks=",".join((*COMPARED, *ON_REQUEST)),
         quick=True,
     )
-    [cell] = cells(settings)
-    parts = {part: prepared(None, part, silent) for part in needs(cell)}
-    found = measured(None, cell, parts, silent).attacks
+    found = result_of(settings).attacks
     figures = {name for name, one in found.items() if isinstance(one, AttackFigure)}
     assert figures == {"label-distribution", "server-members"}
     pictures = {*COMPARED, *ON_REQUEST} - figures - {"tracing"}
@@ -386,10 +288,6 @@ def test_diagnostics_use_the_truth_only_to_judge(digits):
     assert 0 <= found["right labels among kept"] <= 1
 
 
-def test_no_worker_is_left_behind():
-    assert multiprocessing.active_children() == []
-
-
 def test_an_attack_of_ones_own_is_one_file(trained):
     """examples/own_attack.py, by its name: it reads in clear, and guesses under masks."""
     name = "examples.own_attack:LargestClass"
@@ -404,19 +302,8 @@ def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(monk
     """With a prior of a few steps: what is found does not matter here."""
     monkeypatch.setattr(priors, "QUICK_PRIOR", priors.PriorSettings(4, 2, steps=2, batch=4))
     monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
-    settings = Settings(
-        dataset="digits",
-        clients=3,
-        rounds=1,
-        proxies_per_round=32,
-        rows="fedavg",
-        attacks="inversion",
-        quick=True,
-    )
-    [cell] = cells(settings)
-    parts = {part: prepared(None, part, silent) for part in needs(cell)}
-    told: list[int] = []
-    found = measured(None, cell, parts, told.append)
+    told = []
+    found = result_of(Settings(**TINY, rows="fedavg", attacks="inversion"), told.append)
     assert told == sorted(told)
     assert told[-1] == 100
     inverted = found.attacks["inversion"]
@@ -502,27 +389,3 @@ def test_a_noise_of_dp_sgd_in_a_game_repeats():
     records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().clients]
     once, again = (row.make(row, records, 3).global_parameters for _ in range(2))
     assert np.array_equal(once, again)
-
-
-def test_progress_of_a_row_moves_through_its_games(monkeypatch):
-    """From a half, where training ends, by the percents that the game gives."""
-
-    def played(*_: object, progress: Callable[[int], None], **__: object) -> dict[str, str]:
-        for done in range(0, 101, 10):
-            progress(done)
-        return {"game-server": "not run: a stand-in"}
-
-    monkeypatch.setattr(games, "played", played)
-    terms = planned(None)
-    both = Attacks(("label-distribution", "game-server"), quick=True)
-    cell = Cell(terms, RowSpec("fedavg"), 0, both)
-    made: dict[Part, object] = {}
-    for part in needs(cell):
-        game = part.name.startswith("game of")
-        assert part.asked == (("game-server",) if game else ())
-        made[part] = {} if game else prepared(None, part, silent)
-    told: list[int] = []
-    measured(None, cell, made, told.append)
-    assert told == sorted(told)
-    assert max(np.diff(told[told.index(50) :])) <= 25
-    assert len({done for done in told if done > 75}) >= 10

@@ -1,7 +1,6 @@
 """DaFKD's theorems on densities that are known, and that each check catches a broken weight."""
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -17,15 +16,6 @@ from experiments.dafkd_theory import (
     measure,
     optimal,
 )
-
-
-def test_values_and_samples_are_of_one_density():
-    """All mass lies in the square, and samples have the mean that the values say."""
-    parts, at = densities(np.random.default_rng(0)), (np.arange(1000) + 0.5) / 1000
-    values = parts.pdf(np.repeat(at, 8).reshape(-1, 4, 2))
-    assert values.mean(axis=0) == pytest.approx(np.ones((4, 2)), abs=1e-4)
-    drawn = parts.rvs((20_000, 4, 2), np.random.default_rng(1)).mean(axis=0)
-    assert drawn == pytest.approx((values * at[:, None, None]).mean(axis=0), abs=0.01)
 
 
 @given(arrays(np.float64, (4, 5), elements=st.floats(0, 100)))

@@ -1,6 +1,5 @@
 """Cells run in this process on the bundled digits; what a rerun runs; Theorem 2 by hand."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +9,6 @@ import torch
 from experiments.accuracy_table import METHODS
 from experiments.fixed_labels import (
     FixedLabels,
-    Lesson,
-    Terms,
-    distance,
-    knowledge_losses,
-    numerical,
 )
 from experiments.grid import default_cell
 from experiments.measures import (
@@ -29,7 +23,7 @@ from experiments.measures import (
     VALIDATION,
 )
 from experiments.rows import Cell, unlabelled
-from experiments.runs import Prepared, prepare, run_cell, runner_of, spread
+from experiments.runs import Prepared, prepare, run_cell, runner_of
 from experiments.study import Result
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
@@ -140,12 +134,6 @@ def test_a_long_round_and_its_warm_up_are_told_of_on_the_way():
         assert len(each) >= 2
 
 
-def test_points_are_on_an_even_part_of_the_test_set():
-    images = Images(torch.zeros(50, 1, 1, 1), torch.arange(50))
-    assert spread(images, 50) is images
-    assert spread(images, 8).labels.tolist() == [0, 7, 14, 21, 28, 35, 42, 49]
-
-
 # Fixed labels and Theorem 2.
 
 
@@ -174,24 +162,6 @@ def test_alpha_weighs_the_losses(made):
     assert not torch.equal(half, trained(0.5, "true-labels", moved))
 
 
-def test_theorem_2_in_numbers_worked_out_by_hand():
-    assert numerical(0.5, 100, 400, 0.05) == pytest.approx(
-        math.sqrt((0.5 / 100 + 0.5 / 400) * math.log(40))
-    )
-    taught = np.array([[0.75, 0.25, 0.0], [0.5, 0.125, 0.375], [0.0, 0.25, 0.75], [0, 0, 1]])
-    # The second is wrong: 2 (1 - .125) over four. The first and third: 2 (.25) each over four.
-    assert knowledge_losses(taught, np.array([0, 1, 2, 2])) == (1.75 / 4, 1.0 / 4)
-    assert Terms(1, 2, 4, 8, 16, 32).bound == 63
-
-
-def test_a_distance_tells_samples_apart_and_equal_ones_not(monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    dark, also_dark = torch.rand(2, 300, 1, 28, 28, generator=generator) * 0.3
-    monkeypatch.setattr("experiments.fixed_labels._STEPS", 40)
-    assert distance(dark, dark + 0.6, "cnn-5-5-50", 10, 0) > 1.9
-    assert distance(dark, also_dark, "cnn-5-5-50", 10, 0) < 0.5
-
-
 def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(made):
     exact, chosen = (run(alpha_cell(f"{of}-labels", 0.25), made) for of in ("true", "selected"))
     for name in ("misleading", "ambiguous"):
@@ -199,12 +169,6 @@ def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(mad
     for found in (exact, chosen):
         assert found.figures[BOUND] == pytest.approx(sum(found.figures[n] for n in TERMS.values()))
         assert found.figures[TEST_LOSS] == pytest.approx(2 * (1 - found.accuracy))
-
-
-def test_a_lesson_without_proxies_is_refused():
-    nothing = torch.zeros(0)
-    with pytest.raises(LocalError, match="a lesson needs proxies"):
-        Lesson(nothing, nothing, nothing)
 
 
 # What only an ablation runs.

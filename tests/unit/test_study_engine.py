@@ -1,10 +1,7 @@
 """The engine of all studies: what a rerun runs, what an interrupt keeps, what a file must hold."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -41,7 +38,6 @@ from secure_fd.errors import ConfigurationError
 ROOT = Path(__file__).parents[2]
 ACCURACY = load("experiments.accuracy_table")
 CELL = default_cell("digits", "strong", 10)
-HEAVY = ("torch", "matplotlib", "sklearn", "opacus")
 
 
 def some_result(cell: Cell, accuracy: float = 0.5) -> Result:
@@ -283,20 +279,6 @@ def cli(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_help_waits_for_no_heavy_library(tmp_path):
-    code = (
-        "import sys, importlib; sys.argv = ['x', '--help']\n"
-        f"for name in {MODULES!r}: importlib.import_module(name)\n"
-        "from experiments.study import main\n"
-        "try:\n    main('experiments.accuracy_table')\nexcept SystemExit:\n    pass\n"
-        f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])"
-    )
-    made = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert made.stdout.splitlines()[-1] == "HEAVY []"
-
-
 @pytest.mark.parametrize("module", MODULES)
 def test_the_script_of_a_study_runs_it(module):
     script = ROOT / "experiments" / load(module).script
@@ -320,24 +302,3 @@ def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, cli):
     assert (tmp_path / "made" / "heterogeneity.txt").read_text(encoding="utf-8") in shown
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
         assert (tmp_path / "made" / f"heterogeneity.{kind}").read_bytes().startswith(start)
-
-
-@pytest.mark.parametrize("wait", [0.0, 1.0])
-def test_ctrl_c_at_any_moment_is_no_error(tmp_path, wait):
-    """While groups are planned, while workers start and import, while they prepare."""
-    running = subprocess.Popen(  # noqa: S603 - our own script
-        [sys.executable, str(ROOT / "experiments" / "heterogeneity.py"), *QUICK],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert running.stderr is not None
-    assert running.stderr.readline().startswith("25 cells, into")
-    time.sleep(wait)
-    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: every process gets it
-    _, errors = running.communicate(timeout=180)
-    assert running.returncode == 130
-    assert "interrupted: finished cells are kept" in errors
-    assert "Traceback" not in errors
