@@ -1,9 +1,7 @@
 """The engine of all studies: what a rerun runs, what an interrupt keeps, what a file must hold."""
 
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from experiments.study import (
     Result,
     Results,
     Store,
-    Study,
     check_code,
     claim_folder,
     gathered,
@@ -143,44 +140,35 @@ def test_groups_share_a_warm_up_and_the_largest_comes_first(tmp_path):
 # Groups.
 
 
-@dataclass
-class Lab:
-    """Stands in for training; a Ctrl-C arrives before its `until`-th cell."""
+def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, monkeypatch):
+    """With a stand-in for training; a Ctrl-C arrives in the third cell."""
+    cells, prepared, begun, told = others()[7:10], [], [], []
 
-    until: int
-    ran: list[Cell]
-    prepared: int = 0
-
-    def prepare(self, _: Path | None, cells: Sequence[Cell], tell: Callable[[int], None]) -> str:
-        self.prepared += 1
+    def prepare(_, cells, tell):
+        prepared.append(len(cells))
         tell(50)
-        return f"{len(cells)} cells"
+        return "ready"
 
-    def measure(self, _: Path | None, cell: Cell, made: str, tell: Callable[[int], None]) -> Result:
-        if len(self.ran) == self.until:
+    def measure(_, cell, made, tell):
+        assert made == "ready"
+        begun.append(cell)
+        if len(begun) == 3:
             raise KeyboardInterrupt
-        assert made.endswith(" cells")
-        self.ran.append(cell)
         tell(100)
         return some_result(cell)
 
-    def study(self) -> Study:
-        return replace(ACCURACY, prepare=self.prepare, measure=self.measure, cost=lambda _: 100)
+    study = replace(ACCURACY, prepare=prepare, measure=measure, cost=lambda _: 100)
+    monkeypatch.setattr(engine, "load", lambda _: study)
+    job, store = Job("", tmp_path, provenance.code(), None), Store(tmp_path, study)
 
+    def rest():
+        return [cell for group in missing(study, cells, store).values() for cell in group]
 
-def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, monkeypatch):
-    cells, told = others()[7:10], list[int]()
-    for until, ran, prepared in ((2, cells[:2], 1), (9, cells[2:], 1)):
-        lab = Lab(until, [])
-        study = lab.study()
-        monkeypatch.setattr(engine, "load", lambda _, study=study: study)
-        todo = [c for each in missing(study, cells, Store(tmp_path, study)).values() for c in each]
-        try:
-            run_group(Job("", tmp_path, provenance.code(), None), todo, told.append)
-        except KeyboardInterrupt:
-            assert until == 2
-        assert (lab.ran, lab.prepared) == (ran, prepared)
-    assert missing(study, cells, Store(tmp_path, study)) == {}
+    with pytest.raises(KeyboardInterrupt):
+        run_group(job, rest(), told.append)
+    run_group(job, rest(), told.append)
+    assert (begun, prepared) == ([*cells, cells[2]], [3, 1])
+    assert rest() == []
     assert told == [50, 100, 200, 200, 300, 300, 50, 100, 200, 200]
 
 
@@ -238,17 +226,14 @@ def test_without_a_repository_the_version_is_that_of_the_package(tmp_path):
 def test_a_folder_resumes_with_the_same_code_only(tmp_path):
     code = Code("0" * 40)
     check_code(tmp_path, code)
+    (tmp_path / "cells").mkdir()
+    with pytest.raises(ConfigurationError, match="use another folder"):
+        check_code(tmp_path, code)  # cells of nobody knows which code
     claim_folder(tmp_path, "", code)
     check_code(tmp_path, code)
     for other in (Code("1" * 40), Code("0" * 40, "changes")):
         with pytest.raises(ConfigurationError, match="use another folder"):
             check_code(tmp_path, other)
-
-
-def test_cells_without_a_version_are_left_alone(tmp_path):
-    (tmp_path / "cells").mkdir()
-    with pytest.raises(ConfigurationError, match="use another folder"):
-        check_code(tmp_path, Code("0" * 40))
 
 
 def test_a_results_file_names_what_made_it():
@@ -260,24 +245,6 @@ def test_a_results_file_names_what_made_it():
 
 # The command line.
 
-QUICK = ("--quick", "--out", "made")
-Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch, capsys):
-    """A script with arguments, in a folder of its own: status, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SECURE_FD_DATA", raising=False)
-    monkeypatch.setenv("COLUMNS", "150")  # that of a file
-
-    def run(name: str, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
-        status = engine.main(f"experiments.{name}")
-        return status, *capsys.readouterr()
-
-    return run
-
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_script_of_a_study_runs_it(module):
@@ -286,19 +253,19 @@ def test_the_script_of_a_study_runs_it(module):
     assert f'main("{module}")' in script.read_text(encoding="utf-8")
 
 
-def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, cli):
-    study = load("experiments.heterogeneity")
-    store = Store(tmp_path / "made" / "cells", study)
+def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys):
+    study, out = load("experiments.heterogeneity"), tmp_path / "made"
+    store = Store(out / "cells", study)
     expected = [some_result(cell) for cell in study.cells(study.settings(quick=True))]
     for result in expected:
         store.save(result)
-    write(tmp_path / "made" / CODE, provenance.code(), "code")
-    status, shown, _ = cli("heterogeneity", *QUICK, "--data-dir", str(tmp_path))
-    assert status == 0
-    found = read_results(study, tmp_path / "made" / "heterogeneity.json")
+    write(out / CODE, provenance.code(), "code")
+    asked = ["--quick", "--out", str(out), "--data-dir", str(tmp_path)]
+    assert engine.main("experiments.heterogeneity", asked) == 0
+    found = read_results(study, out / "heterogeneity.json")
     assert found.cells == tuple(expected)
     assert found.command[-4:] == ["--out", "OUT", "--data-dir", "DATA_DIR"]
     assert str(tmp_path) not in str(found.settings)
-    assert (tmp_path / "made" / "heterogeneity.txt").read_text(encoding="utf-8") in shown
+    assert (out / "heterogeneity.txt").read_text(encoding="utf-8") in capsys.readouterr().out
     for kind, start in (("png", b"\x89PNG"), ("svg", b"<?xml")):
-        assert (tmp_path / "made" / f"heterogeneity.{kind}").read_bytes().startswith(start)
+        assert (out / f"heterogeneity.{kind}").read_bytes().startswith(start)
