@@ -47,19 +47,6 @@ def first_paragraph(page: Path) -> str:
     return page.read_text(encoding="utf-8").split("\n\n")[1]
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("one two", 2),
-        ("a + b = 5.3 [.1, .2]", 1),
-        ("| row | ε = 4 | 98.1 |", 1),
-        ("see\n\n```sh\npython run.py\n```\n\n<!-- note -->\n\n[here](there.md#it)", 2),
-    ],
-)
-def test_words_are_counted_as_is_said(text, count):
-    assert words(text) == count
-
-
 def test_the_pages_are_short_enough_to_be_read():
     counted = {page: words(page.read_text(encoding="utf-8")) for page in PAGES}
     assert len(counted) > 20

@@ -1,64 +1,17 @@
 """Accuracy against epsilon: which cells each part has, and what one cell carries."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments.dp_utility import STUDIES, Settings, group, lines, measure, prepare
-from experiments.dp_utility import STUDY as DP_UTILITY
-from experiments.dp_utility import cells as cells_of
+from experiments.dp_utility import measure, prepare
 from experiments.fleets import fleet_votes
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
-from experiments.provenance import ROOT
 from experiments.rows import FLEET, Cell, Privacy
-from experiments.study import Result, read_results
+from experiments.study import Result
 from secure_fd.errors import LocalError
 from secure_fd.recipes import Schedule
-
-EPSILONS = (1.0, 2.0, 4.0, 8.0)
-PRICED = {
-    None,
-    *(Privacy("label", epsilon) for epsilon in EPSILONS),
-}
-
-
-def cells(study: Any, **chosen: Any) -> tuple[Cell, ...]:
-    return cells_of(Settings(study=study, **chosen))
-
-
-@pytest.mark.parametrize(
-    ("study", "places", "units"),
-    [
-        ("strong", {("mnist", "strong")}, PRICED),
-        ("small", {("mnist5k", "strong")}, PRICED),
-    ],
-)
-def test_every_study_has_its_units_and_epsilons(study, places, units):
-    made = cells(study, seeds="10")
-    assert {(c.image_set, c.split) for c in made} == places
-    assert {c.privacy for c in made} == units
-    assert len(made) == len(places) * len(units)
-
-
-def test_every_fleet_has_every_epsilon():
-    made = cells(FLEET)
-    assert {(c.clients, c.split) for c in made} == {
-        (clients, split) for clients in (100, 1_000, 10_000) for split in ("strong", "iid")
-    }
-    assert len(made) == (2 + 3) * 2 * 5
-    assert {c.seed for c in made if c.clients < 10_000} == {10}
-
-
-def test_all_studies_share_cells_and_groups_share_preparations():
-    made = cells("all")
-    assert len(set(made)) == len(made)
-    assert set(made) == {cell for study in STUDIES for cell in cells(study)}
-    federations = {group(c) for c in made if c.method != FLEET}
-    assert len(federations) == 2 * 3  # MNIST and MNIST-5k; three seeds
-    assert len({group(c) for c in made if c.method == FLEET}) == (2 + 3) * 2
-
 
 PLAIN = Cell(
     image_set="digits",
@@ -143,12 +96,3 @@ def test_a_fleet_without_a_unit_is_refused():
     votes = fleet_votes(None, FLEET_CELL, silent)
     with pytest.raises(LocalError, match="needs a client unit"):
         run(replace(FLEET_CELL, privacy=None), votes)
-
-
-def test_lines_are_in_the_order_of_epsilon_and_a_figure_needs_two():
-    found = read_results(DP_UTILITY, ROOT / "docs" / "results" / "dp_utility.json")
-    backwards = replace(found, cells=found.cells[::-1])
-    for line in lines(backwards).values():
-        assert list(line) == sorted(line, key=lambda e: np.inf if e is None else e)
-    assert DP_UTILITY.figure(found) is not None
-    assert DP_UTILITY.figure(replace(found, cells=found.cells[:1])) is None

@@ -122,12 +122,6 @@ def test_a_row_that_cannot_tell_is_shown_as_such_and_is_no_failure():
     assert [row.verdict for row in verdicts(results).rows] == ["cannot tell", "holds"]
 
 
-def test_looser_rows_are_counted_apart():
-    found = {cell("dp-sgd", 0): finding(1.0), cell("label", 0): finding(1.0, miss=0.01)}
-    made = said(found)
-    assert (made.wrong(made.miss), made.wrong()) == pytest.approx((1e-5, 0.01001))
-
-
 def test_a_run_saves_what_it_shows(tmp_path):
     chosen = Settings(unit="label", kind="mechanism", noise="", quick=True, insecure_seed=1)
     made = [measure(None, one, None, lambda _: None) for one in cells(chosen)]

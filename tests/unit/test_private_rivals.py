@@ -16,7 +16,6 @@ from experiments.private_rivals import (
     DELTA,
     EPSILONS,
     NUMBERS,
-    ROWS,
     Prepared,
     Settings,
     cells,
@@ -83,25 +82,6 @@ def test_no_record_moves_a_sum_by_more_than_its_noise_counts_on(seed, steep, far
         others = without(every, k)
         moved = gradient_sums(every, head).values - gradient_sums(others, head).values
         assert math.sqrt(float((moved.astype(float) ** 2).sum())) <= UNITS
-
-
-def test_the_bound_is_nearly_met():
-    """Else noise would be wasted: a long row of even entries, and a head that is sure and wrong."""
-    row = np.full((1, 64), FEATURE_UNITS // 8, dtype=np.int16)
-    head = np.zeros((64, 3))
-    head[:, 1] = 10.0
-    moved = gradient_sums(Records(row, np.array([0]), 3), head).values
-    assert 0.99 * UNITS <= math.sqrt(float((moved.astype(float) ** 2).sum())) <= UNITS
-
-
-def test_the_public_map_is_centred_and_its_rate_never_overshoots():
-    inputs = np.random.default_rng(0).standard_normal((200, 4))
-    seen = CentredFeatures.fit(inputs, 60)
-    features = seen.units(inputs) / FEATURE_UNITS
-    assert np.abs(features.mean(axis=0)).max() < 1e-3
-    assert np.linalg.norm(features, axis=1).max() == pytest.approx(1.0, abs=0.01)
-    largest = float(np.linalg.eigvalsh(features.T @ features / 200)[-1])
-    assert seen.rate == pytest.approx(2 / largest, rel=0.02)
 
 
 # What a plan costs, by an accountant of another make.
@@ -213,14 +193,6 @@ def test_shared_steps_without_noise_are_gradient_descent():
 
 def no_progress(_: int) -> None:
     pass
-
-
-def test_cells_are_those_that_are_asked_for():
-    made = cells(Settings())
-    assert len(set(made)) == len(made) == 2 * 3 * len(EPSILONS) * len(ROWS)
-    assert {cell.seed for cell in made} == {20, 21, 22}
-    assert len({cell.label for cell in made}) == len(made)
-    assert len(cells(Settings(quick=True))) == len(ROWS)
 
 
 def test_the_study_runs_on_digits(digits):

@@ -1,6 +1,6 @@
 """One line a row: epsilon by what neighbours differ in, and warnings where nothing holds."""
 
-from experiments.promises import below, privacy, promised, voids
+from experiments.promises import privacy, promised, voids
 from experiments.tables import rendered
 from secure_fd.privacy.guarantees import Odometer, label_guarantee, pooled_guarantee
 from secure_fd.privacy.plans import PooledPlan
@@ -44,9 +44,3 @@ def test_a_void_claim_shows_no_epsilon_and_says_why():
     assert promised(void) == ""
     assert voids([("pooled", void)]) == ["pooled promises nothing: the noise was seeded."]
     assert privacy([("FedAvg", None)], 3) is None
-
-
-def test_rows_below_clients_that_learn_alone_are_named():
-    levels = {"Independent": 0.6, "worse": 0.59, "better": 0.7}
-    assert below(levels, "Independent") == {"worse"}
-    assert below(levels, "") == set()
