@@ -1,36 +1,30 @@
 """`secure-fd site` and `secure-fd join` as an operator meets them: one sentence, an exit status."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from secure_fd.flower.roster import read
-from tests.flower_processes import environment
+from tests.programs import ended
 
 
-def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-m", "secure_fd", *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def _run(*arguments):
+    return ended("-m", "secure_fd", *arguments)
+
+
+def images(folder, count):
+    """Two classes of grey pictures, each of them of one brightness."""
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        for index in range(count):
+            pixels = np.full((16, 16), index, dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site") / "records"
-    for name in ("cat", "dog"):
-        (folder / name).mkdir(parents=True)
-        for index in range(10):
-            pixels = np.full((16, 16), index, dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-    return folder
+    return images(tmp_path_factory.mktemp("site") / "records", 10)
 
 
 def test_keys_are_made_once_beside_the_records(records):
@@ -57,22 +51,15 @@ def test_a_roster_that_is_missing_is_named(records, tmp_path):
 
 def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     """What is typed wins; a name that is no option is refused and makes nothing."""
-    pixels = np.zeros((16, 16), dtype=np.uint8)
     for site in "abc":
-        for kind in ("cat", "dog"):
-            place = tmp_path / site / "records" / kind
-            place.mkdir(parents=True)
-            for index in range(10):
-                Image.fromarray(pixels).save(place / f"{index}.png")
-        _run("site", "init", "--data", str(place.parent), "--name", site)
-    (tmp_path / "proxies").mkdir()
-    for index in range(4):
-        Image.fromarray(pixels + index).save(tmp_path / "proxies" / f"{index}.png")
+        place = images(tmp_path / site / "records", 10)
+        _run("site", "init", "--data", str(place), "--name", site)
+    images(tmp_path / "public", 4)
     terms = tmp_path / "terms.toml"
     settings = [
         f'home = "{tmp_path}/server"',
         f"cards = {[str(tmp_path / site / 'home' / 'card.toml') for site in 'abc']}",
-        f'proxies = "{tmp_path}/proxies"',
+        f'proxies = "{tmp_path}/public/cat"',
         'classes = ["cat", "dog"]',
         'address = "127.0.0.1:9443"',
         f'out = "{tmp_path}/roster.toml"',

@@ -292,22 +292,13 @@ class Modes(nn.Module):
         return made
 
 
-def test_networks_learn_in_the_modes_that_they_came_in_and_leave_in_evaluation_mode():
-    networks = [Modes() for _ in range(CLIENTS)]
-    made = trained(networks=networks)
-    assert all(model.learnt_in == {(True, False)} for model in networks)
-    assert not any(layer.training for model in made.models for layer in model.modules())
-    made.fit(1)
-    assert all(model.learnt_in == {(True, False)} for model in networks)
-
-
-def test_a_network_that_comes_in_evaluation_mode_learns_all_the_same():
-    networks = [Modes().eval() for _ in range(CLIENTS)]
-    trained(networks=networks)
-    assert all(model.learnt_in == {(True, True)} for model in networks)
-
-
-def test_a_look_at_networks_leaves_their_modes():
-    networks = [Modes() for _ in range(CLIENTS)]
+@pytest.mark.parametrize("training", [True, False])
+def test_a_network_learns_in_the_modes_that_it_came_in_and_leaves_in_evaluation_mode(training):
+    """A fixed layer stays fixed, but for a network that came in evaluation mode throughout."""
+    networks = [Modes() if training else Modes().eval() for _ in range(CLIENTS)]
     federation(networks=networks)
-    assert all(model.training and not model.fixed.training for model in networks)
+    assert {(model.training, model.fixed.training) for model in networks} == {(training, False)}
+    made = trained(networks=networks)
+    made.fit(1)
+    assert all(model.learnt_in == {(True, not training)} for model in networks)
+    assert not any(layer.training for model in made.models for layer in model.modules())

@@ -66,12 +66,6 @@ def test_a_file_of_anything_else_is_refused(tmp_path, content, said):
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("typed", [["--config"], ["--config="], ["--config", "missing.toml"]])
-def test_a_file_that_is_not_there_is_named(typed):
-    with pytest.raises(ConfigurationError, match="a file that can be read"):
-        expanded(typed)
-
-
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
