@@ -60,6 +60,7 @@ def test_eighty_columns_are_enough():
 def test_a_void_claim_shows_no_epsilon():
     """With an epsilon that stands for no other row."""
     claim = {"unit": "record", "epsilon": 7.25, "delta": 1e-5, "composes_to": []}
+    claim["groups"] = [[1, 7.25]]
     for holds in (True, False):
         notes = {"privacy": {**claim, "holds": holds, "unmet": [] if holds else ["a seed"]}}
         made = with_row(sample(1), 0, notes=notes)
