@@ -43,7 +43,7 @@ from secure_fd.knowledge import (
 )
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.release import ClientShares
-from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
+from secure_fd.privacy.response import BoolArray, RandomizedResponse
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelLedger
 
@@ -87,22 +87,8 @@ _ANSWERS = 200_000
 _PRACTICE = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """Two truths of one answer, by a client that answers over an alphabet."""
-
-    name: str
-    alphabet: Alphabet
-    truths: tuple[int, int]
-
-
-_FULL = Alphabet.full(_CLASSES)
-_CASES = (
-    _Case("a class or abstain", _FULL, (3, _FULL.abstain)),
-    _Case("two classes", _FULL, (3, 7)),
-    _Case("two declared classes", Alphabet(_CLASSES, (2, 5)), (2, 5)),
-    _Case("a declared class or abstain", Alphabet(_CLASSES, (2, 5)), (2, _FULL.abstain)),
-)
+_CASES = {"a class or abstain": (3, _CLASSES), "two classes": (3, 7)}
+"""By name, two truths of one answer."""
 _VIEWS = {"two rounds": (0, 1), "beside a known client": (0, 2)}
 
 
@@ -112,31 +98,27 @@ def answers(setting: Setting) -> Shown:
     The bound is the largest of all cases and views, each with its part of `miss`.
     """
     bounds, part = [], setting.miss / (len(_CASES) * len(_VIEWS))
-    for case in _CASES:
-        worlds = [_answers(case, truth, setting) for truth in case.truths]
+    for name, truths in _CASES.items():
+        worlds = [_answers(truth, truths[0], setting) for truth in truths]
         for view, columns in _VIEWS.items():
             codes = [_joined(world[:, list(columns)]) for world in worlds]
-            bounds.append((*_symbols(codes, part), f"{case.name}, {view}"))
+            bounds.append((*_symbols(codes, part), f"{name}, {view}"))
     trials = 2 * len(_CASES) * setting.trials(_ANSWERS)
     return Shown("answers", Proof(*max(bounds), trials), label_claim(setting), 0.0)
 
 
-def _answers(case: _Case, truth: int, setting: Setting) -> IntArray:
+def _answers(truth: int, other: int, setting: Setting) -> IntArray:
     """[N, 3] codes: the client's answers in two rounds, and those of one whose truth is known."""
     count = setting.trials(_ANSWERS)
     indices = np.arange(count)
-    own, known = (np.full(count, symbol) for symbol in (truth, case.truths[0]))
-    ledger, accomplice = _ledger(case, setting, count), _ledger(case, setting, count)
+    own, known = (np.full(count, symbol) for symbol in (truth, other))
+    mechanism = RandomizedResponse(setting.epsilon, _CLASSES + 1)
+    ledger, accomplice = LabelLedger(mechanism, count), LabelLedger(mechanism, count)
     seen = [
         asked.release(indices, symbols, setting.random)
         for asked, symbols in ((ledger, own), (accomplice, known), (ledger, own))
     ]
     return np.stack([_codes(seen[i]) for i in (0, 2, 1)], axis=1)
-
-
-def _ledger(case: _Case, setting: Setting, proxies: int = 1) -> LabelLedger:
-    mechanism = RandomizedResponse(setting.epsilon, _CLASSES + 1)
-    return LabelLedger(mechanism, case.alphabet, proxies)
 
 
 def _codes(named: BoolArray) -> IntArray:

@@ -16,7 +16,7 @@ from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy import pooled, release, response
 from secure_fd.privacy.pooled import PooledShares
 from secure_fd.privacy.release import Bounded
-from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
+from secure_fd.privacy.response import BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
 from secure_fd.protection.label import LabelLedger
 
@@ -65,16 +65,14 @@ def less_training_noise(share: float) -> AbstractContextManager[None]:
 
 def abstention_unprotected() -> AbstractContextManager[None]:
     """Classes are answered at random, an abstention always as it is."""
-    respond = RandomizedResponse.respond_within
+    respond = RandomizedResponse.respond_rows
 
-    def leaky(
-        self: RandomizedResponse, symbols: IntArray, alphabet: Alphabet, random: Random
-    ) -> BoolArray:
-        named: BoolArray = respond(self, symbols, alphabet, random)
-        named[symbols == alphabet.abstain] = False
+    def leaky(self: RandomizedResponse, symbols: IntArray, random: Random) -> BoolArray:
+        named: BoolArray = respond(self, symbols, random)
+        named[symbols == self.alphabet_size - 1] = False
         return named
 
-    return replaced(RandomizedResponse, "respond_within", leaky)
+    return replaced(RandomizedResponse, "respond_rows", leaky)
 
 
 def fresh_noise_every_round() -> AbstractContextManager[None]:

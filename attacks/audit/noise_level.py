@@ -41,7 +41,7 @@ from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Gaussian, Repeated, SampledGaussian
 from secure_fd.privacy.plans import UNITS, ClientPlan, LabelPlan, Plan, TrainingPlan
-from secure_fd.privacy.response import Alphabet, RandomizedResponse
+from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.protection.label import LabelLedger
 
 UNSEEN = 1e-3
@@ -310,7 +310,7 @@ _SYMBOLS, _ANSWERS = 11, 400_000
 def answer_noise(setting: Setting) -> Shown:
     """Answers of one known truth: the share of wrong ones is at most so much (Clopper, Pearson)."""
     mechanism, count = RandomizedResponse(setting.epsilon, _SYMBOLS), setting.trials(_ANSWERS)
-    ledger = LabelLedger(mechanism, Alphabet.full(_SYMBOLS - 1), count)
+    ledger = LabelLedger(mechanism, count)
     indices, truth = np.arange(count), np.full(count, 3)
     named = ledger.release(indices, truth, setting.random)
     wrong = int(np.count_nonzero(~named[:, 3] | (named.sum(axis=1) != 1)))

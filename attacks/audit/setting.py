@@ -17,7 +17,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.plans import ClientPlan, TrainingPlan, sums_for
-from secure_fd.privacy.response import Alphabet, RandomizedResponse
+from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.samplers import Random, words
 from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.protection.client import ClientUnit
@@ -94,7 +94,7 @@ class Shown:
 
 def label_claim(setting: Setting) -> float:
     """What a ledger of ten classes prints after an answer, with noise of the operating system."""
-    ledger = LabelLedger(RandomizedResponse(setting.epsilon, 11), Alphabet.full(10), 1)
+    ledger = LabelLedger(RandomizedResponse(setting.epsilon, 11), 1)
     ledger.release(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), os.urandom)
     return printed(ledger.guarantee(setting.delta)).epsilon
 

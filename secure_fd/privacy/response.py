@@ -1,6 +1,6 @@
 """The label unit's noise: symbols, randomised response over them, and its debiasing.
 
-A client answers about a proxy with one class, or abstains.
+A client answers about a proxy with one symbol: a class number in [0, C), or C for "I abstain".
 """
 
 import math
@@ -16,59 +16,6 @@ from secure_fd.privacy.events import Response
 from secure_fd.privacy.samplers import Random, words
 
 BoolArray = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Alphabet:
-    """The symbols that one client answers with: its declared classes, and abstain.
-
-    A symbol is a class number in [0, n_classes), or n_classes for "I abstain".
-    classes: increasing, public. Declaring fewer than all is a statement that no noise covers.
-
-    >>> Alphabet(10, (3, 7)).size
-    3
-    """
-
-    n_classes: int
-    classes: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        declared = sorted(set(self.classes))
-        if not declared or declared[0] < 0 or declared[-1] >= self.n_classes:
-            raise ConfigurationError(
-                "classes", self.classes, f"declare one or more of 0 to {self.n_classes - 1}"
-            )
-        if list(self.classes) != declared:
-            raise ConfigurationError("classes", self.classes, "use each once, in increasing order")
-
-    @classmethod
-    def full(cls, n_classes: int) -> "Alphabet":
-        """All classes: nothing about the client's data is declared."""
-        return cls(n_classes, tuple(range(n_classes)))
-
-    @property
-    def abstain(self) -> int:
-        """The symbol that names no class."""
-        return self.n_classes
-
-    @property
-    def size(self) -> int:
-        """Number of symbols, abstain included."""
-        return len(self.classes) + 1
-
-    def encode(self, symbols: IntArray, size: int) -> IntArray:
-        """Symbols as codes in [0, size): declared classes first, all else as the last code."""
-        if symbols.size and not 0 <= symbols.min() <= symbols.max() <= self.n_classes:
-            raise LocalError(f"a symbol is outside [0, {self.n_classes}]")
-        code = np.full(self.n_classes + 1, size - 1, dtype=np.int64)
-        code[list(self.classes)] = np.arange(len(self.classes))
-        return code[symbols]
-
-    def decode(self, codes: IntArray) -> BoolArray:
-        """Codes [m] as one-hot rows [m, C]; abstain and spare codes give a row of zeros."""
-        named = np.zeros((len(codes), self.n_classes), dtype=np.bool_)
-        named[:, list(self.classes)] = codes[:, None] == np.arange(len(self.classes))
-        return named
 
 
 WORD = 1 << 64
@@ -153,27 +100,13 @@ class RandomizedResponse:
         lies = word < np.uint64((self.alphabet_size - 1) * self._wrong)
         return np.where(lies, wrong, truth)
 
-    def respond_within(self, symbols: IntArray, alphabet: Alphabet, random: Random) -> BoolArray:
-        """One-hot answers [m, C] of a client that answers over its own declared alphabet only.
+    def respond_rows(self, symbols: IntArray, random: Random) -> BoolArray:
+        """One-hot answers [m, A - 1] for symbols [m], the last of which is "I abstain".
 
-        Symbols [m] are as in `Alphabet`; one that the client did not declare counts as abstain.
         A row of zeros is an abstention.
-
-        Why the ratio stays at most e^eps: the client runs the A-ary mechanism on codes, and then
-        turns the abstain code and the spare ones, of which there are as many as its alphabet is
-        smaller than the largest, into an abstention. What is dropped depends on the declared
-        alphabet alone, so it is post-processing. A declared class is the answer exactly if its
-        code is, with the common p and q: the server debiases class by class.
         """
-        if alphabet.size > self.alphabet_size and not self.is_identity:
-            raise LocalError(
-                f"an alphabet of {alphabet.size} symbols exceeds the agreed {self.alphabet_size}"
-            )
-        if self.is_identity:
-            full = Alphabet.full(alphabet.n_classes)
-            return full.decode(full.encode(symbols, full.size))
-        codes = self.respond(alphabet.encode(symbols, self.alphabet_size), random)
-        return alphabet.decode(codes)
+        answers = self.respond(symbols, random)
+        return np.asarray(answers[:, None] == np.arange(self.alphabet_size - 1))
 
     def debias(self, sums: FloatArray, n_clients: int) -> FloatArray:
         """[m, C] unbiased true counts n_c = (S_c - K q) / (p - q); they may be negative.

@@ -11,7 +11,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, Released, Sums
 from secure_fd.privacy.guarantees import label_guarantee
-from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse, sample_symbols
+from secure_fd.privacy.response import BoolArray, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import Answer, FromAnswers, Protection, Public, check_budget
@@ -26,14 +26,13 @@ class LabelLedger:
     The truth is never stored. A copy would release pairs a second time, so there is none.
     """
 
-    __slots__ = ("_alphabet", "_mechanism", "_named", "_released", "_unmet")
+    __slots__ = ("_mechanism", "_named", "_released", "_unmet")
 
-    def __init__(self, mechanism: RandomizedResponse, alphabet: Alphabet, n_proxies: int) -> None:
+    def __init__(self, mechanism: RandomizedResponse, n_proxies: int) -> None:
         if n_proxies < 1:
             raise ConfigurationError("n_proxies", n_proxies, "use 1 or more")
         self._mechanism = mechanism
-        self._alphabet = alphabet
-        self._named = np.zeros((n_proxies, alphabet.n_classes), dtype=np.bool_)
+        self._named = np.zeros((n_proxies, mechanism.alphabet_size - 1), dtype=np.bool_)
         self._released = np.zeros(n_proxies, dtype=np.bool_)
         self._unmet: frozenset[str] = frozenset()
 
@@ -50,10 +49,10 @@ class LabelLedger:
             raise LocalError(f"a proxy index is outside [0, {size})")
         if self._mechanism.is_identity:
             self._released[indices] = True
-            return self._mechanism.respond_within(symbols, self._alphabet, random)
+            return self._mechanism.respond_rows(symbols, random)
         unseen = np.flatnonzero(~self._released[indices])
         fresh, first = np.unique(indices[unseen], return_index=True)
-        named = self._mechanism.respond_within(symbols[unseen[first]], self._alphabet, random)
+        named = self._mechanism.respond_rows(symbols[unseen[first]], random)
         if fresh.size:
             self._unmet |= set(unmet_by(random))
         self._named[fresh] = named
@@ -143,12 +142,11 @@ class LabelUnit(Protection):
     def agree(self, public: Public) -> None:
         """Derive the mechanism from the number of classes."""
         super().agree(public)
-        self._alphabet = Alphabet.full(public.n_classes)
-        self._mechanism = RandomizedResponse(self._epsilon, self._alphabet.size)
+        self._mechanism = RandomizedResponse(self._epsilon, public.n_classes + 1)
 
     def _guard(self, number: int, records: Images | None) -> LabelGuard:  # noqa: ARG002 - its network is asked
         size = len(self._agreed().proxies)
-        return LabelGuard(self, LabelLedger(self._mechanism, self._alphabet, size))
+        return LabelGuard(self, LabelLedger(self._mechanism, size))
 
     @property
     def parts(self) -> Mapping[int, LabelGuard]:

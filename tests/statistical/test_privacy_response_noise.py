@@ -13,7 +13,6 @@ from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.knowledge import FloatArray, IntArray, KnowledgeCodec, Released
 from secure_fd.privacy.response import (
-    Alphabet,
     BoolArray,
     RandomizedResponse,
     sample_symbols,
@@ -72,7 +71,7 @@ def test_soft_labels_survive_sampling_and_noise_without_bias():
     weight, row = 0.7, np.array([0.5, 0.3, 0.2, 0.0])
     m, random, mechanism = 60_000, SeededRandom(5), RandomizedResponse(2.0, 5)
     symbols = sample_symbols(np.full(m, weight), np.tile(row, (m, 1)), random)
-    named = mechanism.respond_within(symbols, Alphabet.full(4), random)
+    named = mechanism.respond_rows(symbols, random)
     estimates = mechanism.debias(named.astype(np.float64), 1)
     assert within_six_errors(estimates, weight * row).all()
     assert (SIX_SIGMA * estimates.std(axis=0) / np.sqrt(m) < 0.06).all()
@@ -94,7 +93,7 @@ def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, 
     for k in range(10):
         weight, row = rng.uniform(0.3, 1.0), rng.dirichlet(np.ones(4))
         meant.append(weight * row)
-        ledger = LabelLedger(mechanism, Alphabet.full(4), M)
+        ledger = LabelLedger(mechanism, M)
         symbols = sample_symbols(np.full(M, weight), np.tile(row, (M, 1)), random)
         named = ledger.release(np.arange(M), symbols, random)
         rows = named.astype(np.float64)
@@ -124,9 +123,7 @@ class ForgetfulLedger:
         self._mechanism = mechanism
 
     def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
-        return self._mechanism.respond_within(
-            symbols[np.arange(len(indices))], Alphabet.full(10), random
-        )
+        return self._mechanism.respond_rows(symbols[np.arange(len(indices))], random)
 
 
 def recovered(ledger: LabelLedger | ForgetfulLedger, truths: IntArray, rounds: int) -> float:
@@ -147,10 +144,7 @@ def guessed_from_one(mechanism: RandomizedResponse) -> float:
 def test_asking_again_teaches_nothing_and_a_forgetful_ledger_gives_all():
     """The observer of one answer guesses takes the class that it names, or any of ten."""
     mechanism, truths = RandomizedResponse(1.0, 11), np.arange(2000) % 10
-    once, often = (
-        recovered(LabelLedger(mechanism, Alphabet.full(10), 2000), truths, rounds)
-        for rounds in (1, 200)
-    )
+    once, often = (recovered(LabelLedger(mechanism, 2000), truths, rounds) for rounds in (1, 200))
     assert once == often
     assert abs(often - guessed_from_one(mechanism)) < SIX_SIGMA * np.sqrt(0.25 / 2000) < 0.07
     assert recovered(ForgetfulLedger(mechanism), truths, 200) > 0.95

@@ -15,7 +15,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
-from secure_fd.privacy.response import Alphabet, BoolArray, RandomizedResponse
+from secure_fd.privacy.response import BoolArray, RandomizedResponse
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protection.base import Answer
 from secure_fd.protection.label import LabelGuard, LabelLedger, LabelUnit
@@ -27,7 +27,7 @@ def forbidden(count: int) -> bytes:
 
 
 def fresh_ledger(epsilon: float = 0.5, n_proxies: int = 50) -> LabelLedger:
-    return LabelLedger(RandomizedResponse(epsilon, 11), Alphabet.full(10), n_proxies)
+    return LabelLedger(RandomizedResponse(epsilon, 11), n_proxies)
 
 
 class ForgetfulLedger(LabelLedger):
@@ -52,7 +52,7 @@ def second_answers(ledger: LabelLedger) -> int:
 
 def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_ledger_is_caught():
     assert second_answers(fresh_ledger()) == 0
-    bent = ForgetfulLedger(RandomizedResponse(0.5, 11), Alphabet.full(10), 50)
+    bent = ForgetfulLedger(RandomizedResponse(0.5, 11), 50)
     assert second_answers(bent) > 40
 
 
