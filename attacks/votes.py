@@ -12,7 +12,6 @@ from attacks.base import (
     FloatArray,
 )
 from attacks.view import ObservedRound
-from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import Contribution, IntArray, LaneLayout, Released, UnitArray, WordArray
 from secure_fd.privacy.response import RandomizedResponse
@@ -130,8 +129,8 @@ class Recorder(Protection):
 
     kept: Kept
 
-    def _guard(self, number: int, records: Images | None) -> Any:  # noqa: ANN401 - as the protection
-        guard: Guard = super()._guard(number, records)
+    def _guard(self, number: int) -> Any:  # noqa: ANN401 - as the protection
+        guard: Guard = super()._guard(number)
         perturb = guard.perturb
 
         def kept(units: WordArray) -> UnitArray:
@@ -157,8 +156,8 @@ class RecordedLabels(Recorder, LabelUnit):
         super().__init__(epsilon, delta)
         self.kept = Kept()
 
-    def _guard(self, number: int, records: Images | None) -> LabelGuard:
-        guard: LabelGuard = super()._guard(number, records)
+    def _guard(self, number: int) -> LabelGuard:
+        guard: LabelGuard = super()._guard(number)
         release = guard.release
 
         def kept(indices: IntArray, answer: Answer) -> Released:

@@ -27,7 +27,6 @@ from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.plans import (
     UNITS,
-    Plan,
     PooledPlan,
     TrainingPlan,
 )
@@ -173,7 +172,7 @@ class Solved:
     """
 
     head: FloatArray = field(repr=False)
-    plan: Plan
+    plan: PooledPlan | TrainingPlan
     releases: int
     numbers: int
 
@@ -280,7 +279,7 @@ def full_batch(
     steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
     chosen = Descent(min(max(steps, 1), _MOST_STEPS), rate, accelerated=True)
     chance = FloatGaussian(random)
-    made: tuple[Plan, Noise]
+    made: tuple[PooledPlan | TrainingPlan, Noise]
     if budget.pooled:
         sums = budget.sums(entries, chosen.steps)
         made = sums, shares(sums, random)
@@ -362,7 +361,7 @@ def _step(level: float, plan: TrainingPlan, clip: float, most: float) -> float:
     return min(most, level * expected / (plan.noise * clip * math.sqrt(plan.steps)))
 
 
-def claim_of(plan: Plan, delta: float) -> dict[str, object]:
+def claim_of(plan: PooledPlan | TrainingPlan, delta: float) -> dict[str, object]:
     """What a plan promises, for a cell's notes: unit, neighbours and the epsilon that it costs."""
     return {
         "unit": str(plan.unit),

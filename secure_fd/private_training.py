@@ -71,21 +71,36 @@ def _check_records_stay_apart(model: nn.Module) -> None:
 class PrivateBudget:
     """What all networks of one client may spend together on its records: steps of one noise.
 
-    settings: of DP-SGD; its steps are those of all networks. n_records: of the client. noise: over
-    the clip. rate: the probability of each record to be in a batch. taken: steps so far.
+    settings: of DP-SGD; its steps are those of all networks. n_records: of the client. ledger: of
+    its data set. No batch and no noise is drawn before it has booked all planned steps, and as many
+    again where more are taken: BudgetError beyond its total. Steps are never replayed: a client
+    that starts again books them again. noise: over the clip. rate: the probability of each record
+    to be in a batch. taken: steps so far.
 
     >>> budget = PrivateBudget(PrivateSGD(epsilon=4.0, delta=1e-5, steps=300), n_records=500)
     >>> budget.noise > 2
     True
+    >>> ledger = BudgetLedger.simulation(epsilon=4.0)
+    >>> budget = PrivateBudget(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, ledger=ledger)
+    >>> len(budget.chance.normal(2)), ledger.bookings[0].event.times
+    (2, 3)
     """
 
-    def __init__(self, settings: PrivateSGD, n_records: int, random: Random = os.urandom) -> None:
+    def __init__(
+        self,
+        settings: PrivateSGD,
+        n_records: int,
+        random: Random = os.urandom,
+        ledger: BudgetLedger | None = None,
+    ) -> None:
         plan = TrainingPlan(n_records, settings.batch, settings.steps)
         self.settings = settings
         self.noise = calibrate(settings.epsilon, settings.delta, plan)
         self.rate = plan.sample_rate
+        self._ledger, self.taken, self._paid = ledger, 0, 0
         self.chance = FloatGaussian(random)
-        self.taken = 0
+        if ledger is not None:  # its own key is a second draw, which seeded figures rest on
+            self.chance = _PaidNoise(random, self._pay)
         self._plan = plan.with_noise(self.noise)
 
     def guarantee(self) -> Guarantee:
@@ -96,51 +111,10 @@ class PrivateBudget:
         excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
         return made.voided_by([*excess, *self.chance.unmet])
 
-
-class PaidBudget(PrivateBudget):
-    """The same, where no batch and no noise is drawn before the data set's ledger has booked it.
-
-    All planned steps are booked before the first, and as many again where more are taken:
-    BudgetError beyond the ledger's total. Steps are never replayed: a client that starts again
-    books them again.
-
-    >>> ledger = BudgetLedger.simulation(epsilon=4.0)
-    >>> budget = PaidBudget(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, ledger)
-    >>> len(budget.chance.normal(2)), ledger.bookings[0].event.times
-    (2, 3)
-    """
-
-    def __init__(
-        self,
-        settings: PrivateSGD,
-        n_records: int,
-        ledger: BudgetLedger,
-        random: Random = os.urandom,
-    ) -> None:
-        super().__init__(settings, n_records, random)
-        self._ledger, self._paid = ledger, 0
-        self.chance = _PaidNoise(random, self._pay)
-
     def _pay(self) -> None:
-        if self._paid <= self.taken:
+        if self._ledger is not None and self._paid <= self.taken:
             self._ledger.book("DP-SGD", self._plan.event(), unmet=self.chance.unmet)
             self._paid += self.settings.steps
-
-
-def budget_of(
-    settings: PrivateSGD,
-    n_records: int,
-    ledger: BudgetLedger | None,
-    random: Random = os.urandom,
-) -> PrivateBudget:
-    """A client's budget for so many records, paid for where its data set has a ledger.
-
-    >>> budget_of(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, None).taken
-    0
-    """
-    if ledger is None:
-        return PrivateBudget(settings, n_records, random)
-    return PaidBudget(settings, n_records, ledger, random)
 
 
 class _PaidNoise(FloatGaussian):

@@ -214,7 +214,7 @@ def client_noise(setting: Setting) -> Shown:
         drawn = masked_unit(setting, _FLEET, setting.random)
         guards = [drawn.client(k) for k in range(plan.honest)]
         shares += [[g.perturb(votes) for g in guards] for _ in range(plan.rounds)]
-    noise = _summed(np.array(shares) / plan.sensitivity.value)
+    noise = _summed(np.array(shares) / plan.l2)
     return _judged("sums of rounds", noise, Claim.of(claimed, setting.delta, plan), setting)
 
 

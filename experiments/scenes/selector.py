@@ -75,7 +75,7 @@ class _Play:
         method = SelectiveFD("hard", kind, votes="counted")  # what abstention alone tells
         asked = self.data.clients if self.sums_only else self.data.clients[: self.judged()]
         fitted = [kind.fit(client, self.data.proxies.pixels) for client in asked]
-        everyone = tuple(self._released(method, k, one.judge) for k, one in enumerate(fitted))
+        everyone = tuple(self._released(method, one.judge) for one in fitted)
         found = []
         for k in range(self.judged()):
             column = self.data.clients[k].classes[0]
@@ -86,11 +86,9 @@ class _Play:
             found.append(Victim(column, cohort, concatenate(own)))
         return found
 
-    def _released(
-        self, method: SelectiveFD, client: int, judge: Callable[[Tensor], Selection]
-    ) -> Answers:
+    def _released(self, method: SelectiveFD, judge: Callable[[Tensor], Selection]) -> Answers:
         noisy = self.row.endswith("dp-label")
-        held, classes = self.data.clients[client].train, self.data.n_classes
+        classes = self.data.n_classes
 
         def answers(images: Tensor) -> Released:
             opinion = method.opinion_of(judge(images), classes)
@@ -100,7 +98,7 @@ class _Play:
             if not noisy:
                 return Released.of(honest)
             unit = LabelUnit(self.job.epsilon, self.job.delta)  # a ledger of these new proxies
-            unit.prepare(images, classes, [held])
+            unit.prepare(images, classes, clients=1)
             return unit.parts[0].release(every, lambda _: honest)
 
         return answers

@@ -64,7 +64,7 @@ from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateSGD, PrivateTrainer, budget_of
+from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.protection.base import ledger_of
 from secure_fd.recipes import Schedule
 from secure_fd.selection.client import ClientSelector
@@ -215,9 +215,9 @@ class DaFKDClient(LearningHalf):
         self._terms, self._own = terms, own
         self._generator, self._makes = deepcopy(terms.first), deepcopy(terms.first).to(own.device)
         train, private = own.data.train, terms.method.private
-        ledger = ledger_of(terms.method.ledgers, own.number)
-        random = terms.method.random
-        budget = None if private is None else budget_of(private, len(train), ledger, random)
+        ledger, budget = ledger_of(terms.method.ledgers, own.number), None
+        if private is not None:
+            budget = PrivateBudget(private, len(train), terms.method.random, ledger)
         trainer = None if budget is None else PrivateTrainer(own.model, train, budget, own.device)
         schedule = terms.setting.schedule
         self.learner = Learner(own.model, train, schedule, own.seed, own.device, trainer)

@@ -22,7 +22,7 @@ from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.samplers import Random
 from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateSGD, PrivateTrainer, budget_of
+from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
 from secure_fd.protection.base import ledger_of
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.training import Learner, Trainer
@@ -165,7 +165,7 @@ class FedAvg:
         steps, private = setting.schedule, None
         if isinstance(self.optimiser, PrivateSGD):
             ledger = ledger_of(self.ledgers, own.number)
-            budget = budget_of(self.optimiser, len(own.data.train), ledger, self.random)
+            budget = PrivateBudget(self.optimiser, len(own.data.train), self.random, ledger)
             private = PrivateTrainer(own.model, own.data.train, budget, own.device)
         elif self.optimiser is not None:
             steps = replace(steps, sgd=self.optimiser)

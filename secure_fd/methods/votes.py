@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.crypto.primitives import draw_indices
-from secure_fd.data.images import concatenate
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import (
     Ask,
@@ -182,9 +181,7 @@ class VoteClient(LearningHalf):
 
     def begin(self) -> ClientTurn:
         """Take its part of the protection, which may release at once; warm up in private."""
-        own, protection = self._own, self._terms.setting.protection
-        records = concatenate([own.data.train, own.data.validation])
-        self._guard = protection.client(own.number, records)
+        self._guard = self._terms.setting.protection.client(self._own.number)
         yield from self.learner.warm_up()
 
     def round(self, subject: bytes) -> ClientTurn:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, Self, final
+from typing import ClassVar, Protocol, Self, final
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.events import (
@@ -16,15 +16,6 @@ from secure_fd.privacy.events import (
 from secure_fd.privacy.units import PrivacyUnit
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """How far neighbours can be apart: `value`, in `norm`, of `what`."""
-
-    norm: Literal["L2", "Hamming"]
-    value: float
-    what: str
-
-
 class Plan(Protocol):
     """A release that can be priced before it is made."""
 
@@ -35,22 +26,6 @@ class Plan(Protocol):
     @property
     def most_noise(self) -> float:
         """The noise that leaves nothing to tell: epsilon is 0 there, or only in the limit."""
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """What the epsilon of this plan protects."""
-
-    @property
-    def neighbours(self) -> str:
-        """The relation, as the end of "neighbours differ in ..."."""
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """How far neighbours can be apart in what the noise is added to."""
-
-    @property
-    def mechanism(self) -> str:
-        """The kind of noise, in words."""
 
     def event(self) -> Event:
         """Everything that is released under this plan, as an accountant sees it."""
@@ -119,7 +94,6 @@ class ClientPlan(Noisy):
     absent: int = 0
     corrupt: int = 0
 
-    unit: ClassVar = PrivacyUnit.CLIENT
     mechanism: ClassVar = "discrete Gaussian shares inside the sum"
     neighbours: ClassVar = (
         "all votes of one client in all rounds, cast or abstained throughout, "
@@ -162,14 +136,14 @@ class ClientPlan(Noisy):
         return max(1.0, wanted / self.noise)
 
     @property
-    def sensitivity(self) -> Sensitivity:
-        """One vote of `scale` units a proxy, against none."""
-        return Sensitivity("L2", self.scale * math.sqrt(self.proxies), "a round's sums, in units")
+    def l2(self) -> float:
+        """Sensitivity of a round's sums, in units: a vote of `scale` units a proxy, or none."""
+        return self.scale * math.sqrt(self.proxies)
 
     @property
     def share_variance(self) -> float:
         """Of one client's noise, in units squared: the honest shares make up the whole."""
-        return (self.noise * self.sensitivity.value) ** 2 / self.honest
+        return (self.noise * self.l2) ** 2 / self.honest
 
     def event(self) -> Event:
         """All rounds."""
@@ -213,30 +187,11 @@ class LabelPlan(Noisy):
     alphabet_size: int
     releases: int = 1
 
-    mechanism: ClassVar = "randomised response"
-
     def __post_init__(self) -> None:
         Response(0.0, self.alphabet_size)  # refuses impossible sizes
         if not self.releases >= 0:
             raise ConfigurationError("releases", self.releases, "use 0 or more")
         Noisy.__post_init__(self)
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """The label for one answer; for more, the client, and any record of it."""
-        return PrivacyUnit.LABEL if self.releases == 1 else PrivacyUnit.CLIENT
-
-    @property
-    def neighbours(self) -> str:
-        """One answer, or all."""
-        if self.releases == 1:
-            return "one released symbol of one (client, proxy) pair, abstain included"
-        return f"all {self.releases:,} released symbols of one client, abstain included"
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """Every answer may change, to any other symbol."""
-        return Sensitivity("Hamming", self.releases, "the symbols that a client answers")
 
     @property
     def most_noise(self) -> float:
@@ -288,7 +243,6 @@ class PooledPlan(Noisy):
     neighbours: ClassVar = (
         "one record of one client, present or zeroed out, every client's number of records public"
     )
-    sensitivity: ClassVar = Sensitivity("L2", UNITS, "a sum, in units")
     mechanism: ClassVar = "discrete Gaussian shares inside the sum"
 
     def __post_init__(self) -> None:
@@ -373,7 +327,6 @@ class TrainingPlan(Noisy):
     neighbours: ClassVar = (
         "one record of one client, present or zeroed out, its number of records public"
     )
-    sensitivity: ClassVar = Sensitivity("L2", 1.0, "a step's sum of gradients, in clips")
     mechanism: ClassVar = "floating-point Gaussian on clipped gradients"
 
     def __post_init__(self) -> None:

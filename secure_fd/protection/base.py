@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from secure_fd.aggregation.base import SumPromise
-from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import (
     Contribution,
@@ -148,26 +147,23 @@ class Protection(ABC):
             raise BudgetError(f"a {self.name} serves one federation: its releases are spent")
         self._public = public
 
-    def client(self, number: int, records: Images | None = None) -> Guard:
-        """The part of client `number`, with its private records where it reads any.
-
-        Raises BudgetError the second time.
-        """
+    def client(self, number: int) -> Guard:
+        """The part of client `number`. Raises BudgetError the second time."""
         if number in self._parts:
             raise BudgetError(f"client {number} has its part of the {self.name} already")
-        made = self._parts[number] = self._guard(number, records)
+        made = self._parts[number] = self._guard(number)
         return made
 
     @abstractmethod
-    def _guard(self, number: int, records: Images | None) -> Guard:
+    def _guard(self, number: int) -> Guard:
         """Make the part of one client."""
         raise LocalError(f"a {self.name} has no part for client {number}")
 
-    def prepare(self, proxies: Tensor, n_classes: int, records: Sequence[Images]) -> None:
-        """Agree, and make the parts of all clients, where one process holds their records."""
+    def prepare(self, proxies: Tensor, n_classes: int, clients: int) -> None:
+        """Agree, and make the parts of so many clients, where one process has them all."""
         self.agree(Public(proxies, n_classes))
-        for number, own in enumerate(records):
-            self.client(number, own)
+        for number in range(clients):
+            self.client(number)
 
     @property
     def parts(self) -> Mapping[int, Guard]:
@@ -235,5 +231,5 @@ class NoProtection(Protection):
         """Nothing is spent."""
         self._public, self._parts = public, {}
 
-    def _guard(self, number: int, records: Images | None) -> Unguarded:  # noqa: ARG002 - all are alike
+    def _guard(self, number: int) -> Unguarded:  # noqa: ARG002 - all are alike
         return Unguarded()

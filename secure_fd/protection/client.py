@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from secure_fd.aggregation.base import SumPromise
-from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, Released, Sums, UnitArray, WordArray
 from secure_fd.privacy.calibration import calibrate
@@ -139,7 +138,7 @@ class ClientUnit(Protection):
             return NoiseTerms()
         return NoiseTerms(self._shares.room, self.plan.survivors)
 
-    def _guard(self, number: int, records: Images | None) -> ClientGuard:  # noqa: ARG002 - all are alike
+    def _guard(self, number: int) -> ClientGuard:  # noqa: ARG002 - all are alike
         return ClientGuard(self, self._shares)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 import numpy as np
 
-from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, Released, Sums
 from secure_fd.privacy.guarantees import label_guarantee
@@ -144,7 +143,7 @@ class LabelUnit(Protection):
         super().agree(public)
         self._mechanism = RandomizedResponse(self._epsilon, public.n_classes + 1)
 
-    def _guard(self, number: int, records: Images | None) -> LabelGuard:  # noqa: ARG002 - its network is asked
+    def _guard(self, number: int) -> LabelGuard:  # noqa: ARG002 - all are alike
         size = len(self._agreed().proxies)
         return LabelGuard(self, LabelLedger(self._mechanism, size))
 

@@ -11,13 +11,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
 from secure_fd.aggregation.base import SumPromise
 from secure_fd.crypto.primitives import fields
-from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy.calibration import calibrate
@@ -204,6 +203,8 @@ class PooledRecordUnit(Protection):
 
     name = "pooled record unit"
     asks_network = False
+    _alone: ClassVar[bool] = False
+    """Whether each client's noise must be enough by itself."""
 
     def __init__(
         self,
@@ -222,6 +223,10 @@ class PooledRecordUnit(Protection):
     ) -> None:
         super().__init__()
         check_budget(epsilon, delta)
+        if self._alone:
+            if (honest, session) != (None, None):
+                raise ConfigurationError("honest", honest, f"not of a {self.name}: leave it out")
+            honest, session = 1, b""  # each release is complete by itself, in any session
         clients, plain = len(records), features or ReferenceSettings()
         corrupt, self._as_the_masks = corrupt_of(clients), honest is None
         enough = threshold(clients) - corrupt if honest is None else honest
@@ -292,11 +297,11 @@ class PooledRecordUnit(Protection):
         """How far a client's own noise may move what it releases, in units; of the local unit."""
         return self._shares.room(1) if self.local else 0
 
-    def client(self, number: int, records: Images | None = None) -> PooledGuard:
+    def client(self, number: int) -> PooledGuard:
         """The part of client `number`. Raises BudgetError the second time."""
-        return cast(PooledGuard, super().client(number, records))
+        return cast(PooledGuard, super().client(number))
 
-    def _guard(self, number: int, records: Images | None) -> PooledGuard:  # noqa: ARG002 - it is handed sums
+    def _guard(self, number: int) -> PooledGuard:
         request = fields(self._session, self.terms, number.to_bytes(4, "big"))
         return PooledGuard(self, self._shares, number, ledger_of(self._ledgers, number), request)
 
@@ -304,38 +309,12 @@ class PooledRecordUnit(Protection):
 class LocalRecordUnit(PooledRecordUnit):
     """The record unit of clients that trust nobody: each one's own noise on its sums is enough.
 
-    Arguments are those of `PooledRecordUnit`; sums may be in clear. A restart is given the release
-    that a ledger kept, in any session: it is complete by itself.
+    Arguments are those of `PooledRecordUnit`, without honest and session; sums may be in clear. A
+    restart is given the release that a ledger kept, in any session: it is complete by itself.
 
     >>> LocalRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10).plan.honest
     1
     """
 
     name = "local record unit"
-
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        *,
-        records: Sequence[int],
-        n_proxies: int,
-        n_classes: int,
-        sums: int = 1,
-        features: ReferenceSettings | None = None,
-        random: Random = os.urandom,
-        ledgers: Mapping[int, BudgetLedger] | None = None,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            records=records,
-            n_proxies=n_proxies,
-            n_classes=n_classes,
-            sums=sums,
-            honest=1,
-            features=features,
-            random=random,
-            ledgers=ledgers,
-            session=b"",
-        )
+    _alone = True

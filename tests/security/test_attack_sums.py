@@ -27,7 +27,6 @@ from attacks.votes import (
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
-from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.federation import Dropouts
 from secure_fd.knowledge import (
@@ -183,7 +182,7 @@ def least_odds(epsilon: float) -> float:
     rng = np.random.default_rng(0)
     meant = np.where(rng.random(PROXIES) < 0.5, 0, ABSTAIN)
     unit = LabelUnit(epsilon, 1e-5)
-    unit.prepare(torch.zeros(PROXIES, 1, 1, 1), C, [_record()])
+    unit.prepare(torch.zeros(PROXIES, 1, 1, 1), C, clients=1)
 
     def answer(indices: IntArray) -> Contribution:
         cast = meant[indices] >= 0
@@ -195,10 +194,6 @@ def least_odds(epsilon: float) -> float:
     true, false = int((read & (meant == 0)).sum()), int((read & (meant == ABSTAIN)).sum())
     least = beta.ppf(1e-4, true, false + 1)  # Clopper and Pearson's lower limit of true / both
     return float(least / (1 - least))
-
-
-def _record() -> Images:
-    return Images(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64))
 
 
 def test_a_vote_that_stands_alone_is_deniable_up_to_e_to_the_epsilon():

@@ -226,8 +226,8 @@ Records = tuple[Features, Features]
 class BesideTheNoise(LocalRecordUnit):
     """One entry tells the sum of the raw features as well."""
 
-    def _guard(self, number: int, records: Images | None) -> PooledGuard:
-        made = super()._guard(number, records)
+    def _guard(self, number: int) -> PooledGuard:
+        made = super()._guard(number)
         release = made.release
 
         def leaking(parts: Iterable[Records], *given: Any) -> IntArray:

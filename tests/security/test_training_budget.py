@@ -18,8 +18,8 @@ from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.ledger import Booking, BudgetLedger
-from secure_fd.privacy.samplers import FloatGaussian, Random
-from secure_fd.private_training import PaidBudget, PrivateBudget, PrivateSGD
+from secure_fd.privacy.samplers import FloatGaussian
+from secure_fd.private_training import PrivateBudget, PrivateSGD
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.simulation import simulate
 
@@ -31,6 +31,10 @@ DATA = "ward 7"
 # One budget, in a process that is killed once noise was drawn.
 
 
+def private(settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> PrivateBudget:
+    return PrivateBudget(settings, n_records, ledger=ledger)
+
+
 class _PaysAfter(private_training._PaidNoise):
     """A twin that draws and then pays."""
 
@@ -40,18 +44,11 @@ class _PaysAfter(private_training._PaidNoise):
         return drawn
 
 
-class BooksAfter(PaidBudget):
+def books_after(settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> PrivateBudget:
     """A twin that books what it has drawn already."""
-
-    def __init__(
-        self,
-        settings: PrivateSGD,
-        n_records: int,
-        ledger: BudgetLedger,
-        random: Random = os.urandom,
-    ) -> None:
-        super().__init__(settings, n_records, ledger, random)
-        self.chance = _PaysAfter(random, self._pay)
+    made = private(settings, n_records, ledger)
+    made.chance = _PaysAfter(os.urandom, made._pay)
+    return made
 
 
 def books_nothing(settings: PrivateSGD, n_records: int, _: BudgetLedger) -> PrivateBudget:
@@ -96,16 +93,16 @@ def drew_unpaid(path: Path, make: Make) -> bool:
 
 def test_whoever_is_killed_with_noise_in_memory_has_paid(tmp_path):
     path = tmp_path / "ledger"
-    assert not drew_unpaid(path, PaidBudget)
+    assert not drew_unpaid(path, private)
     (booked,) = bookings(path)
     assert (booked.name, booked.event.times) == ("DP-SGD", SETTINGS.steps)
     with BudgetLedger.open(path, DATA) as ledger:
-        again = PaidBudget(SETTINGS, 30, ledger)
+        again = private(SETTINGS, 30, ledger)
         with pytest.raises(BudgetError, match="beyond its total of 4"):
             again.chance.uniform(1)
 
 
-@pytest.mark.parametrize("twin", [BooksAfter, books_nothing])
+@pytest.mark.parametrize("twin", [books_after, books_nothing])
 def test_twins_that_pay_late_or_never_are_caught(tmp_path, twin):
     assert drew_unpaid(tmp_path / "ledger", twin)
 
@@ -176,7 +173,7 @@ def test_federations_that_pay_late_or_never_are_caught(digits, name, monkeypatch
     watch = Watch(monkeypatch)
     run_of(digits, name, None).fit(1)
     assert watch.unpaid
-    monkeypatch.setattr(private_training, "PaidBudget", BooksAfter)
+    monkeypatch.setattr(private_training, "_PaidNoise", _PaysAfter)
     watch.drew.clear()
     watch.unpaid = False
     run_of(digits, name, opened()).fit(1)

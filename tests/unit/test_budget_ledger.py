@@ -33,7 +33,7 @@ from secure_fd.privacy.events import (
 from secure_fd.privacy.ledger import Booking
 from secure_fd.privacy.plans import PooledPlan
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
-from secure_fd.private_training import PaidBudget, PrivateSGD
+from secure_fd.private_training import PrivateBudget, PrivateSGD
 from secure_fd.protection.base import ledger_of
 from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit
 from secure_fd.selection.density import ReferenceSettings
@@ -400,7 +400,7 @@ def test_a_client_without_a_ledger_is_refused_where_others_have_one():
 
 def test_dp_sgd_books_its_steps_before_it_draws_and_again_beyond():
     ledger = BudgetLedger.simulation(4.0)
-    budget = PaidBudget(PrivateSGD(4.0, DELTA, steps=2, batch=30), 30, ledger)
+    budget = PrivateBudget(PrivateSGD(4.0, DELTA, steps=2, batch=30), 30, ledger=ledger)
     assert not ledger.bookings
     for _ in range(2):
         budget.chance.uniform(30)

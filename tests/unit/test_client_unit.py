@@ -101,7 +101,7 @@ def test_the_shares_of_the_honest_make_up_the_whole_noise():
     plan = unit().plan
     shares = ClientShares(plan, SeededRandom(1))
     noise = sum(shares.draw(4000) for _ in range(plan.honest))
-    wanted = (plan.noise * plan.sensitivity.value) ** 2
+    wanted = (plan.noise * plan.l2) ** 2
 
     def p_value(values: FloatArray) -> float:
         tail = chi2.cdf((values**2).sum() / wanted, len(values))

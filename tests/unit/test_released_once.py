@@ -12,7 +12,6 @@ import pytest
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
-from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
 from secure_fd.privacy.response import BoolArray, RandomizedResponse
@@ -118,8 +117,8 @@ class Recording(LabelUnit):
         super().__init__(1.0, 1e-5, random=SeededRandom(0))
         self.said: dict[tuple[int, int], set[bytes]] = defaultdict(set)
 
-    def _guard(self, number: int, records: Images | None) -> LabelGuard:
-        guard = super()._guard(number, records)
+    def _guard(self, number: int) -> LabelGuard:
+        guard = super()._guard(number)
         release = guard.release
 
         def recorded(indices: IntArray, answer: Answer) -> Released:
