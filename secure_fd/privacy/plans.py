@@ -27,6 +27,10 @@ class Plan(Protocol):
     def most_noise(self) -> float:
         """The noise that leaves nothing to tell: epsilon is 0 there, or only in the limit."""
 
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What the epsilon of this plan protects."""
+
     def event(self) -> Event:
         """Everything that is released under this plan, as an accountant sees it."""
 
@@ -94,6 +98,7 @@ class ClientPlan(Noisy):
     absent: int = 0
     corrupt: int = 0
 
+    unit: ClassVar = PrivacyUnit.CLIENT
     mechanism: ClassVar = "discrete Gaussian shares inside the sum"
     neighbours: ClassVar = (
         "all votes of one client in all rounds, cast or abstained throughout, "
@@ -192,6 +197,11 @@ class LabelPlan(Noisy):
         if not self.releases >= 0:
             raise ConfigurationError("releases", self.releases, "use 0 or more")
         Noisy.__post_init__(self)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The label for one answer; for more, the client, and any record of it."""
+        return PrivacyUnit.LABEL if self.releases == 1 else PrivacyUnit.CLIENT
 
     @property
     def most_noise(self) -> float:

@@ -21,27 +21,22 @@ from secure_fd.privacy.units import PrivacyUnit
 DELTA = 1e-5
 SUMS = PooledPlan(clients=1, honest=1, entries=10_000)
 FLEET = ClientPlan(clients=1000, proxies=512, rounds=10, classes=10, absent=100, corrupt=50)
-UNITS = [
-    (SUMS, PrivacyUnit.RECORD, "one record of one client, present or zeroed out"),
-    (TrainingPlan(300, 64, 330), PrivacyUnit.RECORD, "one record of one client, present or"),
-]
+UNITS = {
+    SUMS: PrivacyUnit.RECORD,
+    TrainingPlan(300, 64, 330): PrivacyUnit.RECORD,
+    LabelPlan(11): PrivacyUnit.LABEL,
+    LabelPlan(11, releases=6000): PrivacyUnit.CLIENT,
+    FLEET: PrivacyUnit.CLIENT,
+}
 
 
 def cost(event: Event) -> float:
     return accountant_for(event).epsilon(event, DELTA)
 
 
-@pytest.mark.parametrize(("plan", "unit", "neighbours"), UNITS)
-def test_a_plan_names_its_unit_and_its_neighbours(plan, unit, neighbours):
-    assert plan.unit is unit
-    assert plan.neighbours.startswith(neighbours)
-    assert plan.mechanism
-
-
-@pytest.mark.parametrize(
-    "plan", [SUMS, TrainingPlan(300, 64, 330), LabelPlan(11), LabelPlan(11, releases=6000), FLEET]
-)
+@pytest.mark.parametrize("plan", UNITS)
 def test_no_noise_is_an_infinite_epsilon_and_the_other_way_round(plan):
+    assert plan.unit is UNITS[plan]
     assert plan.noise == 0
     assert epsilon(plan, DELTA) == math.inf
     assert calibrate(math.inf, DELTA, plan) == 0
