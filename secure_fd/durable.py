@@ -7,7 +7,7 @@ that were forgotten are not in the file's free pages.
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -58,21 +58,29 @@ class OwnedDatabase(SecretHolder):
         self._process, self._usable = os.getpid(), True
 
     @classmethod
-    def _new(cls, path: Path) -> Self:
-        """Make and lock an empty file, mode 0600. ConfigurationError where there is one."""
-        return cls._locked(path, new=True)
+    def _new(cls, path: Path, write: Callable[[Self], None]) -> Self:
+        """Make and lock a file, mode 0600, with what `write` writes; ConfigurationError for one."""
+        with cls._locked(path, new=True)._closed_if_damaged() as made:
+            write(made)
+            sync_folder(path.parent)
+        return made
 
     @classmethod
-    def _found(cls, path: Path, otherwise: str) -> Self:
+    def _found(
+        cls, path: Path, otherwise: str, schema: Collection[str], marks: Sequence[str]
+    ) -> Self:
         """Lock a file. otherwise: what to do where there is none.
 
-        ConfigurationError there, where others may read it, and where a process has it.
+        ConfigurationError there, where others may read it, and where a process has it; LocalError
+        for a file that is damaged or of another form.
         """
         if not path.is_file():
             raise ConfigurationError("path", str(path), f"there is no such file: {otherwise}")
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise ConfigurationError("path", str(path), "others may open it: use mode 600")
-        return cls._locked(path, new=False)
+        with cls._locked(path, new=False)._closed_if_damaged() as found:
+            found._check_format(schema, marks)
+        return found
 
     @classmethod
     def _locked(cls, path: Path, *, new: bool) -> Self:
@@ -83,6 +91,14 @@ class OwnedDatabase(SecretHolder):
             return cls(str(path), connected(path), lock)
         except SecureFDError:
             lock.close()
+            raise
+
+    @contextmanager
+    def _closed_if_damaged(self) -> Iterator[Self]:
+        try:
+            yield self
+        except LocalError:
+            self.close()
             raise
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, checked_pixels, in_range
 from secure_fd.errors import ConfigurationError
+from secure_fd.training import evaluating
 
 _TRIED = 2
 """Records that a network is shown."""
@@ -136,16 +137,12 @@ def _wrong_logits(network: nn.Module, own: ClientData, n_classes: int) -> str:
     """What is wrong with what a network says of records; "" where nothing is."""
     shown = own.train.pixels[:_TRIED].to(next(network.parameters()).device)
     shape, wanted = tuple(shown.shape[1:]), (len(shown), n_classes)
-    modes = [(layer, layer.training) for layer in network.modules()]
     try:
-        with torch.inference_mode():
-            made: object = network.eval()(shown)
+        with torch.inference_mode(), evaluating(network):
+            made: object = network(shown)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         said = str(error).splitlines()[0][:_MOST_SAID] if str(error) else type(error).__name__
         return f"it must take records {shape}: {said}"
-    finally:
-        for layer, training in modes:
-            layer.training = training
     if not isinstance(made, Tensor):
         return f"it must give one tensor, not a {type(made).__name__}"
     if tuple(made.shape) != wanted:

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from secure_fd.durable import OwnedDatabase, marks_of, sync_folder
-from secure_fd.errors import LocalError
+from secure_fd.durable import OwnedDatabase, marks_of
 
 _APPLICATION: Final = 0x5EFD57A7
 _FORMAT: Final = 1
@@ -35,15 +34,12 @@ class StateFile(OwnedDatabase):
     @classmethod
     def create(cls, path: Path) -> Self:
         """Start a file, mode 0600. ConfigurationError where there is one, or none can be."""
-        found = cls._new(path)
-        try:
-            with found._transaction((*_MARKS, _SCHEMA)):
+
+        def start(made: Self) -> None:
+            with made._transaction((*_MARKS, _SCHEMA)):
                 pass
-            sync_folder(path.parent)
-        except LocalError:
-            found.close()
-            raise
-        return found
+
+        return cls._new(path, start)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -52,13 +48,7 @@ class StateFile(OwnedDatabase):
         ConfigurationError where there is none, others may read it, or a process has it; LocalError
         for one that is damaged or something else.
         """
-        found = cls._found(path, "enrol anew")
-        try:
-            found._check_format({_SCHEMA}, _MARKS)
-        except LocalError:
-            found.close()
-            raise
-        return found
+        return cls._found(path, "enrol anew", {_SCHEMA}, _MARKS)
 
     def read(self, name: str) -> bytes | None:
         """A value, None where there is none."""

@@ -164,11 +164,6 @@ class Trainer:
         self._device = device
         self._augment = augment
 
-    @property
-    def settings(self) -> SGD:
-        """How it takes steps."""
-        return self._settings
-
     def rest(self) -> None:
         """Lose all momentum, as parameters were replaced that it had been gathered on."""
         for state in self._sgd.state.values():
@@ -288,7 +283,7 @@ class TrainingMode(AbstractContextManager[None]):
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Dropout off and running statistics fixed for a while; then every layer as it was."""
     before = [(layer, layer.training) for layer in model.modules()]
     model.eval()
@@ -302,7 +297,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 @torch.inference_mode()
 def predict(model: nn.Module, pixels: Tensor) -> FloatArray:
     """Softmax predictions [N, C] as float64."""
-    with _evaluating(model):
+    with evaluating(model):
         parts = [functional.softmax(model(p), dim=1) for p in torch.split(pixels, _PREDICT_BATCH)]
     return np.asarray(torch.cat(parts).double().cpu().numpy())
 
@@ -310,7 +305,7 @@ def predict(model: nn.Module, pixels: Tensor) -> FloatArray:
 @torch.inference_mode()
 def logits(model: nn.Module, pixels: Tensor) -> FloatArray:
     """[N, C] as float64."""
-    with _evaluating(model):
+    with evaluating(model):
         parts = [model(p) for p in torch.split(pixels, _PREDICT_BATCH)]
     return np.asarray(torch.cat(parts).double().cpu().numpy())
 
@@ -318,7 +313,7 @@ def logits(model: nn.Module, pixels: Tensor) -> FloatArray:
 @torch.inference_mode()
 def predicted_labels(model: nn.Module, pixels: Tensor) -> Tensor:
     """[N] class of the largest logit."""
-    with _evaluating(model):
+    with evaluating(model):
         return torch.cat([model(p).argmax(dim=1) for p in torch.split(pixels, _PREDICT_BATCH)])
 
 

@@ -56,8 +56,7 @@ class SplitCohort(SecretHolder):
         }
         for k, machine in machines.items():
             machine.load(vectors[k])
-        for client in tuple(self._server.barred):
-            self._server.readmit(client)  # a liar bars nobody
+        self._server.barred.clear()  # a liar bars nobody
         server = self._server.open_round(RoundTerms(self._index, length, bound, own))
         return _opened(server, machines)
 

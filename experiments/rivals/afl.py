@@ -82,7 +82,7 @@ class AFLClient(HeadLearner):
     """Shares the statistics of its records, once a round; takes the head."""
 
     def __init__(self, public: Public, setting: Setting, own: Own) -> None:
-        super().__init__(public, setting, own, "head", None)
+        super().__init__(public, setting, own, "head")
         self._gram = gram_codec(public)
 
     def round(self, subject: bytes) -> ClientTurn:

@@ -290,8 +290,3 @@ def sum_for(n_clients: int, aggregation: SecureSum | None) -> SecureSum:
             "aggregation", chosen.n_clients, f"make it for {n_clients} clients"
         )
     return chosen
-
-
-# Clients that fall silent: a plan of simulated faults, the same for every sum that it is put to.
-#
-# Nothing here belongs to a deployment, where clients drop out by themselves.

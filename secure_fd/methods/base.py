@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Final, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -103,17 +103,20 @@ class CountedVotes:
         return Contribution(self.weights[indices], predictions)
 
 
+_SHARPNESS: Final = 2.0
+"""Exponent of a soft weighed vote, as least squares shrinks every ratio towards the mean."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WeighedVotes:
     """Votes that weigh as much as selector and network together make of them.
 
     evidence: [P, C] in [0, 1], how far the selector grants each class that the client holds, 0 for
-    the others. held: [C], the classes that it holds. sharpness: exponent of a soft vote.
+    the others. held: [C], the classes that it holds.
     """
 
     evidence: FloatArray = field(repr=False)
     held: NDArray[np.bool_] = field(repr=False)
-    sharpness: float = 1.0
     scores: FloatArray | None = field(default=None, repr=False)
     familiar: Familiar | None = field(default=None, repr=False)
 
@@ -134,7 +137,7 @@ class WeighedVotes:
         if labels == "hard":
             named = one_hot(joint.argmax(axis=1), joint.shape[1])
             return Contribution(np.sqrt(np.clip(joint.max(axis=1), 0.0, 1.0)), named)
-        joint **= self.sharpness
+        joint **= _SHARPNESS
         weights = joint.sum(axis=1)
         shares = np.divide(
             joint, weights[:, None], out=predictions.copy(), where=weights[:, None] > 0

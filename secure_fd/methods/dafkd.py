@@ -307,11 +307,11 @@ class DaFKDClient(LearningHalf):
         if kind == _NETWORK:
             self._network = read_model(body, terms.network)
         elif kind == _GENERATOR:
-            self._fill(self._generator, read_model(body, terms.generator))
+            _fill(self._generator, read_model(body, terms.generator))
         elif kind == _ASKED:
             both = read_model(body, 2 * terms.generator)
-            self._fill(self._generator, both[: terms.generator])
-            self._fill(self._makes, both[terms.generator :])
+            _fill(self._generator, both[: terms.generator])
+            _fill(self._makes, both[terms.generator :])
         else:
             raise PeerError("a message holds neither a network nor a generator")
 
@@ -345,10 +345,7 @@ class DaFKDClient(LearningHalf):
     def _load(self) -> None:
         if self._network is None:
             raise PeerError("no global network was sent")
-        self._fill(self._own.model, self._network)
-
-    def _fill(self, model: nn.Module, parameters: Float32Array) -> None:
-        load_flat(model, torch.from_numpy(parameters).to(self._own.device))
+        _fill(self._own.model, self._network)
 
 
 class DaFKDServer(RecordingHalf):
@@ -390,15 +387,11 @@ class DaFKDServer(RecordingHalf):
         """Go on from the means of a sum."""
         terms, cut = self._terms, self._terms.generator
         made = terms.generators.decode(got.total[:cut], got.survivors)
-        self._fill(self._generator, made)
+        _fill(self._generator, made)
         kept = flatten(self._makes).double().cpu().numpy()
-        self._fill(self._makes, _INERTIA * kept + (1 - _INERTIA) * made)
+        _fill(self._makes, _INERTIA * kept + (1 - _INERTIA) * made)
         if terms.shared(exchange)[1]:
-            self._fill(self._network, terms.networks.decode(got.total[cut:], got.survivors))
-
-    def _fill(self, model: nn.Module, parameters: FloatArray) -> None:
-        device = next(model.parameters()).device
-        load_flat(model, torch.from_numpy(parameters.astype(np.float32)).to(device))
+            _fill(self._network, terms.networks.decode(got.total[cut:], got.survivors))
 
     def _distil(self, x: Tensor, ensemble: Ensemble, index: int) -> None:
         """Equation 8, at the round's rate, which falls to zero."""
@@ -450,6 +443,11 @@ class DaFKDServer(RecordingHalf):
             )
             for k, values in read.items()
         }
+
+
+def _fill(model: nn.Module, parameters: FloatArray | Float32Array) -> None:
+    device = next(model.parameters()).device
+    load_flat(model, torch.from_numpy(parameters.astype(np.float32)).to(device))
 
 
 def _bytes(model: nn.Module) -> bytes:

@@ -69,7 +69,7 @@ _INDEX: Final = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class PooledHeads:
-    """residual_rounds: sums after the first. sharpness: exponent of soft labels, None: hard ones.
+    """residual_rounds: sums after the first.
 
     leave: what a client answers with in the end: its network, the head, or the mean of their
     probabilities. "validated": whichever is right most often about the records that all clients
@@ -84,7 +84,6 @@ class PooledHeads:
     """
 
     residual_rounds: int = 3
-    sharpness: float | None = None
     leave: Leave = "validated"
     features: ReferenceSettings = field(default_factory=ReferenceSettings)
     none_of_mine: bool = True
@@ -95,8 +94,6 @@ class PooledHeads:
     def __post_init__(self) -> None:
         if self.residual_rounds < 0:
             raise ConfigurationError("residual_rounds", self.residual_rounds, "use 0 or more")
-        if self.sharpness is not None and not self.sharpness > 0:
-            raise ConfigurationError("sharpness", self.sharpness, "use a number above 0, or None")
         check_leave(self.leave)
 
     @property
@@ -299,18 +296,11 @@ class HeadLearner(LearningHalf):
     What it shares is for its children to say.
     """
 
-    def __init__(
-        self,
-        public: Public,
-        setting: Setting,
-        own: Own,
-        leave: Leave,
-        sharpness: float | None,
-    ) -> None:
+    def __init__(self, public: Public, setting: Setting, own: Own, leave: Leave) -> None:
         self.learner: Learner = own.learner(setting.schedule)
         self.public, self._own = public, own
         self.head: FloatArray = np.zeros(public.shape)
-        self._proxies, self._leave, self._sharpness = setting.public_proxies(), leave, sharpness
+        self._proxies, self._leave = setting.public_proxies(), leave
         self.chosen: str = "head"
         """What it leaves with, as far as it knows."""
         self.known = np.ones(len(self._proxies), dtype=np.bool_)
@@ -391,14 +381,9 @@ class HeadLearner(LearningHalf):
         return int((answers.argmax(axis=1) == images.labels.cpu().numpy()).sum())
 
     def lesson(self) -> Lesson:
-        """Known proxies, by the head: the class of largest score, or sharpened probabilities."""
+        """Known proxies, by the head: the class of largest score."""
         scores = torch.from_numpy(self.public.scores(self.head)[self.known])
-        classes = scores.shape[1]
-        if self._sharpness is None:
-            targets = functional.one_hot(scores.argmax(dim=1), classes).float()
-        else:
-            powers = torch.from_numpy(simplex(scores.numpy())) ** self._sharpness
-            targets = (powers / powers.sum(dim=1, keepdim=True)).float()
+        targets = functional.one_hot(scores.argmax(dim=1), scores.shape[1]).float()
         device = self._proxies.device
         indices = torch.from_numpy(np.flatnonzero(self.known)).to(device)
         return Lesson(self._proxies, indices, targets.to(device))
@@ -416,7 +401,7 @@ class HeadClient(HeadLearner):
     """Shares residual class sums; its network learns once the last of them is in."""
 
     def __init__(self, method: PooledHeads, public: Public, setting: Setting, own: Own) -> None:
-        super().__init__(public, setting, own, method.leave, method.sharpness)
+        super().__init__(public, setting, own, method.leave)
         unit = setting.protection
         self._guard = unit.client(own.number) if isinstance(unit, PooledRecordUnit) else None
         self._residual_rounds, self._records = method.residual_rounds, sum(setting.records)

@@ -32,15 +32,13 @@ from secure_fd.selection.client import ClientSelector, ProxyRatioSelector, Selec
 Votes = Literal["weighed", "counted"]
 ClassBy = Literal["both", "network"]
 _MOST_BITS = 12
-_MOST_SHARPNESS = 8.0  # beyond it the integers of a soft vote hold little but its largest class
 
 
 @dataclass(frozen=True, slots=True)
 class SelectiveFD:
     """labels: what clients share. server_threshold: tau_server, an l1 distance up to 2.
 
-    votes: "weighed", or "counted" as in the paper, 0 or 1 by the selector's threshold. sharpness:
-    exponent of soft weighed votes, as least squares shrinks every ratio towards the mean.
+    votes: "weighed", or "counted" as in the paper, 0 or 1 by the selector's threshold.
     class_by: in a weighed vote, evidence is by default the selector's for each class ("both" name
     the class), or its sum over the client's classes, at most 1, for all of them: then the "network"
     alone names the class. That is better where clients hold all classes and learnt alone first.
@@ -62,7 +60,6 @@ class SelectiveFD:
     selector: ClientSelector = field(default_factory=ProxyRatioSelector)
     server_threshold: float = 2.0
     votes: Votes = "weighed"
-    sharpness: float = 2.0
     class_by: ClassBy = "both"
     bits: int = 2
     none_of_mine: bool = True
@@ -89,9 +86,6 @@ class SelectiveFD:
             raise ConfigurationError("bits", self.bits, f"use a number from 1 to {_MOST_BITS}")
         if not 0 <= self.rare <= 1:
             raise ConfigurationError("rare", self.rare, "use a number from 0 to 1")
-        if not 0 < self.sharpness <= _MOST_SHARPNESS:
-            allowed = f"use a number above 0, at most {_MOST_SHARPNESS:g}"
-            raise ConfigurationError("sharpness", self.sharpness, allowed)
 
     @property
     def name(self) -> str:
@@ -123,7 +117,8 @@ class SelectiveFD:
             if self.class_by == "network":
                 evidence = np.minimum(evidence.sum(axis=1, keepdims=True), 1.0) * held
             return WeighedVotes(
-                *(evidence, held, self.sharpness),
+                evidence,
+                held,
                 scores=verdict.scores,
                 familiar=verdict.familiar(n_classes),
             )

@@ -45,7 +45,6 @@ from secure_fd.secagg.session import Place, RoundTerms, decode_set, encode_set, 
 
 PART_BYTES: Final = 32
 """Of an aggregator's part of the verify key, and of a commitment to one."""
-MAX_SUBJECT: Final = 255
 _TERMS: Final = struct.Struct(">QQQQB")
 
 

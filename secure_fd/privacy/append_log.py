@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from secure_fd.crypto.primitives import fields
-from secure_fd.durable import OwnedDatabase, connected, marks_of, sync_folder
-from secure_fd.errors import LocalError
+from secure_fd.durable import OwnedDatabase, connected, marks_of
 
 _APPLICATION: Final = 0x5EFD1ED6
 _FORMAT: Final = 1
@@ -80,14 +79,8 @@ class AppendLog(OwnedDatabase):
     @classmethod
     def create(cls, path: Path, kind: str, body: bytes) -> Self:
         """Start a file, mode 0600, with a first entry. ConfigurationError where there is one."""
-        made = cls._new(path)
-        try:
-            made._write((*_MARKS, *_SCHEMA), Entry(1, kind, b"", body))
-            sync_folder(path.parent)
-        except LocalError:
-            made.close()
-            raise
-        return made
+        first = Entry(1, kind, b"", body)
+        return cls._new(path, lambda made: made._write((*_MARKS, *_SCHEMA), first))
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -96,13 +89,7 @@ class AppendLog(OwnedDatabase):
         Raises ConfigurationError where there is none, others may read it, or a process has it;
         LocalError for a file that is damaged or something else.
         """
-        made = cls._found(path, "create it")
-        try:
-            made._check_format({*_SCHEMA, _COUNTER}, _MARKS)
-        except LocalError:
-            made.close()
-            raise
-        return made
+        return cls._found(path, "create it", {*_SCHEMA, _COUNTER}, _MARKS)
 
     def entries(self) -> Iterator[Entry]:
         """All of them, in order; LocalError where one is missing or not as it was written."""

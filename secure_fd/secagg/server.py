@@ -162,11 +162,6 @@ class Server(SecretHolder):
         """By client that is in no later cohort of this set-up, what it did."""
         return {} if self._enrolled is None else self._enrolled.barred
 
-    def readmit(self, client: int) -> None:
-        """Let a barred client into later cohorts again, as an operator may."""
-        if self._enrolled is not None:
-            self._enrolled.barred.pop(client, None)
-
     def enrol(self, setup: ServerSetup, barred: Mapping[int, str] | None = None) -> None:
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped.
 

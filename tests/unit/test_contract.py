@@ -202,7 +202,6 @@ def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, na
 
 REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     (PooledHeads, {"residual_rounds": -1}),
-    (PooledHeads, {"sharpness": 0.0}),
     (PooledHeads, {"leave": "both"}),
     (AFL, {"ridge": 0.0}),
     (DaFKD, {"weight": "loud"}),

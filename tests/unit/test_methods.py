@@ -60,20 +60,17 @@ def test_a_weighed_vote_is_the_product_of_selector_and_network():
     votes = WeighedVotes(np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0]]), np.arange(3) < 2)
     softmax = np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])
     soft = votes.contribution(np.arange(2), softmax, "soft", trust=1.0)
-    assert soft.weights == pytest.approx([0.26, 0.0])  # .8 x .3 + .2 x .1; no evidence, no vote
-    assert soft.predictions[0] == pytest.approx([0.24 / 0.26, 0.02 / 0.26, 0.0])
+    both = 0.24**2, 0.02**2  # .8 x .3 and .2 x .1, sharpened; no evidence, no vote
+    assert soft.weights == pytest.approx([sum(both), 0.0])
+    assert soft.predictions[0] == pytest.approx([both[0] / sum(both), both[1] / sum(both), 0.0])
     hard = votes.contribution(np.arange(2), softmax, "hard", trust=1.0)
     assert hard.weights == pytest.approx([np.sqrt(0.24), 0.0])
     assert hard.predictions[0].tolist() == [1.0, 0.0, 0.0]
     # A network that nobody trusts only divides between the classes held: .75 and .25.
     new = votes.contribution(np.arange(2), softmax, "soft", trust=0.0)
-    assert new.weights[0] == pytest.approx(0.8 * 0.75 + 0.2 * 0.25)
+    assert new.weights[0] == pytest.approx(0.6**2 + 0.05**2)
     half = votes.contribution(np.arange(2), softmax, "soft", trust=0.5)
-    assert half.weights[0] == pytest.approx((0.26 + new.weights[0]) / 2)
-    sharp = WeighedVotes(votes.evidence, votes.held, sharpness=2.0).contribution(
-        np.arange(2), softmax, "soft", trust=1.0
-    )
-    assert sharp.weights[0] == pytest.approx(0.24**2 + 0.02**2)
+    assert half.weights[0] == pytest.approx(0.42**2 + 0.035**2)
 
 
 def test_a_network_may_name_classes_alone():
@@ -82,13 +79,14 @@ def test_a_network_may_name_classes_alone():
     softmax = np.array([[0.1, 0.5, 0.4], [0.1, 0.5, 0.4]])
 
     def said(labels, kind, answers=softmax):
-        method = SelectiveFD(labels, class_by=kind, sharpness=1.0)
+        method = SelectiveFD(labels, class_by=kind)
         return method.opinion_of(found, 3).contribution(np.arange(2), answers, labels, trust=1.0)
 
     alone = said("soft", "network")
-    assert alone.weights == pytest.approx([0.9 * 0.6, 0.6])  # of all votes, at most one
-    assert alone.predictions[0] == pytest.approx([1 / 6, 5 / 6, 0.0])
-    assert said("soft", "both").predictions[0] == pytest.approx([0.06 / 0.21, 0.15 / 0.21, 0.0])
+    whole = 0.1**2 + 0.5**2  # of all votes, at most one
+    assert alone.weights == pytest.approx([0.9**2 * whole, whole])
+    assert alone.predictions[0] == pytest.approx([1 / 26, 25 / 26, 0.0])
+    assert said("soft", "both").predictions[0] == pytest.approx([36 / 261, 225 / 261, 0.0])
     sure = np.array([[0.3, 0.4, 0.3]] * 2)  # .6 x .3 > .3 x .4
     named = [said("hard", kind, sure).predictions[0].argmax() for kind in ("network", "both")]
     assert named == [1, 0]
