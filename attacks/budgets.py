@@ -39,18 +39,19 @@ from attacks.membership import (
 from attacks.scoring import score_scores
 from attacks.tracing import Tracing
 from attacks.view import (
-    OUTSIDER,
     Capability,
     LabelOracle,
     Oracle,
     Public,
     View,
+    outsider_view,
     server_view,
 )
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureFDError
 from secure_fd.federation import Federation
 from secure_fd.training import predict
+from secure_fd.transcript import Transcript
 
 Factory: TypeAlias = Callable[[Sequence[Labelled], int], View | nn.Module]
 """Records of every client, and a seed -> what the attacker sees of a whole run on them."""
@@ -306,8 +307,7 @@ def _queried(network: nn.Module, proxies: Tensor, clients: int, classes: int) ->
         Capability.QUERY_SCORES: Oracle(lambda x: torch.from_numpy(predict(network, x)), _UNCAPPED),
         Capability.QUERY_FINAL_MODEL: LabelOracle(label_function(network), _UNCAPPED),
     }
-    seen = frozenset({Capability.PUBLIC_PROXIES, *held})
-    return View(OUTSIDER.name, seen, public, (), (), held)
+    return outsider_view(Transcript(clients), public, held)
 
 
 def _paired(own: Labelled, client: int) -> Labelled:

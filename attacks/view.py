@@ -1,6 +1,6 @@
 """What an attacker can see or do, as words that a report prints."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
@@ -251,8 +251,6 @@ class View:
     ['public proxy images']
     """
 
-    attacker: str
-    capabilities: frozenset[Capability]
     public: Public
     rounds: tuple[ObservedRound, ...] = field(repr=False)
     models: tuple[ParameterRound, ...] = field(repr=False)
@@ -266,6 +264,8 @@ class View:
     """Of the public map that these heads are on."""
     survey: SurveyRound | None = field(default=None, repr=False)
     """What clients said they know, where votes were asked for after that."""
+    attacker: str = ""
+    capabilities: frozenset[Capability] = frozenset()
 
     def require(self, *needed: Capability) -> None:
         """Raise MissingCapabilityError, naming every capability that this attacker lacks."""
@@ -333,31 +333,35 @@ def server_view(
     is malicious. told_its_own: whether the server of this run told all clients a model that is no
     mean of theirs.
     """
-    rounds = tuple(_at_server(r) for r in transcript.distillation)
-    generated = tuple(_at_server(r) for r in transcript.generated)
     does = {Capability.OWN_BROADCAST} if told_its_own else set()
     acts = does or not SERVER.most.issuperset(oracles or {})
-    attacker = MALICIOUS_SERVER if acts else SERVER
-    models = tuple(transcript.parameters)
-    held, heads = transcript.generator, tuple(transcript.heads)
-    seen = _view(attacker, public, rounds, models, oracles, held, generated, heads)
-    can = seen.capabilities | does
-    return replace(seen, survey=transcript.survey, features=transcript.features, capabilities=can)
+    seen = View(
+        public,
+        tuple(_at_server(r) for r in transcript.distillation),
+        tuple(transcript.parameters),
+        oracles or {},
+        generator=transcript.generator,
+        generated=tuple(_at_server(r) for r in transcript.generated),
+        heads=tuple(transcript.heads),
+        features=transcript.features,
+        survey=transcript.survey,
+    )
+    return _able(MALICIOUS_SERVER if acts else SERVER, seen, does)
 
 
-def client_view(
-    transcript: Transcript,
-    public: Public,
-    oracles: Mapping[Capability, Oracle] | None = None,
-) -> View:
+def client_view(transcript: Transcript, public: Public) -> View:
     """A curious client: what the server sent back to all clients, and no upload."""
-    rounds = tuple(_broadcast(r) for r in transcript.distillation)
-    models = tuple(_without_uploads(r) for r in transcript.parameters)
     made = transcript.generator
-    held = None if made is None else replace(made, uploads=None)
-    heads = tuple(_without_uploads(r) for r in transcript.heads)
-    seen = _view(CLIENT, public, rounds, models, oracles, held, heads=heads)
-    return replace(seen, features=transcript.features)
+    seen = View(
+        public,
+        tuple(_broadcast(r) for r in transcript.distillation),
+        tuple(_without_uploads(r) for r in transcript.parameters),
+        {},
+        generator=None if made is None else replace(made, uploads=None),
+        heads=tuple(_without_uploads(r) for r in transcript.heads),
+        features=transcript.features,
+    )
+    return _able(CLIENT, seen)
 
 
 def outsider_view(
@@ -372,44 +376,19 @@ def outsider_view(
     holds_model: the outsider has the final global parameters, where the method makes any.
     """
     final = transcript.parameters[-1:] if holds_model else []
-    return _view(OUTSIDER, public, (), tuple(_without_uploads(r) for r in final), oracles)
+    models = tuple(_without_uploads(r) for r in final)
+    return _able(OUTSIDER, View(public, (), models, oracles or {}))
 
 
-def _view(
-    attacker: Threat,
-    public: Public,
-    rounds: tuple[ObservedRound, ...],
-    models: tuple[ParameterRound, ...],
-    oracles: Mapping[Capability, Oracle] | None,
-    generator: GeneratorRound | None = None,
-    generated: tuple[ObservedRound, ...] = (),
-    heads: tuple[ParameterRound, ...] = (),
-) -> View:
-    held = dict(oracles or {})
-    passive = [capability.value for capability in held if capability not in ACTIVE]
+def _able(attacker: Threat, seen: View, does: Collection[Capability] = ()) -> View:
+    """With the capabilities that the observations and oracles of a view give, and what it does."""
+    passive = [capability.value for capability in seen.oracles if capability not in ACTIVE]
     if passive:
         raise LocalError(f"oracles: {passive} is not allowed; a passive capability is observed")
-    capabilities = {Capability.PUBLIC_PROXIES, *held} | _observed(rounds, models)
-    if public.labels is not None:
-        capabilities.add(Capability.LABELLED_PUBLIC)
-    if generator is not None:
-        capabilities.add(Capability.HOLD_GENERATOR)
-    if generated:
-        capabilities.add(Capability.READ_GENERATED)
-    if heads:
-        capabilities.add(Capability.HOLD_HEAD)
-    if any(sent.uploads is not None for sent in heads):
-        capabilities.add(Capability.READ_STATISTICS)
-    attacker.check(frozenset(capabilities))
-    seen = frozenset(capabilities)
-    return View(attacker.name, seen, public, rounds, models, held, generator, generated, heads)
-
-
-def _observed(
-    rounds: tuple[ObservedRound, ...], models: tuple[ParameterRound, ...]
-) -> set[Capability]:
-    """The passive capabilities that these observations give."""
+    rounds, models = seen.rounds, seen.models
     evidence = {
+        Capability.PUBLIC_PROXIES: True,
+        Capability.LABELLED_PUBLIC: seen.public.labels is not None,
         Capability.READ_UPLOADS: any(r.uploads is not None for r in rounds),
         Capability.READ_PAYLOADS: any(r.payloads is not None for r in rounds)
         or any(m.payloads for m in models),
@@ -417,8 +396,15 @@ def _observed(
         Capability.READ_ENSEMBLES: any(not r.ensemble.of_classes for r in rounds),
         Capability.GLOBAL_PARAMETERS: bool(models),
         Capability.CLIENT_PARAMETERS: any(m.uploads is not None for m in models),
+        Capability.HOLD_GENERATOR: seen.generator is not None,
+        Capability.READ_GENERATED: bool(seen.generated),
+        Capability.HOLD_HEAD: bool(seen.heads),
+        Capability.READ_STATISTICS: any(sent.uploads is not None for sent in seen.heads),
     }
-    return {capability for capability, seen in evidence.items() if seen}
+    observed = (capability for capability, there in evidence.items() if there)
+    held = frozenset((*observed, *seen.oracles, *does))
+    attacker.check(held)
+    return replace(seen, attacker=attacker.name, capabilities=held)
 
 
 def _at_server(record: DistillationRound) -> ObservedRound:
