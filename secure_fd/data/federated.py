@@ -152,8 +152,13 @@ def seen_through(data: FederatedData, view: Callable[[Tensor], Tensor]) -> Feder
 def _single_copies(source: Source) -> IntArray:
     """Indices of pool images that neither the test set nor an earlier index holds, ascending."""
     seen = set() if source.test is None else {content_of(image) for image in source.test.pixels}
+    return first_copies(source.pool.pixels, seen)
+
+
+def first_copies(pixels: Tensor, seen: set[bytes]) -> IntArray:
+    """Indices of images whose content is not in `seen` and at no earlier index; added to it."""
     first = []
-    for index, image in enumerate(source.pool.pixels):
+    for index, image in enumerate(pixels):
         content = content_of(image)
         if content not in seen:
             seen.add(content)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from secure_fd.data.federated import FederatedData, content_of, federate
+from secure_fd.data.federated import FederatedData, content_of, federate, first_copies
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.own import SUFFIXES, clients_of, images_in, size_of
 from secure_fd.data.partition import Split
@@ -113,13 +113,7 @@ def _held_by(
 
 
 def _once(images: Images, seen: set[bytes]) -> Images:
-    first = []
-    for index, pixels in enumerate(images.pixels):
-        found = content_of(pixels)
-        if found not in seen:
-            seen.add(found)
-            first.append(index)
-    return images[torch.tensor(first, dtype=torch.int64)]
+    return images[torch.from_numpy(first_copies(images.pixels, seen))]
 
 
 def _parted(images: Images, share: float, rng: np.random.Generator) -> tuple[Images, Images]:

@@ -29,7 +29,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
 from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Sum, Void
-from secure_fd.knowledge import FloatArray, UnitArray, WordArray
+from secure_fd.knowledge import FloatArray, UnitArray, WordArray, rescaled
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.residuals import LEAST, MOST, Search
@@ -229,10 +229,7 @@ def simplex(scores: FloatArray) -> FloatArray:
     >>> simplex(np.array([[3.0, 1.0], [-1.0, 0.0]])).tolist()
     [[0.75, 0.25], [0.5, 0.5]]
     """
-    positive = np.maximum(scores, 0.0).astype(np.float64)
-    total = positive.sum(axis=1, keepdims=True)
-    even = np.full_like(positive, 1.0 / positive.shape[1])
-    return np.asarray(np.divide(positive, total, out=even, where=total > 0))
+    return rescaled(np.maximum(scores, 0.0).astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

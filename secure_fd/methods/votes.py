@@ -18,7 +18,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.crypto.primitives import draw_indices
@@ -370,71 +369,6 @@ class VoteServer(RecordingHalf):
         )
 
 
-class ReleaseLedger:
-    """Counts one client's releases of every proxy; one a client, for as long as the client lives.
-
-    limit: releases of one proxy that the client has agreed to in all its life; None counts only,
-    and still refuses to answer a proxy twice in one round. before: releases of every proxy that are
-    counted from the start.
-    """
-
-    __slots__ = ("_counts", "limit")
-
-    def __init__(self, n_proxies: int, limit: int | None, before: int = 0) -> None:
-        if n_proxies < 1:
-            raise ConfigurationError("n_proxies", n_proxies, "use 1 or more")
-        if limit is not None and limit < 1:
-            raise ConfigurationError("releases_per_pair", limit, "use 1 or more")
-        self.limit = limit
-        self._counts = np.full(n_proxies, before, dtype=np.int64)
-
-    @property
-    def most(self) -> int:
-        """The most often that any proxy was released."""
-        return int(self._counts.max())
-
-    @property
-    def open(self) -> NDArray[np.bool_]:
-        """[P] the proxies that may be released once more."""
-        if self.limit is None:
-            return np.ones(len(self._counts), dtype=np.bool_)
-        return self._counts < self.limit
-
-    def spend(self, indices: IntArray) -> None:
-        """Count one release of every proxy at `indices` [m]; call it before anything is sent.
-
-        Raises BudgetError where one is spent, and LocalError where one is unknown or named twice;
-        then nothing is counted.
-        """
-        if indices.size and not 0 <= indices.min() <= indices.max() < len(self._counts):
-            raise LocalError(f"a proxy index is outside [0, {len(self._counts)})")
-        if len(np.unique(indices)) < len(indices):
-            raise LocalError("a proxy is asked about twice in one round")
-        spent = np.count_nonzero(~self.open[indices])
-        if spent:
-            raise BudgetError(
-                f"{spent} of {len(indices)} proxies were already released as often as this "
-                f"client has agreed to ({self.limit})"
-            )
-        self._counts[indices] += 1
-
-    def memory(self) -> bytes:
-        """All counts."""
-        return self._counts.tobytes()
-
-    def recall(self, memory: bytes) -> int:
-        """Take counts over; how many bytes they are. LocalError for too few."""
-        size = self._counts.nbytes
-        if len(memory) < size:
-            raise LocalError(f"counts of {len(self._counts)} proxies have {size} bytes")
-        self._counts = np.frombuffer(memory[:size], np.int64).copy()
-        return size
-
-    def give_back(self, indices: IntArray) -> None:
-        """Take a release back that did not take place."""
-        self._counts[indices] -= 1
-
-
 class Draws:
     """Draws each round's proxies; every party that knows the seed finds the same ones.
 
@@ -449,15 +383,19 @@ class Draws:
     def __init__(
         self, seed: bytes, n_proxies: int, per_round: int, limit: int | None, before: int = 0
     ) -> None:
-        self._seed, self._per_round = seed, per_round
-        self._ledger = ReleaseLedger(n_proxies, limit, before)
+        if n_proxies < 1:
+            raise ConfigurationError("n_proxies", n_proxies, "use 1 or more")
+        if limit is not None and limit < 1:
+            raise ConfigurationError("releases_per_pair", limit, "use 1 or more")
+        self._seed, self._per_round, self._limit = seed, per_round, limit
+        self._counts = np.full(n_proxies, before, dtype=np.int64)
         self._next, self._void = 0, -1
         self._last: IntArray = np.zeros(0, dtype=np.int64)
 
     @property
     def most_released(self) -> int:
         """The most often that any proxy was asked about."""
-        return self._ledger.most
+        return int(self._counts.max())
 
     @property
     def following(self) -> int:
@@ -466,24 +404,29 @@ class Draws:
 
     def memory(self) -> bytes:
         """The next round, the last void one, all counts and the last draw."""
-        return self._ledger.memory() + _DRAWN.pack(self._next, self._void) + self._last.tobytes()
+        drawn = _DRAWN.pack(self._next, self._void)
+        return self._counts.tobytes() + drawn + self._last.tobytes()
 
     def recall(self, memory: bytes) -> None:
         """Go on from what `memory` gave; LocalError for bytes of another size."""
-        rest = memory[self._ledger.recall(memory) :]
+        size = self._counts.nbytes
+        counts, rest = memory[:size], memory[size:]
         if len(rest) < _DRAWN.size or (len(rest) - _DRAWN.size) % 8:
-            raise LocalError("a memory of draws is damaged")
+            raise LocalError(f"a memory of draws of {len(self._counts)} proxies is damaged")
+        self._counts = np.frombuffer(counts, np.int64).copy()
         self._next, self._void = _DRAWN.unpack_from(rest)
         self._last = np.frombuffer(rest[_DRAWN.size :], np.int64).copy()
 
     def give_back(self, index: int) -> None:
         """Round `index`, the last one drawn, released nothing; once a round."""
         if index == self._next - 1 and index != self._void:
-            self._ledger.give_back(self._last)
+            self._counts[self._last] -= 1
             self._void = index
 
     def of(self, index: int) -> IntArray:
-        """[m] proxies of round `index`, ascending, counted in the ledger; rounds before are too.
+        """[m] proxies of round `index`, ascending, counted before anything is sent.
+
+        Rounds before it are counted, too.
 
         Where fewer are left than a round takes, the round takes those. Raises BudgetError where
         none is left, LocalError for a round before the last one that was asked for.
@@ -496,15 +439,16 @@ class Draws:
         return self._last
 
     def _draw(self, index: int) -> IntArray:
-        allowed = np.flatnonzero(self._ledger.open)
+        most = np.inf if self._limit is None else self._limit
+        allowed = np.flatnonzero(self._counts < most)
         if not len(allowed):
             raise BudgetError(
                 f"round {index}: every proxy was released as often as agreed "
-                f"({self._ledger.limit}); the run ends here"
+                f"({self._limit}); the run ends here"
             )
         count = min(self._per_round, len(allowed))
         chosen = np.asarray(allowed[draw_indices(self._seed, index, len(allowed), count)])
-        self._ledger.spend(chosen)
+        self._counts[chosen] += 1
         return chosen
 
 

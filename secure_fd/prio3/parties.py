@@ -11,6 +11,7 @@ fail, and a changed sum share shows unless it stays within what honest clients c
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import numpy as np
 
@@ -144,7 +145,10 @@ class _HelperRound(SecretHolder):
             k: _Check.of(opened, key, k, HELPER_SHARE, self._reports[k], self._shares[k])
             for k in taken
         }
-        outs = {k: out for k in taken if (out := _held(checks[k], (theirs[k], None))) is not None}
+        outs = {}
+        for k in taken:
+            with suppress(PeerError):  # its proof does not hold
+                outs[k] = checks[k].out((theirs[k], checks[k].verifier))
         total = _added(opened, outs) if len(outs) >= opened.session.quorum else None
         mine = {k: checks[k].verifier for k in taken}
         return wire.encode_verified(opened, taken, wire.Verified(tuple(outs), mine, total))
@@ -183,14 +187,6 @@ class _Check(SecretHolder):
             return prio3.verify_next(self.state, message)
         except PeerError as error:
             raise PeerError(f"the votes of client {self.sender} are refused: {error}") from None
-
-
-def _held(check: _Check, verifiers: tuple[bytes, bytes | None]) -> FieldArray | None:
-    """The helper's output share, or None where the proof does not hold."""
-    try:
-        return check.out((verifiers[0], check.verifier))
-    except PeerError:
-        return None
 
 
 def _added(opened: VoteRound, outs: Mapping[int, FieldArray]) -> FieldArray:

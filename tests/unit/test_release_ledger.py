@@ -11,46 +11,16 @@ from secure_fd.federation import Federation
 from secure_fd.knowledge import IntArray
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Draws, ReleaseLedger
+from secure_fd.methods.votes import Draws
 from tests.small_federation import SMALL, all_proxies, faults, federation, run
 
 
-def test_a_release_beyond_the_limit_is_refused_and_says_how_many_are_spent():
-    ledger = ReleaseLedger(6, limit=2)
-    ledger.spend(np.array([0, 1, 2]))
-    ledger.spend(np.array([0, 1, 5]))
-    assert ledger.open.tolist() == [False, False, True, True, True, True]
-    with pytest.raises(BudgetError, match=r"2 of 3 proxies were already released .* \(2\)"):
-        ledger.spend(np.array([0, 1, 3]))
-
-
-def test_a_refusal_leaves_nothing_half_counted():
-    ledger = ReleaseLedger(4, limit=1)
-    ledger.spend(np.array([3]))
-    wrongs = {(0, 1, 3): BudgetError, (0, 1, 4): LocalError, (-1, 0): LocalError}
-    for wrong, error in (wrongs | {(0, 1, 1): LocalError}).items():
-        with pytest.raises(error):
-            ledger.spend(np.array(wrong))
-        assert ledger.open.tolist() == [True, True, True, False]
-    ledger.spend(np.array([0, 1, 2]))
-    assert not ledger.open.any()
-
-
-def test_without_a_limit_it_counts_and_refuses_one_proxy_twice_in_one_round():
-    ledger = ReleaseLedger(3, limit=None)
-    for _ in range(5):
-        ledger.spend(np.array([0, 2]))
-    assert ledger.most == 5
-    assert ledger.open.all()
-    with pytest.raises(LocalError, match="twice in one round"):
-        ledger.spend(np.array([1, 1]))
-    assert ReleaseLedger(3, limit=None).most == 0
-
-
-def test_a_ledger_says_what_is_wrong():
-    for given, field in (((0, 1), "n_proxies"), ((3, 0), "releases_per_pair")):
-        with pytest.raises(ConfigurationError, match=f"{field}: 0 is not allowed; use 1 or more"):
-            ReleaseLedger(*given)
+@pytest.mark.parametrize(
+    ("n_proxies", "limit", "field"), [(0, 1, "n_proxies"), (3, 0, "releases_per_pair")]
+)
+def test_draws_say_what_is_wrong(n_proxies, limit, field):
+    with pytest.raises(ConfigurationError, match=f"{field}: 0 is not allowed; use 1 or more"):
+        Draws(bytes(32), n_proxies, 1, limit)
 
 
 # In a federation.
