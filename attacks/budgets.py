@@ -352,11 +352,8 @@ class LeakageBudget:
         """Raise LeakageError where the figure is above the limit."""
         if not found.figure <= self.limit:  # also where it is not a number
             low, high = found.interval
+            where = _LOOK_AT.get(found.name, "what crosses the boundary")
             raise LeakageError(
                 f"{self.row}: members are told with AUC {found.figure:.3f} [{low:.3f}, {high:.3f}] "
-                f"where {self.limit:.3f} is allowed; look at {_look_at(found)}"
+                f"where {self.limit:.3f} is allowed; look at {where}"
             )
-
-
-def _look_at(found: AttackResult) -> str:
-    return _LOOK_AT.get(found.name, "what crosses the boundary")

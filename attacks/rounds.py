@@ -58,12 +58,17 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
             if len(alone) != 1:
                 continue
             (client,) = alone
-            found = _common(one.ensemble.indices, other.ensemble.indices)
+            proxies, at_one, at_other = np.intersect1d(
+                one.ensemble.indices,
+                other.ensemble.indices,
+                assume_unique=True,
+                return_indices=True,
+            )
             sign = 1.0 if client in one.survivors else -1.0
-            gap = sign * (first[found.at_one] - second[found.at_other])
+            gap = sign * (first[at_one] - second[at_other])
             fits = (gap.min(axis=1, initial=0.0) >= 0) & (gap.sum(axis=1) <= WHOLE)
             classes = named(np.clip(gap[fits], 0.0, None))
-            tally[client, found.proxies[fits], classes] += 1  # ABSTAIN, -1, is the last column
+            tally[client, proxies[fits], classes] += 1  # ABSTAIN, -1, is the last column
             pairs += 1
             differences += len(fits)
             dropped += int((~fits).sum())
@@ -116,17 +121,6 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
 
 _SHOWN = "shown"
 """What differences alone show: claims [K, P] before the rest of each sum is allotted."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Common:
-    proxies: IntArray
-    at_one: IntArray
-    at_other: IntArray
-
-
-def _common(one: IntArray, other: IntArray) -> _Common:
-    return _Common(*np.intersect1d(one, other, assume_unique=True, return_indices=True))
 
 
 def _completed(

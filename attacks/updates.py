@@ -346,7 +346,9 @@ def infer_labels(public: Public, updates: Updates, steps: int) -> Tensor:
     if updates.records == 1:
         return biases.argmin(dim=1, keepdim=True)
     if steps > 1:
-        return torch.stack([_apportion(row, updates.records) for row in _pulled(biases)])
+        return torch.stack(
+            [_apportion(row, updates.records) for row in (-biases).clamp(min=0).numpy()]
+        )
     expected = _class_predictions(public, model)
     return torch.stack([_apportion(_shares(row, expected), updates.records) for row in biases])
 
@@ -365,10 +367,6 @@ def _last_biases(public: Public, model: nn.Module, updates: Updates) -> Tensor:
     if list(model.parameters())[-1].shape != (public.n_classes,):
         raise LocalError("architecture: its last parameter is not one bias a class")
     return updates.gradients[:, -public.n_classes :]
-
-
-def _pulled(biases: Tensor) -> FloatArray:
-    return np.asarray((-biases).clamp(min=0).numpy())
 
 
 def _class_predictions(public: Public, model: nn.Module) -> Tensor:

@@ -136,11 +136,8 @@ class Client:
         if self._file is None:
             return
         newest, first = self._told.count - 1, self._first
-        if (
-            isinstance(self.half, Remembers)
-            and broadcast is not None
-            and self._announces(broadcast)
-        ):
+        begins = broadcast and read_header(broadcast, self._session, SERVER)[0] == Kind.SUBJECT
+        if begins and isinstance(self.half, Remembers):
             self._first = newest
         read = (self._session, self._told.digest, self._told.count, self._first)
         known = (self._index, self._shared, self._gave, self._awaited, self._released)
@@ -152,10 +149,6 @@ class Client:
             if (digest := hashlib.sha256(memory).digest()) != self._written:
                 values["half"], self._written = memory, digest
         self._file.write(values, drop=(f"broadcast {k}" for k in range(first, self._first)))
-
-    def _announces(self, broadcast: bytes) -> bool:
-        """Whether a round begins with this broadcast."""
-        return read_header(broadcast, self._session, SERVER)[0] == Kind.SUBJECT
 
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""

@@ -329,14 +329,11 @@ class Federation:
         asked = self.server.begin()
         self._carry(asked)
         if not asked:
-            self._go_alone()
+            for client in self.clients:
+                self._ask(client.number, client.alone)
+            self._work()
         self._until_idle()
         return self._report(index)
-
-    def _go_alone(self) -> None:
-        for client in self.clients:
-            self._ask(client.number, client.alone)
-        self._work()
 
     def _until_idle(self) -> None:
         while self.server.busy:

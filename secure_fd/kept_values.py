@@ -61,40 +61,21 @@ def encode(value: object) -> Any:  # noqa: ANN401 - plain values of any depth
     >>> encode([1, None]), encode(np.array([2], dtype=np.int64))[0]
     (('list', [1, None]), 'array')
     """
-    if type(value) in _PLAIN:
+    kind: type[object] = type(value)
+    if kind in _PLAIN:
         return value
-    name = type(value).__name__
-    if name in _VALUES and type(value) is _VALUES[name]:
+    if kind in _KINDS:
         held = {f.name: encode(getattr(value, f.name)) for f in fields(value)}  # type: ignore[arg-type]
-        return name, held
-    for kind, form in _FORMS.items():
-        if type(value) is kind:
-            return form(value)
-    for family, form in _FAMILIES:
-        if isinstance(value, family):
-            return form(value)
-    raise LocalError(f"a {name} has no form in a file")
-
-
-def _many(kind: str) -> Callable[[Any], tuple[str, list[Any]]]:
-    return lambda value: (kind, [encode(each) for each in value])
-
-
-def _pairs(value: Mapping[Any, Any]) -> tuple[str, list[Any]]:
-    return "dict", [[encode(key), encode(each)] for key, each in value.items()]
-
-
-_FORMS: Final[Mapping[type, Callable[[Any], tuple[str, Any]]]] = {
-    list: _many("list"),
-    tuple: _many("tuple"),
-    dict: _pairs,
-}
-
-
-_FAMILIES: Final[tuple[tuple[Any, Callable[[Any], tuple[str, Any]]], ...]] = (
-    (np.ndarray, lambda value: ("array", _array(value))),
-    (Tensor, lambda value: ("tensor", value.detach().cpu().clone())),
-)
+        return kind.__name__, held
+    if isinstance(value, list | tuple) and kind in _HOLDERS:
+        return kind.__name__, [encode(each) for each in value]
+    if isinstance(value, dict) and kind in _HOLDERS:
+        return "dict", [[encode(key), encode(each)] for key, each in value.items()]
+    if isinstance(value, np.ndarray):
+        return "array", _array(value)
+    if isinstance(value, Tensor):
+        return "tensor", value.detach().cpu().clone()
+    raise LocalError(f"a {kind.__name__} has no form in a file")
 
 
 def _array(value: "np.ndarray[Any, Any]") -> list[Any]:

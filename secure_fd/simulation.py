@@ -113,7 +113,8 @@ class Simulation:
 
     def save_networks(self, path: Path | str) -> None:
         """Write every client's network; `load_networks` reads them into a run of the same form."""
-        saved.write(Path(path), self._networks())
+        state = [model.state_dict() for model in self.federation.models]
+        saved.write(Path(path), {"architectures": list(self.architectures), "networks": state})
 
     def load_networks(self, path: Path | str) -> None:
         """Take over the networks of a file of `save_networks`, to be asked or trained on.
@@ -122,17 +123,10 @@ class Simulation:
         ConfigurationError for a file of other architectures, and where clients share parameters
         also for networks that differ, for a run that has begun, and under DP-SGD.
         """
-        saved.start_from(self.federation, self._read(path)["networks"])
-
-    def _networks(self) -> dict[str, Any]:
-        state = [model.state_dict() for model in self.federation.models]
-        return {"architectures": list(self.architectures), "networks": state}
-
-    def _read(self, path: Path | str) -> dict[str, Any]:
         found = saved.read(Path(path))
         if tuple(found.get("architectures", ())) != self.architectures:
             raise ConfigurationError("path", str(path), "it holds networks of other architectures")
-        return found
+        saved.start_from(self.federation, found["networks"])
 
 
 def simulate(
@@ -284,7 +278,8 @@ def _method(
         schedule = _recipe(recipe, None, data).schedule
         proxies = data.proxies.pixels
         return central_network(labels, proxies, data.n_classes, data.name, schedule, seed)
-    made: AnyMethod = kind(labels) if _takes_labels(kind) else kind()
+    labelled = "labels" in getattr(kind, "__dataclass_fields__", {})
+    made: AnyMethod = kind(labels) if labelled else kind()
     return made
 
 
@@ -316,10 +311,6 @@ def central_network(
         seed=seed,
         device=device,
     )
-
-
-def _takes_labels(kind: Any) -> bool:  # noqa: ANN401 - a class of any method
-    return "labels" in getattr(kind, "__dataclass_fields__", {})
 
 
 def _recipe(

@@ -412,7 +412,7 @@ class Draws:
         size = self._counts.nbytes
         counts, rest = memory[:size], memory[size:]
         if len(rest) < _DRAWN.size or (len(rest) - _DRAWN.size) % 8:
-            raise LocalError(f"a memory of draws of {len(self._counts)} proxies is damaged")
+            raise LocalError(f"a memory of draws of {len(memory)} bytes is damaged")
         self._counts = np.frombuffer(counts, np.int64).copy()
         self._next, self._void = _DRAWN.unpack_from(rest)
         self._last = np.frombuffer(rest[_DRAWN.size :], np.int64).copy()
