@@ -289,7 +289,8 @@ def auc_bound(epsilon: float, delta: float) -> float:
     0.731
     """
     _check(epsilon, delta)
-    return 1.0 - (1.0 - delta) ** 2 * _odds(epsilon)
+    odds = math.exp(-epsilon) / (1.0 + math.exp(-epsilon))  # 1 / (1 + e^eps) without overflow
+    return 1.0 - (1.0 - delta) ** 2 * odds
 
 
 def tpr_bound(fpr: float, epsilon: float, delta: float) -> float:
@@ -321,11 +322,6 @@ def gaussian_tpr(fpr: float, noise_multiplier: float) -> float:
     if math.isinf(mu):
         return 1.0
     return float(norm.cdf(mu + norm.ppf(fpr)))
-
-
-def _odds(epsilon: float) -> float:
-    """1 / (1 + e^eps) without overflow."""
-    return math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
 
 
 def _mu(noise_multiplier: float) -> float:

@@ -30,7 +30,8 @@ def classes_of(networks: Sequence[nn.Module], data: Sequence[ClientData]) -> int
     if len(networks) < 2:
         raise ConfigurationError("participants", len(networks), "use 2 or more")
     _check_kinds(networks, data)
-    check_own_models(networks)
+    if len({id(network) for network in networks}) != len(networks):
+        raise ConfigurationError("models", len(networks), "give every client a network of its own")
     shapes = {tuple(own.train.pixels.shape[1:]) for own in data}
     if len(shapes) != 1:
         allowed = "all clients' records must have one shape"
@@ -48,12 +49,6 @@ def _check_kinds(networks: Sequence[object], data: Sequence[object]) -> None:
             raise ConfigurationError("participants", kind, f"client {k} needs a ClientData")
         if not isinstance(network, nn.Module):
             raise ConfigurationError("models", network, f"client {k} needs a torch.nn.Module")
-
-
-def check_own_models(models: Sequence[nn.Module]) -> None:
-    """Raise ConfigurationError where two clients were given one and the same network."""
-    if len({id(model) for model in models}) != len(models):
-        raise ConfigurationError("models", len(models), "give every client a network of its own")
 
 
 def check_proxies(proxies: object, shape: tuple[int, ...]) -> None:

@@ -598,10 +598,8 @@ def _leaf(content: bytes) -> bytes:
     return hashlib.sha256(_LEAF + content).digest()
 
 
-def _node(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(_NODE + left + right).digest()
-
-
 def _parents(level: list[bytes]) -> list[bytes]:
     pairs = zip(level[::2], level[1::2], strict=False)
-    return [_node(left, right) for left, right in pairs] + level[len(level) & ~1 :]
+    return [hashlib.sha256(_NODE + left + right).digest() for left, right in pairs] + level[
+        len(level) & ~1 :
+    ]

@@ -94,7 +94,9 @@ class PooledHeads:
     def __post_init__(self) -> None:
         if self.residual_rounds < 0:
             raise ConfigurationError("residual_rounds", self.residual_rounds, "use 0 or more")
-        check_leave(self.leave)
+        if self.leave not in get_args(Leave):
+            allowed = f"use one of {', '.join(get_args(Leave))}"
+            raise ConfigurationError("leave", self.leave, allowed)
 
     @property
     def caveat(self) -> str:
@@ -143,12 +145,6 @@ class PooledHeads:
     def server(self, setting: Setting, initial: nn.Module) -> "HeadServer":  # noqa: ARG002 - clients keep their networks
         """The server's half."""
         return HeadServer(self, Public.of(self.features, setting), setting)
-
-
-def check_leave(leave: str) -> None:
-    """ConfigurationError for a word that says nothing to leave with."""
-    if leave not in get_args(Leave):
-        raise ConfigurationError("leave", leave, f"use one of {', '.join(get_args(Leave))}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -74,7 +74,10 @@ class VoteRows:
         numbers = self.rows * (self.classes + 1)
         sent = self.rows * self.classes + numbers * (self.digits - 1) + self.budget_digits
         checked = numbers * self.digits + self.budget_digits
-        calls = min((2**k - 1 for k in range(1, 12)), key=lambda n: self._proof(checked, n))
+        # The number of calls of the gadget for which a proof has the fewest elements.
+        calls = min(
+            (2**k - 1 for k in range(1, 12)), key=lambda n: -(-checked // n) + self.base * n
+        )
         arity = -(-checked // calls)
         return Size(
             measurement=sent,
@@ -85,10 +88,6 @@ class VoteRows:
             degree=self.base,
             calls=calls,
         )
-
-    def _proof(self, checked: int, calls: int) -> int:
-        """Elements of a proof with so many calls of the gadget."""
-        return -(-checked // calls) + self.base * calls
 
     def encode(self, measurement: UnitArray) -> FieldArray:
         """[size.measurement] of weights [rows * classes]; LocalError beyond a bound."""

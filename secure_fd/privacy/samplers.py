@@ -213,13 +213,8 @@ def _below_exp(
     below = distance < 0
     for i in np.flatnonzero(np.abs(distance) <= doubt):
         exact = _scaled_exp(-Decimal(int(exponent[i])), proposal.twice_variance)
-        below[i] = _extended(leading[i], random) < exact
+        below[i] = (int(leading[i]) << 64 | int(words(random, 1)[0])) < exact
     return below
-
-
-def _extended(leading: np.uint64, random: Random) -> int:
-    """A uniform 128-bit integer with the given first 64 bits."""
-    return int(leading) << 64 | int(words(random, 1)[0])
 
 
 def _scaled_exp(numerator: Decimal, denominator: Decimal) -> int:
