@@ -1,9 +1,8 @@
 """Images of one's own: tensors, torch data sets, and folders with one folder a class."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -13,9 +12,6 @@ from secure_fd.data.federated import VALIDATION_SHARE, ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.extras import extra
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
 """Of files that are images."""
@@ -62,6 +58,9 @@ def images_in(
     Traceback (most recent call last):
     secure_fd.errors.ConfigurationError: folder: 'no such folder' is not allowed; ...
     """
+    with extra():
+        from PIL import Image, UnidentifiedImageError  # slow to import
+
     root = Path(folder)
     if channels not in _MODES:
         raise ConfigurationError("channels", channels, "use 1 or 3")
@@ -71,8 +70,11 @@ def images_in(
     for label, place in enumerate(folders or [root / name for name in names]):
         for path in sorted(place.iterdir()) if place.is_dir() else ():
             if path.suffix.lower() in SUFFIXES:
-                with _opened(path) as opened:
-                    made = opened.convert(_MODES[channels]).resize((size, size))
+                try:
+                    with Image.open(path) as opened:
+                        made = opened.convert(_MODES[channels]).resize((size, size))
+                except (OSError, UnidentifiedImageError) as error:
+                    raise ConfigurationError("folder", str(path), "it is no image") from error
                 pixels = torch.from_numpy(np.array(made, dtype=np.uint8))
                 pairs.append((pixels[None] if channels == 1 else pixels.permute(2, 0, 1), label))
     if not pairs:
@@ -85,18 +87,12 @@ def size_of(path: Path) -> tuple[tuple[int, int], int]:
 
     Raises ConfigurationError for a file that is no image.
     """
-    with _opened(path) as opened:
-        return opened.size, 1 if opened.mode in ("1", "L", "I", "I;16", "F", "LA") else 3
-
-
-@contextmanager
-def _opened(path: Path) -> "Iterator[Image]":
     with extra():
         from PIL import Image, UnidentifiedImageError  # slow to import
 
     try:
         with Image.open(path) as opened:
-            yield opened
+            return opened.size, 1 if opened.mode in ("1", "L", "I", "I;16", "F", "LA") else 3
     except (OSError, UnidentifiedImageError) as error:
         raise ConfigurationError("folder", str(path), "it is no image") from error
 
