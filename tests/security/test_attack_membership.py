@@ -1,6 +1,5 @@
 """Membership with shadow runs: memorising and unprotected runs are caught, others are not."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -8,8 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import Tensor
 
 from attacks.base import AttackResult, FloatArray, Labelled, Scores
 from attacks.membership import (
@@ -23,26 +21,15 @@ from attacks.membership import (
     UploadLiRA,
     draw_game,
     gather,
-    nearest,
     play_all,
 )
 from attacks.scoring import score_scores
-from attacks.statistics import auc_bound
 from attacks.view import Capability, Oracle, Public, View, outsider_view, server_view
-from secure_fd.aggregation.base import SecureSum
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
 from secure_fd.data.sources import load
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
-from secure_fd.federation import Federation, Participant, participants_of
-from secure_fd.methods.fedavg import FedAvg
-from secure_fd.methods.fedmd import FedMD
-from secure_fd.models import flatten, load_flat
-from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.label import LabelUnit
-from secure_fd.recipes import SGD, Schedule
-from secure_fd.transcript import ParameterRound, Transcript
+from secure_fd.knowledge import Ensemble
+from secure_fd.transcript import Transcript
+from tests.attack_games import answered
 from tests.small_federation import networks
 
 CLIENTS, RUNS, PROXIES = 3, 10, 150
@@ -198,131 +185,6 @@ def test_shadows_that_keep_the_targets_partner_betray_it():
     assert area(told(lambda t: list(game().shadows(t)))) == pytest.approx(0.5, abs=0.1)
 
 
-# Through the protocol
-
-
-def clients(run: int) -> list[ClientData]:
-    made = []
-    for k in range(CLIENTS):
-        held = game().records(run, k)
-        train = Images(held.images, held.labels)
-        made.append(ClientData(train, train[torch.zeros(0, dtype=torch.int64)], 10))
-    return made
-
-
-def fleet(run: int) -> list[nn.Module]:
-    return networks(CLIENTS, 100 + run)
-
-
-@cache
-def distilled(epsilon: float, masked: bool = False) -> list[View]:
-    """The server's view of every run: two rounds of linear networks, behind the label unit."""
-    views = []
-    for run in game().runs:
-        members = [Participant(m, c) for m, c in zip(fleet(run), clients(run), strict=True)]
-        total: SecureSum | None = MaskedSum(CLIENTS, public_seed=run) if masked else None
-        made = Federation(
-            members,
-            public().proxies,
-            FedMD("soft"),
-            aggregation=total,
-            protection=LabelUnit(epsilon, 1e-5, random=np.random.default_rng(run).bytes),
-            schedule=Schedule(40, 1, 1, PROXIES, sgd=SGD(0.1, 20, 50)),
-            seed=run,
-            device=torch.device("cpu"),
-        )
-        for _ in made.rounds(2):
-            pass
-        views.append(server_view(made.transcript, public()))
-    return views
-
-
-def indirect(views: list[View]) -> AttackResult:
-    pixels = public().proxies.flatten(1).double().numpy()
-    own = candidates().images.flatten(1).double().numpy()
-    attack = IndirectMembership(candidates(), 0, neighbours=nearest(pixels, own, 10))
-    return scored(attack, views)
-
-
-def test_votes_on_proxies_tell_members_and_the_label_units_noise_hides_them():
-    """The twin has its noise switched off. At epsilon .01 an answer is all but uniform."""
-    caught = indirect(distilled(math.inf))
-    assert caught.figure > 0.65
-    assert caught.interval[0] > 0.58
-    assert caught.details["p_value"] < 0.005
-    noisy = indirect(distilled(0.01))
-    # 400 scores have an area of deviation .03; four of it. The noise is seeded.
-    assert noisy.figure == pytest.approx(0.5, abs=0.12)
-
-
-def test_masks_leave_the_sum_to_read():
-    clear, masked = indirect(distilled(math.inf)), indirect(distilled(math.inf, masked=True))
-    assert masked.figure < clear.figure - 0.03
-
-
-def uploaded(optimiser: SGD | PrivateSGD) -> list[View]:
-    """The server's view of FedAvg in clear: one round of linear networks."""
-    views = []
-    for run in game().runs:
-        made = Federation(
-            participants_of(fleet(run), clients(run)),
-            None,
-            FedAvg(optimiser, 40),
-            seed=run,
-            device=torch.device("cpu"),
-        )
-        made.fit(1)
-        views.append(server_view(made.transcript, public()))
-    return views
-
-
-def test_an_upload_tells_members_and_dp_sgds_noise_hides_them():
-    """The twin trains without noise. What the claim allows is a bound on the mean, not on luck.
-
-    Runs of a pair exchange records, which is two steps of the claim: an area of .55 at most. The
-    noise has no seed. Eight repeats had mean .511 and deviation .031: four of these above the
-    bound, one-sided, are passed less than once in 30,000 even by a run that is at its bound.
-    """
-    attack, epsilon, delta = UploadLiRA(candidates(), 0), 0.1, 1e-5
-    caught = scored(attack, uploaded(SGD(0.02, 20)))
-    assert caught.figure > 0.8
-    private = PrivateSGD(epsilon, delta, 40, learning_rate=0.02, batch=20)
-    noisy = scored(attack, uploaded(private))
-    allowed = auc_bound(2 * epsilon, (1 + math.exp(epsilon)) * delta)
-    assert noisy.figure < allowed + 4 * 0.031 < 0.7
-
-
-def rounds_of_uploads(*, keep: bool) -> list[View]:
-    """Written by hand: client 0 trains six rounds from models that forget most of what it sent."""
-    views = []
-    for run in game().runs:
-        told, model = Transcript(CLIENTS, keep_uploads=keep), fleet(run)[0]
-        own, chance = game().records(run, 0), torch.Generator().manual_seed(run)
-        start = flatten(model)
-        for index in range(6):
-            load_flat(model, start + 0.2 * (flatten(model) - start))
-            for _ in range(20):
-                batch = torch.randint(len(own), (10,), generator=chance)
-                model.zero_grad()
-                cross_entropy(model(own.images[batch]), own.labels[batch]).backward()
-                load_flat(model, flatten(model) - 0.02 * gradient(model))
-            sent = flatten(model).numpy()
-            told.add_parameters(ParameterRound(index, {0: sent}, {}, sent))
-        views.append(server_view(told, public()))
-    return views
-
-
-def gradient(model: nn.Module) -> Tensor:
-    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-
-
-def test_uploads_of_all_rounds_tell_more_than_the_newest():
-    """A server that forgets, the twin, understates what one that keeps what it saw can tell."""
-    attack = UploadLiRA(candidates(), 0)
-    newest, every = (scored(attack, rounds_of_uploads(keep=keep)) for keep in (False, True))
-    assert every.figure > newest.figure + 0.02
-
-
 def test_what_a_view_lacks_is_refused():
     nobody = server_view(Transcript(CLIENTS), public())
     with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
@@ -330,5 +192,8 @@ def test_what_a_view_lacks_is_refused():
     near = np.zeros((40, 1), dtype=np.int64)
     with pytest.raises(MissingCapabilityError, match="ensemble predictions"):
         IndirectMembership(candidates(), 0, neighbours=near).observe(nobody, 0)
+    silent = Ensemble(np.arange(PROXIES), np.full((PROXIES, 10), 0.1), np.ones(PROXIES, np.bool_))
     with pytest.raises(LocalError, match="name the client"):
-        IndirectMembership(candidates(), neighbours=near).observe(distilled(math.inf)[0], 0)
+        IndirectMembership(candidates(), neighbours=near).observe(
+            server_view(answered(silent), public()), 0
+        )

@@ -1,6 +1,5 @@
 """A record behind one update is read off it, and not where noise stands before it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -15,7 +14,6 @@ from attacks.updates_attack import UpdateInversion, UpdateMatching
 from attacks.view import View, client_view, outsider_view
 from experiments.privacy_compare import Settings, plan
 from experiments.runs import data_of
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.private_training import PrivateSGD
 from secure_fd.transcript import Transcript
@@ -55,12 +53,11 @@ def test_most_of_eight_records_are_read_as_well():
 
 
 def test_a_convolutional_network_shows_its_record_by_matching():
-    of = made(CNN)
+    of, hidden = made(CNN), made(CNN, PRIVATE)
     attack = UpdateMatching(of.public, settings=Search(iterations=150, restarts=1))
     result = scored(of, attack=attack)
     assert result.figure > result.control + 2
     assert result.details["delta_low"] > 0
-    hidden = made(CNN, PRIVATE)
     private = scored(hidden, attack=replace(attack, public=hidden.public))
     assert private.figure < private.control + 1.0
 
@@ -85,25 +82,19 @@ def test_masks_leave_the_mean_whose_records_are_read_without_an_owner():
         scored(made(CNN, masks=True), attack=UpdateMatching(made(CNN).public))
 
 
-def of_unequal_sizes() -> FederatedData:
+def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records():
     """The first client has a hundredth of the others' records."""
     data = data_of(PLAN, 0)
-    first = data.clients[0]
+    first, *others = data.clients
     few = replace(first, train=first.train[torch.arange(len(first.train) // 100)])
-    return replace(data, clients=(few, *data.clients[1:]))
-
-
-def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records():
-    data = of_unequal_sizes()
-    of, sizes = one_update(SET_UPS[ONE], data, 0, masks=True), [len(c.train) for c in data.clients]
-    recipe = Recipe(1, shares=tuple(size / max(sizes) for size in sizes))
+    of = one_update(SET_UPS[ONE], replace(data, clients=(few, *others)), 0, masks=True)
+    recipe = Recipe(1, shares=(0.01, *(len(own.train) / len(first.train) for own in others)))
     updates = readable_updates(of.view, recipe)
     check_explained(of.public, updates, recipe, of.records.private)
-    with pytest.raises(LocalError, match="misses the update"):
-        check_explained(of.public, updates, Recipe(1), of.records.private)
     swapped = {**of.records.private, 1: of.records.private[2]}
-    with pytest.raises(LocalError, match="misses the update"):
-        check_explained(of.public, updates, recipe, swapped)
+    for wrong in ((Recipe(1), of.records.private), (recipe, swapped)):
+        with pytest.raises(LocalError, match="misses the update"):
+            check_explained(of.public, updates, *wrong)
 
 
 def test_dp_sgd_leaves_no_more_than_the_control():
@@ -114,24 +105,17 @@ def test_dp_sgd_leaves_no_more_than_the_control():
     assert not made().caveats
 
 
-def with_uploads(change: Callable[[np.ndarray], np.ndarray]) -> View:
-    newest = made().view.models[-1]
-    assert newest.uploads is not None
-    uploads = {k: change(flat).astype(np.float32) for k, flat in newest.uploads.items()}
-    models = (*made().view.models[:-1], replace(newest, uploads=uploads))
-    return replace(made().view, models=models)
-
-
-def test_noise_on_the_update_hides_the_record():
-    noise = np.random.default_rng(0)
-    view = with_uploads(lambda flat: flat + noise.normal(0, 0.1, len(flat)))
-    result = scored(made(), view)
-    assert result.details["share_exact"] == 0.0
-    assert result.figure < result.control + 1.0
-
-
-def test_the_twin_without_noise_is_read():
-    assert scored(made(), with_uploads(lambda flat: flat)).details["share_exact"] == 1.0
+@pytest.mark.parametrize("deviation", [0.0, 0.1], ids=["twin without noise", "noise"])
+def test_noise_on_the_update_hides_the_record(deviation):
+    noise, (*before, newest) = np.random.default_rng(0), made().view.models
+    uploads = {
+        k: (own + noise.normal(0, deviation, len(own))).astype(np.float32)
+        for k, own in (newest.uploads or {}).items()
+    }
+    noisy = replace(newest, uploads=uploads)
+    result = scored(made(), replace(made().view, models=(*before, noisy)))
+    assert result.details["share_exact"] == (0.0 if deviation else 1.0)
+    assert (result.figure < result.control + 1.0) == bool(deviation)
 
 
 def test_a_curious_client_reads_the_mean_and_who_sees_one_model_nothing():

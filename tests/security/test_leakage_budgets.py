@@ -8,6 +8,8 @@ reseedings; on one machine the seed is fixed and nothing is left to chance. Each
 above its limit than the tolerance: it is caught at nearly every seed (power over 99 %).
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -15,9 +17,11 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from attacks.base import AttackResult
+from attacks.base import AttackResult, Labelled
 from attacks.budgets import LeakageBudget, LeakageError
-from experiments.leakage_rows import ROWS, Row, factory, game, without_noise
+from attacks.statistics import auc_bound
+from attacks.view import View
+from experiments.leakage_rows import DELTA, ROWS, Row, factory, game, without_noise
 from secure_fd.methods.selective_fd import SelectiveFD
 
 FIGURES = {
@@ -104,3 +108,22 @@ def test_votes_without_noise_are_caught_where_the_label_unit_is_declared():
 
 def test_sums_without_noise_are_caught_where_the_record_unit_is_declared():
     caught("pooled-dp-record", without_noise(ROWS["pooled-dp-record"]))
+
+
+def test_noise_of_dp_sgd_hides_members_within_its_claim_and_without_it_they_show():
+    """Runs of a pair exchange records, which is two steps of the claim: an area of .55 at most."""
+    epsilon = 0.1
+    allowed = auc_bound(2 * epsilon, (1 + math.exp(epsilon)) * DELTA)
+    noisy = played(replace(ROWS["fedavg-dp-sgd"], epsilon=epsilon))
+    assert noisy.figure < allowed + TOLERANCE
+    assert played(without_noise(ROWS["fedavg-dp-sgd"])).figure > allowed + TOLERANCE
+
+
+def test_uploads_of_all_rounds_tell_more_than_the_newest():
+    """A server that forgets, the twin, understates what one that keeps what it saw can tell."""
+
+    def forgetful(records: Sequence[Labelled], seed: int) -> View:
+        view = factory(ROWS["fedavg"])(records, seed)
+        return replace(view, models=view.models[-1:])
+
+    assert played(ROWS["fedavg"]).figure > game().play(forgetful).figure + 2 * SPREAD
