@@ -9,6 +9,10 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 from attacks.base import Labelled, seeded
+from attacks.fit import Fit, fit
+from attacks.inversion import InversionTruth, inversion_truth
+from attacks.prior import Prior, PriorSettings, train_prior
+from attacks.view import Public
 from secure_fd.knowledge import Ensemble, IntArray, UnitArray
 from secure_fd.transcript import DistillationRound, Transcript
 
@@ -45,6 +49,34 @@ def digits(side: int = 16) -> Labelled:
 def part(start: int, stop: int) -> Labelled:
     """Some of the enlarged digits."""
     return digits().take(torch.arange(start, stop))
+
+
+# A private network to invert or to steal, and what everybody knows.
+
+TRAINING = Fit(epochs=10)
+
+
+@cache
+def known() -> Public:
+    return Public(part(0, 600).images, 3, 10, mlp, part(0, 600).labels)
+
+
+@cache
+def prior() -> Prior:
+    settings = PriorSettings(
+        latent=16, channels=6, steps=150, batch=16, learning_rate=2e-3, critic_steps=3
+    )
+    return train_prior(known().proxies, settings, seed=0)
+
+
+@cache
+def private_network() -> nn.Module:
+    return fit(mlp, part(600, 1200).images, part(600, 1200).labels, TRAINING, seed=1)
+
+
+@cache
+def inverted_truth() -> InversionTruth:
+    return inversion_truth(part(600, 1200), part(1200, 1797), known(), TRAINING, 0)
 
 
 def add_round(

@@ -1,20 +1,21 @@
 """IDEAL: what it reads, what it may ask, and what its figures catch; oracles of trained clients."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from attacks.base import Images
-from attacks.fit import Fit, fit, label_function, predict
+from attacks.fit import label_function, predict
 from attacks.ideal import IdealK1, IdealK2, IdealK3, IdealSettings
-from attacks.inversion import InversionSettings, InversionTruth, inversion_truth
-from attacks.prior import Prior, PriorSettings, train_prior
+from attacks.inversion import InversionSettings
+from attacks.prior import PriorSettings, train_prior
 from attacks.view import (
     AnswerFunction,
     Capability,
@@ -26,47 +27,28 @@ from attacks.view import (
 )
 from experiments.privacy_compare import Settings, plan
 from experiments.rows import RowSpec, Terms
-from experiments.runs import RowRun, WarmUp, data_of, protection_of, run_row, warm_up
+from experiments.runs import RowRun, data_of, protection_of, run_row, warm_up
 from experiments.scenes.extraction import choice_oracle, injection_oracle
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble
 from secure_fd.knowledge import one_hot as rows_of
 from secure_fd.protection.base import Protection
 from secure_fd.transcript import Transcript
-from tests.attack_games import answered, linear, mlp, part
+from tests.attack_games import TRAINING, answered, linear, mlp, part, prior, private_network
+from tests.attack_games import inverted_truth as truth
+from tests.attack_games import known as public
 
 SMALL = IdealSettings(epochs=4, batch=50, generator_steps=6, latent=16, channels=4, passes=4)
 SEARCH = InversionSettings(steps=15, restarts=1, per_class=2)
-TRAINING = Fit(epochs=8)
-
-
-@cache
-def public() -> Public:
-    return Public(part(0, 600).images, 3, 10, mlp, part(0, 600).labels)
-
-
-@cache
-def prior() -> Prior:
-    settings = PriorSettings(latent=8, channels=4, steps=15, batch=16, learning_rate=2e-3)
-    return train_prior(public().proxies, settings, seed=0)
-
-
-@cache
-def truth() -> InversionTruth:
-    return inversion_truth(part(600, 1200), part(1200, 1797), public(), TRAINING, 0)
 
 
 @cache
 def ready() -> tuple[IdealK1, IdealK2, IdealK3]:
-    first = IdealK1.prepare(public(), prior(), 0, SMALL, SEARCH, TRAINING)
-    shared = (public(), prior(), 0, SMALL, SEARCH, TRAINING, first.controls)
+    shared = (public(), prior(), 0, SMALL, SEARCH, TRAINING)
+    first = IdealK1.prepare(*shared)
+    shared = (*shared, first.controls)
     return first, IdealK2.prepare(*shared), IdealK3.prepare(*shared)
-
-
-@cache
-def teacher() -> nn.Module:
-    private = part(600, 1200)
-    return fit(mlp, private.images, private.labels, Fit(epochs=12), seed=1)
 
 
 def votes_of(labels: Tensor) -> Tensor:
@@ -74,7 +56,7 @@ def votes_of(labels: Tensor) -> Tensor:
 
 
 def honest(images: Tensor) -> Tensor:
-    return votes_of(predict(teacher(), images).argmax(dim=1))
+    return votes_of(predict(private_network(), images).argmax(dim=1))
 
 
 def guessing(images: Tensor) -> Tensor:
@@ -189,125 +171,88 @@ class Trained:
     made: RowRun
     protection: Protection
 
-    def injected(self, images: Tensor, **how: bool) -> Tensor:
-        data = data_of(self.terms, 0)
-        return injection_oracle(self.terms, self.made, data, self.protection, **how)(images)
+    @property
+    def data(self) -> FederatedData:
+        return data_of(self.terms, 0)
 
-    def chosen(self, images: Tensor, **how: bool) -> Tensor:
-        data = data_of(self.terms, 0)
-        return choice_oracle(self.terms, self.made, data, self.protection, **how)(images)
-
-
-@cache
-def trained(spec: RowSpec, selector: str = "proxy-ratio") -> Trained:
-    settings = Settings(
-        dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
-    )
-    chosen = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms
-    protection = protection_of(chosen.run(spec, 0), data_of(chosen, 0))
-    made = run_row(chosen, spec, 0, warmed(), lambda _: None, chosen=protection)
-    return Trained(chosen, made, protection)
+    def oracle(self, kind: Callable[..., AnswerFunction], **how: bool) -> AnswerFunction:
+        return kind(self.terms, self.made, self.data, self.protection, **how)
 
 
 @cache
-def warmed() -> WarmUp:
+def trained(spec: RowSpec, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") -> Trained:
     settings = Settings(
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
-    return warm_up(plan(settings, None).terms, 0, lambda _: None)
+    terms = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms
+    protection = protection_of(terms.run(spec, 0), data_of(terms, 0))
+    warm = warm_up(plan(settings, None).terms, 0, lambda _: None)
+    made = run_row(terms, spec, 0, warm, lambda _: None, chosen=protection)
+    return Trained(terms, made, protection)
 
 
 HARD = RowSpec("selective-fd", "hard")
-SOFT = RowSpec("selective-fd", "soft")
 MASKED = RowSpec("selective-fd", "hard", "masks")
 
 
-def proxies(n: int = 30) -> Tensor:
-    return data_of(trained(HARD).terms, 0).proxies.pixels[:n]
-
-
-def noise(n: int = 30) -> Tensor:
-    return torch.rand(n, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize("spec", [HARD, SOFT], ids=["hard", "soft"])
-def test_injected_proxies_get_the_answers_of_a_round(spec):
-    """The round's own uploads, after one more round's training: nothing but networks moved.
-
-    Votes that are counted: the weight of a weighed one moves with the network.
-    """
-    found = trained(spec, "kulsif")
-    votes = found.injected(proxies())
-    assert votes.shape == (30, 4, 10)
-    count = votes.sum(dim=2)
-    assert ((count >= 0) & (count <= 1)).all()
-    seen = found.made.transcript.distillation[0]
-    uploads = seen.uploads
-    assert uploads is not None
-    asked = found.injected(data_of(found.terms, 0).proxies.pixels[seen.proxy_indices])
-    for k in range(4):
-        told = uploads[k].reshape(-1, 10).sum(axis=1) / seen.levels
-        np.testing.assert_allclose(asked[:, k].sum(dim=1), told, atol=1 / seen.levels)
-
-
-def test_masks_leave_the_sum_alone():
+def test_injected_proxies_get_the_answers_of_a_round_and_masks_leave_their_sum():
+    """After one more round's training: nothing but networks moved."""
     clear, masked = trained(HARD), trained(MASKED)
-    votes = masked.injected(proxies())
-    assert votes.shape == (30, 1, 10)
-    assert torch.equal(votes, clear.injected(proxies()).sum(dim=1, keepdim=True))
-    assert torch.equal(votes, masked.chosen(proxies()))
+    proxies = clear.data.proxies.pixels[:30]
+    votes = clear.oracle(injection_oracle)(proxies)
+    assert votes.shape == (30, 4, 10)
+    for kind in (injection_oracle, choice_oracle):
+        assert torch.equal(masked.oracle(kind)(proxies), votes.sum(dim=1, keepdim=True))
+    found = trained(HARD, "kulsif")  # counts votes: the weight of a weighed one moves
+    seen = found.made.transcript.distillation[0]
+    assert seen.uploads is not None
+    asked = found.oracle(injection_oracle)(found.data.proxies.pixels[seen.proxy_indices])
+    for k in range(4):
+        sent = seen.uploads[k].reshape(-1, 10).sum(axis=1) / seen.levels
+        np.testing.assert_allclose(asked[:, k].sum(dim=1), sent, atol=1 / seen.levels)
 
 
 def test_the_acceptance_rate_is_the_selectors():
     """The same attack with the selector in the way and with it off, its twin."""
     found = trained(HARD, "kulsif")
-    data = data_of(found.terms, 0)
-    known = Public(data.proxies.pixels, 4, 10, partial(linear, 784, 10), data.proxies.labels)
-    attack = replace(ready()[2], prior=large(), settings=replace(SMALL, epochs=1))
+    proxies = found.data.proxies
+    tiny = PriorSettings(latent=4, channels=2, steps=1, batch=4, critic_steps=1)
+    known = Public(proxies.pixels, 4, 10, partial(linear, 784, 10), proxies.labels)
+    attack = replace(
+        ready()[2],
+        prior=train_prior(proxies.pixels[:30], tiny, 0),
+        settings=replace(SMALL, epochs=1),
+    )
     rates = {}
     for selecting in (True, False):
-        votes = injection_oracle(
-            found.terms, found.made, data, found.protection, selecting=selecting
-        )
-        oracles: Mapping[Capability, Oracle] = {Capability.INJECT_PROXIES: Oracle(votes, 50)}
-        rates[selecting] = attack.run(
-            server_view(found.made.transcript, known, oracles), 0
-        ).details["acceptance_rate"]
+        oracle = Oracle(found.oracle(injection_oracle, selecting=selecting), 50)
+        view = server_view(found.made.transcript, known, {Capability.INJECT_PROXIES: oracle})
+        rates[selecting] = attack.run(view, 0).details["acceptance_rate"]
     assert rates[True] < 0.2
     assert rates[False] == 1.0
 
 
-def test_only_public_proxies_can_be_chosen():
-    altered = proxies(2).clone()
-    altered[1, 0, 3, 3] = 0.123
+def test_only_public_proxies_can_be_chosen_of_rows_that_answer():
+    found = trained(HARD)
     with pytest.raises(LocalError, match="one is not a public proxy"):
-        trained(HARD).chosen(altered)
+        found.oracle(choice_oracle)(found.data.proxies.pixels[:2] + 0.123)
+    fedavg = replace(found, made=replace(found.made, spec=RowSpec("fedavg")))
+    with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):
+        fedavg.oracle(injection_oracle)
 
 
 def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy():
     found = trained(replace(MASKED, secure=None, unit="label"))
-    first = found.chosen(proxies(60))
-    assert torch.equal(first, found.chosen(proxies(60)))
-    assert not torch.equal(found.injected(proxies(60)), found.injected(proxies(60)))
+    proxies, chosen = found.data.proxies.pixels, found.oracle(choice_oracle)
+    injected = found.oracle(injection_oracle)
+    assert torch.equal(chosen(proxies[:60]), chosen(proxies[:60]))
+    assert not torch.equal(injected(proxies[:60]), injected(proxies[:60]))
     # What was answered in the run is answered again, to the unit.
     seen = found.made.transcript.distillation[0]
-    told = found.chosen(data_of(found.terms, 0).proxies.pixels[seen.proxy_indices])
     assert seen.uploads is not None
-    np.testing.assert_array_equal(told[:, 2].reshape(-1), seen.uploads[2])
-    debiased = found.injected(proxies(60), debias=True)
+    again = chosen(proxies[seen.proxy_indices])
+    np.testing.assert_array_equal(again[:, 2].reshape(-1), seen.uploads[2])
+    debiased = found.oracle(injection_oracle, debias=True)(proxies[:60])
     assert debiased.shape == (60, 1, 10)
     assert debiased.min() >= 0
     assert not torch.equal(debiased, debiased.round())
-
-
-def test_rows_without_answers_have_no_oracle():
-    found = trained(HARD)
-    fedavg = replace(found.made, spec=RowSpec("fedavg"))
-    with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):
-        injection_oracle(found.terms, fedavg, data_of(found.terms, 0), found.protection)
-
-
-@cache
-def large() -> Prior:
-    settings = PriorSettings(latent=4, channels=2, steps=1, batch=4, critic_steps=1)
-    return train_prior(proxies(), settings, 0)

@@ -9,54 +9,30 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from attacks.base import Images
-from attacks.fit import Fit, distil_student, fit, predict
+from attacks.fit import distil_student, predict
 from attacks.inversion import (
     PUBLIC_TARGET,
     RANDOM_TARGET,
     InversionSettings,
-    InversionTruth,
     ModelInversion,
     inversion_controls,
     inversion_truth,
 )
-from attacks.prior import Prior, PriorSettings, train_prior
+from attacks.prior import PriorSettings, train_prior
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble, one_hot
 from secure_fd.transcript import ParameterRound, Transcript
-from tests.attack_games import answered, mlp, part
+from tests.attack_games import TRAINING, answered, mlp, part, prior, private_network
+from tests.attack_games import inverted_truth as truth
+from tests.attack_games import known as public
 
-TRAINING = Fit(epochs=10)
 SEARCH = InversionSettings(steps=60, restarts=2, per_class=1)
-
-
-@cache
-def public() -> Public:
-    return Public(part(0, 600).images, 3, 10, mlp, part(0, 600).labels)
-
-
-@cache
-def prior() -> Prior:
-    settings = PriorSettings(
-        latent=16, channels=6, steps=150, batch=16, learning_rate=2e-3, critic_steps=3
-    )
-    return train_prior(public().proxies, settings, seed=0)
-
-
-@cache
-def target() -> nn.Module:
-    private = part(600, 1200)
-    return fit(mlp, private.images, private.labels, TRAINING, seed=1)
 
 
 @cache
 def attack() -> ModelInversion:
     return ModelInversion.prepare(public(), prior(), 0, SEARCH, TRAINING)
-
-
-@cache
-def truth() -> InversionTruth:
-    return inversion_truth(part(600, 1200), part(1200, 1797), public(), TRAINING, 0)
 
 
 def fedavg(parameters: np.ndarray) -> Transcript:
@@ -73,8 +49,8 @@ def flat(model: nn.Module) -> np.ndarray:
     return parameters_to_vector(model.parameters()).detach().numpy()
 
 
-def test_global_parameters_are_inverted_and_beat_a_random_target():
-    view = server_view(fedavg(flat(target())), public())
+def test_global_parameters_are_inverted_and_beat_a_random_private_network():
+    view = server_view(fedavg(flat(private_network())), public())
     estimate = attack().run(view, 0)
     result = attack().score(estimate, truth(), 0)
     assert estimate.target == "global model"
@@ -89,7 +65,7 @@ def test_global_parameters_are_inverted_and_beat_a_random_target():
 
 
 def test_ensembles_are_inverted_through_a_student():
-    taught = predict(target(), public().proxies).argmax(dim=1)
+    taught = predict(private_network(), public().proxies).argmax(dim=1)
     view = client_view(answered(answer(taught, np.ones(600, dtype=bool))), public())
     estimate = attack().run(view, 0)
     assert estimate.target == "student of ensembles"
@@ -123,7 +99,7 @@ def test_without_parameters_or_ensembles_it_is_refused():
     with pytest.raises(MissingCapabilityError, match="missing global model parameters, or ens"):
         attack().run(server_view(Transcript(3), public()), 0)
     with pytest.raises(MissingCapabilityError, match="outsider"):
-        attack().run(outsider_view(fedavg(flat(target())), public()), 0)
+        attack().run(outsider_view(fedavg(flat(private_network())), public()), 0)
 
 
 def test_the_scorer_refuses_private_images_among_the_held_out():
