@@ -3,31 +3,26 @@
 False-alarm rates are stated where a test could fail by chance; noise and keys are not seeded.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import exp
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import linear_sum_assignment
 from scipy.stats import beta
 from torch import nn
 
 from attacks.base import ABSTAIN, NEVER, AttackResult, FloatArray
-from attacks.label_distribution import Participation
+from attacks.label_distribution import Distributions, Participation
+from attacks.on_run import public_of
 from attacks.rounds import Differencing
-from attacks.view import Public, server_view
-from attacks.votes import (
-    WHOLE,
-    RecordedClear,
-    RecordedLabels,
-    named,
-    statements,
-)
+from attacks.view import Public, client_view, server_view
+from attacks.votes import WHOLE, RecordedClear, RecordedLabels, Said, named, statements
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
-from secure_fd.errors import LocalError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.federation import Dropouts
 from secure_fd.knowledge import (
     Contribution,
@@ -39,6 +34,8 @@ from secure_fd.knowledge import (
     one_hot,
 )
 from secure_fd.protection.label import LabelUnit
+from secure_fd.transcript import Transcript
+from tests.attack_games import add_round
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
 from tests.split_cohort import SplitCohort
 from tests.summing import summed
@@ -46,14 +43,8 @@ from tests.summing import summed
 K, C, M = 4, 4, 12
 
 
-def public(n_proxies: int = M, n_clients: int = K, n_classes: int = C) -> Public:
-    shape = (n_proxies, 1, 4, 4)
-    return Public(torch.zeros(shape), n_clients, n_classes, lambda _: nn.Linear(1, 1))
-
-
-def public_of(data: FederatedData) -> Public:
-    architecture = nn.Linear(1, 1)
-    return Public(data.proxies.pixels, len(data.clients), data.n_classes, lambda _: architecture)
+def public() -> Public:
+    return Public(torch.zeros(M, 1, 4, 4), K, C, lambda _: nn.Linear(1, 1))
 
 
 SESSIONS = 60
@@ -67,30 +58,19 @@ def class_totals(words: WordArray) -> FloatArray:
     return np.asarray(lanes[: M * C].reshape(M, C).astype(np.float64).sum(axis=0))
 
 
-def assigned(evidence: FloatArray, seed: int) -> IntArray:
-    """[K] one class for each client, a different one each, with the most evidence [K, C] in all."""
-    order = np.random.default_rng(seed).permutation(C)  # breaks ties at random
-    rows, columns = linear_sum_assignment(evidence[:, order], maximize=True)
-    found = np.empty(K, dtype=np.int64)
-    found[rows] = order[columns]
-    return found
-
-
 def right_clients() -> int:
     """Over many sessions, the clients whose one class a server finds from its masked payloads."""
     codec, right = KnowledgeCodec(C, 1), 0
     vectors = {k: codec.encode(Released(np.ones(M), one_hot([k] * M, C))) for k in range(K)}
-    for session in range(SESSIONS):
+    for _ in range(SESSIONS):
         sent = summed(MaskedSum(K, hybrid=False), 0, vectors, 1)
-        evidence = np.stack([class_totals(sent.payloads[k]) for k in range(K)])
-        right += int((assigned(evidence, session) == np.arange(K)).sum())
+        right += sum(int(class_totals(sent.payloads[k]).argmax()) == k for k in range(K))
     return right
 
 
 def test_masks_leave_the_authors_of_votes_to_chance():
-    # A random order has one client right on average, with variance 1. A normal law gives four
-    # deviations a chance of 6e-5.
-    assert abs(right_clients() - SESSIONS) < 4 * SESSIONS**0.5
+    # A guess is right with chance 1 / K. A normal law gives four deviations a chance of 6e-5.
+    assert abs(right_clients() - SESSIONS) < 4 * (SESSIONS * (1 - 1 / K)) ** 0.5
 
 
 def test_authors_are_found_where_masks_are_off(monkeypatch):
@@ -130,6 +110,67 @@ def test_without_the_ledger_a_clients_votes_are_the_difference(digits):
     assert result.details["shown_precision"] > 0.95
     assert result.details["shown_votes"] > 10
     assert result.figure > result.control + 0.1
+
+
+# Sums that are written down.
+
+EVERY, ALL = np.arange(M), tuple(range(K))
+Votes = Mapping[int, IntArray]
+"""By client of a sum, the class [M] that it names, or ABSTAIN."""
+
+
+def written(*rounds: Votes) -> Transcript:
+    """Hard votes about every proxy."""
+    history = Transcript(K)
+    for said in rounds:
+        votes = [one_hot(np.maximum(c, 0), C) * (c >= 0)[:, None] for c in said.values()]
+        total = np.sum(votes, axis=0).reshape(-1).astype(np.uint64)
+        add_round(history, total, C, survivors=tuple(said))
+    return history
+
+
+def differing(*rounds: Votes) -> tuple[Distributions, AttackResult]:
+    """What the attack finds, and its score."""
+    attack = Differencing()
+    estimate = attack.run(server_view(written(*rounds), public()), 0)
+    return estimate, attack.score(estimate, [Said(EVERY, said, said) for said in rounds], 0)
+
+
+def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them():
+    rng = np.random.default_rng(0)
+    said = {k: rng.integers(ABSTAIN, C, M) for k in ALL}
+    estimate, result = differing(said, {k: said[k] for k in ALL if k != 2})
+    np.testing.assert_array_equal(estimate.others["shown"].rows[2], said[2])
+    assert (estimate.others["shown"].rows[[0, 1, 3]] == NEVER).all()
+    assert result.details["shown_precision"] == 1.0
+    assert result.figure > result.control
+    with pytest.raises(LocalError, match="said"):
+        Differencing().score(estimate, (), 0)
+
+
+def test_a_change_of_mind_that_no_vote_makes_is_dropped():
+    said = {k: np.zeros(M, np.int64) for k in ALL}
+    changed = np.where(EVERY < 6, 1, 0)
+    estimate, _ = differing(said, {0: changed, 1: said[1], 3: said[3]})
+    assert (estimate.details["differences"], estimate.details["dropped"]) == (M, 6 / M)
+    assert (estimate.others["shown"].rows[2, 6:] == 0).all()
+    assert (estimate.others["shown"].rows[2, :6] == NEVER).all()
+
+
+@pytest.mark.parametrize("second", [ALL, (0, 1)], ids=["none", "two"])
+def test_rounds_that_do_not_differ_by_one_client_leave_the_guess(second):
+    _, result = differing(dict.fromkeys(ALL, EVERY % C), dict.fromkeys(second, EVERY % C))
+    assert result.figure == result.control
+    assert any("nothing to subtract" in words for words in result.caveats)
+
+
+@pytest.mark.parametrize("attack", [Differencing(), Participation()])
+def test_a_client_can_run_none_of_them(attack):
+    with pytest.raises(MissingCapabilityError, match=r"missing .*\(client\)"):
+        attack.run(client_view(written(dict.fromkeys(ALL, EVERY % C)), public()), 0)
+
+
+# Clients that are shown different proxies.
 
 
 def isolated(*, binding: bool) -> list[bool]:
@@ -232,25 +273,27 @@ def histograms(data: FederatedData) -> FloatArray:
     return np.stack(rows).astype(np.float64)
 
 
-def disaggregated(data: FederatedData, drop: float) -> AttackResult:
-    made = run(
-        federation(
-            data,
-            aggregation=MaskedSum(4, public_seed=0, hybrid=False),
-            dropouts=Dropouts(drop, seed=3),
-        ),
-        rounds=30,
+def disaggregated(data: FederatedData, drop: float, *, mixed: bool = False) -> AttackResult:
+    """mixed: the attack is told the participants of other rounds."""
+    aggregation = MaskedSum(K, public_seed=0, hybrid=False)
+    made = run(federation(data, aggregation=aggregation, dropouts=Dropouts(drop, seed=3)), 30)
+    rounds = made.transcript.distillation
+    if mixed:
+        order = np.random.default_rng(1).permutation(len(rounds))
+        present = [rounds[other].survivors for other in order]
+        rounds[:] = [replace(r, survivors=who) for r, who in zip(rounds, present, strict=True)]
+    attack = Participation()
+    return attack.score(
+        attack.run(server_view(made.transcript, public_of(data)), 0), histograms(data), 0
     )
-    attack, view = (
-        Participation(),
-        server_view(made.transcript, public(len(data.proxies), len(data.clients), 10)),
-    )
-    return attack.score(attack.run(view, 0), histograms(data), 0)
 
 
 def test_masks_do_not_hide_labels_from_who_took_part(digits):
     result = disaggregated(digits, drop=0.25)
+    assert result.details["clients_told_apart"] == K
     assert result.figure < result.control - 0.4
+    wrong = disaggregated(digits, drop=0.25, mixed=True)
+    assert wrong.figure > wrong.control - 0.2
 
 
 def test_without_dropouts_sums_tell_no_client_from_another(digits):
@@ -271,22 +314,6 @@ def test_recorders_keep_what_a_readable_run_shows(digits):
         assert heard.sent.keys() == record.uploads.keys()
         for k, words in record.uploads.items():
             np.testing.assert_array_equal(heard.sent[k], named(words.reshape(-1, 10) * 1.0))
-
-
-def test_recorders_change_no_bit_and_tell_masked_truth(digits):
-    recorder = RecordedClear()
-    masked = run(federation(digits, protection=recorder, aggregation=MaskedSum(4, public_seed=0)))
-    clear = run(federation(digits))
-    for one, other in zip(
-        masked.transcript.distillation, clear.transcript.distillation, strict=True
-    ):
-        np.testing.assert_array_equal(one.total, other.total)
-    assert len(statements(recorder, masked.transcript)) == 2
-
-
-def test_recorders_refuse_a_run_that_they_did_not_see(digits):
-    recorder = RecordedClear()
-    run(federation(digits, protection=recorder), rounds=1)
     other = run(federation(digits, seed=1), rounds=1)
     with pytest.raises(LocalError, match="no uploads"):
         statements(recorder, other.transcript)
