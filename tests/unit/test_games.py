@@ -20,7 +20,6 @@ from experiments.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
 from experiments.rows import RowSpec, Terms
 from secure_fd.data.partition import Split
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protection.pooled import LocalRecordUnit
 from secure_fd.recipes import Schedule
 
@@ -61,6 +60,9 @@ def server(spec: RowSpec) -> AttackResult:
 def test_a_row_is_played_under_its_own_protections(spec, *, masks, epsilon):
     row = games.row_of(TERMS, spec, 0)
     assert (row.masks, row.epsilon) == (masks, epsilon)
+    if spec.kind == "selective-fd":
+        votes = "counted" if spec.unit else "weighed"
+        assert (row.method.labels, row.method.votes) == ("hard", votes)
 
 
 @pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
@@ -83,12 +85,6 @@ def test_pooled_heads_without_masks_are_played_with_noise_of_each_client():
     assert run.aggregation.name == "plain"
 
 
-def test_a_row_of_votes_is_played_with_its_own_method():
-    made = games.row_of(TERMS, RowSpec("selective-fd", "hard", "masks", "label"), 0).method
-    assert isinstance(made, SelectiveFD)
-    assert (made.labels, made.votes) == ("hard", "counted")
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -108,21 +104,13 @@ def test_what_no_game_plays_is_said(spec):
 def test_masks_take_from_the_server_most_of_what_votes_tell_of_members():
     clear, masked = server(HARD), server(MASKED)
     assert clear.interval[0] > masked.interval[1]  # the twin: the same votes without masks
-    assert server(SOFT).figure > clear.figure
-
-
-def test_a_figure_stands_beside_what_an_unprotected_row_tells():
-    found = server(MASKED)
-    assert found.name == SERVER
-    assert found.details[POSITIVE] == server(SOFT).figure
-    assert "6 runs of three clients" in found.caveats[-1]
-
-
-def test_the_parts_of_the_comparison_are_the_rows_without_protection():
-    assert tuple(games.UNPROTECTED) == GAMES
+    assert masked.details[POSITIVE] == server(SOFT).figure > clear.figure
+    assert masked.name == SERVER
+    assert "6 runs of three clients" in masked.caveats[-1]
 
 
 def test_a_row_without_protection_is_not_played_twice():
+    assert tuple(games.UNPROTECTED) == GAMES
     assert known().of(games.row_of(TERMS, SOFT, 0)) is known().found["votes"]
     assert known().of(games.row_of(TERMS, RowSpec("fedavg"), 0)) is known().found["fedavg"]
     assert known().of(games.row_of(TERMS, HARD, 0)) is None
@@ -174,13 +162,3 @@ def test_only_what_was_asked_for_is_computed(computed, names):
     row = replace(small.ALONE, make=no_run)
     found = games._played(row, 0, names, quick=False)
     assert sorted(computed) == sorted(found) == sorted(names)
-
-
-@pytest.mark.parametrize("quick", [True, False])
-def test_a_game_moves_its_progress_with_every_run(computed, *, quick):
-    told: list[int] = []
-    row = replace(small.ALONE, make=no_run)
-    games._played(row, 0, PLAYED, quick=quick, progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 100
-    assert len(told) == (6 if quick else 8) + len(computed)

@@ -142,29 +142,12 @@ def test_a_strong_effect_keeps_its_star_among_many_figures():
 
 
 def test_an_adjusted_p_value_is_holm_s():
-    rng = np.random.default_rng(2)
-    p_values = dict(enumerate((rng.random(30) ** 3).tolist()))
-    reject, adjusted = step_down(list(p_values.values()))
-    assert [holm(p_values)[i] for i in p_values] == pytest.approx(adjusted)
-    assert reject == [value <= 0.05 for value in adjusted]
-
-
-def step_down(p_values: list[float]) -> tuple[list[bool], list[float]]:
-    """By the definition: step down, and stop at the first that is not significant."""
-    ordered = sorted(range(len(p_values)), key=p_values.__getitem__)
-    rejected = [False] * len(p_values)
-    for place, index in enumerate(ordered):
-        if p_values[index] > 0.05 / (len(p_values) - place):
-            break
-        rejected[index] = True
-    adjusted = [
-        max(
-            min(1.0, (len(p_values) - k) * p_values[ordered[k]])
-            for k in range(ordered.index(index) + 1)
-        )
-        for index in range(len(p_values))
-    ]
-    return rejected, adjusted
+    """By the definition: the largest of the corrected ones so far, in rising order."""
+    p_values = np.random.default_rng(2).random(30) ** 3
+    order = p_values.argsort()
+    corrected = np.minimum(1.0, np.arange(30, 0, -1) * p_values[order])
+    found = holm(dict(enumerate(p_values.tolist())))
+    assert [found[i] for i in order] == pytest.approx(np.maximum.accumulate(corrected))
 
 
 def test_one_record_is_told_from_nothing():
@@ -191,13 +174,6 @@ def test_seeds_that_lack_a_figure_leave_the_others_and_nothing_is_told_apart():
     assert any("other seeds gave no figure" in words for words in found.caveats)
     with pytest.raises(ConfigurationError, match="one or more"):
         Measured(())
-
-
-def test_titles_that_differ_between_rows_lose_their_brackets():
-    found = leakage(SEEDS)
-    assert found.attacks["inversion"] == "Model inversion"
-    assert found.attacks["lira"] == "Membership by lira"
-    assert Leakage(ROWS, {"masked": [(10, {"lira": MISSING})]}).attacks == {"lira": "lira"}
 
 
 def test_further_figures_over_seeds_and_of_one():

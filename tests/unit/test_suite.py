@@ -1,21 +1,17 @@
 """The attack suite: what its command line refuses, its cells, and how its results are shown."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from leakage_sample import MISSING, findings, membership
 from pages import HOSTILE, harmless, whole
 
-from attacks.base import AttackResult
-from attacks.view import THREATS, Capability
 from experiments import exhibits
 from experiments import suite_page as text
 from experiments.attack_suite import STUDY, Cell, Settings, cells, group
-from experiments.leakage import AttackFigure, Leakage, Measured, stored, together
-from experiments.plots import roc
-from experiments.scenes import ASKED_FOR, OWN, SCENES, Job
+from experiments.leakage import AttackFigure, Measured, stored, together
+from experiments.scenes import OWN, SCENES
 from experiments.study import Result, Results, gathered
 from experiments.suite_page import drawings, render, seen, write_report
 from experiments.tables import rendered
@@ -77,24 +73,10 @@ def test_cells_are_rows_of_scenes_seed_by_seed():
     assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
 
 
-def test_a_scene_without_committed_rows_runs_where_it_is_named():
-    chosen = cells(Settings(scenes="pooled", quick=True))
-    assert [cell.scene for cell in chosen] == ["pooled"] * 4
-    assert chosen[2].row == "heads-30-masks-dp-4"
-    assert not {cell.scene for cell in cells(Settings())} & ASKED_FOR.keys()
-
-
 def test_an_attack_of_ones_own_is_of_one_scene_alone():
     own = "examples.own_attack:LargestClass"
     for cell in cells(Settings(attacks=own)):
         assert cell.job().own == ((own,) if cell.scene == OWN else ())
-
-
-def test_what_a_figure_depends_on_names_its_cell():
-    one, *_ = chosen = cells(Settings(quick=True))
-    others = [replace(one, epsilon=1.0), replace(one, delta=1e-6), replace(one, dataset="mnist")]
-    assert len({one, *others, replace(one, quick=False), *chosen}) == 4 + len(chosen)
-    assert one.job(Path("there")) == Job("mnist5k", Path("there"), 4.0, 1e-5, quick=True)
 
 
 # The terminal, the page and the figures.
@@ -133,15 +115,6 @@ def test_the_page_with_figures_is_whole_accessible_and_fetches_nothing(tmp_path)
     assert len(whole(page).all("img")) == len(list((tmp_path / "plots").iterdir())) == 2
 
 
-def test_page_shows_what_each_attacker_can_have():
-    table = text.threats()
-    assert table.columns[1:] == tuple(threat.name for threat in THREATS)
-    held = {row[0]: row[1:] for row in table.rows}
-    for capability in Capability:
-        expected = tuple("yes" if capability in t.most else "no" for t in THREATS)
-        assert held[capability.value] == expected
-
-
 def test_everything_on_the_page_is_escaped():
     evil = replace(
         membership(1.0, 10), title=HOSTILE, figure_name=HOSTILE, control_name=HOSTILE,
@@ -171,42 +144,7 @@ def test_an_error_below_its_control_is_a_leak():
     assert text.side(found) == "leaking more than the control"
 
 
-def test_caveats_name_rows_where_not_all_carry_them():
-    given = findings((10,))
-    lone = replace(membership(0.0, 10), caveats=("constant predictor",))
-    given["hard", 10] = {**given["hard", 10], "label-only": lone}
-    rows = {row: [(10, stored(found)[0])] for (row, _), found in given.items()}
-    known = exhibits.caveats(Leakage({row: row for row in ROWS}, rows))
-    assert known["constant predictor"] == "label-only (hard)"
-    assert known["thresholds come from shadows"] == "label-only (fedavg, masked), lira"
-
-
-def test_nothing_measured_draws_nothing():
-    nothing = Leakage({"masked": "M"}, {"masked": [(10, {"lira": MISSING})]})
-    [scene] = seen(sample())
-    assert list(drawings(replace(scene, leakage=nothing, pictures={}))) == []
-
-
-def test_curves_are_drawn_from_the_lowest_rate_resolved():
-    [scene] = seen(sample())
-    drawn = roc(exhibits.curves(scene.leakage, "lira"), "T", "AUC")
-    low, high = drawn.axes[0].get_xlim()
-    assert low == pytest.approx(0.005, rel=0.13)  # 200 non-members; a grid of 20 a decade
-    assert high == 1.0
-
-
-def test_pictures_are_of_the_lowest_seed_and_name_what_is_shared():
-    [scene] = seen(sample())
-    made = scene.pictures["inversion"]
-    first = findings(SEEDS)["fedavg", 10]["inversion"]
-    assert isinstance(first, AttackResult)
-    assert first.images is not None
-    assert np.array_equal(made["fedavg"]["attack"], first.images["attack"])
-    labels = [label for label, _ in text.named_strips(scene.leakage.rows, made)]
-    assert labels == ["originals", "FedAvg", "Selective-FD hard", "black", "public class mean"]
-    hard = made["selective-fd-hard"]
-    own = {**made, "selective-fd-hard": {**hard, "black": 1 - hard["black"]}}
-    assert "FedAvg: black" in [label for label, _ in text.named_strips(scene.leakage.rows, own)]
+def test_pictures_that_are_no_images_are_refused():
     odd = replace(sample().cells[0], pictures={"inversion/attack": np.zeros((3, 1, 14, 14))})
     with pytest.raises(ConfigurationError, match="finite images"):
         text.pictures_of({"fedavg": odd})
