@@ -1,5 +1,6 @@
 """Capabilities follow from the transcript, and what is missing is refused."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,47 +49,52 @@ def transcript(*, readable: bool, fedavg: bool = False) -> Transcript:
     return add_round(run, WORDS[0] + WORDS[1], 2, **seen)
 
 
-def test_a_server_reads_uploads_only_where_nothing_masks_them():
-    clear = server_view(transcript(readable=True), public())
-    masked = server_view(transcript(readable=False), public())
-    assert clear.capabilities - masked.capabilities == {Capability.READ_UPLOADS}
-    assert masked.rounds[0].uploads is None
-    with pytest.raises(MissingCapabilityError, match=r"clients' uploads in clear \(server\)"):
-        masked.require(Capability.READ_SUMS, Capability.READ_UPLOADS)
+PUBLIC, ENSEMBLES = Capability.PUBLIC_PROXIES, Capability.READ_ENSEMBLES
+GLOBAL, CLIENTS = Capability.GLOBAL_PARAMETERS, Capability.CLIENT_PARAMETERS
+UPLOADS, PAYLOADS = Capability.READ_UPLOADS, Capability.READ_PAYLOADS
+MASKED_VOTES = {PUBLIC, ENSEMBLES, Capability.READ_SUMS, PAYLOADS}
+MASKED_MODEL = {PUBLIC, GLOBAL, PAYLOADS}
+holding_the_model = partial(outsider_view, holds_model=True)
 
 
-def test_client_and_outsider_see_no_upload_payload_or_sum():
-    run = transcript(readable=True)
-    client = client_view(run, public())
-    assert client.capabilities == {Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}
-    seen = client.rounds[0]
-    assert (seen.uploads, seen.payloads, seen.total) == (None, None, None)
-    assert outsider_view(run, public()).capabilities == {Capability.PUBLIC_PROXIES}
-    assert outsider_view(run, public()).rounds == ()
-
-
-def test_fedavg_parameters():
-    run = transcript(readable=True, fedavg=True)
-    server = server_view(run, public())
-    assert server.uploads_by_round(1)[-1].tolist() == [1.0] * 3
-    assert server.global_parameters().tolist() == [0.5] * 3
-    masked = server_view(transcript(readable=False, fedavg=True), public())
-    for blind in (
-        masked,
-        client_view(run, public()),
-        outsider_view(run, public(), holds_model=True),
-    ):
-        assert blind.global_parameters().tolist() == [0.5] * 3
-        with pytest.raises(MissingCapabilityError, match="client model parameters"):
-            blind.uploads_by_round(1)
-    with pytest.raises(MissingCapabilityError, match="global model parameters"):
-        outsider_view(run, public()).global_parameters()
-    with pytest.raises(MissingCapabilityError, match="ensemble predictions"):
-        server.ensembles()
+@pytest.mark.parametrize(
+    ("attacker", "fedavg", "readable", "expected"),
+    [
+        (server_view, False, True, MASKED_VOTES | {UPLOADS}),
+        (server_view, False, False, MASKED_VOTES),
+        (client_view, False, True, {PUBLIC, ENSEMBLES}),
+        (outsider_view, False, True, {PUBLIC}),
+        (server_view, True, True, MASKED_MODEL | {CLIENTS}),
+        (server_view, True, False, MASKED_MODEL),
+        (client_view, True, True, {PUBLIC, GLOBAL}),
+        (outsider_view, True, True, {PUBLIC}),
+        (holding_the_model, True, True, {PUBLIC, GLOBAL}),
+    ],
+)
+def test_what_an_attacker_can_read(attacker, fedavg, readable, expected):
+    """What it may not read is not in its view either, and asking for it is refused."""
+    view = attacker(transcript(readable=readable, fedavg=fedavg), public())
+    assert view.capabilities == expected
+    for seen in view.rounds:
+        assert (seen.uploads is not None) == (UPLOADS in expected)
+        assert (seen.payloads is not None) == (seen.total is not None) == (PAYLOADS in expected)
+    assert bool(view.rounds) == (ENSEMBLES in expected)
+    asked = {
+        UPLOADS: lambda: view.require(UPLOADS),
+        ENSEMBLES: lambda: len(view.ensembles()) == 1,
+        CLIENTS: lambda: view.uploads_by_round(1)[-1].tolist() == [1.0] * 3,
+        GLOBAL: lambda: view.global_parameters().tolist() == [0.5] * 3,
+    }
+    for capability, ask in asked.items():
+        if capability in expected:
+            assert ask() in (True, None)
+        else:
+            with pytest.raises(MissingCapabilityError, match=capability.value):
+                ask()
 
 
 def test_an_empty_transcript_gives_no_observation():
-    assert server_view(Transcript(2), public()).capabilities == {Capability.PUBLIC_PROXIES}
+    assert server_view(Transcript(2), public()).capabilities == {PUBLIC}
 
 
 def test_alternatives_are_named_whole():
@@ -121,38 +127,6 @@ def test_a_view_shows_no_data_when_printed():
     shown = repr(server_view(transcript(readable=True), public()))
     assert "array" not in shown
     assert "tensor" not in shown
-
-
-class Parity:
-    """Labels by the parity of the pixel total, and how many images it was asked about."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, images: Tensor) -> Tensor:
-        self.asked += len(images)
-        return images.flatten(1).sum(1).long() % 2
-
-
-def test_oracle_counts_distinct_images_and_remembers_answers():
-    model = Parity()
-    oracle = LabelOracle(model, 3)
-    images = torch.arange(3.0).view(3, 1, 1, 1)[[0, 1, 1, 0]]
-    assert oracle(images).tolist() == [0, 1, 1, 0]
-    assert (oracle.queries, model.asked) == (2, 2)
-    assert oracle(images).tolist() == [0, 1, 1, 0]
-    assert (oracle.queries, model.asked) == (2, 2)
-
-
-def test_oracle_stops_at_its_budget_before_it_asks():
-    model = Parity()
-    oracle = LabelOracle(model, 3)
-    oracle(torch.arange(2.0).view(2, 1, 1, 1))
-    with pytest.raises(BudgetError, match="2 new queries after 2 exceed the budget of 3"):
-        oracle(torch.arange(1.0, 4.0).view(3, 1, 1, 1))
-    assert (oracle.queries, model.asked) == (2, 2)
-    with pytest.raises(ConfigurationError, match="budget"):
-        LabelOracle(model, 0)
 
 
 def test_oracle_never_passes_on_scores():
@@ -214,19 +188,21 @@ def test_no_outsider_acts_as_a_server(acting):
         outsider_view(transcript(readable=True), public(), held)
 
 
-def test_an_oracle_of_votes_answers_as_asked_and_remembers():
+@pytest.mark.parametrize("kind", [LabelOracle, Oracle])
+def test_an_oracle_counts_distinct_images_remembers_answers_and_keeps_its_budget(kind):
     asked: list[int] = []
 
-    def votes(images: Tensor) -> Tensor:
+    def parity(images: Tensor) -> Tensor:
         asked.append(len(images))
-        return images.mean(dim=(1, 2, 3))[:, None, None].expand(-1, 3, 2)
+        return images.flatten(1).sum(1).long() % 2
 
-    oracle = Oracle(votes, 3)
-    images = torch.arange(3.0)[:, None, None, None].expand(3, 1, 2, 2)
-    first = oracle(images)
-    assert torch.equal(oracle(images[[2, 0, 2]]), first[[2, 0, 2]])
-    assert (asked, oracle.queries) == ([3], 3)
-    with pytest.raises(BudgetError):
-        oracle(images + 0.5)
-    with pytest.raises(LocalError, match="one answer an image"):
-        Oracle(lambda x: torch.zeros(len(x) + 1, 2), 5)(images)
+    oracle, images = kind(parity, 3), torch.arange(5.0).view(5, 1, 1, 1)
+    for _ in range(2):
+        assert oracle(images[[0, 1, 1, 0]]).tolist() == [0, 1, 1, 0]
+    with pytest.raises(BudgetError, match="2 new queries after 2 exceed the budget of 3"):
+        oracle(images[1:4])
+    assert (oracle.queries, asked) == (2, [2])
+    with pytest.raises(ConfigurationError, match="budget"):
+        kind(parity, 0)
+    with pytest.raises(LocalError, match=r"one (answer|class id) an image"):
+        kind(lambda x: torch.zeros(len(x) + 1).long(), 5)(images)
