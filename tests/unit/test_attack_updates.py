@@ -1,7 +1,9 @@
 """Gradient inversion in its parts: updates, the closed form, labels, the search, the score."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,6 @@ from attacks.updates import (
     Mismatch,
     Recipe,
     Search,
-    Updates,
     check_explained,
     client_updates,
     first_layer,
@@ -31,42 +32,32 @@ from attacks.updates_attack import (
     UpdateTruth,
     references,
 )
-from attacks.view import Public, View, client_view, server_view
+from attacks.view import Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.models import Standardise
+from secure_fd.models import Standardise, flatten
 from secure_fd.recipes import SGD
-from secure_fd.transcript import Transcript
 from tests.attack_games import perceptron
 
 SIDE, CLASSES = 8, 3
 
 
-def mlp(seed: int) -> nn.Module:
-    return seeded(
-        lambda: nn.Sequential(
-            Standardise(), nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, CLASSES)
-        ),
-        seed,
-    )
+def built(layers: Callable[[], list[nn.Module]]) -> Callable[[int], nn.Module]:
+    return lambda seed: seeded(lambda: nn.Sequential(Standardise(), *layers()), seed)
 
 
-def cnn(seed: int) -> nn.Module:
-    return seeded(
-        lambda: nn.Sequential(
-            Standardise(),
-            nn.Conv2d(1, 12, 3),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(432, 24),
-            nn.ReLU(),
-            nn.Linear(24, CLASSES),
-        ),
-        seed,
-    )
+def hidden(inputs: int, units: int) -> list[nn.Module]:
+    layers = nn.Flatten(), nn.Linear(inputs, units), nn.ReLU(), nn.Linear(units, CLASSES)
+    return list(layers)
+
+
+ARCHITECTURES = {
+    "mlp": built(lambda: hidden(64, 96)),
+    "cnn": built(lambda: [nn.Conv2d(1, 12, 3), nn.ReLU(), *hidden(432, 24)]),
+}
 
 
 def records(count: int, seed: int) -> Labelled:
@@ -82,8 +73,7 @@ def records(count: int, seed: int) -> Labelled:
 @cache
 def public(architecture: str = "mlp") -> Public:
     known = records(60, 1)
-    made = {"mlp": mlp, "cnn": cnn}[architecture]
-    return Public(known.images, 3, CLASSES, made, known.labels)
+    return Public(known.images, 3, CLASSES, ARCHITECTURES[architecture], known.labels)
 
 
 @cache
@@ -110,36 +100,13 @@ def drawn(recipe: Recipe, per_client: int = 12, rounds: int = 2) -> dict[int, La
     }
 
 
-def synthetic(*images: Labelled, architecture: str = "mlp") -> Updates:
-    """Updates of one step on each batch, without any rounding."""
-    model = public(architecture).architecture(5)
-    rows = []
-    for batch in images:
-        loss = nn.functional.cross_entropy(model(batch.images), batch.labels)
-        slopes = torch.autograd.grad(loss, list(model.parameters()))
-        rows.append(torch.cat([slope.flatten() for slope in slopes]).double())
-    start = torch.cat([p.detach().flatten() for p in model.parameters()])
-    clients = tuple((k,) for k in range(len(images)))
-    return Updates(start, torch.stack(rows), clients, len(images[0]))
-
-
 # Updates
 
 
-def test_updates_need_a_round_before_and_what_the_attacker_may_read():
+def test_updates_need_a_round_before():
     view = run("mlp", Recipe(1))
-    short = replace(view, models=view.models[-1:])
     with pytest.raises(MissingCapabilityError, match="from before the newest round"):
-        mean_update(short, Recipe(1))
-    transcript = Transcript(3)
-    for kept in view.models:
-        transcript.add_parameters(kept)
-    curious = client_view(transcript, public())
-    with pytest.raises(MissingCapabilityError, match="client model parameters"):
-        client_updates(curious, Recipe(1))
-    assert torch.equal(
-        mean_update(curious, Recipe(1)).gradients, mean_update(view, Recipe(1)).gradients
-    )
+        mean_update(replace(view, models=view.models[-1:]), Recipe(1))
 
 
 def test_bad_settings_and_foreign_parameters_are_refused():
@@ -199,16 +166,13 @@ def test_black_pixels_are_read_as_black_whatever_their_sign():
 
 
 def test_no_gradient_and_pure_noise_make_nothing_certain():
-    layer, length = first_layer(public()), len(synthetic(records(1, 0)).gradients[0])
-    assert len(invert_first_layer(layer, torch.zeros(length).double(), 1, grid=True).images) == 0
-    assert len(invert_first_layer(layer, torch.zeros(length).double(), 4, grid=True).images) == 0
+    layer, length = first_layer(public()), len(flatten(public().architecture(0)))
     random = torch.Generator().manual_seed(0)
     for count in (1, 4):
+        nothing = torch.zeros(length).double()
+        assert len(invert_first_layer(layer, nothing, count, grid=True).images) == 0
         noise = torch.randn(length, generator=random, dtype=torch.float64)
         assert invert_first_layer(layer, noise, count, grid=True).certain == 0
-
-
-# Labels
 
 
 # The search
@@ -223,25 +187,13 @@ def test_the_true_records_have_no_mismatch_and_others_do(recipe):
     labels = torch.stack([truth[k].labels for k in range(3)])
     images = torch.stack([truth[k].images for k in range(3)])
     wanted, zero, one = updates.gradients.float(), torch.zeros(1), torch.ones(1)
-    losses = Mismatch(model, labels, wanted, recipe, zero, one, tv=0.0)(images)
-    assert losses.max() < 1e-3
-    assert (
-        Mismatch(model, labels, wanted, recipe, zero, one, tv=0.0)(images.flip(0))[[0, 2]] > 0.01
-    ).all()
+    apart = Mismatch(model, labels, wanted, recipe, zero, one, tv=0.0)
+    assert apart(images).max() < 1e-3
+    assert (apart(images.flip(0))[[0, 2]] > 0.01).all()
 
 
 def scored(estimate: Guesses, truth: UpdateTruth) -> AttackResult:
     return AnalyticInversion.prepare(public(), Recipe(batch=1)).score(estimate, truth, 0)
-
-
-def truth_of(count: int, control: Guesses | None = None) -> UpdateTruth:
-    private = {k: records(count, 20 + k) for k in range(3)}
-    held_out = {k: references(private[k], records(90, 30 + k), k) for k in range(3)}
-    return UpdateTruth(private, held_out, control or guess_at(held_out_images(held_out)))
-
-
-def held_out_images(held_out: dict[int, tuple[Labelled, ...]]) -> list[Tensor]:
-    return [held_out[k][-1].images for k in range(3)]
 
 
 def guess_at(images: list[Tensor], certain: int = 0) -> Guesses:
@@ -260,22 +212,15 @@ def test_guesses_are_matched_whatever_their_order():
         match(truth[:6], truth)
 
 
-def test_an_oracle_is_exact_and_sure():
-    truth = truth_of(4)
-    exact = guess_at([truth.private[k].images for k in range(3)], certain=4)
-    result = scored(exact, truth)
-    assert result.details["share_exact"] == 1.0
-    assert result.details["max_abs_error"] == 0.0
-    assert result.details["certain"] == result.details["certain_and_right"] == 12
-    assert result.figure > 90
-    assert result.interval[0] > 90
-    assert result.n_members == 12
+def behind(count: int, seed: int, pool: int = 90) -> tuple[dict[int, Labelled], Any]:
+    """By client, private records and held-out ones."""
+    private = {k: records(count, seed + k) for k in range(3)}
+    return private, {k: references(private[k], records(pool, seed + 10), k) for k in private}
 
 
 def test_a_wrong_claim_of_certainty_shows():
-    truth = truth_of(4)
     wrong = guess_at([records(4, 70 + k).images for k in range(3)], certain=4)
-    result = scored(wrong, truth)
+    result = scored(wrong, UpdateTruth(*behind(4, 20), wrong))
     assert (result.details["certain"], result.details["certain_and_right"]) == (12, 0)
     assert result.details["share_exact"] == 0
 
@@ -289,8 +234,7 @@ def test_guesses_without_access_have_a_fair_delta():
     def mean_over_error(share: float) -> float:
         deltas = []
         for seed in range(20):
-            private = {k: records(4, 1000 + 10 * seed + k) for k in range(3)}
-            held_out = {k: references(private[k], records(60, 5000 + seed), k) for k in range(3)}
+            private, held_out = behind(4, 1000 + 20 * seed, 60)
             blind = [records(4, 9000 + 10 * seed + k).images for k in range(3)]
             near = [(1 - share) * b + share * private[k].images for k, b in enumerate(blind)]
             truth = UpdateTruth(private, held_out, guess_at(blind))
@@ -310,11 +254,15 @@ def test_references_are_as_many_class_by_class_and_enough_or_refused():
         references(private, records(3, 9), 0)
 
 
-def test_the_truth_refuses_unequal_shared_or_missing_references():
-    private, nothing = {0: records(3, 0)}, guess_at([records(1, k).images for k in range(3)])
-    with pytest.raises(LocalError, match="differ in labels"):
-        UpdateTruth(private, {0: [records(2, 1)]}, nothing)
-    with pytest.raises(LocalError, match="members too"):
-        UpdateTruth(private, {0: [records(3, 0)]}, nothing)
-    with pytest.raises(LocalError, match="no held-out"):
-        UpdateTruth(private, {0: []}, nothing)
+@pytest.mark.parametrize(
+    ("held_out", "words"),
+    [
+        ([records(2, 1)], "differ in labels"),
+        ([records(3, 0)], "members too"),
+        ([], "no held-out"),
+    ],
+)
+def test_the_truth_refuses_unequal_shared_or_missing_references(held_out, words):
+    nothing = guess_at([records(1, k).images for k in range(3)])
+    with pytest.raises(LocalError, match=words):
+        UpdateTruth({0: records(3, 0)}, {0: held_out}, nothing)
