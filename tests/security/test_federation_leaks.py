@@ -5,23 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
-from attacks.view import Capability, Public, View, client_view, server_view
+from attacks.view import Capability, Public, View, server_view
 from secure_fd.aggregation.base import PlainSum, SecureSum
 from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
-from secure_fd.federation import Federation, participants_of
+from secure_fd.federation import Federation
 from secure_fd.knowledge import LaneLayout, WordArray
 from secure_fd.methods.base import WeighedVotes
-from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
 from secure_fd.protection.label import LabelUnit
-from secure_fd.recipes import SGD
-from tests.small_federation import all_proxies, federation, networks, participants, run, verdict
+from tests.small_federation import all_proxies, federation, participants, run, verdict
 
 ROUNDS = 3
 
@@ -56,26 +53,12 @@ def test_under_masks_the_server_reads_no_upload(digits):
     assert server(digits, clear).capabilities - view.capabilities == {Capability.READ_UPLOADS}
 
 
-def test_a_client_s_view_holds_what_was_sent_back_to_all(digits):
-    made = trained(digits, PlainSum(4))
-    view = client_view(made.transcript, server(digits, made).public)
-    assert {Capability.READ_UPLOADS, Capability.READ_PAYLOADS, Capability.READ_SUMS}.isdisjoint(
-        view.capabilities
-    )
-    assert all(
-        (seen.uploads, seen.payloads, seen.total) == (None, None, None) for seen in view.rounds
-    )
-
-
 def test_the_sum_is_all_that_masks_leave(digits):
     """It is the sum of the very votes that the same run shows in clear."""
-    hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
-    for one, other in zip(
-        hidden.transcript.distillation, clear.transcript.distillation, strict=True
-    ):
+    hidden, clear = (trained(digits, each).transcript for each in (masked(), PlainSum(4)))
+    for one, other in zip(hidden.distillation, clear.distillation, strict=True):
         assert other.uploads is not None
-        votes = np.sum(list(other.uploads.values()), axis=0)
-        assert np.array_equal(one.total, votes)
+        assert np.array_equal(one.total, np.sum(list(other.uploads.values()), axis=0))
 
 
 def deviations(payloads: Mapping[int, WordArray]) -> dict[str, float]:
@@ -92,15 +75,11 @@ def deviations(payloads: Mapping[int, WordArray]) -> dict[str, float]:
 
 def test_masked_words_look_uniform_and_clear_ones_do_not(digits):
     """Bounds 5 and 5.5: false-alarm rates 6e-7, and 2.4e-6 over 64 positions, a round."""
-    hidden, clear = trained(digits, masked()), trained(digits, PlainSum(4))
-    for seen in hidden.transcript.distillation:
-        found = deviations(seen.payloads)
-        assert found["ones"] < 5
-        assert found["worst bit position"] < 5.5
-    for seen in clear.transcript.distillation:
-        found = deviations(seen.payloads)
-        assert found["ones"] > 5
-        assert found["worst bit position"] > 5.5
+    for aggregation, uniform in ((masked(), True), (PlainSum(4), False)):
+        for seen in trained(digits, aggregation).transcript.distillation:
+            found = deviations(seen.payloads)
+            assert (found["ones"] < 5) == uniform
+            assert (found["worst bit position"] < 5.5) == uniform
 
 
 def test_masked_words_unpack_to_no_votes(digits):
@@ -133,34 +112,6 @@ def test_noise_and_masks_stand_together(digits):
     assert seen.uploads is None
     assert deviations(seen.payloads)["ones"] < 5
     assert made.protection.guarantee() is not None
-
-
-# FedAvg.
-
-
-def test_fedavg_keeps_no_client_s_parameters_under_masks(digits):
-    def train(aggregation: SecureSum) -> Federation:
-        made = Federation(
-            participants_of(networks(4), digits.clients),
-            None,
-            FedAvg(SGD(local_batch=16), 1),
-            aggregation=aggregation,
-            device=torch.device("cpu"),
-        )
-        made.fit(2)
-        return made
-
-    public = Public(digits.proxies.pixels, 4, 10, lambda _: nn.Linear(1, 1))
-    hidden, clear = (
-        server_view(train(aggregation).transcript, public)
-        for aggregation in (masked(), PlainSum(4))
-    )
-    assert Capability.CLIENT_PARAMETERS not in hidden.capabilities
-    with pytest.raises(MissingCapabilityError, match="client model parameters"):
-        hidden.uploads_by_round(0)
-    shown = [clear.uploads_by_round(k)[-1] for k in range(4)]
-    assert not np.array_equal(shown[0], shown[1])
-    assert np.array_equal(hidden.global_parameters(), clear.global_parameters())
 
 
 # Texts.
