@@ -4,7 +4,6 @@ Seeds are fixed. Where a figure has to agree with chance, its 95 % interval has 
 right attack fails so for one seed in twenty.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -20,7 +19,7 @@ from attacks.generator import (
     GeneratorMembership,
     Search,
 )
-from attacks.view import Capability, Public, View, client_view, outsider_view, server_view
+from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings, Generator
 from secure_fd.data.federated import FederatedData, seen_through
@@ -28,9 +27,8 @@ from secure_fd.data.patches import PatchMap, PatchSettings
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.dafkd import DaFKD
-from secure_fd.methods.fedavg import FedAvg
 from secure_fd.models import flatten
-from secure_fd.recipes import SGD, Schedule
+from secure_fd.recipes import Schedule
 from secure_fd.transcript import GeneratorRound, Transcript
 from tests.attack_games import digits as written
 from tests.attack_games import mlp
@@ -132,47 +130,20 @@ def test_members_are_found_where_the_generator_replays_them(kind):
     assert blind.n_members == blind.n_non_members == found.n_members == 40
 
 
-def test_the_view_alone_decides_and_server_and_client_see_the_same():
-    known, challenge = public("images"), challenge_of("images", 300)
-    attack = GeneratorMembership.prepare(
-        known, challenge.candidates, SETTINGS, 0, LIGHT, lesson=LESSON
-    )
-    history = transcript(replaying("images", 300), readable=True)
-    views = [server_view(history, known), client_view(history, known)]
-    first, second = (attack.run(view, 0).values for view in views)
-    assert np.array_equal(first, second)
-    other = client_view(transcript(replaying("images", 700)), known)
-    assert not np.array_equal(first, attack.run(other, 0).values)
-
-
-def test_who_holds_the_generator():
-    history, known = transcript(replaying("images", 300), readable=True), public("images")
-    views: tuple[Callable[..., View], ...] = (server_view, client_view)
-    for make in views:
-        view = make(history, known)
-        assert Capability.HOLD_GENERATOR in view.capabilities
-        assert len(view.generator_parameters()) == len(flatten(replaying("images", 300)))
-    sent = server_view(history, known).generator, client_view(history, known).generator
-    assert sent[0] is not None
-    assert sent[0].uploads is not None
-    assert sent[1] is not None
-    assert sent[1].uploads is None
-    outside = outsider_view(history, known, holds_model=True)
-    assert Capability.HOLD_GENERATOR not in outside.capabilities
-    with pytest.raises(MissingCapabilityError, match=r"the generator .*\(outsider\)"):
-        outside.generator_parameters()
-
-
-def test_without_a_generator_the_attack_refuses():
+def test_server_and_client_hold_the_generator_and_an_outsider_does_not():
     known, own = public("images"), sides(300)[0]
     attack = GeneratorMembership.prepare(known, own, SETTINGS, 0, LIGHT, lesson=1)
-    history = transcript(replaying("images", 300))
+    history = transcript(replaying("images", 300), readable=True)
+    server, client = server_view(history, known), client_view(history, known)
+    assert np.array_equal(attack.run(server, 0).values, attack.run(client, 0).values)
+    assert client.generator is not None
+    assert client.generator.uploads is None
     for view in (server_view(Transcript(2), known), outsider_view(history, known)):
         with pytest.raises(MissingCapabilityError, match="missing the generator"):
             attack.run(view, 0)
     wide = replace(attack, adversarial=replace(SETTINGS, hidden=65))
     with pytest.raises(LocalError, match="parameters"):
-        wide.run(client_view(history, known), 0)
+        wide.run(client, 0)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +158,7 @@ def test_a_search_refuses_what_cannot_be(changed, field):
 # On a run.
 
 
-def run_of(data: FederatedData, method: DaFKD | FedAvg) -> on_run.Run:
+def run_of(data: FederatedData, method: DaFKD) -> on_run.Run:
     inputs = data.proxies.pixels[0].numel()
     networks = [nn.Sequential(nn.Flatten(), nn.Linear(inputs, 10)) for _ in data.clients]
     for network in networks[1:]:
@@ -199,23 +170,18 @@ def run_of(data: FederatedData, method: DaFKD | FedAvg) -> on_run.Run:
     return on_run.Run.of(data, run, 0)
 
 
-def asked(name: str, run: on_run.Run) -> AttackResult:
+def asked(run: on_run.Run) -> AttackResult:
+    name = GeneratorMembership.name
     return on_run.prepare((name,), run.data, 0, quick=True).attack(name, run)
 
 
 def test_a_run_with_a_generator_is_attacked_by_name(digits):
     method = DaFKD(generated=16, steps=1, adversarial=SETTINGS)
     run = run_of(digits, method)
-    found = asked("generator-membership", run)
+    found = asked(run)
     assert found.figure_name == "AUC"
     assert found.n_members == found.n_non_members > 0
     small = PatchSettings(rank=4, filters=8, patches=200, side=5, pool=2)
     features_of = PatchMap.fit(digits.proxies.pixels, small)
     run = run_of(seen_through(digits, features_of), method)
-    assert asked("generator-membership", run).n_members == found.n_members
-
-
-def test_a_run_without_a_generator_is_refused(digits):
-    run = run_of(digits, FedAvg(SGD(0.1), 1))
-    with pytest.raises(MissingCapabilityError, match="missing the generator"):
-        on_run.attack("generator-membership", run)
+    assert asked(run).n_members == found.n_members

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from attacks.base import Labelled
@@ -13,19 +13,18 @@ from attacks.fit import Fit
 from attacks.hop_skip_jump import HopSkipJump
 from attacks.inversion import InversionSettings as Search
 from attacks.inversion import ModelInversion
-from attacks.label_distribution import LabelDistribution
 from attacks.label_only import LabelOnlyGap, still_right
 from attacks.label_shadows import ProbeSettings, ShadowedLabels
-from attacks.membership import LiRA, UploadLiRA
+from attacks.membership import UploadLiRA
 from attacks.prior import PriorSettings, train_prior
 from attacks.selector import FlipRadius
 from attacks.updates import Recipe
 from attacks.updates_attack import AnalyticInversion, OptimisedInversion
-from attacks.view import Capability, LabelOracle, Oracle, Public, outsider_view, server_view
+from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.models import flatten
 from secure_fd.transcript import ParameterRound, Transcript
-from tests.attack_games import add_round, perceptron
+from tests.attack_games import perceptron
 
 SHAPES = {"colour": (3, 16, 16), "vectors": (24,)}
 every_shape = pytest.mark.parametrize("kind", SHAPES)
@@ -50,30 +49,6 @@ def network(kind: str, seed: int) -> nn.Module:
 def public(kind: str) -> Public:
     known = records(kind, 60, 0)
     return Public(known.images, 2, CLASSES, lambda seed: network(kind, seed), known.labels)
-
-
-@every_shape
-def test_votes_about_them_give_the_label_distribution(kind):
-    votes = np.eye(CLASSES, dtype=np.uint64)[[0, 1, 1]].reshape(-1)
-    uploads = {0: votes, 1: votes}
-    history = add_round(Transcript(2), 2 * votes, CLASSES, uploads=uploads, survivors=(0, 1))
-    estimate = LabelDistribution.prepare(public(kind)).run(server_view(history, public(kind)), 0)
-    assert estimate.rows[0] == pytest.approx([1 / 3, 2 / 3, 0])
-
-
-@every_shape
-def test_membership_needs_probabilities_alone(kind):
-    candidates = records(kind, 6, 1)
-    answers = torch.softmax(torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(0)), 1)
-    rows = {
-        image.numpy().tobytes(): row for image, row in zip(candidates.images, answers, strict=True)
-    }
-
-    def ask(images: Tensor) -> Tensor:
-        return torch.stack([rows[image.numpy().tobytes()] for image in images])
-
-    view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_SCORES: Oracle(ask, 6)})
-    assert LiRA(candidates, 0).observe(view, 0).shape == (6,)
 
 
 def one_step(kind: str) -> tuple[Transcript, Labelled]:
