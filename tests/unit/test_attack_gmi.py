@@ -117,12 +117,4 @@ def test_raw_psnr_is_read_beside_a_control_that_beats_it():
     assert result.name == RAW_PSNR
     assert result.control_name == "PSNR of the grey"
     assert result.control > result.figure + 2  # blur wins, without any access
-    low, high = result.interval
-    assert low < result.figure < high
     assert result.details["A"] == result.figure > result.details["mean_psnr"]
-    assert abs(result.details["grey: delta"]) < 0.3
-    assert result.images is not None
-    originals = result.images["originals"]
-    known = {image.numpy().tobytes() for image in truth().private.images}
-    assert originals.shape == (5, 8, 8)
-    assert all(image.tobytes() in known for image in originals)

@@ -20,7 +20,6 @@ from attacks.statistics import (
     mean_roc,
     over_seeds,
     paired,
-    proportion,
     rank,
     roc_curve,
     shuffled_auc,
@@ -100,12 +99,6 @@ def test_shuffled_membership_is_a_coin_and_finds_shifts():
     # P[Bin(60, .05) > 11] < 1e-4.
     assert sum(p_value(0.0, seed) < 0.05 for seed in range(60)) <= 11
     assert sum(p_value(1.0, seed) < 0.05 for seed in range(20)) == 20
-
-
-def test_proportion_is_clopper_pearson():
-    none = proportion(0, 20)
-    assert none.value == 0.0
-    assert none.interval == pytest.approx((0.0, 1 - 0.025 ** (1 / 20)))  # closed form at zero
 
 
 def test_empty_and_infinite_scores_are_refused():

@@ -1,7 +1,5 @@
 """Membership with shadow runs: formulas against direct computation, and the game's own laws."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 import torch
@@ -99,15 +97,9 @@ def test_a_game_that_would_tell_is_refused():
 # LiRA
 
 
-def gaussian(runs: int, gain: float, spread: float, seed: int = 0) -> tuple[FloatArray, BoolArray]:
-    """phi of 100 candidates: each its own mean, `gain` more where it took part, deviation one."""
-    rng = np.random.default_rng(seed)
-    inside = inclusion(runs, 100, seed + 1)
-    return rng.normal(0, spread, 100) + gain * inside + rng.normal(size=inside.shape), inside
-
-
 def test_shadows_that_cannot_teach_are_refused():
-    phi, inside = gaussian(4, 1.0, 1.0)
+    inside = inclusion(4, 100, 1)
+    phi = np.random.default_rng(0).normal(size=inside.shape)
     with pytest.raises(LocalError, match="in all of them or in none"):
         Shadows(phi[:1], inside[:1])
     with pytest.raises(LocalError, match="two pairs of runs or more"):
@@ -180,15 +172,9 @@ def report(scores: FloatArray, inside: BoolArray, seed: int = 0) -> AttackResult
     return score_scores(LiRA, Scores(scores), inside, seed)
 
 
-@cache
-def some() -> tuple[FloatArray, BoolArray]:
-    inside = inclusion(8, 150, 3)
-    rng = np.random.default_rng(4)
-    return rng.normal(size=150) * 0.3 + inside + rng.normal(size=inside.shape), inside
-
-
 def test_rates_are_resolved_by_candidates_and_not_by_their_repeats():
-    scores, inside = some()
+    inside = inclusion(8, 150, 3)
+    scores = inside + np.random.default_rng(4).normal(size=inside.shape)
     made = report(scores[:, :99], inside[:, :99])
     assert "tpr_at_0.01_fpr" not in made.details
     assert any("1 % FPR: not resolvable with 99 different" in words for words in made.caveats)
