@@ -18,18 +18,14 @@ FULL = HopSkipJump(budget=2000, evaluations=40, coarseness=1)
 class Linear:
     """argmax of W x + b around the grey image, where [0, 1] cuts no shortest way to a boundary."""
 
-    def __init__(self, smooth: bool = False, side: int = SIDE) -> None:
+    def __init__(self) -> None:
         random = torch.Generator().manual_seed(0)
-        cells = side // 4 if smooth else side
-        weights = torch.randn(CLASSES, 1, cells, cells, generator=random)
-        if smooth:
-            weights = torch.nn.functional.interpolate(weights, size=side, mode="bilinear")
-        self.weights = weights.flatten(1)
+        self.weights = torch.randn(CLASSES, 1, SIDE, SIDE, generator=random).flatten(1)
         self.bias = -self.weights.sum(dim=1) / 2
-        noise = 0.05 * torch.randn(N, 1, side, side, generator=random)
+        noise = 0.05 * torch.randn(N, 1, SIDE, SIDE, generator=random)
         images = (0.5 + noise).clamp(0, 1)
         self.records = Labelled(images, self(images))
-        self.starts = torch.rand(50, 1, side, side, generator=random)
+        self.starts = torch.rand(50, 1, SIDE, SIDE, generator=random)
         self.asked = 0
 
     def __call__(self, images: Tensor) -> Tensor:

@@ -1,17 +1,13 @@
 """Small membership games of the comparison: the protocol is the row's, the records digits."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from attacks import PLAYED
 from attacks.base import AttackResult
-from attacks.budgets import LeakageGame
 from attacks.on_run import POSITIVE
 from experiments import games
 from experiments import leakage_rows as small
@@ -126,39 +122,5 @@ def test_an_outsider_finds_members_of_networks_that_know_records_by_heart():
         assert abs(result.control - 0.5) < 0.03
 
 
-# What is computed, with runs that take no time.
-
-
-@pytest.fixture
-def computed(monkeypatch):
-    """The attacks that were made, in order."""
-    made: list[str] = []
-    result = AttackResult("a", "A", 0.5, "AUC", "", (0.4, 0.6), 0.5, "a coin")
-
-    def read(*_: object) -> AttackResult:
-        made.append(SERVER)
-        return result
-
-    def outside(_: object, prepare: object, *__: object) -> AttackResult:
-        made.append(BY_LABELS if prepare is games._BY_LABELS else BY_PROBABILITIES)
-        return result
-
-    def seen(game: LeakageGame, factory: Callable[..., object]) -> list[object]:
-        return [factory((), run) for run in range(len(game.game.inside))]
-
-    monkeypatch.setattr(LeakageGame, "read", read)
-    monkeypatch.setattr(LeakageGame, "outside", outside)
-    monkeypatch.setattr(LeakageGame, "views", seen)
-    monkeypatch.setattr(games, "server_sees", lambda *_: None)
-    return made
-
-
-def no_run(row: small.Row, records: object, seed: int) -> Any:  # noqa: ARG001 - a stand-in
-    return SimpleNamespace(models=[])
-
-
-@pytest.mark.parametrize("names", [(SERVER,), (BY_PROBABILITIES,), (BY_LABELS, SERVER), PLAYED, ()])
-def test_only_what_was_asked_for_is_computed(computed, names):
-    row = replace(small.ALONE, make=no_run)
-    found = games._played(row, 0, names, quick=False)
-    assert sorted(computed) == sorted(found) == sorted(names)
+def test_nothing_is_played_where_nothing_was_asked_for():
+    assert games.played(TERMS, HARD, 0, known(), (), quick=False) == {}
