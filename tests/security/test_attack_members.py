@@ -5,7 +5,7 @@ of nobody, whose area has a deviation of .037 if there is nothing to tell. Four 
 once in 15,000, two-sided. All is seeded but DP-SGD's noise, which has its bound.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -44,7 +44,6 @@ from tests.attack_games import digits, perceptron
 CHANCE = 4 * 0.037
 EPSILON, DELTA = 0.1, 1e-5
 PROXIES = 300
-Seen = Callable[..., View]
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -25,21 +25,17 @@ from attacks.membership import (
 )
 from attacks.scoring import score_scores
 from attacks.view import Capability, Oracle, Public, View, outsider_view, server_view
-from secure_fd.data.sources import load
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble
 from secure_fd.transcript import Transcript
+from tests import attack_games as games
 from tests.attack_games import answered
-from tests.small_federation import networks
 
 CLIENTS, RUNS, PROXIES = 3, 10, 150
 
 
-@cache
-def digits() -> Labelled:
-    found = load("digits").pool
-    order = torch.from_numpy(np.random.default_rng(0).permutation(len(found.labels)))
-    return Labelled(found.pixels[order], found.labels[order])
+digits = partial(games.digits, 8)
+mlp = partial(games.perceptron, 64, 32, 10)
 
 
 @cache
@@ -56,7 +52,7 @@ def game() -> Game:
 @cache
 def public() -> Public:
     shared = digits().take(torch.arange(PROXIES))
-    return Public(shared.images, CLIENTS, 10, lambda seed: networks(1, seed)[0], shared.labels)
+    return Public(shared.images, CLIENTS, 10, mlp, shared.labels)
 
 
 def scored(
