@@ -16,6 +16,7 @@ from experiments import scenes
 from experiments.scenes import Job, Turn
 from experiments.scenes.updates import SCENE
 from secure_fd import private_training
+from secure_fd.errors import MissingCapabilityError
 
 SEED, CLIENTS = 3, 4
 EXACT = AnalyticInversion.name
@@ -61,16 +62,23 @@ def test_masks_hide_the_clients_update_and_a_large_cohort_batch():
     assert together.details["share_exact"] == 0
 
 
-def test_masks_that_are_not_applied_are_caught_in_the_words_sent(monkeypatch):
+@pytest.mark.parametrize("applied", [True, False])
+def test_masks_that_are_not_applied_are_caught_in_the_words_sent(applied, monkeypatch):
     """The twin: the transcript still says that nothing was readable."""
-    monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
+    if not applied:
+        monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
+        monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     set_up = SetUp(batch=8)
     met = one_update(set_up, prepared().data, SEED, masks=True)
     assert met.view.models[-1].uploads is None
+    assert met.view.models[-1].payloads
     attack = AnalyticInversion(met.public, set_up.recipe)
-    result = super(AnalyticInversion, attack).score(attack.run(met.view, 0), met.records, 0)
-    assert result.details["share_exact"] == 1.0
+    if applied:
+        with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
+            attack.run(met.view, 0)
+    else:
+        found = super(AnalyticInversion, attack).score(attack.run(met.view, 0), met.records, 0)
+        assert found.details["share_exact"] == 1.0
 
 
 def test_dp_sgd_leaves_the_control():
