@@ -12,12 +12,9 @@ import pytest
 
 from attacks.one_update import Lie
 from secure_fd import models
-from secure_fd.broadcasts import BROADCAST_BYTES, Teller
-from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey, insecure_bytes
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.exchange import Kind
 from secure_fd.federation import Federation, participants_of
 from secure_fd.knowledge import IntArray, KnowledgeCodec
 from secure_fd.methods.fedavg import FedAvg, ParameterCodec, model_bytes, read_model
@@ -125,10 +122,3 @@ def test_without_the_hash_the_target_s_vector_is_read(ten, lie):
     assert read is not None
     assert (sent > 0).sum() > 100
     assert (np.abs(read - sent) <= off)[sent > 0].mean() > 0.99
-
-
-def test_binding_costs_a_signature_a_broadcast():
-    key = IdentityKey.generate(insecure_bytes(1))
-    told = Teller(bytes(32), key).write(Kind.TELL, 0, b"x")
-    assert len(told) == BROADCAST_BYTES + 1
-    assert SIGNATURE_BYTES == 64
