@@ -11,9 +11,13 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom, norm
+from torch import nn
 
 from attacks.base import AttackResult, Labelled, match_classes
-from attacks.class_sums import SumNoise
+from attacks.class_sums import (
+    SumNoise,
+)
 from attacks.on_run import Run, attack, histograms, labelled, public_of
 from attacks.statistics import Claim, gaussian_auc
 from attacks.tracing import ONE_HOLDER, Blocks, Tracing
@@ -26,10 +30,13 @@ from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.heads import PooledHeads
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.plans import UNITS, PooledPlan
+from secure_fd.privacy.pooled import PooledShares, pooled_sums
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import Schedule, Sizes
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.simulation import fresh_networks
 
 SIZE = 400
@@ -63,6 +70,14 @@ def unit_for(data: FederatedData, budget: float, sums: int) -> PooledRecordUnit:
     )
 
 
+def networks(data: FederatedData) -> list[nn.Module]:
+    """Of the image set, or linear ones of feature vectors: nobody trains them."""
+    _, channels, *size = data.proxies.pixels.shape
+    if size != [1, 1]:
+        return list(fresh_networks(data, 0))
+    return [nn.Sequential(nn.Flatten(), nn.Linear(channels, 10)) for _ in data.clients]
+
+
 def summed(
     data: FederatedData, *, sums: int = 2, masks: bool = False, budget: float = math.inf
 ) -> Federation:
@@ -70,7 +85,7 @@ def summed(
     features = SMALL if unit is None else unit.features
     method = PooledHeads(sums - 1, leave="network", features=features, none_of_mine=False)
     made = Federation(
-        participants_of(list(fresh_networks(data, 0)), data.clients),
+        participants_of(networks(data), data.clients),
         data.proxies.pixels,
         method,
         aggregation=MaskedSum(len(data.clients), public_seed=0, hybrid=False) if masks else None,
@@ -91,10 +106,6 @@ def seen(made: Federation, data: FederatedData) -> View:
     return server_view(made.transcript, public_of(data))
 
 
-def noise_of(made: Federation) -> SumNoise | None:
-    return SumNoise.of(made.protection) if isinstance(made.protection, PooledRecordUnit) else None
-
-
 def halves(data: FederatedData) -> tuple[Labelled, Labelled]:
     """Members and held-out records, class by class equally many."""
     members = labelled(concatenate([client.train for client in data.clients]))
@@ -105,7 +116,14 @@ def halves(data: FederatedData) -> tuple[Labelled, Labelled]:
 def traced(split: str = "strong", *, masks: bool = False, budget: float = math.inf) -> AttackResult:
     """Members of all clients against as many others, after two sums."""
     data, made = divided(split), made_once(split, masks=masks, budget=budget)
-    return judged(seen(made, data), data, *halves(data), noise_of(made))
+    noise = None if math.isinf(budget) else noise_of(made)
+    return judged(seen(made, data), data, *halves(data), noise)
+
+
+def noise_of(made: Federation) -> SumNoise | None:
+    unit = made.protection
+    assert isinstance(unit, PooledRecordUnit)
+    return SumNoise.of(unit)
 
 
 def judged(
@@ -210,6 +228,49 @@ def test_a_run_is_attacked_by_name():
     result = attack("tracing", run)
     assert result.name == "tracing"
     assert "auc_bound_of_the_noise" in result.details
+
+
+# A class of one record in the whole federation.
+
+TRIALS = 200
+
+
+def right_guesses(budget: float, honest: int = 7) -> tuple[int, PooledPlan]:
+    """Which of two images is the one record of its class? Of 200 masked totals of ten clients."""
+    data = divided()
+    reference, _ = shared_reference(Same(data.proxies.pixels), SMALL)
+    plan = PooledPlan(clients=10, honest=honest, entries=SIZE)
+    plan = plan.with_noise(calibrate(budget, DELTA, plan))
+    shares = PooledShares(plan, SeededRandom(5))
+    features = reference.features(data.clients[0].train.pixels)
+    gram = features @ features.T
+    one, other = np.unravel_index(gram.argmin(), gram.shape)  # the two that differ most
+    worlds = [pooled_sums([(features[[k]], np.ones((1, 1)))], (SIZE, 1)) for k in (one, other)]
+    away = (worlds[1].values - worlds[0].values).astype(np.float64)
+    middle = (worlds[1].values + worlds[0].values) @ away / 2
+    coins = np.random.default_rng(0).integers(0, 2, TRIALS)
+    right = 0
+    for coin in coins:
+        total = worlds[coin].values.astype(np.float64)
+        if plan.noise:
+            nothing = replace(worlds[coin], values=np.zeros_like(worlds[coin].values))
+            total = total + sum(shares.perturb(nothing) for _ in range(plan.clients))
+        right += int((total @ away > middle) == bool(coin))
+    return right, plan
+
+
+def test_the_one_record_of_a_class_is_told_no_better_than_claimed():
+    """Replaced, a record moves a sum by 2: Gaussian noise z allows Phi(1 / z) right guesses.
+
+    False alarms: 1e-4. The twin without noise is right every time, which is above it.
+    """
+    right, plan = right_guesses(4.0)
+    allowed = float(norm.cdf(1 / plan.noise))
+    most = int(binom.ppf(1 - 1e-4, TRIALS, allowed))
+    assert right <= most < TRIALS
+    assert right > TRIALS / 2  # the distinguisher does see it
+    assert right_guesses(math.inf)[0] == TRIALS
+    assert UNITS * plan.noise <= math.sqrt(plan.clients * plan.share_variance)
 
 
 def test_the_bound_is_of_the_noise_that_honest_clients_keep():

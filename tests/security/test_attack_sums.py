@@ -193,8 +193,7 @@ def ask(
         k: client.open_round(RoundTerms(index, length, K, shown[k]))
         for k, client in cohort.clients.items()
     }
-    for client in tuple(cohort.server.barred):
-        cohort.server.readmit(client)  # a liar bars nobody
+    cohort.server.barred.clear()  # a liar bars nobody
     server = cohort.server.open_round(RoundTerms(index, length, K, own))
     for k, machine in machines.items():
         machine.load(vectors[k])
