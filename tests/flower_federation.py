@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from secure_fd.crypto.primitives import (
     AgreementKey,
     IdentityKey,
@@ -21,6 +24,19 @@ from secure_fd.knowledge import proxy_pixels
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.state import StateFile
+
+CLASSES = ("cat", "dog")
+
+
+def image_folders(root: Path, sites: str) -> list[Path]:
+    """Folders of records, ten images of 16 pixels a class, by site; proxies beside them."""
+    records, rng = [root / site / "records" for site in sites], np.random.default_rng(0)
+    for place in (*(each / name for each in records for name in CLASSES), root / "proxies"):
+        place.mkdir(parents=True)
+        for index in range(10):
+            pixels = rng.integers(0, 256, (16, 16), dtype=np.uint8)
+            Image.fromarray(pixels).save(place / f"{index}.png")
+    return records
 
 
 @dataclass

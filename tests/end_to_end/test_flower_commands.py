@@ -1,10 +1,9 @@
 """`secure-fd site` and `secure-fd join` as an operator meets them: one sentence, an exit status."""
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from secure_fd.flower.roster import read
+from tests.flower_federation import image_folders
 from tests.programs import ended
 
 
@@ -12,19 +11,9 @@ def _run(*arguments):
     return ended("-m", "secure_fd", *arguments)
 
 
-def images(folder, count):
-    """Two classes of grey pictures, each of them of one brightness."""
-    for name in ("cat", "dog"):
-        (folder / name).mkdir(parents=True)
-        for index in range(count):
-            pixels = np.full((16, 16), index, dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / name / f"{index}.png")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    return images(tmp_path_factory.mktemp("site") / "records", 10)
+    return image_folders(tmp_path_factory.mktemp("site"), "a")[0]
 
 
 def test_keys_are_made_once_beside_the_records(records):
@@ -51,10 +40,8 @@ def test_a_roster_that_is_missing_is_named(records, tmp_path):
 
 def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     """What is typed wins; a name that is no option is refused and makes nothing."""
-    for site in "abc":
-        place = images(tmp_path / site / "records", 10)
-        _run("site", "init", "--data", str(place), "--name", site)
-    images(tmp_path / "public", 4)
+    for records in image_folders(tmp_path, "abc"):
+        _run("site", "init", "--data", str(records), "--name", records.parent.name)
     terms = tmp_path / "terms.toml"
     settings = [
         f'home = "{tmp_path}/server"',

@@ -5,15 +5,15 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.endings import USAGE_ERROR
@@ -24,7 +24,6 @@ from secure_fd.flower.commands import Init, MakeRoster, main
 from secure_fd.flower.enrol import enrol
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.join import Desk, site_of
-from secure_fd.flower.loop import Arrived
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import count_records, proxies_in, records_in
 from secure_fd.flower.roster import (
@@ -38,32 +37,40 @@ from secure_fd.flower.roster import (
 )
 from secure_fd.flower.serve import JOURNAL, Place, serve
 from secure_fd.flower.serving import serve_rounds
+from tests.flower_federation import CLASSES, image_folders
 
-CLASSES = ("cat", "dog")
 PUSH = Push(PushKind.CARRY, 5, (b"one", b"", b"three")).encode()
 ANSWER = Answer(AnswerState.DONE, 5, bytes(8), 2, 0.25, (b"one", b"two")).encode()
+
+
+@contextmanager
+def refuses(field: str, why: str = ".") -> Iterator[None]:
+    """One sentence about this field, which fits on a screen."""
+    with pytest.raises(ConfigurationError, match=why) as refused:
+        yield
+    assert refused.value.field == field
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Records of three sites, proxies and cards."""
-    root, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
-    places = [root / site / "records" / c for site in "abc" for c in CLASSES] + [root / "proxies"]
-    for place in places:
-        place.mkdir(parents=True)
-        for index in range(10):
-            pixels = rng.integers(0, 256, (16, 16), dtype=np.uint8)
-            Image.fromarray(pixels).save(place / f"{index}.png")
-    for site in "abc":
-        home, records = root / site / "home", root / site / "records"
-        entry = SiteEntry(site, keys.create_site(home), count_records(records))
+    root = tmp_path_factory.mktemp("files")
+    for records in image_folders(root, "abc"):
+        home = records.parent / "home"
+        entry = SiteEntry(records.parent.name, keys.create_site(home), count_records(records))
         (home / "card.toml").write_text(render_site(entry))
     return root
 
 
+def _cards(folder: Path, sites: str = "abc") -> list[Path]:
+    return [folder / site / "home" / "card.toml" for site in sites]
+
+
 def _enrolled(folder: Path, home: Path, terms: Terms, **changed: Any) -> Roster:
     options: dict[str, Any] = {
-        "cards": [folder / site / "home" / "card.toml" for site in "abc"],
+        "cards": _cards(folder),
         "proxies": folder / "proxies",
         "shape": (1, 16, 16),
         "classes": CLASSES,
@@ -79,107 +86,72 @@ def roster(folder):
     return _enrolled(folder, folder / "server", Terms(rounds=2))
 
 
+@pytest.fixture
+def public(folder, roster):
+    return roster.check_proxies(proxies_in(folder / "proxies", 16, 1))
+
+
 def test_a_roster_has_what_its_cards_and_folders_say(folder, roster):
     assert roster.proxies == proxy_commitment(proxies_in(folder / "proxies", 16, 1))
     for number, site in enumerate("abc"):
-        file = keys.open_state(folder / site / "home")
-        assert roster.number_of(keys.identity_in(file).public.raw) == number
-        file.close()
+        with closing(keys.open_state(folder / site / "home")) as file:
+            assert roster.number_of(keys.identity_in(file).public.raw) == number
+            with pytest.raises(LocalError, match="agreement"):
+                keys.agreement_in(file)  # which is the server's
         assert len(records_in(folder / site / "records", roster, number).train) == 18
-    file = keys.open_state(folder / "server")
-    assert keys.identity_in(file).public.raw == roster.identity
-    assert keys.agreement_in(file).public == roster.agreement
-    file.close()
+    with closing(keys.open_state(folder / "server")) as file:
+        assert keys.identity_in(file).public.raw == roster.identity
+        assert keys.agreement_in(file).public == roster.agreement
 
 
-def test_what_is_rendered_is_parsed_as_it_was(roster):
-    again = parse(render(roster).encode())
-    assert replace(again, digest=roster.digest).__dict__ == {
-        k: v for k, v in roster.__dict__.items() if k in Roster.__dataclass_fields__
-    }
-
-
-def test_another_roster_is_another_session(roster):
-    changed = parse(render(roster).encode() + b"# one more byte\n")
-    assert changed.session.id != roster.session.id
+def test_what_is_rendered_is_parsed_as_it_was_and_one_more_byte_is_another_session(roster):
+    data = render(roster).encode()
+    assert asdict(replace(parse(data), digest=roster.digest)) == asdict(roster)
+    assert parse(data + b"# one more byte\n").session.id != roster.session.id
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("field", "values"),
     [
-        lambda text: text.replace("format = 1", "format = 2"),
-        lambda text: text.replace("rounds = 2", "rounds = -1"),
-        lambda text: text.replace("rounds = 2", "rounds = true"),
-        lambda text: text.replace("rounds = 2", "rounds = 2\nhidden = 1"),
-        lambda text: text.replace('unit = "none"', 'unit = "nothing"'),
-        lambda text: text.replace("[server]\n", "[server]\nkey = 1\n"),
-        lambda text: text[: text.rindex("[[sites]]")],
-        lambda text: text.replace("records = 18", "records = 0"),
-        lambda text: text.replace('nonce = "', 'nonce = "0'),
-        lambda text: text + "\x00",
+        ("epsilon", (4.0, math.nan, -math.inf)),
+        ("unit", ("record",)),
+        ("delta", (1.0, math.nan)),
+        ("rounds", (True, 10**9, 2.5)),
+        ("seed", (-1, 2**40)),
+        ("held", (0.0, math.inf, math.nan)),
+        ("deadline", (math.nan, math.inf, True)),
+        ("method", ("",)),
+        ("image_set", ("mn\nist",)),
+        ("labels", (3,)),
     ],
 )
-def test_a_roster_of_another_form_is_refused(roster, change):
-    text = render(roster)
-    assert change(text) != text
-    with pytest.raises(ConfigurationError):
-        parse(change(text).encode())
+def test_terms_that_no_run_can_keep_are_refused(field, values):
+    for value in values:
+        with refuses(field):
+            Terms(**{field: value})
 
 
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"epsilon": 4.0}, "epsilon"),
-        ({"unit": "record"}, "unit"),
-        ({"unit": "record", "epsilon": -3.0}, "epsilon"),
-        ({"unit": "record", "epsilon": 0.0}, "epsilon"),
-        ({"unit": "record", "epsilon": 1e9}, "epsilon"),
-        ({"unit": "record", "epsilon": math.nan}, "epsilon"),
-        ({"unit": "record", "epsilon": True}, "epsilon"),
-        ({"unit": "record", "epsilon": "4"}, "epsilon"),
-        ({"epsilon": math.nan}, "epsilon"),
-        ({"epsilon": -math.inf}, "epsilon"),
-        ({"delta": 1.0}, "delta"),
-        ({"delta": math.nan}, "delta"),
-        ({"rounds": True}, "rounds"),
-        ({"rounds": 10**9}, "rounds"),
-        ({"rounds": 2.5}, "rounds"),
-        ({"seed": -1}, "seed"),
-        ({"seed": 2**40}, "seed"),
-        ({"held": 0.0}, "held"),
-        ({"held": math.inf}, "held"),
-        ({"held": math.nan}, "held"),
-        ({"deadline": math.nan}, "deadline"),
-        ({"deadline": math.inf}, "deadline"),
-        ({"deadline": True}, "deadline"),
-        ({"method": ""}, "method"),
-        ({"image_set": "mn\nist"}, "image_set"),
-        ({"labels": 3}, "labels"),
-    ],
-)
-def test_terms_that_no_run_can_keep_are_refused(options, field):
-    with pytest.raises(ConfigurationError) as refused:
-        Terms(**options)
-    assert refused.value.field == field
-    assert "\n" not in str(refused.value)
+def test_a_record_epsilon_is_taken_with_its_unit_and_none_without():
+    for epsilon in (-3.0, 0.0, 1e9, math.nan, True, "4"):
+        with refuses("epsilon"):
+            Terms(unit="record", epsilon=epsilon)
+    assert Terms(unit="record", epsilon=4).epsilon == 4
+    assert math.isinf(Terms().epsilon)
 
 
 @pytest.mark.parametrize("method", ["fedmd", "ds-fl", "feded"])
-def test_a_roster_with_noise_that_the_method_never_uses_is_refused(folder, roster, method):
+def test_a_roster_with_noise_that_the_method_never_uses_is_refused(roster, public, method):
     noisy = replace(roster.terms, method=method, unit="record", epsilon=4.0)
-    public = roster.check_proxies(proxies_in(folder / "proxies", 16, 1))
-    with pytest.raises(ConfigurationError) as refused:
+    with refuses("unit"):
         Agreement.of(replace(roster, terms=noisy), public)
-    assert refused.value.field == "unit"
     kept = replace(noisy, method="selective-fd")
     assert Agreement.of(replace(roster, terms=kept), public).method.name == "Pooled heads"
 
 
 def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_alike(
-    folder, roster
+    roster, public
 ):
     agreed = replace(roster, terms=replace(roster.terms, method="feded"))
-    public = agreed.check_proxies(proxies_in(folder / "proxies", 16, 1))
     sent = []
     for _ in range(2):
         made = Agreement.of(agreed, public)
@@ -193,9 +165,33 @@ def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_a
     assert sent[0] == sent[1]
 
 
-def test_a_record_epsilon_is_taken_with_its_unit_and_none_without():
-    assert Terms(unit="record", epsilon=4).epsilon == 4
-    assert math.isinf(Terms().epsilon)
+LINES = {
+    "format": ("2", "true", "1.0"),
+    "name": ('""', '"a\\u0007"', f'"{"x" * 201}"'),
+    "address": ('"nowhere"', '"host:99999"', '"host:-1"'),
+    "certificate": ('"none"',),
+    "classes": (
+        "[]",
+        '["cat"]',
+        "[1, [2]]",
+        '["cat", "cat"]',
+        '["cat", "../dog"]',
+        '["cat", ".."]',
+    ),
+    "shape": (
+        *("[]", '["x", 28, 28]', "[1, 16]", "[1, 16, -16]", "[true, 16, 16]", "[1.0, 16, 16]"),
+        *("[1, 99999, 99999]", f"[1, 16, 0x{'f' * 9000}]"),
+    ),
+    "image_set": ('"nothing"',),
+    "hybrid": ("1",),
+    "proxies": ('"ab cd"',),
+    "nonce": (f'"{"0" * 65}"',),
+    "unit": ('"nothing"',),
+    "rounds": ("-1", "true"),
+    "deadline": (f"1{'0' * 400}",),
+    "records": ("0", "true", f"{10**12}"),
+}
+"""By name and field, values that mean nothing."""
 
 
 def _line(name: str, value: str) -> Callable[[str], str]:
@@ -206,51 +202,24 @@ def _line(name: str, value: str) -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        (_line("format", "true"), "format"),
-        (_line("format", "1.0"), "format"),
-        (_line("name", '""'), "name"),
-        (_line("name", '"a\\u0007"'), "name"),
-        (_line("name", f'"{"x" * 201}"'), "name"),
-        (_line("address", '"nowhere"'), "address"),
-        (_line("address", '"host:99999"'), "address"),
-        (_line("address", '"host:-1"'), "address"),
-        (_line("certificate", '"none"'), "certificate"),
-        (_line("classes", "[]"), "classes"),
-        (_line("classes", '["cat"]'), "classes"),
-        (_line("classes", "[1, [2]]"), "classes"),
-        (_line("classes", '["cat", "cat"]'), "classes"),
-        (_line("classes", '["cat", "../dog"]'), "classes"),
-        (_line("classes", '["cat", ".."]'), "classes"),
-        (_line("shape", "[]"), "shape"),
-        (_line("shape", '["x", 28, 28]'), "shape"),
-        (_line("shape", "[1, 16]"), "shape"),
-        (_line("shape", "[1, 16, -16]"), "shape"),
-        (_line("shape", "[true, 16, 16]"), "shape"),
-        (_line("shape", "[1.0, 16, 16]"), "shape"),
-        (_line("shape", "[1, 99999, 99999]"), "shape"),
-        (_line("shape", f"[1, 16, 0x{'f' * 9000}]"), "shape"),
+        *((_line(name, value), name) for name, values in LINES.items() for value in values),
         (_line("shape", "[1, 17, 17]"), "image_set"),
-        (_line("image_set", '"nothing"'), "image_set"),
-        (_line("hybrid", "1"), "hybrid"),
-        (_line("proxies", '"ab cd"'), "proxies"),
         (_line("agreement", f'"{"00" * 32}"'), "server"),
-        (_line("deadline", f"1{'0' * 400}"), "deadline"),
-        (_line("records", "true"), "records"),
-        (_line("records", f"{10**12}"), "records"),
+        (lambda text: text.replace("rounds = 2", "rounds = 2\nhidden = 1"), "terms"),
+        (lambda text: text.replace("[server]\n", "[server]\nkey = 1\n"), "server"),
         (lambda text: text.replace('name = "b"', 'name = "a"'), "sites"),
         (lambda text: text.replace('name = "b"', 'name = "simulation"'), "name"),
+        (lambda text: text[: text.rindex("[[sites]]")], "sites"),
         (lambda text: text + text[text.rindex("[[sites]]") :], "sites"),
         (lambda text: "deep = " + "[" * 20000 + text, "roster"),
+        (lambda text: text + "\x00", "roster"),
     ],
 )
 def test_a_roster_with_a_value_that_means_nothing_is_refused_by_field(roster, change, field):
     text = render(roster)
     assert change(text) != text
-    with pytest.raises(ConfigurationError) as refused:
+    with refuses(field):
         parse(change(text).encode())
-    assert refused.value.field == field
-    assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 400
 
 
 @pytest.mark.parametrize("name", ["Klinik \U0001f600", "Münster", 'a "quoted" \\ name', "東京"])
@@ -264,9 +233,12 @@ def test_a_name_in_any_script_is_read_as_it_was_written(roster, name):
 
 @pytest.mark.parametrize("name", ["", "\x7f", "\ud800", "two\nlines", "x" * 201, "simulation", 3])
 def test_a_name_that_cannot_be_printed_is_refused(name):
-    with pytest.raises(ConfigurationError) as refused:
+    with refuses("name"):
         SiteEntry(name, bytes(32), 20)
-    assert refused.value.field == "name"
+
+
+FEW = render_site(SiteEntry("few", bytes(32), 3))
+LONG = render_site(SiteEntry("few", bytes(32), 18)) + "#" * 5000
 
 
 @pytest.mark.parametrize(
@@ -284,69 +256,53 @@ def test_a_name_that_cannot_be_printed_is_refused(name):
         ({"address": "no host at all!:9443"}, "address"),
         ({"address": "höst:9443"}, "address"),
         ({"name": ""}, "name"),
+        ({"cards": "aaa"}, "sites"),
+        ({"cards": FEW}, "records"),
+        ({"cards": LONG}, "cards"),
     ],
 )
 def test_a_roster_that_cannot_be_run_makes_no_keys(folder, tmp_path, options, field):
     """So that the corrected command is taken."""
-    home = tmp_path / "server"
-    with pytest.raises(ConfigurationError) as refused:
-        _enrolled(folder, home, **{"terms": Terms(), **options})
-    assert refused.value.field == field
+    home, cards = tmp_path / "server", options.get("cards", "abc")
+    if cards in (FEW, LONG):
+        (tmp_path / "card.toml").write_text(cards)
+        found = [*_cards(folder, "ab"), tmp_path / "card.toml"]
+    else:
+        found = _cards(folder, cards)
+    with refuses(field):
+        _enrolled(folder, home, **{"terms": Terms(), **options, "cards": found})
     assert not home.exists()
 
 
 def test_a_site_of_three_images_is_refused_before_it_has_keys(folder, tmp_path):
-    records = tmp_path / "few" / "cat"
+    records, home = tmp_path / "few" / "cat", tmp_path / "home"
     records.mkdir(parents=True)
     for index in range(3):
         copyfile(folder / "a" / "records" / "cat" / f"{index}.png", records / f"{index}.png")
-    with pytest.raises(ConfigurationError) as refused:
-        Init(data=records.parent, name="few", home=tmp_path / "home")()
-    assert refused.value.field == "data"
-    with pytest.raises(ConfigurationError) as unnamed:
-        Init(data=folder / "a" / "records", name="\n", home=tmp_path / "home")()
-    assert unnamed.value.field == "name"
-    assert not (tmp_path / "home").exists()
-
-
-def test_a_card_of_too_few_records_is_refused(folder, tmp_path):
-    card = tmp_path / "card.toml"
-    card.write_text(render_site(SiteEntry("few", bytes(32), 3)))
-    others = [folder / site / "home" / "card.toml" for site in "ab"]
-    with pytest.raises(ConfigurationError) as refused:
-        _enrolled(folder, tmp_path / "server", Terms(), cards=[*others, card])
-    assert refused.value.field == "records"
-    card.write_text(render_site(SiteEntry("few", bytes(32), 18)) + "#" * 5000)
-    with pytest.raises(ConfigurationError) as long:
-        _enrolled(folder, tmp_path / "server", Terms(), cards=[*others, card])
-    assert long.value.field == "cards"
+    with refuses("data"):
+        Init(data=records.parent, name="few", home=home)()
+    with refuses("name"):
+        Init(data=folder / "a" / "records", name="\n", home=home)()
+    assert not home.exists()
 
 
 def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder, tmp_path):
     command = MakeRoster(
         home=tmp_path / "server",
-        cards=tuple(folder / site / "home" / "card.toml" for site in "abc"),
+        cards=tuple(_cards(folder)),
         proxies=folder / "proxies",
         classes=CLASSES,
         address="127.0.0.1:9443",
         out=tmp_path / "nowhere" / "roster.toml",
         size=16,
     )
-    with pytest.raises(ConfigurationError) as refused:
+    with refuses("out"):
         command()
-    assert refused.value.field == "out"
-    assert not (tmp_path / "server").exists()
-    with pytest.raises(ConfigurationError) as noiseless:
-        replace(command, out=tmp_path / "roster.toml", epsilon=4.0)()
-    assert noiseless.value.field == "epsilon"
-    assert not (tmp_path / "server").exists()
-    assert replace(command, out=tmp_path / "roster.toml")() == 0
-
-
-def test_a_card_that_comes_twice_is_refused(folder, tmp_path):
-    with pytest.raises(ConfigurationError, match="once"):
-        _enrolled(folder, tmp_path / "server", Terms(), cards=[folder / "a/home/card.toml"] * 3)
-    assert not (tmp_path / "server").exists()
+    placed = replace(command, out=tmp_path / "roster.toml")
+    with refuses("epsilon"):
+        replace(placed, epsilon=4.0)()
+    assert not command.home.exists()
+    assert placed() == 0
 
 
 def test_keys_are_for_their_owner_alone(folder, roster):
@@ -361,37 +317,34 @@ def test_keys_are_for_their_owner_alone(folder, roster):
 
 def test_other_records_than_the_roster_counts_are_refused(folder, roster):
     fewer = replace(roster, sites=(replace(roster.sites[0], records=17), *roster.sites[1:]))
-    with pytest.raises(ConfigurationError, match="roster has 17"):
-        records_in(folder / "a" / "records", fewer, 0)
-    unknown = replace(roster, classes=("cat", "bird"))
-    with pytest.raises(ConfigurationError, match="dog"):
-        records_in(folder / "a" / "records", unknown, 0)
+    for other, why in ((fewer, "roster has 17"), (replace(roster, classes=("cat", "bird")), "dog")):
+        with refuses("data", why):
+            records_in(folder / "a" / "records", other, 0)
+
+
+def _desk(folder: Path, home: Path) -> Desk:
+    return Desk(home, folder / "b" / "records", Path(), folder / "proxies", 1.0)
 
 
 def test_a_site_that_is_on_no_roster_is_refused(folder, roster, tmp_path):
     keys.create_site(tmp_path / "home")
-    desk = Desk(tmp_path / "home", folder / "a" / "records", Path(), folder / "proxies", 1.0)
-    file = keys.open_state(tmp_path / "home")
-    with pytest.raises(ConfigurationError, match="not on it"):
+    desk = _desk(folder, tmp_path / "home")
+    with closing(keys.open_state(desk.home)) as file, refuses("roster", "not on it"):
         site_of(desk, roster, file)
-    file.close()
 
 
-def test_a_ledger_that_is_gone_is_not_made_again(folder, tmp_path):
+def test_a_ledger_that_is_gone_is_not_made_again(folder, roster):
     """Nobody knows what was released under it. The twin, with the ledger there, goes on."""
-    plain = _enrolled(folder, tmp_path / "server", Terms())
-    noisy = replace(plain.terms, unit="record", epsilon=4.0)
-    agreed = parse(render(replace(plain, terms=noisy)).encode())
-    desk = Desk(folder / "b" / "home", folder / "b" / "records", Path(), folder / "proxies", 1.0)
-    file = keys.open_state(desk.home)
-    site_of(desk, agreed, file)
-    ledger = desk.home / "ledger"
-    assert ledger.exists()
-    for path in desk.home.glob("ledger*"):
-        path.unlink()
-    with pytest.raises(ConfigurationError, match="enrol anew"):
+    noisy = replace(roster.terms, unit="record", epsilon=4.0)
+    agreed = parse(render(replace(roster, terms=noisy)).encode())
+    desk = _desk(folder, folder / "b" / "home")
+    with closing(keys.open_state(desk.home)) as file:
         site_of(desk, agreed, file)
-    file.close()
+        assert (desk.home / "ledger").exists()
+        for path in desk.home.glob("ledger*"):
+            path.unlink()
+        with refuses("ledger", "enrol anew"):
+            site_of(desk, agreed, file)
 
 
 @pytest.mark.parametrize("start", ["serve", "serve_rounds"])
@@ -403,84 +356,51 @@ def test_a_server_with_another_federation_s_home_writes_nothing_there(
     path.write_text(render(roster))
     (home / JOURNAL).write_text("")
     before = {each: each.read_bytes() for each in home.iterdir()}
-    with pytest.raises(ConfigurationError) as refused:
+    with refuses("home"):
         if start == "serve":
             serve(Place(home, path, folder / "proxies"), print)
         else:
-            serve_rounds(home, path, folder / "proxies", _NoCourier())
-    assert refused.value.field == "home"
+            serve_rounds(home, path, folder / "proxies", courier=None)
     assert {each: each.read_bytes() for each in home.iterdir()} == before
 
 
-class _NoCourier:
-    """Reaches no site."""
-
-    def nodes(self) -> Sequence[int]:
-        return []
-
-    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
-        del messages, deadline
-        return []
-
-
-def _joined(
-    folder: Path, roster: Roster, attend: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> int:
-    """Exit status of `secure-fd join` at site c; attend: what its connection does."""
+@pytest.fixture
+def joined(folder, roster, monkeypatch):
+    """Exit status of `secure-fd join` at site c, by what its connection does."""
     pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
-    monkeypatch.setattr("secure_fd.flower.node.attend", attend)
-    path = folder / "roster.toml"
-    text = render(replace(roster, hybrid=True))
-    path.write_text(text)
-    return main(["--data", str(folder / "c" / "records"), "--roster", str(path)], "secure-fd join")
+    path, records = folder / "roster.toml", folder / "c" / "records"
+    path.write_text(render(replace(roster, hybrid=True)))
+
+    def join(attend: Callable[..., None], *, hybrid: bool) -> int:
+        monkeypatch.setattr("secure_fd.flower.node.attend", attend)
+        monkeypatch.setattr("secure_fd.flower.join.quantum_safe_available", lambda: hybrid)
+        return main(["--data", str(records), "--roster", str(path)], "secure-fd join")
+
+    return join
 
 
-def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(
-    folder, roster, monkeypatch, capsys
-):
-    connected: list[object] = []
-
-    def attend(*given: object) -> None:
-        connected.append(given)
-
-    monkeypatch.setattr("secure_fd.flower.join.quantum_safe_available", lambda: False)
-    assert _joined(folder, roster, attend, monkeypatch) == USAGE_ERROR
+def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(joined, capsys):
+    connected = []
+    assert joined(lambda *given: connected.append(given), hybrid=False) == USAGE_ERROR
     assert not connected
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_site_that_the_run_leaves_without_a_network_ends_with_an_error(
-    folder, roster, monkeypatch, capsys
-):
-    network = folder / "c" / "home" / "network.pt"
-
+def test_a_site_that_the_run_leaves_without_a_network_ends_with_an_error(folder, joined, capsys):
     def nothing_trained(_: str, __: Path, answer: Callable[[bytes], bytes], *___: object) -> None:
         answer(Push(PushKind.END, 1).encode())
 
-    def trained(*_: object) -> None:
-        network.touch()
-
-    monkeypatch.setattr("secure_fd.flower.join.quantum_safe_available", lambda: True)
-    assert _joined(folder, roster, nothing_trained, monkeypatch) == USAGE_ERROR
+    network = folder / "c" / "home" / "network.pt"
+    assert joined(nothing_trained, hybrid=True) == USAGE_ERROR
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert _joined(folder, roster, trained, monkeypatch) == 0
-
-
-def test_a_home_without_the_keys_of_a_server_serves_nothing(folder):
-    file = keys.open_state(folder / "a" / "home")
-    with pytest.raises(LocalError, match="agreement"):
-        keys.agreement_in(file)
-    file.close()
+    assert joined(lambda *_: network.touch(), hybrid=True) == 0
 
 
 @pytest.mark.parametrize(("data", "read"), [(PUSH, Push.decode), (ANSWER, Answer.decode)])
 def test_envelopes_are_read_whole_or_refused(data, read):
     assert read(data).encode() == data
-    for length in range(len(data)):
-        with pytest.raises(PeerError):
-            read(data[:length])
-    with pytest.raises(PeerError):
-        read(data + b"\0")
-    for wrong in (b"sfx1" + data[4:], data[:4] + b"\xff" + data[5:], os.urandom(len(data))):
+    cut = (data[:length] for length in range(len(data)))
+    changed = (b"sfx1" + data[4:], data[:4] + b"\xff" + data[5:], os.urandom(len(data)))
+    for wrong in (*cut, data + b"\0", *changed):
         with pytest.raises(PeerError):
             read(wrong)
