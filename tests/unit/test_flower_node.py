@@ -1,7 +1,7 @@
 """A site's connection to Flower: how it leaves."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,18 +42,14 @@ def fleet(monkeypatch):
 @pytest.mark.parametrize(
     ("done", "said"), [(True, []), (False, ["DeactivateNode", "UnregisterNode"])]
 )
-def test_only_a_site_that_has_not_heard_the_end_says_that_it_leaves(done, said, fleet):
+@pytest.mark.parametrize("end", [None, KeyboardInterrupt])
+def test_only_a_site_that_has_not_heard_the_end_says_that_it_leaves(done, said, end, fleet):
     """Flower would drop the answer of one that has; its twin is one that is interrupted."""
-    with node.linked("localhost:1", Path(), lambda: done) as link:
-        assert link.node.node_id == 7
-    assert fleet.asked == ["RegisterNode", "ActivateNode", *said]
-
-
-@pytest.mark.parametrize("done", [True, False])
-def test_what_ends_a_connection_comes_through(done, fleet):
     with (
-        pytest.raises(KeyboardInterrupt),
-        node.linked("localhost:1", Path(), lambda: done),
+        pytest.raises(end) if end else nullcontext(),
+        node.linked("localhost:1", Path(), lambda: done) as link,
     ):
-        raise KeyboardInterrupt
-    assert "RegisterNode" in fleet.asked
+        assert link.node.node_id == 7
+        if end:
+            raise end
+    assert fleet.asked == ["RegisterNode", "ActivateNode", *said]

@@ -16,7 +16,6 @@ from secure_fd import site_network
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.flower.parties import Agreement
 from secure_fd.flower.roster import Terms
 from secure_fd.methods.heads import HeadLearner, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -105,22 +104,21 @@ FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
 def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, features):
     view, path = FEATURES[features], tmp_path / "network.pt"
     method = PooledHeads(features=ReferenceSettings(n_features=100))
-    proxies, test = view(data.proxies.pixels), view(data.test.pixels)
-    shape = tuple(proxies.shape[1:])
+    shape = tuple(view(data.proxies.pixels).shape[1:])
+
+    def seen(images: fd.Images) -> fd.Images:
+        return fd.Images(view(images.pixels), images.labels)
+
     own = f"own-{'x'.join(map(str, shape))}-10-200"
     viewed = replace(
         data,
         name=own,
         clients=tuple(
-            fd.ClientData(
-                fd.Images(view(each.train.pixels), each.train.labels),
-                fd.Images(view(each.validation.pixels), each.validation.labels),
-                each.n_classes,
-            )
+            fd.ClientData(seen(each.train), seen(each.validation), each.n_classes)
             for each in data.clients
         ),
-        proxies=fd.Images(proxies, data.proxies.labels),
-        test=fd.Images(test, data.test.labels),
+        proxies=seen(data.proxies),
+        test=seen(data.test),
     )
     half = fd.simulate(viewed, method=method).federation.clients[0].half
     assert isinstance(half, HeadLearner)
@@ -130,7 +128,7 @@ def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, feat
     site_network.write(path, half, architecture, tuple("abcdefghij"), shape)
     loaded = load_site_network(path)
     assert loaded.answers == chosen
-    found = loaded(test).argmax(dim=1) == data.test.labels
+    found = loaded(viewed.test.pixels).argmax(dim=1) == data.test.labels
     assert float(found.double().mean()) == half.accuracy(viewed.test)
 
 
@@ -209,11 +207,3 @@ def test_a_file_that_is_no_network_of_a_site_is_refused(saved, tmp_path, change,
     with pytest.raises(ConfigurationError):
         load_site_network(path)
     assert "it ran" not in capfd.readouterr().out
-
-
-def test_an_agreement_names_the_architecture_that_it_builds(data, tmp_path):
-    world = World(data, tmp_path, _terms())
-    made: Agreement = world.agreement()
-    for k in range(SITES):
-        named = fd.models.build(made.architecture(k), 10, seed=k)
-        assert torch.equal(flatten(named), flatten(made.network(k)))
