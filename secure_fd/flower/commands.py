@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,16 +100,8 @@ class MakeRoster:
             raise ConfigurationError("out", str(self.out), "it exists: name a new file")
         if not self.out.resolve().parent.is_dir():
             raise ConfigurationError("out", str(self.out), "its folder is missing: make it first")
-        terms = Terms(
-            method=self.method,
-            unit=self.unit,
-            epsilon=self.epsilon,
-            image_set=self.image_set,
-            rounds=self.rounds,
-            held=self.held,
-            seed=self.seed,
-            deadline=self.deadline,
-        )
+        given = asdict(self)
+        terms = Terms(**{name: given[name] for name in Terms.__dataclass_fields__ if name in given})
         text = enrol(
             self.home,
             self.cards,
@@ -173,10 +165,9 @@ class Join:
         roster, home = self.roster.resolve(), _home(self.home, self.data)
         proxies = _beside(roster, self.proxies)
         site = join(Desk(home, self.data, roster, proxies, self.patience))
-        done = site.progress
         log = logging.getLogger(__name__)
         told = site.told.hex()[:16]
-        log.info(f"ended after {done.pushes} pushes, {done.refusals} refused; told {told}")
+        log.info(f"ended after {site.pushes} pushes, {site.refusals} refused; told {told}")
         return 0
 
 

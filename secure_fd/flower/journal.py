@@ -19,6 +19,7 @@ import numpy as np
 from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.exchange import Sum
+from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.server import Server
 from secure_fd.state import StateFile
@@ -27,35 +28,20 @@ _HEAD: Final = struct.Struct(">BBII")
 """Whether a sum is there; whether it may have been read; survivors; integers."""
 
 
-class JournaledSum:
-    """A `SumServer`: the masked sum, each of whose results is on disk before it is used.
+class JournaledSum(MaskedServer):
+    """The masked sum, each of whose results is on disk before it is used.
 
     replaying: whether sums come from the file; one that is not there is void.
     """
 
-    readable = False
-
-    def __init__(self, inner: MaskedServer, file: StateFile) -> None:
-        self._inner, self._file = inner, file
-        self._index = -1
-        self.replaying = self.busy = self._opened = False
-        self._follow()
-
-    def _follow(self) -> None:
-        """Stand as the inner sum does."""
-        inner = self._inner
-        self.busy, self.stage, self.result = inner.busy, inner.stage, inner.result
-        self.payloads, self.missing, self.accused = inner.payloads, inner.missing, inner.accused
-
-    @property
-    def opened(self) -> bool:
-        """Whether the newest sum may have been read."""
-        return self._opened if self.replaying else self._inner.opened
+    def __init__(self, server: SumServerMember, file: StateFile) -> None:
+        super().__init__(server, keep_payloads=False)
+        self._file, self._index, self.replaying = file, -1, False
 
     @property
     def waiting(self) -> set[int]:
         """Clients whose message of this stage has not come; nobody in a replay."""
-        return set() if self.replaying else self._inner.waiting
+        return set() if self.replaying else super().waiting
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Begin a sum."""
@@ -63,25 +49,17 @@ class JournaledSum:
         if self.replaying:
             self.busy, self.result = True, None
             return {}
-        relayed = self._inner.open(terms)
-        self._follow()
-        return relayed
-
-    def receive(self, sender: int, data: bytes) -> None:
-        """Take a message."""
-        self._inner.receive(sender, data)
+        return super().open(terms)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close a stage; a result, or that there is none, is written before this returns."""
         if self.replaying:
             return self._again()
         try:
-            relayed = self._inner.advance()
+            relayed = super().advance()
         except PeerError as error:
             self._write(None, str(error))
             raise
-        finally:
-            self._follow()
         if not self.busy and self.result is not None:
             self._write(self.result, "")
         return relayed
@@ -90,16 +68,16 @@ class JournaledSum:
         self.busy = False
         kept = self._file.read(f"sum {self._index}")
         if kept is None:
-            self._opened, why = True, "the server's process ended while this sum was open"
+            self.opened, why = True, "the server's process ended while this sum was open"
             raise PeerError(why)
-        found, self._opened, why = _decode(kept)
+        found, self.opened, why = _decode(kept)
         if found is None:
             raise PeerError(why)
         self.result = found
         return {}
 
     def _write(self, result: Sum | None, why: str) -> None:
-        kept = _encode(result, why, opened=self._inner.opened)
+        kept = _encode(result, why, opened=self.opened)
         self._file.write({f"sum {self._index}": kept})
 
 
@@ -140,12 +118,7 @@ def note_begun(file: StateFile, count: int) -> None:
     file.write({"begun": count.to_bytes(8, "big")})
 
 
-def replay(
-    server: Server,
-    sums: JournaledSum,
-    file: StateFile,
-    over: Callable[[], None],
-) -> int:
+def replay(server: Server, sums: JournaledSum, file: StateFile, over: Callable[[], None]) -> int:
     """Run a server through the rounds of its earlier lives that it lacks; how many began in all.
 
     over: called after each round.

@@ -21,7 +21,6 @@ from secure_fd.flower.health import Clock, Doing, Health
 from secure_fd.flower.journal import JournaledSum, digest_of, note_begun, replay
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
-from secure_fd.methods.base import RecordingHalf
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import Floors
 from secure_fd.server import Outbound, Server
@@ -99,9 +98,6 @@ class Rounds:
         member: SumServerMember,
         file: StateFile,
     ) -> None:
-        self._checkpoints: Checkpoints | None = None
-        self._read: dict[int, int] = {}  # broadcasts, by site of a set-up, as it said
-        self._half: RecordingHalf | None = None
         self._agreement, self._courier, self._key = agreement, courier, key
         self._member, self._file = member, file
         self._numbers: dict[int, int] = {}  # by node
@@ -129,11 +125,12 @@ class Rounds:
         if not back:
             self._set_up()
         seed = kept_seed(self._file, self._member)
-        sums = JournaledSum(MaskedServer(self._member, keep_payloads=False), self._file)
-        half = self._half = self._agreement.server_half(seed)
-        self.party = self._agreement.server(half, sums, self._key)
+        sums = JournaledSum(self._member, self._file)
+        self._half = self._agreement.server_half(seed)
+        self.party = self._agreement.server(self._half, sums, self._key)
         self._checkpoints = Checkpoints(self.party, self.health, self._file)
         sites = self._checkpoints.restore()
+        # By site of a set-up, the broadcasts that it said it has read.
         self._read = dict.fromkeys(sites, self.party.dropped)
         done = replay(self.party, sums, self._file, self._over)
         if back:
@@ -160,7 +157,7 @@ class Rounds:
                 whole = self._one_set_up()
             except MissingClientError as error:
                 log.warning("set-up failed", extra={"reason": str(error)})
-                self._forget(self._processes)
+                self._lost |= set(self._processes)
                 continue
             if whole or not repairs:
                 self._file.write({"set up": b"\1"})
@@ -262,8 +259,7 @@ class Rounds:
         self.health.over(void=party.void)
         for k in self._member.group.members:
             self._read.setdefault(k, party.dropped)
-        if self._checkpoints is not None:
-            self._checkpoints.over(self._read)
+        self._checkpoints.over(self._read)
 
     def _now(self, doing: Doing) -> None:
         self.health.now(doing, self._here)
@@ -296,7 +292,7 @@ class Rounds:
             index=index,
             void=party.void,
             why=party.why,
-            kept=self._kept(void=party.void),
+            kept=0.0 if party.void else self._half.report().kept,
             survivors=tuple(result.survivors for result in seen),
             sums=tuple(map(digest_of, seen)),
             refused=dict(party.refused),
@@ -305,9 +301,6 @@ class Rounds:
             bytes_down=self._down,
             clock=self._clock,
         )
-
-    def _kept(self, *, void: bool) -> float | None:
-        return 0.0 if void or self._half is None else self._half.report().kept
 
     def _open_party(self) -> Server:
         if self.party is None:
@@ -320,9 +313,6 @@ class Rounds:
     def _here(self) -> set[int]:
         """Sites that were greeted and have answered since."""
         return set(self._processes) - self._lost
-
-    def _forget(self, sites: Iterable[int]) -> None:
-        self._lost |= set(sites)
 
     def _next(self, kind: PushKind, parts: Sequence[bytes] = ()) -> Push:
         """A push with the next number of this life."""
@@ -397,7 +387,7 @@ class Rounds:
             last = max(last, (arrived.after, answer.computing))
         refused = {k for k, answer in answers.items() if answer.state is AnswerState.REFUSED}
         absent = (set(pushes) - set(answers)) | refused
-        self._forget(absent)
+        self._lost |= absent
         self._silent |= absent
         self._clock.stage(time.monotonic() - begun, last[1], last[0])
         return answers

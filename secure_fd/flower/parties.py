@@ -5,7 +5,7 @@ Nothing here knows a transport. What `simulate` builds for one process is built 
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,8 @@ from secure_fd.privacy.plans import sums_for
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import Recipe
-from secure_fd.secagg.session import Group
+from secure_fd.secagg.client import Client as SumClientMember
+from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.server import Server
 from secure_fd.simulation import architectures, central_network, named_recipe, pooled_heads
 from secure_fd.state import StateFile
@@ -128,15 +129,7 @@ class Agreement:
         return Server(numbers, roster.session.id, key, half, sums, noise)
 
 
-class Enrolled(Protocol):
-    """A party of the masked sum, whose set-up has agreed on a seed."""
-
-    @property
-    def group(self) -> Group:
-        """Of the set-up in use; LocalError before one."""
-
-
-def kept_seed(file: StateFile, member: Enrolled) -> bytes:
+def kept_seed(file: StateFile, member: SumClientMember | SumServerMember) -> bytes:
     """The seed of joint draws: that of the first set-up, in all lives of a party."""
     seed = file.read("seed")
     if not seed:

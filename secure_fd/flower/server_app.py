@@ -6,7 +6,6 @@ Flower's `send_and_receive` looks every three seconds; a round of two stages wou
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,14 +29,10 @@ _GRACE: Final = 5.0
 
 
 class GridCourier:
-    """A `Courier` over Flower's grid.
+    """A `Courier` over Flower's grid."""
 
-    at_once: messages that Flower holds at a time; None hands over a whole stage. What it looks
-    through for each node in one process grows with their number.
-    """
-
-    def __init__(self, grid: Grid, at_once: int | None = None) -> None:
-        self._grid, self._at_once = grid, at_once
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
 
     def nodes(self) -> Sequence[int]:
         """Those that the SuperLink holds for reachable."""
@@ -45,10 +40,15 @@ class GridCourier:
 
     def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
         """Hand over one message a node; answers as they come, errors left out."""
-        begun, left = time.monotonic(), iter(messages.items())
-        most = self._at_once or len(messages)
-        asked = self._hand_over(islice(left, most), deadline)
-        pause = _PAUSES[0]
+        if not messages:
+            return
+        begun, pause, ttl = time.monotonic(), _PAUSES[0], deadline + _GRACE
+        made = [
+            Message(carried(data), dst_node_id=node, message_type="query", ttl=ttl)
+            for node, data in messages.items()
+        ]
+        handed = zip(self._grid.push_messages(made), messages, strict=True)
+        asked = {name: node for name, node in handed if name is not None}
         while asked and time.monotonic() - begun < deadline:
             replies = list(self._grid.pull_messages(list(asked)))
             for reply in replies:
@@ -56,22 +56,9 @@ class GridCourier:
                 data = _data(reply)
                 if node is not None and data is not None:
                     yield Arrived(node, data, time.monotonic() - begun)
-            asked |= self._hand_over(islice(left, most - len(asked)), deadline)
             pause = _PAUSES[0] if replies else min(1.5 * pause, _PAUSES[1])
             if asked:
                 time.sleep(pause)
-
-    def _hand_over(self, messages: Iterable[tuple[int, bytes]], deadline: float) -> dict[str, int]:
-        """Nodes by the id of the message that is on its way to them."""
-        nodes, made = [], []
-        for node, data in messages:
-            nodes.append(node)
-            ttl = deadline + _GRACE
-            made.append(Message(carried(data), dst_node_id=node, message_type="query", ttl=ttl))
-        if not made:
-            return {}
-        handed = zip(self._grid.push_messages(made), nodes, strict=True)
-        return {name: node for name, node in handed if name is not None}
 
 
 def _data(reply: Message) -> bytes | None:

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -40,22 +39,11 @@ def hello_text(session: bytes, challenge: bytes, process: bytes) -> bytes:
     return fields(_HELLO, session, challenge, process)
 
 
-@dataclass(slots=True)
-class Progress:
-    """What a site says of itself to its operator: nothing of records, keys or values."""
-
-    pushes: int = 0
-    refusals: int = 0
-    position: int = 0
-    training: float = 0.0
-    last: str = field(default="", repr=False)
-
-
 class Site:
     """One participant.
 
-    folder: of its own files, where its network is saved; None saves none. Raises LocalError for a
-    state file of another session.
+    folder: of its own files, where its network is saved. pushes, refusals: so many, for its
+    operator. Raises LocalError for a state file of another session.
     """
 
     def __init__(
@@ -65,10 +53,12 @@ class Site:
         identity: IdentityKey,
         data: ClientData,
         file: StateFile,
-        folder: Path | None = None,
+        folder: Path,
     ) -> None:
-        self.agreement, self.number, self.progress = agreement, number, Progress()
-        self._identity, self._data, self._file, self._folder = identity, data, file, folder
+        self.agreement, self.number = agreement, number
+        self.pushes = self.refusals = 0
+        self._identity, self._data, self._file = identity, data, file
+        self._network_file = folder / "network.pt"
         self._member = SumMember(
             number,
             identity,
@@ -91,25 +81,22 @@ class Site:
         if push.at <= self._at:
             return self._say(AnswerState.STALE, push, arrived, [])
         self._at = push.at
-        self.progress.pushes += 1
+        self.pushes += 1
         sent: list[bytes] = []
         state = AnswerState.DONE
         try:
             self._carry_out(push, sent)
         except _REFUSALS as error:
             state = AnswerState.REFUSED
-            self.progress.refusals += 1
-            self.progress.last = str(error)
+            self.refusals += 1
             log.warning("refused", extra={"reason": str(error), "push": push.kind.name})
         if self._unsaved:
             self._save()
         return self._say(state, push, arrived, sent)
 
     def _say(self, state: AnswerState, push: Push, arrived: float, parts: Sequence[bytes]) -> bytes:
-        self.progress.position = self._position
-        taken = time.monotonic() - arrived
-        position, process = self._position, self._process
-        return Answer(state, push.at, process, position, taken, tuple(parts)).encode()
+        taken, process = time.monotonic() - arrived, self._process
+        return Answer(state, push.at, process, self.position, taken, tuple(parts)).encode()
 
     @property
     def told(self) -> bytes:
@@ -117,7 +104,8 @@ class Site:
         return b"" if self._client is None else self._client.told
 
     @property
-    def _position(self) -> int:
+    def position(self) -> int:
+        """Broadcasts that it has read."""
         return 0 if self._client is None else self._client.position
 
     def _carry_out(self, push: Push, sent: list[bytes]) -> None:
@@ -160,7 +148,7 @@ class Site:
         if self._is_set_up:
             if self._client is None:
                 self._open()  # a new process: it knows now whether it has read a broadcast
-            if self._begun or self._position:
+            if self._begun or self.position:
                 raise PeerError("the server asks for a set-up that was made")
             self._file.write({"seed": b""})
         self._client = self._half = None
@@ -184,7 +172,7 @@ class Site:
             return
         self._begun = True
         self._go(client.start, sent)
-        if self._network_file is not None and self.has_network:
+        if self.has_network:
             kept = site_network.load_site_network(self._network_file)
             self._model.load_state_dict(kept.network.state_dict())
             self._unsaved = False  # the file is newer than what was learnt alone just now
@@ -204,39 +192,32 @@ class Site:
 
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Let the client go on, and run the training that is due."""
-        client, read = self._party(), self._position
+        client, read = self._party(), self.position
         shape, device = self._data.train.pixels.shape[1:], self.half.learner.device
         threads = threads_for([self._model], shape, device)
         with self._training, threads:  # a method may have left its network as one that is asked
             sent.extend(step())
             while client.work is not None:
-                begun = time.monotonic()
                 self._train([client.work])
-                self.progress.training += time.monotonic() - begun
                 self._unsaved = True
                 sent.extend(client.resume())
         # A broadcast may replace the network, or choose the head in its place.
-        self._unsaved |= self._position != read
+        self._unsaved |= self.position != read
 
     @property
     def _model(self) -> torch.nn.Module:
         return self.half.learner.model
 
     @property
-    def _network_file(self) -> Path | None:
-        return None if self._folder is None else self._folder / "network.pt"
-
-    @property
     def has_network(self) -> bool:
-        """Whether a trained network is in its folder, where it has one."""
-        return self._network_file is not None and self._network_file.exists()
+        """Whether a trained network is in its folder."""
+        return self._network_file.exists()
 
     def _save(self) -> None:
         """Replace the saved network whole, so that a crash leaves the old one or the new one."""
         self._unsaved = False
-        if self._network_file is not None:
-            roster, name = self.agreement.roster, self.agreement.architecture(self.number)
-            site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
+        roster, name = self.agreement.roster, self.agreement.architecture(self.number)
+        site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
 
     @property
     def half(self) -> LearningHalf:

@@ -175,7 +175,7 @@ def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, m
     assert [len(one.survivors) for one in played] == [1, 1] + [0] * (rounds - 2)
     assert all(site.has_network for site in world.sites.values())
     assert len({site.told for site in world.sites.values()}) == 1
-    assert {site.progress.position for site in world.sites.values()} == {4}
+    assert {site.position for site in world.sites.values()} == {4}
 
 
 # What the files of sites and the server keep.
@@ -250,7 +250,7 @@ def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(data, tmp_path, 
     played = rounds.run(9)
     assert next(played).void  # the sites' keys for it went to the process that is gone
     assert rounds.party is not None
-    lacks = world.sites[3].progress.position
+    lacks = world.sites[3].position
     assert rounds.party.dropped <= lacks < rounds.party.dropped + len(rounds.party.broadcasts)
     courier.away = set()
     world.start(3)
@@ -315,7 +315,7 @@ def test_a_site_that_misses_the_end_is_told_again_and_its_twin_is_not(data, tmp_
     world = World(data, tmp_path, Terms(image_set="digits", rounds=1, deadline=0.3))
     assert len(list(world.serve(LosingTheEnd(world, lost=lost)).run(1))) == 1
     assert [site.done for site in world.sites.values()] == [True, True, lost == 1, True]
-    assert len({site.progress.position for site in world.sites.values() if site.done}) == 1
+    assert len({site.position for site in world.sites.values() if site.done}) == 1
 
 
 def test_a_site_that_refuses_what_is_due_at_the_end_leaves_all_the_same(world):
